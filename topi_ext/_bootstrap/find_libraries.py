@@ -1,0 +1,46 @@
+"""Load the shared libraries that a CUDA-enabled libtvm.so links to, before it asks for them.
+
+The dynamic linker takes a library that is already loaded under the name it looks for. So the CUDA 12
+runtime may come from the system or from NVIDIA's wheels, and the driver, where there is none, from a
+stand-in that answers "no device" to everything.
+"""
+
+import ctypes
+import importlib.util
+from pathlib import Path
+
+CUDA_RUNTIME = {  # soname: the wheel's folder below `nvidia`
+    "libnvrtc.so.12": "cuda_nvrtc",
+    "libcudart.so.12": "cuda_runtime",
+}
+DRIVER = "libcuda.so.1"
+DRIVER_STAND_IN = Path(__file__).with_name("libcuda_absent.so")
+
+
+def load_cuda_libraries() -> None:
+    """Load what can be found; what is missing is named by the linker when libtvm.so needs it."""
+    for soname, wheel in CUDA_RUNTIME.items():
+        _load(soname) or any(_load(path) for path in _in_wheels(wheel, soname))
+    _load(DRIVER) or _load(DRIVER_STAND_IN)
+
+
+def driver_is_real() -> bool:
+    """Whether the process uses NVIDIA's driver and not the stand-in (which has few of its functions)."""
+    try:
+        return hasattr(ctypes.CDLL(DRIVER), "cuInit")
+    except OSError:
+        return False
+
+
+def _load(library) -> bool:
+    try:
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def _in_wheels(wheel, soname):
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations if spec else ():
+        yield Path(folder, wheel, "lib", soname)

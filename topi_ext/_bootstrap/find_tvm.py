@@ -1,0 +1,70 @@
+"""Decide which TVM `import tvm` means.
+
+1. A TVM that is already imported stays, if it has Relay.
+2. A TVM on the path wins where it has Relay: the user's own build.
+3. Else the one inside the `bitblas` wheel is put in front of the path, also in front of an
+   `apache-tvm` without Relay.
+"""
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from .find_libraries import load_cuda_libraries
+
+INSTALL_HINT = (
+    "Install the wheel that carries a TVM with Relay (`pip install bitblas==0.1.0`), "
+    "or put your own build of TVM 0.12 to 0.19 on PYTHONPATH."
+)
+
+
+@dataclass(frozen=True)
+class TvmInUse:
+    """Which TVM was taken, and why."""
+
+    version: str
+    folder: Path
+    origin: str  # "already imported", "on the path" or "carried by bitblas"
+
+
+def import_relay_tvm() -> TvmInUse:
+    """Import a TVM with Relay under the name `tvm`, or raise an ImportError that says what to do."""
+    if "tvm" in sys.modules:
+        folder, origin = _folder_of(sys.modules["tvm"].__spec__), "already imported"
+        if folder is None or not _has_relay(folder):
+            raise ImportError(
+                f"the TVM that is already imported, from {folder}, has no Relay; import tvm_passes, "
+                f"topi_ext or frontends before tvm. {INSTALL_HINT}"
+            )
+    else:
+        folder, origin = _folder_of(importlib.util.find_spec("tvm")), "on the path"
+        if folder is None or not _has_relay(folder):
+            without_relay, folder, origin = folder, _carried(), "carried by bitblas"
+            if folder is None:
+                found = f"the one at {without_relay} has no Relay" if without_relay else "none is installed"
+                raise ImportError(f"no TVM with Relay to be found: {found}. {INSTALL_HINT}")
+            sys.path.insert(0, str(folder.parent))
+            importlib.invalidate_caches()
+        load_cuda_libraries()
+    tvm = importlib.import_module("tvm")
+    return TvmInUse(tvm.__version__, folder, origin)
+
+
+def _folder_of(spec) -> Optional[Path]:
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _has_relay(folder: Path) -> bool:
+    return (folder / "relay" / "__init__.py").is_file()
+
+
+def _carried() -> Optional[Path]:
+    """The TVM inside the bitblas wheel, found without importing bitblas (which pulls in much else)."""
+    bitblas = _folder_of(importlib.util.find_spec("bitblas"))
+    folder = bitblas / "3rdparty" / "tvm" / "python" / "tvm" if bitblas else None
+    return folder if folder and _has_relay(folder) else None
