@@ -1,0 +1,106 @@
+"""A Relay function as a graph: its nodes in order, who uses what, and rebuilding it with replacements.
+
+Relay's own Python mutators recurse, and overflow the stack on networks of a few thousand nodes; these
+walk with a stack of their own.
+"""
+
+from tvm import relay
+from tvm.relay.expr import RefCreate, RefRead, RefWrite
+
+
+class Graph:
+    """The nodes below `root` in post-order, with the users of each."""
+
+    def __init__(self, root):
+        self.root = root
+        self.nodes = []
+        relay.analysis.post_order_visit(root, self.nodes.append)
+        self._users = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for child in children(node):
+                self._users.setdefault(child, []).append(node)
+
+    def users(self, node):
+        """The nodes that take `node` as an input; the function, where it is the result."""
+        return self._users[node]
+
+    def rebuilt(self, replacements):
+        """The root with every node in `replacements` replaced.
+
+        A replacement is an expression over nodes of this graph, equal in value to what it replaces; what
+        is itself replaced among those nodes is replaced there too, so all replacements apply at once.
+        Nodes that a replacement adds take the source location of what they replace.
+        """
+        done, entered = {}, set()
+        stack = [(self.root, None)]
+        while stack:
+            node, location = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            source = replacements.get(node, node)
+            below = children(source)
+            if node not in entered:
+                entered.add(node)
+                if node in self._users:
+                    location = getattr(node, "span", None)
+                waiting = [child for child in below if child not in done]
+                if any(child in entered for child in waiting):
+                    raise ValueError(f"the replacement of a node contains that node:\n{node}")
+                stack.extend((child, location) for child in waiting)
+                continue
+            stack.pop()
+            new = [done[child] for child in below]
+            added = source not in self._users
+            if added and below:
+                done[node] = with_children(source, new, source.span or getattr(node, "span", None) or location)
+            elif all(old.same_as(child) for old, child in zip(below, new)):
+                done[node] = source
+            else:
+                done[node] = with_children(source, new, source.span)
+        return done[self.root]
+
+
+def children(node):
+    """The expressions directly below a node."""
+    if isinstance(node, relay.Call):
+        return [node.op, *node.args]
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    if isinstance(node, relay.Function):
+        return [*node.params, node.body]
+    if isinstance(node, relay.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    if isinstance(node, relay.Let):
+        return [node.var, node.value, node.body]
+    if isinstance(node, relay.Match):
+        return [node.data, *(clause.rhs for clause in node.clauses)]
+    if isinstance(node, RefCreate):
+        return [node.value]
+    if isinstance(node, RefRead):
+        return [node.ref]
+    if isinstance(node, RefWrite):
+        return [node.ref, node.value]
+    return []
+
+
+def with_children(node, new, span):
+    """`node` over other children, at source location `span`."""
+    if isinstance(node, relay.Call):
+        return relay.Call(new[0], new[1:], node.attrs, node.type_args, span)
+    if isinstance(node, relay.Tuple):
+        return relay.Tuple(new, span)
+    if isinstance(node, relay.TupleGetItem):
+        return relay.TupleGetItem(new[0], node.index, span)
+    if isinstance(node, relay.Function):
+        return relay.Function(node.params, new[-1], node.ret_type, node.type_params, node.attrs, span)
+    if isinstance(node, relay.If):
+        return relay.If(*new, span)
+    if isinstance(node, relay.Let):
+        return relay.Let(*new, span)
+    if isinstance(node, relay.Match):
+        clauses = [relay.Clause(old.lhs, rhs) for old, rhs in zip(node.clauses, new[1:])]
+        return relay.Match(new[0], clauses, node.complete)
+    return type(node)(*new)

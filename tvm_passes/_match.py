@@ -1,0 +1,130 @@
+"""Matching one expression against a pattern of `tvm.relay.dataflow_pattern`.
+
+TVM's own `rewrite` drops a match silently where an inner node has another user, so a pass could never say
+why it did nothing; and it hands the callback one match at a time of a graph already half rewritten. Here
+every match on the typed graph is found, and judged by its rule.
+"""
+
+from tvm import relay
+from tvm.ir import structural_equal
+from tvm.relay import dataflow_pattern as dfp
+
+COMMUTATIVE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or"}
+
+
+def match(pattern, expr, bound=None):
+    """The bindings {pattern: expression} under which `expr` matches `pattern`, or None."""
+    bound = {} if bound is None else bound
+    if pattern in bound:
+        return bound if _same(bound[pattern], expr) else None
+    for pattern_type, matcher in _MATCHERS.items():
+        if isinstance(pattern, pattern_type):
+            inner = matcher(pattern, expr, bound)
+            return None if inner is None else {**inner, pattern: expr}
+    raise TypeError(f"a rule's pattern cannot hold a {type(pattern).__name__}")
+
+
+def root_ops(pattern):
+    """The names of the operators a match's root can call, or None where it can be anything."""
+    if isinstance(pattern, dfp.AltPattern):
+        left, right = root_ops(pattern.left), root_ops(pattern.right)
+        return None if left is None or right is None else left | right
+    if isinstance(pattern, (dfp.AttrPattern, dfp.TypePattern, dfp.DataTypePattern, dfp.ShapePattern)):
+        return root_ops(pattern.pattern)
+    if isinstance(pattern, dfp.CallPattern):
+        return root_ops(pattern.op)
+    if isinstance(pattern, dfp.ExprPattern) and hasattr(pattern.expr, "name"):
+        return {pattern.expr.name}
+    return None
+
+
+def _same(left, right):
+    if left.same_as(right):
+        return True
+    both_constant = isinstance(left, relay.Constant) and isinstance(right, relay.Constant)
+    return both_constant and structural_equal(left, right)
+
+
+def _match_all(patterns, exprs, bound):
+    if len(patterns) != len(exprs):
+        return None
+    for pattern, expr in zip(patterns, exprs):
+        bound = match(pattern, expr, bound)
+        if bound is None:
+            return None
+    return bound
+
+
+def _match_call(pattern, expr, bound):
+    if not isinstance(expr, relay.Call):
+        return None
+    bound = match(pattern.op, expr.op, bound)
+    if bound is None or pattern.args is None:
+        return bound
+    patterns, args = list(pattern.args), list(expr.args)
+    found = _match_all(patterns, args, bound)
+    if found is None and getattr(expr.op, "name", None) in COMMUTATIVE:
+        found = _match_all(patterns, args[::-1], bound)
+    return found
+
+
+def _match_tuple(pattern, expr, bound):
+    if not isinstance(expr, relay.Tuple):
+        return None
+    return bound if pattern.fields is None else _match_all(pattern.fields, expr.fields, bound)
+
+
+def _match_tuple_get_item(pattern, expr, bound):
+    if not isinstance(expr, relay.TupleGetItem) or pattern.index not in (-1, None, expr.index):
+        return None
+    return match(pattern.tuple, expr.tuple_value, bound)
+
+
+def _match_alternatives(pattern, expr, bound):
+    found = match(pattern.left, expr, bound)
+    return match(pattern.right, expr, bound) if found is None else found
+
+
+def _match_attributes(pattern, expr, bound):
+    attrs = getattr(expr, "attrs", None)
+    for name in pattern.attrs.keys():
+        wanted = pattern.attrs[name]
+        if attrs is None or name not in attrs.keys() or not structural_equal(attrs[name], wanted):
+            return None
+    return match(pattern.pattern, expr, bound)
+
+
+def _match_type(holds):
+    def matcher(pattern, expr, bound):
+        return match(pattern.pattern, expr, bound) if holds(pattern, expr.checked_type) else None
+
+    return matcher
+
+
+_MATCHERS = {
+    dfp.WildcardPattern: lambda pattern, expr, bound: bound,
+    dfp.ConstantPattern: lambda pattern, expr, bound: bound if isinstance(expr, relay.Constant) else None,
+    dfp.VarPattern: lambda pattern, expr, bound: (
+        bound if isinstance(expr, relay.Var) and pattern.name in ("", expr.name_hint) else None
+    ),
+    dfp.ExprPattern: lambda pattern, expr, bound: bound if structural_equal(pattern.expr, expr) else None,
+    dfp.CallPattern: _match_call,
+    dfp.TuplePattern: _match_tuple,
+    dfp.TupleGetItemPattern: _match_tuple_get_item,
+    dfp.AltPattern: _match_alternatives,
+    dfp.AttrPattern: _match_attributes,
+    dfp.TypePattern: _match_type(lambda pattern, found: structural_equal(found, pattern.type)),
+    dfp.DataTypePattern: _match_type(lambda pattern, found: getattr(found, "dtype", None) == pattern.dtype),
+    dfp.ShapePattern: _match_type(
+        lambda pattern, found: hasattr(found, "shape") and structural_equal(found.shape, pattern.shape)
+    ),
+    dfp.IfPattern: lambda pattern, expr, bound: (
+        _match_all(
+            [pattern.cond, pattern.true_branch, pattern.false_branch],
+            [expr.cond, expr.true_branch, expr.false_branch],
+            bound,
+        )
+        if isinstance(expr, relay.If)
+        else None
+    ),
+}

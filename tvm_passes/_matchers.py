@@ -1,0 +1,28 @@
+"""What rules ask about single expressions."""
+
+from tvm import relay
+
+
+def constant(expr):
+    """The NumPy value of a constant expression, or None."""
+    return expr.data.numpy() if isinstance(expr, relay.Constant) else None
+
+
+def static_shape(expr):
+    """The shape of a typed expression as a tuple of int, or None where a dimension is dynamic."""
+    shape = getattr(expr.checked_type, "shape", None)
+    if shape is None or not all(hasattr(dim, "value") for dim in shape):
+        return None
+    return tuple(int(dim) for dim in shape)
+
+
+def op_name(expr):
+    """The name of the operator that an expression calls, or None."""
+    return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
+
+
+def location(node):
+    """Where a node comes from in the source model, such as `torchvision::nms_0`; empty if not known."""
+    span = getattr(node, "span", None)
+    spans = getattr(span, "spans", [span] if span else [])
+    return ", ".join(dict.fromkeys(str(part.source_name.name) for part in spans))

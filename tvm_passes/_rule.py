@@ -1,0 +1,162 @@
+"""The rule engine: a rule says what to look for, when it is legal, and what to put there instead.
+
+    class DropDoubleRelu(Rule):
+        inner = is_op("nn.relu")(wildcard())
+        pattern = is_op("nn.relu")(inner)
+
+        def rewrite(self, match):
+            return match.inner
+
+    class SimplifyRelu(RulePass):
+        rules = (DropDoubleRelu,)
+
+    mod = tvm.transform.Sequential([SimplifyRelu()])(mod)
+
+Rules are applied to every function of a module, inside branches and nested functions, until none applies.
+"""
+
+from tvm import relay
+from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
+from tvm.relay.dataflow_pattern import DFPattern
+
+from . import _verify
+from ._graph import Graph
+from ._match import match as match_pattern
+from ._match import root_ops
+from ._matchers import location, op_name
+from ._report import PassReport, publish
+
+
+class Rule:
+    """What to look for, when it is legal, and what to put there instead.
+
+    Patterns that are attributes of the class give names to what they match: an attribute `data` is found
+    again as `match.data`.
+    """
+
+    pattern: DFPattern
+
+    def where(self, match):
+        """What the pattern means but cannot say, such as a rank: where False, there is no match at all."""
+        return True
+
+    def check(self, match):
+        """Why the rewrite would be wrong here, in words for the user; None where it is right."""
+
+    def rewrite(self, match):
+        """An expression that has the value of `match.root`, over other expressions of the graph."""
+        raise NotImplementedError
+
+
+class Match:
+    """A place where a rule's pattern matches: what each named pattern stands for there."""
+
+    def __init__(self, rule, graph, root, bound):
+        self.graph = graph
+        self.root = root
+        self._bound = bound
+        self._names = _named_patterns(type(rule))
+
+    def __getattr__(self, name):
+        pattern = self.__dict__.get("_names", {}).get(name)
+        if pattern is None:
+            raise AttributeError(f"the rule has no pattern named {name!r}")
+        return self._bound.get(pattern)
+
+    def used_elsewhere(self, *nodes):
+        """Whether any of these nodes below the root has a user outside the match."""
+        inside = list(self._bound.values())
+        return any(user not in inside for node in nodes for user in self.graph.users(node))
+
+
+class RulePass(ModulePass):
+    """A TVM pass that applies rules; `report` says what it did the last time."""
+
+    rules = ()
+
+    def __init__(self):
+        rules = [rule() for rule in self.rules]
+        name = type(self).__name__
+        last = []
+
+        def transform(mod, _context):
+            report = PassReport(name, [type(rule).__name__ for rule in rules])
+            result = apply_rules(rules, mod, report)
+            last[:] = [report]
+            publish(report)
+            return result
+
+        self.__init_handle_by_constructor__(
+            _ffi_transform_api.MakeModulePass, transform, PassInfo(0, name, [], False)
+        )
+        self._last = last
+
+    @property
+    def report(self):
+        """What the pass did the last time it ran, or None before."""
+        return self._last[0] if self._last else None
+
+
+MOST_ROUNDS = 100
+
+
+def apply_rules(rules, mod, report):
+    """Apply rules to every function until none applies; the same module where none ever did."""
+    before = mod
+    for _ in range(MOST_ROUNDS):
+        typed = relay.transform.InferType()(mod)
+        report.forget_refusals()
+        changed = {}
+        for name, function in typed.functions.items():
+            if isinstance(function, relay.Function) and not _belongs_to_a_backend(function):
+                graph = Graph(function)
+                replacements = _replacements(rules, graph, report)
+                if replacements:
+                    changed[name] = graph.rebuilt(replacements)
+        if not changed and mod is before:
+            return before
+        if not changed:
+            _verify.check(before, typed, report.name)
+            return typed
+        for name, function in changed.items():
+            typed.update_func(name, function)  # InferType gave a module of its own
+        mod = typed
+    raise RuntimeError(f"{report.name} still finds something to rewrite after {MOST_ROUNDS} rounds")
+
+
+def _replacements(rules, graph, report):
+    """{node: its replacement} for all that matches and is legal in a typed graph."""
+    replacements = {}
+    roots = [(rule, root_ops(rule.pattern)) for rule in rules]
+    for node in graph.nodes:
+        op = op_name(node)
+        for rule, ops in roots:
+            if ops is not None and op not in ops:
+                continue
+            bound = match_pattern(rule.pattern, node)
+            if bound is None:
+                continue
+            match = Match(rule, graph, node, bound)
+            if not rule.where(match):
+                continue
+            reason = rule.check(match)
+            if reason is not None:
+                report.refused(rule, location(node), reason)
+                continue
+            replacements[node] = rule.rewrite(match)
+            report.rewrote(rule, location(node))
+            break
+    return replacements
+
+
+def _named_patterns(rule_type):
+    return {
+        name: value
+        for base in reversed(rule_type.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, DFPattern)
+    }
+
+
+def _belongs_to_a_backend(function):
+    return bool(function.attrs) and any(key in function.attrs for key in ("Primitive", "Compiler"))
