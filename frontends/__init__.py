@@ -1,0 +1,8 @@
+"""Importers that give Relay modules with the names, types and spans that the passes look at."""
+
+from topi_ext import _bootstrap  # noqa: F401  (before anything that imports tvm)
+
+from .errors import ImportFailure
+from .from_pytorch import from_pytorch
+
+__all__ = ["ImportFailure", "from_pytorch"]

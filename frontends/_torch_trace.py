@@ -1,0 +1,154 @@
+"""Turn what a user calls a PyTorch model into one TorchScript graph from tensors to tensors."""
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from .errors import ImportFailure
+
+DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
+DETECTION_ORDER = ("boxes", "scores", "labels")  # what a detector returns first, always in this order
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """A TorchScript module whose graph is flat: tensors in, a tuple of tensors out."""
+
+    module: torch.jit.ScriptModule
+    title: str
+    input_names: tuple
+    inputs: tuple  # the example tensors
+    output_names: tuple
+    dtype: torch.dtype  # of a tensor whose type TorchScript does not know
+
+
+def trace(model, inputs) -> TracedModel:
+    """Trace `model` in evaluation, and leave it and torch's global state as they were."""
+    if not isinstance(model, torch.nn.Module):
+        raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
+    if isinstance(model, torch.jit.ScriptModule) and not _is_traced(model) and _is_detector(model):
+        raise ImportFailure(
+            f"a scripted {_name(model)} keeps its lists and dicts of tensors, which Relay has no place for; "
+            "give the module that it was scripted from"
+        )
+    flat = _FlatModel(model)
+    try:
+        with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
+            if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+                module = _inline_attributes(module)
+    except ImportFailure:
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"{list(tensor.shape)} {tensor.dtype}" for tensor in inputs)
+        raise ImportFailure(
+            f"torch cannot trace {_name(model)} with inputs of {shapes}: {type(error).__name__}: {error}"
+        ) from error
+    names = _input_names(model, len(inputs))
+    return TracedModel(module, _name(model), names, inputs, flat.output_names, _dtype(model, inputs))
+
+
+class _FlatModel(torch.nn.Module):
+    """Calls the model as it wants to be called, and returns what it returns as a flat tuple."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.training = False  # not eval(), which would reach into the model
+        self.output_names = ()
+
+    def forward(self, *inputs):
+        if _is_detector(self.model) and not _is_traced(self.model):
+            inputs = ([image for tensor in inputs for image in _images(tensor)],)
+        outputs = dict(_flatten(self.model(*inputs)))
+        self.output_names = tuple(outputs)
+        return tuple(outputs.values())
+
+
+def _images(tensor):
+    return tensor.unbind() if tensor.dim() == 4 else (tensor,)
+
+
+def _flatten(value, *path):
+    """The tensors in `value` with their names, which `from_pytorch` documents."""
+    if isinstance(value, torch.Tensor):
+        yield ".".join(path) or "output", value
+    elif isinstance(value, Mapping):
+        first = [key for key in DETECTION_ORDER if key in value]
+        ordered = first if len(first) == len(DETECTION_ORDER) else []
+        for key in ordered + [key for key in value if key not in ordered]:
+            yield from _flatten(value[key], *path, str(key))
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from _flatten(value._asdict(), *path)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            name = str(index) if path else f"output{index}"
+            yield from _flatten(item, *path, *([name] if len(value) > 1 else []))
+    elif value is not None:
+        place = ".".join(path) or "output"
+        raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")
+
+
+def _inline_attributes(module):
+    """Resolve what scripted code reads from the module, such as `self.training`, but keep the weights.
+
+    `torch.jit.freeze` would do, if it did not make constants of the weights too.
+    """
+    frozen = torch._C._freeze_module(module._c, preserveParameters=True)
+    return torch.jit._recursive.wrap_cpp_module(frozen)
+
+
+def _input_names(model, count):
+    if isinstance(model, torch.jit.ScriptModule):
+        return tuple(argument.name for argument in model.forward.schema.arguments[1 : count + 1])
+    names = []
+    for parameter in inspect.signature(model.forward).parameters.values():
+        missing = count - len(names)
+        if parameter.kind is parameter.VAR_POSITIONAL or (missing > 1 and _is_detector(model)):
+            return (*names, *(f"{parameter.name}{index}" for index in range(missing)))
+        names.append(parameter.name)
+    return tuple(names[:count])
+
+
+def _dtype(model, inputs):
+    floating = (tensor.dtype for tensor in (*model.parameters(), *inputs) if tensor.is_floating_point())
+    return next(floating, torch.float32)
+
+
+def _name(model):
+    return getattr(model, "original_name", type(model).__name__)
+
+
+def _is_traced(model):
+    return isinstance(model, torch.jit.TopLevelTracedModule)
+
+
+def _is_detector(model):
+    """By name, since a scripted module has lost its class; classes above it count, for one's own detector."""
+    names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
+    return not names.isdisjoint(DETECTORS)
+
+
+@contextlib.contextmanager
+def _evaluation(model):
+    """Put the model in evaluation, then give every part of it back its own flag."""
+    flags = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Hold back what torch and torchvision say about themselves; warnings about the user's own code pass."""
+    with warnings.catch_warnings():
+        for category in (torch.jit.TracerWarning, UserWarning, DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", category=category, module=r"torch(vision)?\b")
+        yield

@@ -1,0 +1,76 @@
+"""PyTorch models to Relay: any module, detection models included, with names and types kept."""
+
+import torch
+import tvm
+from tvm import relay
+
+from ._torch_convert import convert
+from ._torch_trace import trace
+from .errors import ImportFailure
+
+
+def from_pytorch(model, example_inputs):
+    """Import a PyTorch model into Relay.
+
+    Convention
+    ----------
+    Inputs are the tensors of `example_inputs`, with their shapes and dtypes, named as in the signature
+    of `forward`; a `*xs` gives `xs0`, `xs1`, ....
+
+    Outputs are the tensors that the model returns, as one flat tuple, or bare where there is only one.
+    An output's name is its place in what the model returns, the parts joined by dots: keys of a dict and
+    fields of a named tuple by name, items of a list or tuple by number, `output` standing for the whole:
+    `{"out": {"logits": a}, "aux": [b, c]}` gives `out.logits`, `aux.0`, `aux.1`; `(a, b)` gives `output0`,
+    `output1`. A list of one item adds nothing, and None is left out.
+
+    The detection models of torchvision take one image (3xHxW), a batch (Nx3xHxW), or a list of either.
+    For one image the outputs are `boxes`, `scores`, `labels`, then what else the model finds: `masks`,
+    or `keypoints` and `keypoints_scores`. For several images these follow each other: `output0.boxes`, ...,
+    `output1.boxes`, ....
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A module, which is traced, or one that is traced or scripted already. The control flow of scripted
+        modules, also of those inside another module, stays in the graph. It is imported as in evaluation,
+        and left as it was.
+    example_inputs : torch.Tensor, or a tuple or list of them
+        What the model is called with.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        Typed. `main` has the attributes `input_names` and `output_names`; its parameters are the inputs, in
+        order, then the weights. Each call's span names the operator in the PyTorch graph that it comes from.
+    params : dict of str to tvm.nd.NDArray
+        The weights.
+
+    Raises
+    ------
+    ImportFailure
+        If torch cannot run or trace the model, or an operator has no equivalent in Relay.
+    """
+    traced = trace(model, _tensors(example_inputs))
+    # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
+    with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
+        mod, params = convert(traced)
+        mod = relay.transform.InferType()(mod)
+    main = mod["main"].with_attr("input_names", list(traced.input_names))
+    mod["main"] = main.with_attr("output_names", list(traced.output_names))
+    return mod, params
+
+
+def _tensors(example_inputs):
+    tensors = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
+    if not isinstance(tensors, (tuple, list)) or not tensors:
+        raise ImportFailure(
+            f"example_inputs must be a tensor, or a tuple or list of tensors, not {_describe(tensors)}"
+        )
+    for index, tensor in enumerate(tensors):
+        if not isinstance(tensor, torch.Tensor):
+            raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {_describe(tensor)}")
+    return tuple(tensors)
+
+
+def _describe(value):
+    return f"an empty {type(value).__name__}" if value in ((), []) else type(value).__name__
