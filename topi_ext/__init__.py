@@ -1,1 +1,1 @@
-from . import _bootstrap
+from . import _bootstrap, sort  # noqa: F401  _bootstrap comes first: it finds TVM

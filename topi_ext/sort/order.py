@@ -1,0 +1,63 @@
+"""Which of two keys goes first, as TIR expressions.
+
+Convention: every order is total. NaN is the greatest value (as in numpy.sort and torch.sort: last when
+ascending, first when descending), all NaN tie, and -0.0 ties with 0.0. Ties keep their places.
+"""
+
+from dataclasses import dataclass
+
+from tvm import tir
+
+HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
+    "float16": "float32",
+    "bfloat16": "float32",
+    "bool": "int32",
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of keys of type `dtype`; kernels hold them as `held`."""
+
+    dtype: str
+    ascending: bool = True
+
+    @property
+    def held(self) -> str:
+        return HELD_AS.get(self.dtype, self.dtype)
+
+    def hold(self, key):
+        return key.astype(self.held)
+
+    def give_back(self, key):
+        return key.astype(self.dtype)
+
+    def before(self, x, y):
+        """Whether the held key `x` must stand before the held key `y`; false for ties.
+
+        Bitwise, as branches around single comparisons would cost more than these, and as TVM turns a
+        logical "not x < y" into "x >= y", which differs for NaN.
+        """
+        low, high = (x, y) if self.ascending else (y, x)
+        if not self.held.startswith("float"):
+            return low < high
+        return (low < high) | (tir.isnan(high) & (low == low))
+
+
+def ordered_bits(value):
+    """A float32 as the int32 that compares alike, also where it is part of a larger key."""
+    bits = tir.reinterpret("int32", value)
+    magnitude_first = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return tir.Select(
+        tir.isnan(value), tir.const(0x7FFFFFFF, "int32"), tir.Select(value == 0, 0, magnitude_first)
+    )
+
+
+def class_then_score(class_id, score):
+    """An int64 key that ascends by class and, within a class, descends by the float32 score."""
+    descending = tir.const(0x7FFFFFFF, "int64") - ordered_bits(score).astype("int64")
+    return (class_id.astype("int64") << 32) + descending
