@@ -1,0 +1,27 @@
+"""Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one."""
+
+import pytest
+import tvm
+
+from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not _has_gpu():
+        pytest.skip("needs an NVIDIA GPU")
+
+
+@pytest.fixture
+def emulated_cuda():
+    """The target "cuda" on a device that the CPU emulates; see tests/cuda_on_cpu."""
+    emulation = emulate_cuda()
+    try:
+        cuda = emulation.__enter__()
+    except CannotEmulate as reason:
+        pytest.skip(str(reason))
+    yield cuda
+    emulation.__exit__(None, None, None)
+
+
+def _has_gpu():
+    return tvm.cuda(0).exist
