@@ -3,40 +3,58 @@
 TVM's own kernels hang the GPU: their attribute `hand_threaded` stands outside the thread extents, so the
 pass that inserts barriers overlooks it and puts some into divergent branches. They also launch one
 gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA goes through two
-functions of `tvm.topi.cuda.sort`; importing this package puts a merge sort in their place. Other targets
-keep what they have.
+functions of `tvm.topi.cuda.sort`; importing this package puts a merge sort in their place, and a `topk`
+that does not sort more than it returns. Other targets keep what they have.
+
+`emit_sort` is there for other operators too: it sorts whatever keys a function gives, such as the
+composite ones of `class_then_score`, and carries a payload along.
 """
 
 import importlib
 
 import tvm
+from tvm import tir
 
 from . import cuda
-from .merge_sort import PingPong, emit_sort
+from .kernel import Rows
+from .merge_sort import Buffers, emit_sort
 from .order import Order, class_then_score, ordered_bits
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock = importlib.import_module("tvm.topi.cuda.sort")
-stock_sort_ir, stock_sort_by_key_ir = _stock.sort_ir, _stock.sort_by_key_ir
+stock_sort_ir, stock_sort_by_key_ir, stock_topk = _stock.sort_ir, _stock.sort_by_key_ir, _stock.topk
 
 
-def _on_cuda(ours, stock):
-    def sort_for_target(*args, **kwargs):
-        kind = tvm.target.Target.current(allow_none=False).kind.name
-        return (ours if kind == "cuda" else stock)(*args, **kwargs)
-
-    return sort_for_target
+def _is_for_cuda():
+    return tvm.target.Target.current(allow_none=False).kind.name == "cuda"
 
 
-_stock.sort_ir = _on_cuda(cuda.sort_ir, stock_sort_ir)
-_stock.sort_by_key_ir = _on_cuda(cuda.sort_by_key_ir, stock_sort_by_key_ir)
+def _sort_ir(*args, **kwargs):
+    return (cuda.sort_ir if _is_for_cuda() else stock_sort_ir)(*args, **kwargs)
+
+
+def _sort_by_key_ir(*args, **kwargs):
+    return (cuda.sort_by_key_ir if _is_for_cuda() else stock_sort_by_key_ir)(*args, **kwargs)
+
+
+def _topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int64"):
+    k = int(k) if isinstance(k, tir.IntImm) else k
+    if _is_for_cuda() and isinstance(k, int) and k > 0:
+        return cuda.topk(data, k, axis, ret_type, is_ascend, dtype)
+    return stock_topk(data, k, axis, ret_type, is_ascend, dtype)
+
+
+_stock.sort_ir, _stock.sort_by_key_ir = _sort_ir, _sort_by_key_ir
+_stock.topk = tvm.topi.cuda.topk = _topk
 
 __all__ = [
+    "Buffers",
     "Order",
-    "PingPong",
+    "Rows",
     "class_then_score",
     "emit_sort",
     "ordered_bits",
     "stock_sort_by_key_ir",
     "stock_sort_ir",
+    "stock_topk",
 ]

@@ -1,67 +1,91 @@
 """What TVM's argsort, sort, topk and sort_by_key ask for on CUDA, by the merge sort of this folder.
 
-`sort_ir` and `sort_by_key_ir` have the signatures of those in `tvm.topi.cuda.sort`, whose callers
-allocate the buffers.
+The functions have the signatures of those in `tvm.topi.cuda.sort`; `sort_ir` and `sort_by_key_ir` are
+called by others there, which allocate the buffers.
 """
 
-import functools
-import operator
+from tvm import te, tir
 
-from tvm import tir
-
-from .merge_sort import PingPong, emit_sort, places
+from .kernel import Rows
+from .merge_sort import Buffers, emit_sort
 from .order import Order
+from .tile import tile_shape
 
 
 def sort_ir(
-    data, values_out, values_out_swap, axis, is_ascend, indices_out=None, indices_out_swap=None, keep=None
-):
-    """Sort `data` along `axis` into `values_out`, and into `indices_out` where each value was.
-
-    With `keep`, only the first so many of each row are defined.
-    """
-    if indices_out is None:
-        return _sort(data, (values_out, values_out_swap), axis, is_ascend, keep)
-
-    def index_itself(_row, index):
-        return index.astype(indices_out.dtype)
-
-    return _sort(
-        data,
-        (values_out, values_out_swap),
-        axis,
-        is_ascend,
-        keep,
-        index_itself,
-        (indices_out, indices_out_swap),
-    )
+    data, values_out, values_out_swap, axis, is_ascend, indices_out=None, indices_out_swap=None
+) -> tir.Stmt:
+    """Sort `data` along `axis` into `values_out`, and into `indices_out` where each value was."""
+    indices = None if indices_out is None else (indices_out, indices_out_swap)
+    return _sort_with_indices(data, axis, is_ascend, (values_out, values_out_swap), indices)
 
 
-def sort_by_key_ir(keys_in, values_in, keys_out, values_out, keys_out_swap, values_out_swap, axis, is_ascend):
+def sort_by_key_ir(
+    keys_in, values_in, keys_out, values_out, keys_out_swap, values_out_swap, axis, is_ascend
+) -> tir.Stmt:
     """Sort `keys_in` along `axis` into `keys_out`, and `values_in` along with them into `values_out`."""
-    place = places(values_in.shape, axis)
-
-    def value(row, index):
-        return tir.BufferLoad(values_in, place(row, index))
-
-    return _sort(
-        keys_in, (keys_out, keys_out_swap), axis, is_ascend, None, value, (values_out, values_out_swap)
-    )
-
-
-def _sort(keys_in, keys, axis, is_ascend, keep=None, read_payload=None, payload=None):
-    axis = int(axis) % len(keys_in.shape)
-    place = places(keys_in.shape, axis)
     ib = tir.ir_builder.create()
+    keys, values = Rows(ib, keys_in, axis), Rows(ib, values_in, axis)
     emit_sort(
         ib,
-        rows=functools.reduce(operator.mul, [*keys_in.shape[:axis], *keys_in.shape[axis + 1 :]], 1),
-        length=keys_in.shape[axis],
-        order=Order(keys_in.dtype, bool(is_ascend)),
-        read_key=lambda row, index: tir.BufferLoad(keys_in, place(row, index)),
-        keys=PingPong(ib, *keys, axis),
-        read_payload=read_payload,
-        payload=PingPong(ib, *payload, axis) if payload else None,
+        keys.count,
+        keys.length,
+        Order(keys.dtype, bool(is_ascend)),
+        read_key=lambda row, index: keys[row, index],
+        keys=Buffers(Rows(ib, keys_out, axis), Rows(ib, keys_out_swap, axis)),
+        read_payload=lambda row, index: values[row, index],
+        payload=Buffers(Rows(ib, values_out, axis), Rows(ib, values_out_swap, axis)),
+    )
+    return ib.get()
+
+
+def topk(data, k, axis, ret_type, is_ascend, dtype):
+    """The first `k` of each sorted row, for a `k` that is known and at least 1.
+
+    Other than to sort all and then slice, this writes only what is wanted, and merges no more than that.
+    """
+    axis %= len(data.shape)
+    others = [*data.shape[:axis], *data.shape[axis + 1 :]]
+    out_shape = [*data.shape[:axis], k, *data.shape[axis + 1 :]]
+    length = data.shape[axis]
+    needs_passes = not isinstance(length, tir.IntImm) or tile_shape(int(length)).size < length
+    # Values in `out`, `swap` and `scratch`, then indices in the same three.
+    shapes = [out_shape, [*others, length], [*others, length]][: 3 if needs_passes else 1]
+    outputs = te.extern(
+        shapes * (1 if ret_type == "values" else 2),
+        [data],
+        lambda ins, outs: _sort_with_indices(
+            ins[0], axis, is_ascend, outs[: len(shapes)], outs[len(shapes) :] or None, keep=k
+        ),
+        dtype=[data.dtype] * len(shapes) + [dtype] * (0 if ret_type == "values" else len(shapes)),
+        name="topk_gpu",
+        tag="topk_gpu",
+    )
+    if ret_type == "values":
+        return [outputs[0] if needs_passes else outputs]
+    values, indices = outputs[0], outputs[len(shapes)]
+    return [values, indices] if ret_type == "both" else [indices]
+
+
+def _sort_with_indices(data, axis, is_ascend, values, indices, keep=None):
+    """`values` and `indices`: the buffers in which the result, and what leads there, are written."""
+    ib = tir.ir_builder.create()
+    keys = Rows(ib, data, axis)
+
+    def buffers(out, *others):
+        return Buffers(
+            Rows(ib, out, axis), *[Rows(ib, other, axis if keep is None else -1) for other in others]
+        )
+
+    emit_sort(
+        ib,
+        keys.count,
+        keys.length,
+        Order(keys.dtype, bool(is_ascend)),
+        read_key=lambda row, index: keys[row, index],
+        keys=buffers(*values),
+        read_payload=indices and (lambda _row, index: index.astype(indices[0].dtype)),
+        payload=indices and buffers(*indices),
         keep=keep,
     )
     return ib.get()

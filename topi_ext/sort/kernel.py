@@ -1,0 +1,77 @@
+"""Small pieces of hand-written CUDA kernels: launches, barriers, variables, rows of a buffer."""
+
+from contextlib import contextmanager
+from functools import reduce
+from operator import mul
+
+from tvm import te, tir
+
+
+@contextmanager
+def launch(ib, blocks, threads):
+    """A kernel whose barriers are placed by hand; gives blockIdx.x and threadIdx.x.
+
+    The attribute `hand_threaded`, which keeps TVM from adding barriers of its own, must stand inside the
+    thread extents: outside them it is lost, and barriers in divergent branches hang the GPU.
+    """
+    with ib.new_scope():
+        block, thread = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
+        ib.scope_attr(block, "thread_extent", blocks)
+        ib.scope_attr(thread, "thread_extent", threads)
+        ib.scope_attr(tir.const(0), "hand_threaded", 0)
+        # nvcc unrolls the loops, not TVM: the source stays short.
+        ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)
+        yield block.var, thread.var
+
+
+def barrier(ib):
+    """Wait for all threads of the block; all must get here."""
+    ib.emit(tir.Call(None, "tir.tvm_storage_sync", [tir.StringImm("shared")]))
+
+
+def variables(ib, dtype, *names):
+    """Variables of a thread, read and written as `name[0]`."""
+    return [ib.allocate(dtype, (1,), name, scope="local") for name in names]
+
+
+def local(ib, name, value):
+    """A value that the thread computes once. (TVM repeats that of `ib.let` at each use.)"""
+    (variable,) = variables(ib, value.dtype, name)
+    variable[0] = value
+    return variable[0]
+
+
+def clamp(value, low, high):
+    return te.max(te.min(value, high), low)
+
+
+def ceil_div(a, b):
+    """For natural numbers; an int if both are."""
+    return -(-a // b) if isinstance(a, int) and isinstance(b, int) else tir.truncdiv(a + (b - 1), b)
+
+
+class Rows:
+    """A buffer as rows along an axis: `rows[row, index]`, the other axes making up the row's number."""
+
+    def __init__(self, ib, buffer, axis=-1):
+        self._buffer = ib.buffer_ptr(buffer)
+        self._axis = axis % len(buffer.shape)
+        self._others = [*buffer.shape[: self._axis], *buffer.shape[self._axis + 1 :]]
+        self.dtype = buffer.dtype
+        self.length = buffer.shape[self._axis]
+        self.count = reduce(mul, self._others, tir.const(1, "int32"))
+
+    def __getitem__(self, at):
+        return self._buffer[self._place(*at)]
+
+    def __setitem__(self, at, value):
+        self._buffer[self._place(*at)] = value
+
+    def _place(self, row, index):
+        place = []
+        for extent in reversed(self._others[1:]):
+            place.insert(0, tir.truncmod(row, extent))
+            row = tir.truncdiv(row, extent)
+        if self._others:
+            place.insert(0, row)
+        return [*place[: self._axis], index, *place[self._axis :]]

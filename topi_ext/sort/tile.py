@@ -1,0 +1,142 @@
+"""A block's tile: keys in shared memory, each thread's share of them in registers."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tvm import te, tir
+
+from .kernel import local, variables
+from .order import Order
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """How a block shares out its tile. An odd number of items a thread avoids bank conflicts."""
+
+    threads: int  # a power of two
+    items: int
+
+    @property
+    def size(self) -> int:
+        return self.threads * self.items
+
+
+ONE_TILE = tuple(TileShape(threads, 7) for threads in (32, 64, 128, 256, 512))  # a row in one launch
+MANY_TILES = TileShape(256, 11)  # also for a length known only at run time
+
+
+def tile_shape(length) -> TileShape:
+    """The smallest tile that holds a whole row, else the one with the best throughput."""
+    if isinstance(length, int):
+        return next((shape for shape in ONE_TILE if shape.size >= length), MANY_TILES)
+    return MANY_TILES
+
+
+class Tile:
+    """`keys` and, if asked for, `places`, which say what each key belongs to."""
+
+    def __init__(self, ib, order: Order, shape: TileShape, thread, with_places: bool):
+        self.ib, self.order, self.shape, self.thread = ib, order, shape, thread
+        self.own = thread * shape.items
+        # Threads beyond the end of the keys run over it by up to their number of items.
+        padded = shape.size + shape.items
+        self.keys = ib.allocate(order.held, (padded,), name="tile_keys", scope="shared")
+        self._own_keys = ib.allocate(order.held, (shape.items,), name="own_keys", scope="local")
+        self.places = self._own_places = None
+        if with_places:
+            self.places = ib.allocate("int32", (padded,), name="tile_places", scope="shared")
+            self._own_places = ib.allocate("int32", (shape.items,), name="own_places", scope="local")
+
+    @contextmanager
+    def striped(self, count):
+        """The indices below `count` that this thread takes when neighbours access neighbouring memory."""
+        with self._each_item() as item:
+            index = self.thread + item * self.shape.threads
+            with self.ib.if_scope(index < count):
+                yield index
+
+    def put(self):
+        """This thread's items into its place in shared memory."""
+        with self._each_item() as item:
+            self.keys[self.own + item] = self._own_keys[item]
+            if self.places:
+                self.places[self.own + item] = self._own_places[item]
+
+    def sort_own(self, count):
+        """Sort this thread's items, into registers; their places are where they are.
+
+        Odd-even transposition: it exchanges neighbours only, so it is stable.
+        """
+        ib, keys, places = self.ib, self._own_keys, self._own_places
+        with self._each_item() as item:
+            keys[item] = self.keys[self.own + item]
+            if places:
+                places[item] = self.own + item
+        with self._each_item() as turn, ib.for_range(0, self.shape.items // 2, "pair", kind="unroll") as pair:
+            left = pair * 2 + turn % 2
+            ahead = self.order.before(keys[left + 1], keys[left])
+            with ib.if_scope((self.own + left + 1 < count) & ahead):
+                self._exchange(keys, left)
+                if places:
+                    self._exchange(places, left)
+
+    def merge(self, a, a_length, b, b_length, diagonal):
+        """Merge the runs at `a` and `b` from the `diagonal`-th of their keys on, this thread's share.
+
+        The keys come into registers; their places are where in the tile they were.
+        """
+        ib = self.ib
+        diagonal = local(ib, "own_diagonal", te.min(diagonal, a_length + b_length))
+        from_a = self._count_from_a(a, a_length, b, b_length, diagonal)
+        a_end, b_end = a + a_length, b + b_length
+        a_next, b_next = variables(ib, "int32", "a_next", "b_next")
+        a_key, b_key = variables(ib, self.order.held, "a_key", "b_key")
+        a_next[0] = a + from_a
+        b_next[0] = b + diagonal - from_a
+        a_key[0] = self.keys[a_next[0]]
+        b_key[0] = self.keys[b_next[0]]
+        with self._each_item() as item:
+            ahead = (a_next[0] >= a_end) | self.order.before(b_key[0], a_key[0])
+            from_b = ib.let("from_b", (b_next[0] < b_end) & ahead)
+            source = local(ib, "source", tir.Select(from_b, b_next[0], a_next[0]))
+            self._own_keys[item] = tir.Select(from_b, b_key[0], a_key[0])
+            if self.places:
+                self._own_places[item] = source
+            following = local(ib, "following", self.keys[source + 1])
+            with ib.if_scope(from_b):
+                b_next[0] = source + 1
+                b_key[0] = following
+            with ib.else_scope():
+                a_next[0] = source + 1
+                a_key[0] = following
+
+    def look_up_places(self):
+        """After a merge: what stood in `places` where this thread's keys were."""
+        if self.places:
+            with self._each_item() as item:
+                self._own_places[item] = self.places[self._own_places[item]]
+
+    def _count_from_a(self, a, a_length, b, b_length, diagonal):
+        """How many of the first `diagonal` keys of the merged runs are from `a`."""
+        ib = self.ib
+        low, high = variables(ib, "int32", "own_low", "own_high")
+        low[0] = te.max(diagonal - b_length, 0)
+        high[0] = te.min(diagonal, a_length)
+        with ib.while_loop(low[0] < high[0]):
+            middle = local(ib, "middle", (low[0] + high[0]) >> 1)
+            a_middle = local(ib, "a_middle", self.keys[a + middle])
+            b_middle = local(ib, "b_middle", self.keys[b + diagonal - 1 - middle])
+            with ib.if_scope(self.order.before(b_middle, a_middle)):
+                high[0] = middle
+            with ib.else_scope():
+                low[0] = middle + 1
+        return low[0]
+
+    def _each_item(self):
+        return self.ib.for_range(0, self.shape.items, "item", kind="unroll")
+
+    def _exchange(self, array, left):
+        with self.ib.new_scope():
+            kept = local(self.ib, "kept", array[left])
+            array[left] = array[left + 1]
+            array[left + 1] = kept
