@@ -13,6 +13,7 @@ class Graph:
 
     def __init__(self, root):
         self.root = root
+        self.notes = {}  # what analyses find out about this graph, by analysis
         self.nodes = []
         relay.analysis.post_order_visit(root, self.nodes.append)
         self._users = {node: [] for node in self.nodes}
@@ -53,7 +54,9 @@ class Graph:
             new = [done[child] for child in below]
             added = source not in self._users
             if added and below:
-                done[node] = with_children(source, new, source.span or getattr(node, "span", None) or location)
+                done[node] = with_children(
+                    source, new, source.span or getattr(node, "span", None) or location
+                )
             elif all(old.same_as(child) for old, child in zip(below, new)):
                 done[node] = source
             else:

@@ -87,10 +87,10 @@ def _match_alternatives(pattern, expr, bound):
 
 def _match_attributes(pattern, expr, bound):
     attrs = getattr(expr, "attrs", None)
-    for name in pattern.attrs.keys():
-        wanted = pattern.attrs[name]
-        if attrs is None or name not in attrs.keys() or not structural_equal(attrs[name], wanted):
-            return None
+    names = set() if attrs is None else set(attrs.keys())
+    wanted = {name: pattern.attrs[name] for name in list(pattern.attrs.keys())}
+    if not all(name in names and structural_equal(attrs[name], value) for name, value in wanted.items()):
+        return None
     return match(pattern.pattern, expr, bound)
 
 

@@ -67,7 +67,7 @@ class PixelUnshuffle(_Shuffle):
     from_space = True
 
     def check_geometry(self, data, split, result, axes):
-        batch, channels, height, width = data
+        batch, channels, *_ = data
         if axes not in SPACE_TO_DEPTH:
             return f"nn.space_to_depth does not transpose by the axes {list(axes)}"
         if split[3] != split[5]:

@@ -1,0 +1,112 @@
+"""Drop operators that change nothing."""
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
+
+from .._matchers import static_shape
+from .._rule import Rule
+
+
+class _Identity(Rule):
+    """An operator over `data` that gives `data`."""
+
+    data = wildcard()
+
+    def rewrite(self, match):
+        return match.data
+
+
+class TransposeToSameOrder(_Identity):
+    """Drop a transpose that keeps the order of the axes."""
+
+    pattern = is_op("transpose")(_Identity.data)
+
+    def where(self, match):
+        rank = len(match.data.checked_type.shape)
+        axes = match.root.attrs.axes
+        return rank < 2 or (axes is not None and [int(axis) % rank for axis in axes] == list(range(rank)))
+
+
+class ReshapeToSameShape(_Identity):
+    """Drop a reshape to the shape that is already there."""
+
+    pattern = is_op("reshape")(_Identity.data)
+
+    def where(self, match):
+        shape = static_shape(match.data)
+        return shape is not None and shape == static_shape(match.root)
+
+
+class CastToSameType(_Identity):
+    """Drop a cast to the type that is already there."""
+
+    pattern = is_op("cast")(_Identity.data) | is_op("cast_like")(_Identity.data, wildcard())
+
+    def where(self, match):
+        return match.data.checked_type.dtype == match.root.checked_type.dtype
+
+
+class SliceOfEverything(_Identity):
+    """Drop a slice that takes all of every axis, in order."""
+
+    pattern = is_op("strided_slice")(_Identity.data)
+
+    def where(self, match):
+        attrs, shape = match.root.attrs, match.data.checked_type.shape
+        if str(attrs.slice_mode) != "end" or any(int(stride) != 1 for stride in attrs.strides or ()):
+            return False
+        axes = range(len(shape)) if attrs.axes is None else [int(axis) for axis in attrs.axes]
+        return all(_takes_all(shape[axis], *bounds) for axis, *bounds in zip(axes, attrs.begin, attrs.end))
+
+
+class ConcatenateOfOne(Rule):
+    """Drop a concatenate of one tensor."""
+
+    parts = wildcard()
+    pattern = is_op("concatenate")(parts)
+
+    def where(self, match):
+        return isinstance(match.parts, relay.Tuple) and len(match.parts.fields) == 1
+
+    def rewrite(self, match):
+        return match.parts.fields[0]
+
+
+class SplitIntoOne(_Identity):
+    """Drop a split into one piece."""
+
+    pieces = is_op("split")(_Identity.data)
+    pattern = is_tuple_get_item(pieces)
+
+    def where(self, match):
+        return len(match.pieces.checked_type.fields) == 1
+
+
+class FieldOfTuple(Rule):
+    """Take a field from where the tuple took it."""
+
+    whole = wildcard()
+    pattern = is_tuple_get_item(whole)
+
+    def where(self, match):
+        return isinstance(match.whole, relay.Tuple)
+
+    def rewrite(self, match):
+        return match.whole.fields[match.root.index]
+
+
+def _takes_all(dim, begin, end):
+    if int(begin) != 0:
+        return False
+    return int(end) >= (int(dim) if hasattr(dim, "value") else 2**31 - 1)
+
+
+IDENTITIES = (
+    TransposeToSameOrder,
+    ReshapeToSameShape,
+    CastToSameType,
+    SliceOfEverything,
+    ConcatenateOfOne,
+    SplitIntoOne,
+    FieldOfTuple,
+)

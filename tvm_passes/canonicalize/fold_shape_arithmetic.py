@@ -1,0 +1,34 @@
+"""Replace small integer expressions whose value is known with that constant."""
+
+import numpy as np
+from tvm import relay
+from tvm.relay.dataflow_pattern import wildcard
+
+from .._rule import Rule
+from .shape_values import all_known, shape_values
+
+
+class FoldShapeArithmetic(Rule):
+    """Replace arithmetic on known dimensions with its value.
+
+    Why legal: every element follows from constants and static types, and none leaves its dtype's range.
+    TVM's FoldConstant compiles each such expression, and gives up where a neighbouring element is unknown.
+    """
+
+    pattern = wildcard()
+
+    def where(self, match):
+        users = match.graph.users(match.root)
+        return _is_known(match.graph, match.root) and not all(_is_known(match.graph, user) for user in users)
+
+    def rewrite(self, match):
+        values = shape_values(match.graph, match.root)
+        dtype = match.root.checked_type.dtype
+        return relay.const(values.astype(dtype), dtype)  # without dtype it would narrow int64 to int32
+
+
+def _is_known(graph, node):
+    if not isinstance(node, relay.Call):
+        return False
+    values = shape_values(graph, node)
+    return isinstance(values, np.ndarray) and all_known(values)

@@ -1,0 +1,303 @@
+"""What is known of a small integer tensor at compile time, element by element.
+
+Imported graphs compute slice bounds and reshape targets with ordinary operators on `shape_of`. Most
+elements of such tensors are known even where a dimension is not: `concatenate(take(shape_of(x), 0), [364])`
+is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Clamped` or UNKNOWN.
+"""
+
+import operator
+from typing import NamedTuple
+
+import numpy as np
+from tvm import relay
+
+from .._matchers import constant, op_name, static_shape
+
+MOST_ELEMENTS = 64
+UNKNOWN = None
+
+
+class Dim(NamedTuple):
+    """A dimension of a tensor that is known only at run time; it is never negative."""
+
+    tensor: relay.Expr
+    axis: int
+
+
+class Clamped(NamedTuple):
+    """The lesser of a known bound and a dimension: a bound that stays inside the axis."""
+
+    bound: int
+    dim: Dim
+
+
+class _Limits(NamedTuple):
+    min: int
+    max: int
+
+
+_BOOL = _Limits(0, 1)
+
+
+class _AtLeast(NamedTuple):
+    """The truth of left >= right, kept for the `where` that clamps a bound with it."""
+
+    left: object
+    right: object
+
+
+def shape_values(graph, expr):
+    """An array of int, Dim, Clamped and UNKNOWN in the shape of `expr`, or None if nothing is known."""
+    known = graph.notes.setdefault(shape_values, {})
+    stack = [expr]
+    while stack:  # no recursion: shape arithmetic can be as deep as the network
+        node = stack[-1]
+        if node in known:
+            stack.pop()
+            continue
+        handler = _handler(node)
+        waiting = [arg for arg in _inputs(node) if arg not in known] if handler else []
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        known[node] = _evaluate(handler, node, [known[arg] for arg in _inputs(node)]) if handler else None
+    return known[expr]
+
+
+def all_known(values):
+    """Whether every element is an int."""
+    return values is not None and all(isinstance(value, int) for value in values.flat)
+
+
+def _inputs(node):
+    """The arguments whose values count; of `shape_of` and the like only the type does."""
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.Call) and op_name(node) not in _BY_TYPE:
+        args = list(node.args)
+        return args[:1] if op_name(node) in _FIRST_ARGUMENT_ONLY else args
+    return []
+
+
+def _handler(node):
+    if isinstance(node, relay.Constant):
+        return _constant
+    if isinstance(node, relay.Tuple):
+        return lambda _, *fields: fields
+    name = op_name(node)
+    return (_BY_TYPE.get(name) or _BY_VALUE.get(name)) if _is_small_integer(node) else None
+
+
+def _is_small_integer(node):
+    shape = static_shape(node)
+    integer = shape is not None and node.checked_type.dtype.startswith(("int", "uint", "bool"))
+    return integer and int(np.prod(shape)) <= MOST_ELEMENTS
+
+
+def _evaluate(handler, node, values):
+    flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    if any(value is None for value in flat):
+        return None
+    result = handler(node, *values)
+    if isinstance(result, tuple) or result is None:
+        return result
+    shape = static_shape(node)
+    if result.size != int(np.prod(shape)):
+        return None
+    limits = np.iinfo(node.checked_type.dtype) if node.checked_type.dtype != "bool" else _BOOL
+    for place, value in enumerate(result.flat):
+        if isinstance(value, int) and not limits.min <= value <= limits.max:
+            result.flat[place] = UNKNOWN  # it would wrap around
+    return result.reshape(shape)
+
+
+def _array(values, shape=None):
+    values = list(values)
+    result = np.empty(len(values), object)
+    for place, value in enumerate(values):  # at once, numpy would take a Dim apart: it is a tuple
+        result[place] = value
+    return result if shape is None else result.reshape(shape)
+
+
+def _constant(node):
+    value = constant(node)
+    if value.size > MOST_ELEMENTS or value.dtype.kind not in "iub":
+        return None
+    return _array((int(element) for element in value.flat), value.shape)
+
+
+def _shape_of(node):
+    tensor = node.args[0]
+    dims = enumerate(tensor.checked_type.shape)
+    return _array(int(dim) if hasattr(dim, "value") else Dim(tensor, axis) for axis, dim in dims)
+
+
+def _ndarray_size(node):
+    shape = static_shape(node.args[0])
+    return None if shape is None else _array([int(np.prod(shape))], ())
+
+
+def _elementwise(function):
+    def handler(_, *values):
+        shape = np.broadcast_shapes(*(value.shape for value in values))
+        columns = [np.broadcast_to(value, shape).ravel() for value in values]
+        return _array((function(*row) for row in zip(*columns)), shape)
+
+    return handler
+
+
+def _of_ints(function, neutral_right=None, neutral_left=None):
+    def on_elements(left, right):
+        if isinstance(left, int) and isinstance(right, int):
+            return int(function(left, right))
+        if neutral_right is not None and isinstance(right, int) and right == neutral_right:
+            return left
+        if neutral_left is not None and isinstance(left, int) and left == neutral_left:
+            return right
+        return UNKNOWN
+
+    return _elementwise(on_elements)
+
+
+def _equal(left, right):
+    both = isinstance(left, int) and isinstance(right, int)
+    return int(left == right) if both else UNKNOWN
+
+
+def _at_least(left, right):
+    if isinstance(left, int) and isinstance(right, int):
+        return int(left >= right)
+    return UNKNOWN if UNKNOWN in (left, right) else _AtLeast(left, right)
+
+
+def _minimum(left, right):
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right)
+    if isinstance(left, Dim):
+        left, right = right, left
+    if isinstance(left, int) and isinstance(right, Dim):
+        return min(left, 0) if left <= 0 else Clamped(left, right)
+    return left if left == right else UNKNOWN
+
+
+def _maximum(left, right):
+    if isinstance(left, int) and isinstance(right, int):
+        return max(left, right)
+    if isinstance(left, Dim) and isinstance(right, int) and right <= 0:
+        return left
+    return right if isinstance(right, Dim) and isinstance(left, int) and left <= 0 else UNKNOWN
+
+
+def _where(condition, true, false):
+    if isinstance(condition, int):
+        return true if condition else false
+    if isinstance(condition, _AtLeast) and condition == (false, true):
+        return _minimum(true, false)
+    return true if true is not UNKNOWN and true == false else UNKNOWN
+
+
+def _floor_divide(left, right):
+    return left // right if right else UNKNOWN
+
+
+def _take(node, data, indices):
+    axis = node.attrs.axis
+    if not all_known(indices) or (axis is not None and data.ndim != 1) or str(node.attrs.mode) == "fast":
+        return None
+    flat = data.ravel()
+    wanted = [index + flat.size if index < 0 else index for index in indices.flat]
+    if any(not 0 <= index < flat.size for index in wanted):
+        return None
+    return _array((flat[index] for index in wanted), indices.shape)
+
+
+def _strided_slice(node, data):
+    attrs = node.attrs
+    if data.ndim != 1 or attrs.axes is not None or str(attrs.slice_mode) != "end":
+        return None
+    stride = int(attrs.strides[0]) if attrs.strides else 1
+    return data[int(attrs.begin[0]) : int(attrs.end[0]) : stride].copy()
+
+
+def _slice_like(node, data, _like):
+    return data[: static_shape(node)[0]].copy() if data.ndim == 1 else None
+
+
+def _scatter_elements(node, data, indices, updates):
+    if data.ndim != 1 or not all_known(indices) or str(node.attrs.reduction) != "update":
+        return None
+    result = data.copy()
+    for index, update in zip(indices, updates):
+        result[index] = update
+    return result
+
+
+def _filled(value):
+    return lambda node, *_: _array([value] * int(np.prod(static_shape(node))), static_shape(node))
+
+
+def _full(node, value):
+    return _array([value.flat[0]] * int(np.prod(static_shape(node))), static_shape(node))
+
+
+def _arange(_, start, stop, step):
+    if not (all_known(start) and all_known(stop) and all_known(step)):
+        return None
+    return _array(range(start.flat[0], stop.flat[0], step.flat[0]))
+
+
+def _product(_, data):
+    return _array([int(np.prod(data))], ()) if all_known(data) else None
+
+
+def _same_elements(node, data, *_):
+    return data.copy().reshape(static_shape(node))
+
+
+def _cast(node, data, *_):
+    return None if node.checked_type.dtype == "bool" and not _is_bool(node.args[0]) else data.copy()
+
+
+def _is_bool(node):
+    return node.checked_type.dtype == "bool"
+
+
+_FIRST_ARGUMENT_ONLY = {"cast_like"}
+_BY_TYPE = {  # operators that read only the shape of their argument
+    "shape_of": _shape_of,
+    "ndarray_size": _ndarray_size,
+    "zeros": _filled(0),
+    "ones": _filled(1),
+    "zeros_like": _filled(0),
+    "ones_like": _filled(1),
+}
+_BY_VALUE = {
+    "add": _of_ints(operator.add, neutral_right=0, neutral_left=0),
+    "subtract": _of_ints(operator.sub, neutral_right=0),
+    "multiply": _of_ints(operator.mul, neutral_right=1, neutral_left=1),
+    "floor_divide": _of_ints(_floor_divide, neutral_right=1),
+    "equal": _elementwise(_equal),
+    "greater_equal": _elementwise(_at_least),
+    "less": _of_ints(operator.lt),
+    "greater": _of_ints(operator.gt),
+    "minimum": _elementwise(_minimum),
+    "maximum": _elementwise(_maximum),
+    "where": _elementwise(_where),
+    "take": _take,
+    "strided_slice": _strided_slice,
+    "slice_like": _slice_like,
+    "scatter_elements": _scatter_elements,
+    "full": _full,
+    "arange": _arange,
+    "prod": _product,
+    "concatenate": lambda _, parts: np.concatenate(parts) if all(p.ndim == 1 for p in parts) else None,
+    "stack": lambda _, parts: np.stack(parts) if all(p.ndim == 0 for p in parts) else None,
+    "cast": _cast,
+    "cast_like": _cast,
+    "logical_and": _of_ints(operator.and_, neutral_right=1, neutral_left=1),
+    "logical_or": _of_ints(operator.or_, neutral_right=0, neutral_left=0),
+    "reshape": _same_elements,
+    "expand_dims": _same_elements,
+    "squeeze": _same_elements,
+}

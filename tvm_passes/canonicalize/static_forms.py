@@ -1,0 +1,124 @@
+"""Replace operators that take bounds or shapes as tensors with those that have them as attributes."""
+
+from tvm import relay
+from tvm.ir import IRModule
+from tvm.relay.dataflow_pattern import is_op, is_tuple, wildcard
+
+from .._matchers import op_name
+from .._rule import Rule
+from .shape_values import Clamped, Dim, all_known, shape_values
+
+TO_THE_END = 2**31 - 1
+
+
+class StaticSlice(Rule):
+    """Replace dyn.strided_slice with strided_slice where each bound is known, or is the axis' own length.
+
+    Why legal: the attribute's bounds are clamped to the axis at run time, as those of the dynamic form were.
+    """
+
+    data, begin, end, strides = wildcard(), wildcard(), wildcard(), wildcard()
+    pattern = is_op("dyn.strided_slice")(data, begin, end, strides)
+
+    def where(self, match):
+        return str(match.root.attrs.slice_mode) == "end" and _bounds(match) is not None
+
+    def rewrite(self, match):
+        return relay.strided_slice(match.data, *_bounds(match))
+
+
+class StaticReshape(Rule):
+    """Replace dyn.reshape with reshape where at most one dimension is unknown.
+
+    Why legal: one unknown dimension follows from the number of elements, which -1 says, unless another is 0.
+    """
+
+    data, shape = wildcard(), wildcard()
+    pattern = is_op("dyn.reshape")(data, shape)
+
+    def where(self, match):
+        return _new_shape(match) is not None
+
+    def rewrite(self, match):
+        return relay.reshape(match.data, _new_shape(match))
+
+
+class StaticOperator(Rule):
+    """Replace any other dynamic operator with its static form where all that was dynamic is constant.
+
+    Why legal: TVM's own DynamicToStatic does it. Here it is given that operator alone, for on a whole
+    detection network it takes minutes.
+    """
+
+    pattern = wildcard()
+
+    def where(self, match):
+        name = op_name(match.root) or ""
+        return name.startswith("dyn.") and all(isinstance(arg, relay.Constant) for arg in match.root.args[1:])
+
+    def check(self, match):
+        if op_name(self.rewrite(match)) == op_name(match.root):
+            return f"TVM has no static form of {op_name(match.root)}"
+
+    def rewrite(self, match):
+        data, *constants = match.root.args
+        argument = relay.var("data", data.checked_type)
+        call = relay.Call(match.root.op, [argument, *constants], match.root.attrs)
+        alone = IRModule.from_expr(relay.Function([argument], call))
+        static = relay.transform.DynamicToStatic()(alone)["main"]
+        return relay.bind(static.body, {static.params[0]: data})
+
+
+class TakeForAdvIndex(Rule):
+    """Replace adv_index by one list of rows with take, which is what ONNX's Gather becomes.
+
+    Why legal: both take rows along the first axis; adv_index does not define rows outside, take clips them.
+    """
+
+    data, rows = wildcard(), wildcard()
+    pattern = is_op("adv_index")(is_tuple([data, rows]))
+
+    def where(self, match):
+        return len(match.rows.checked_type.shape) == 1
+
+    def rewrite(self, match):
+        return relay.take(match.data, match.rows, axis=0)
+
+
+STATIC_FORMS = (StaticSlice, StaticReshape, StaticOperator, TakeForAdvIndex)
+
+
+def _bounds(match):
+    """begin, end and strides as lists of int, or None."""
+    begin, end, strides = (
+        shape_values(match.graph, bound) for bound in (match.begin, match.end, match.strides)
+    )
+    if begin is None or end is None or not all_known(strides) or any(stride <= 0 for stride in strides):
+        return None
+    rank = len(match.data.checked_type.shape)
+    if not len(begin) == len(end) == len(strides) == rank:
+        return None
+    bounds = [_attribute(value, Dim(match.data, place % rank)) for place, value in enumerate((*begin, *end))]
+    return None if None in bounds else (bounds[:rank], bounds[rank:], list(strides))
+
+
+def _attribute(bound, dim):
+    """What an attribute says for a bound of an axis of length `dim`, or None."""
+    if bound == dim:
+        return TO_THE_END
+    if isinstance(bound, Clamped) and bound.dim == dim:
+        return bound.bound
+    return bound if isinstance(bound, int) else None
+
+
+def _new_shape(match):
+    """The attribute of a static reshape, or None."""
+    values = shape_values(match.graph, match.shape)
+    if values is None:
+        return None
+    known = [value for value in values if isinstance(value, int)]
+    if len(known) == len(values):
+        return known
+    if len(values) - len(known) > 1 or any(value <= 0 for value in known):
+        return None
+    return [value if isinstance(value, int) else -1 for value in values]
