@@ -1,0 +1,100 @@
+"""Models for tests and benchmarks: real architectures, seeded weights, and something to detect.
+
+Fresh torchvision detectors find nothing, or the same thing everywhere: their activations die or explode with
+the depth, and their scores lie under the threshold. `detection_model` makes up for the missing training.
+It fits the batch norms to a few pictures, and brings the last layers to a spread at which some tens of
+boxes come out, of many classes, overlapping enough for the non-maximum suppression to have work.
+"""
+
+import math
+import re
+
+import torch
+import torchvision
+
+DETECTION_MODELS = (
+    "fasterrcnn_resnet50_fpn",
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
+    "maskrcnn_resnet50_fpn",
+    "keypointrcnn_resnet50_fpn",
+    "retinanet_resnet50_fpn",
+    "fcos_resnet50_fpn",
+    "ssd300_vgg16",
+    "ssdlite320_mobilenet_v3_large",
+)
+
+LAST_LAYERS = {  # the standard deviation of what they give, and the background's lead over all classes
+    r"rpn\.head\.cls_logits": (1.0, None),
+    r"rpn\.head\.bbox_pred": (0.3, None),
+    r"roi_heads\.box_predictor\.cls_score": (2.0, 5.5),
+    r"roi_heads\.box_predictor\.bbox_pred": (1.0, None),
+    r"roi_heads\.mask_predictor\.mask_fcn_logits": (3.0, None),
+    r"roi_heads\.keypoint_predictor\.kps_score_lowres": (3.0, None),
+    r"head\.classification_head\.cls_logits": (0.6, None),
+    r"head\.regression_head\.bbox_reg": (1.0, None),
+    r"head\.classification_head\.module_list\.\d": (1.5, 9.5),
+    r"head\.classification_head\.module_list\.\d\.1": (1.5, 13.5),
+    r"head\.regression_head\.module_list\.\d(\.1)?": (0.5, None),
+}
+
+
+def detection_model(name, seed=0, **options):
+    """One of DETECTION_MODELS in evaluation, with weights that depend on nothing but the arguments.
+
+    `options` go to torchvision, such as `min_size` and `max_size`, which bound the size it works at.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        build = getattr(torchvision.models.detection, name)
+        model = build(weights=None, weights_backbone=None, **options).eval()
+        _fit(model, [picture(seed=index) for index in range(4)])
+    return model
+
+
+def picture(height=128, width=128, seed=0):
+    """A seeded 3xHxW picture between 0 and 1 that has edges and areas: noise at three scales."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = (torch.rand(1, 3, cells, cells, generator=generator) for cells in (4, 16, 64))
+    return sum(torch.nn.functional.interpolate(layer, (height, width)) for layer in layers)[0] / 3
+
+
+def _fit(model, pictures):
+    """In one run: each layer is fitted when it is first reached, so what follows sees its new outputs."""
+    norms = [(part, part.momentum) for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    for norm, _ in norms:
+        norm.train().momentum = 1.0
+    hooks = []
+    for name, layer in model.named_modules():
+        for pattern, (spread, background) in LAST_LAYERS.items():
+            if re.fullmatch(pattern, name) and hasattr(layer, "bias"):
+                hooks.append(layer.register_forward_hook(_fitting(spread)))
+                if background is not None:
+                    layer.bias[:: _classes(model)] += background + math.log(_classes(model) - 1)
+    model(pictures)
+    for hook in hooks:
+        hook.remove()
+    for norm, momentum in norms:
+        norm.eval().momentum = momentum
+
+
+def _classes(model):
+    return 2 if "Keypoint" in type(model).__name__ else 91
+
+
+def _fitting(spread):
+    """A hook that changes the layer so that each channel has mean 0, and all have the standard deviation."""
+    fitted = []
+
+    def fit(layer, _, outputs):
+        if fitted:
+            return None
+        fitted.append(layer)
+        others = [axis for axis in range(outputs.dim()) if axis != 1]
+        mean = outputs.mean(others, keepdim=True)
+        factor = spread / (outputs - mean).std()
+        wanted = layer.bias.clone()
+        layer.weight *= factor
+        layer.bias.copy_(wanted + (wanted - mean.flatten()) * factor)
+        return (outputs - mean) * factor + wanted.view_as(mean)
+
+    return fit
