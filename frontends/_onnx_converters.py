@@ -1,0 +1,180 @@
+"""Converters of this project's own, where TVM's importer has none, a wrong one, or one that is not needed.
+
+Each takes the importer it works in, then what every converter of TVM's takes: the inputs, the attributes,
+the parameters.
+"""
+
+import functools
+
+import numpy as np
+from tvm import relay
+
+from . import _onnx_roi_align, _onnx_slice
+from ._onnx_types import type_of
+
+
+def bound_to(importer):
+    """The converters by operator name, for the importer's table."""
+    return {name: functools.partial(convert, importer) for name, convert in CONVERTERS.items()}
+
+
+def cast(importer, inputs, attrs, params):
+    """TVM's own asks `onnx.mapping`, which recent onnx has no more, and keeps casts that change nothing."""
+    dtype = importer.get_type(attrs["to"])
+    return inputs[0] if type_of(inputs[0]).dtype == dtype else relay.cast(inputs[0], dtype)
+
+
+def concat(importer, inputs, attrs, params):
+    """Of one tensor: nothing to do."""
+    if len(inputs) == 1:
+        return inputs[0]
+    return relay.concatenate(list(inputs), attrs["axis"])
+
+
+def gather(importer, inputs, attrs, params):
+    """TVM's own wraps negative indices around at run time, also those that cannot be negative.
+
+    It does so with `where`, whose shape function takes a scalar for a vector: the result of a gather by a
+    scalar then has a wrong shape.
+    """
+    data, indices = inputs
+    axis = attrs.get("axis", 0)
+    if never_negative(indices):
+        return relay.take(data, indices, axis)
+    if isinstance(indices, relay.Constant) or len(type_of(indices).shape):
+        return _stock(importer, "Gather")(inputs, attrs, params)
+    dtype = type_of(indices).dtype
+    size = relay.take(relay.shape_of(data, dtype), relay.const(axis, "int64"), mode="wrap")
+    negative = relay.cast(indices < relay.const(0, dtype), dtype)
+    return relay.take(data, indices + negative * size, axis)
+
+
+def identity(importer, inputs, attrs, params):
+    """TVM's own makes a copy."""
+    return inputs[0]
+
+
+def if_(importer, inputs, attrs, params):
+    """A branch that is decided is all that is imported: a dead one may not even have a type."""
+    condition = inputs[0]
+    if not isinstance(condition, relay.Constant):
+        return importer.If._impl_v1(inputs, attrs, params)
+    branch = attrs["then_branch" if condition.data.numpy().item() else "else_branch"]
+    outer = importer.GraphProto.current
+    inner = importer.GraphProto(outer._shape, outer._dtype, outer._freeze_params, outer._op_type_dict)
+    inner._nodes = outer._nodes.copy()
+    with inner:
+        result = inner.from_onnx(branch, outer.opset, get_output_expr=True)
+    outer._params.update(inner._params)
+    return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+
+
+def split(importer, inputs, attrs, params):
+    """A split into one part changes nothing; TVM's own makes a `split` that does not compile."""
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return inputs[0]
+    return _stock(importer, "Split")(inputs, attrs, params)
+
+
+def roi_align(importer, inputs, attrs, params):
+    """TVM's own ignores the coordinate mode, which is `half_pixel` where it is not given."""
+    opset = importer.GraphProto.current.opset
+    default = b"half_pixel" if opset >= 16 else b"output_half_pixel"
+    half_pixel = attrs.get("coordinate_transformation_mode", default) == b"half_pixel"
+    mode = attrs.get("mode", b"avg").decode().lower()
+    if mode == "avg" and not half_pixel:
+        return _stock(importer, "RoiAlign")(inputs, attrs, params)
+    return _onnx_roi_align.roi_align(
+        *inputs,
+        half_pixel=half_pixel,
+        mode=mode,
+        pooled=(attrs.get("output_height", 1), attrs.get("output_width", 1)),
+        sampling_ratio=attrs.get("sampling_ratio", 0),
+        spatial_scale=attrs.get("spatial_scale", 1.0),
+    )
+
+
+def slice_(importer, inputs, attrs, params):
+    """Bounds were attributes once, and are inputs now."""
+    data, *bounds = inputs
+    if not bounds:
+        bounds = [attrs.get(name) for name in ("starts", "ends", "axes")]
+    elif all(bound is None or isinstance(bound, relay.Constant) for bound in bounds):
+        bounds = [bound and bound.data.numpy().tolist() for bound in bounds]
+    else:
+        return _stock(importer, "Slice")(inputs, attrs, params)
+    starts, ends, axes, steps = (bounds + [None, None])[:4]
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    return _onnx_slice.constant_slice(data, dict(zip(axes, zip(starts, ends, steps))))
+
+
+def space_to_depth(importer, inputs, attrs, params):
+    """TVM's own knows the mode DCR only, the only one there was before ONNX had the attribute."""
+    block = int(attrs["blocksize"])
+    if attrs.get("mode", b"DCR") == b"DCR":
+        return relay.nn.space_to_depth(inputs[0], block)
+    tiles = relay.reshape(inputs[0], [0, 0, -4, -1, block, -4, -1, block])
+    tiles = relay.transpose(tiles, [0, 1, 3, 5, 2, 4])  # N, C, block, block, H, W
+    return relay.reshape(relay.reshape(tiles, [0, -3, -2]), [0, -3, -2])
+
+
+def top_k(importer, inputs, attrs, params):
+    """LLVM has no sort for uint64: sort int64 in the same order, which flipping the top bit gives."""
+    stock = importer.TopK._impl_v1
+    if type_of(inputs[0]).dtype != "uint64":
+        return stock(inputs, attrs, params)
+    top_bit = relay.const(np.array(1 << 63, "uint64"))
+    signed = relay.reinterpret(relay.bitwise_xor(inputs[0], top_bit), "int64")
+    values, indices = stock([signed, *inputs[1:]], attrs, params)
+    values = relay.bitwise_xor(relay.reinterpret(values, "uint64"), top_bit)
+    return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
+
+
+def never_negative(indices):
+    """Whether these integers come from where no negative ones do: positions that an operator found."""
+    if isinstance(indices, relay.Constant):
+        return bool((indices.data.numpy() >= 0).all())
+    if isinstance(indices, relay.If):
+        return all(map(never_negative, (indices.true_branch, indices.false_branch)))
+    if isinstance(indices, relay.Tuple):
+        return all(map(never_negative, indices.fields))
+    if isinstance(indices, relay.TupleGetItem):
+        source = getattr(getattr(indices.tuple_value, "op", None), "name", None)
+        return (source, indices.index) in (("topk", 1), ("vision.all_class_non_max_suppression", 0))
+    name = getattr(getattr(indices, "op", None), "name", None)
+    return name in ("argsort", "argwhere", "shape_of") or (
+        name in KEEPS_ELEMENTS and never_negative(indices.args[0])
+    )
+
+
+KEEPS_ELEMENTS = {  # of its first operand, so the result is negative only where that is
+    "cast",
+    "concatenate",
+    "copy",
+    "dyn.strided_slice",
+    "expand_dims",
+    "reshape",
+    "squeeze",
+    "strided_slice",
+    "take",
+    "transpose",
+}
+
+
+def _stock(importer, name):
+    return getattr(importer, name).get_converter(importer.GraphProto.current.opset)
+
+
+CONVERTERS = {
+    "Cast": cast,
+    "Concat": concat,
+    "Gather": gather,
+    "Identity": identity,
+    "If": if_,
+    "RoiAlign": roi_align,
+    "Slice": slice_,
+    "SpaceToDepth": space_to_depth,
+    "Split": split,
+    "TopK": top_k,
+}

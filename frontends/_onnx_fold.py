@@ -1,0 +1,167 @@
+"""Folds constants while a graph is imported, with NumPy and without compiling.
+
+Exported graphs compute shapes node by node. TVM's importer folds each such node by building LLVM code for
+it, and makes the shapes static at the end in a pass that starts from scratch for every dynamic operator.
+Here an expression is folded when it is made, from operands that are already folded, so a dynamic operator
+whose arguments are constant turns static at once and no pass is needed at the end.
+
+A shape of which only some sizes are known is followed too: the channels of a tensor with an unknown number
+of boxes are a constant, and an operator told its shape at run time keeps the sizes that are known in its
+type. Convolutions need them: TVM compiles none whose channels are unknown.
+"""
+
+import tvm
+from tvm import relay
+
+from . import _onnx_known
+from ._onnx_numpy import NotFolded, evaluate
+from ._onnx_types import type_of
+
+LIKE = ("cast_like", "slice_like", "reshape_like", "broadcast_to_like")  # need the second operand's type only
+SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
+
+
+class ConstantFolder:
+    """Stands in for the importer's `fold_constant`; keep one for a whole import: it remembers."""
+
+    def __init__(self):
+        self._folded = {}
+        self._known = {}  # the value of an expression that is known in part
+
+    def __call__(self, expr, mod=None):
+        """Fold what is new in an expression. Iterative: graphs are deeper than Python's stack."""
+        folded, stack = self._folded, [expr]
+        while stack:
+            node = stack[-1]
+            operands = _operands(node)
+            missing = [operand for operand in operands if operand not in folded]
+            stack.extend(missing)
+            if missing:
+                continue
+            stack.pop()
+            if node not in folded:
+                folded[node] = result = self._fold(node, [folded[operand] for operand in operands])
+                folded[result] = result
+        return folded[expr]
+
+    def follow(self, old, new):
+        """Know that `new` is `old`, already folded, with nothing but another span."""
+        if isinstance(old, relay.TupleWrapper):
+            old, new = old.tuple_value, new.tuple_value
+        if isinstance(old, relay.Tuple):
+            for old_field, new_field in zip(old.fields, new.fields):
+                self.follow(old_field, new_field)
+        if old in self._folded:
+            self._folded[new] = new
+        if old in self._known:
+            self._known[new] = self._known[old]
+
+    def _fold(self, node, operands):
+        if isinstance(node, relay.TupleGetItem) and isinstance(operands[0], relay.Tuple):
+            return operands[0].fields[node.index]
+        node = _with_operands(node, operands)
+        if not operands or not isinstance(node, relay.Call):
+            return node
+        if node.op.name.startswith("dyn."):
+            node = self._less_dynamic(node)
+        if all(map(_is_constant, node.args)) or (node.op.name in LIKE and _is_constant(node.args[0])):
+            return _fold_call(node)
+        return self._fold_in_part(node)
+
+    def _fold_in_part(self, call):
+        name = call.op.name
+        if name in ("shape_of", "vm.shape_of"):
+            value = _onnx_known.of_shape(call)
+        elif _onnx_known.knows(name):
+            value = _onnx_known.of_call(call, [self._value(arg) for arg in call.args])
+        else:
+            value = None
+        if value is not None:
+            if value.known.all():
+                return constant(value.value)
+            self._known[call] = value
+        return call
+
+    def _value(self, arg):
+        """What is known of an operand; a list for a tuple; None where nothing may be."""
+        if isinstance(arg, relay.Tuple):
+            fields = [self._value(field) for field in arg.fields]
+            return None if any(field is None for field in fields) else fields
+        return self._known.get(arg) or _onnx_known.of_operand(arg)
+
+    def _less_dynamic(self, call):
+        name = call.op.name
+        if any(map(_is_constant, call.args[name not in ("dyn.zeros", "dyn.ones") :])):
+            call = _make_static(call)
+        if call.op.name not in SHAPE_ARGUMENT:
+            return call
+        shape = self._known.get(call.args[SHAPE_ARGUMENT[name]])
+        if shape is None or not shape.known.any():
+            return call
+        known = [int(size) if is_known else None for size, is_known in zip(shape.value, shape.known)]
+        if (
+            name == "dyn.reshape"
+            and known.count(None) == 1
+            and all(size != 0 and size != -1 for size in known)
+        ):
+            return relay.reshape(call.args[0], [-1 if size is None else size for size in known])
+        return keep_known(call, known)
+
+
+def keep_known(expr, known):
+    """The expression, with the sizes that are known (those above zero) in its type."""
+    newshape = [size if size and size > 0 else 0 for size in known]  # 0 keeps the size that there is
+    return relay.reshape(expr, newshape) if any(newshape) else expr
+
+
+def constant(array):
+    """A Relay constant of exactly the array's dtype and shape."""
+    return relay.Constant(tvm.nd.array(array))
+
+
+def _operands(node):
+    if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
+        return list(node.args)
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    return []
+
+
+def _with_operands(node, operands):
+    if all(new.same_as(old) for new, old in zip(operands, _operands(node))):
+        return node
+    if isinstance(node, relay.Tuple):
+        return relay.Tuple(operands, node.span)
+    if isinstance(node, relay.TupleGetItem):
+        return relay.TupleGetItem(operands[0], node.index, node.span)
+    return relay.Call(node.op, operands, node.attrs, node.type_args, node.span)
+
+
+def _is_constant(expr):
+    if isinstance(expr, relay.Tuple):
+        return all(map(_is_constant, expr.fields))
+    return isinstance(expr, relay.Constant)
+
+
+def _fold_call(call):
+    try:
+        value = evaluate(call, type_of(call))
+    except NotFolded:
+        return relay.transform.FoldConstantExpr(call, tvm.IRModule())
+    return relay.Tuple([constant(v) for v in value]) if isinstance(value, list) else constant(value)
+
+
+def _make_static(call):
+    """Let TVM's own pass make one call static, apart from the graph it stands in."""
+    first_is_data = call.op.name not in ("dyn.zeros", "dyn.ones")
+    operands = [
+        relay.var(f"operand{i}", type_of(arg)) if i < first_is_data or not _is_constant(arg) else arg
+        for i, arg in enumerate(call.args)
+    ]
+    alone = tvm.IRModule.from_expr(relay.Call(call.op, operands, call.attrs, call.type_args, call.span))
+    body = relay.transform.DynamicToStatic()(alone)["main"].body
+    if isinstance(body, relay.Call) and body.op.name == call.op.name:
+        return call
+    return relay.bind(body, {new: old for new, old in zip(operands, call.args) if isinstance(new, relay.Var)})

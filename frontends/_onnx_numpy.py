@@ -1,0 +1,235 @@
+"""What a Relay operator does to constants, in NumPy.
+
+A table, not a rewrite of Relay: it holds the operators that shape arithmetic is made of, and those that
+weights are laid out with, where NumPy gives bit for bit what compiled code gives. Everything else, and
+every result whose type is not the one Relay infers, is `NotFolded` and left to TVM.
+"""
+
+import numpy as np
+from tvm import relay
+
+from ._onnx_types import static_shape
+
+
+class NotFolded(Exception):
+    """This table has no answer for the call."""
+
+
+def evaluate(call, call_type):
+    """The value of a call on constants: an array, or a list of arrays where there are several results."""
+    value = apply(call, call_type, [_value(arg) for arg in call.args])
+    if not _has_type(value, call_type):
+        raise NotFolded(f"{call.op.name}: NumPy's result has another type than Relay's")
+    return value
+
+
+def apply(call, call_type, arrays):
+    """What a call makes of these arrays."""
+    compute = TABLE.get(call.op.name)
+    if compute is None:
+        raise NotFolded(call.op.name)
+    try:
+        with np.errstate(all="ignore"):
+            return compute(call.attrs, call_type, *arrays)
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise NotFolded(str(error)) from error
+
+
+def _value(arg):
+    if isinstance(arg, relay.Tuple):
+        return [_value(field) for field in arg.fields]
+    return arg.data.numpy() if isinstance(arg, relay.Constant) else None
+
+
+def _has_type(value, expected):
+    if isinstance(expected, relay.TupleType):
+        return isinstance(value, list) and all(map(_has_type, value, expected.fields))
+    if not isinstance(value, np.ndarray) or value.dtype.name != expected.dtype:
+        return False
+    if value.ndim != len(expected.shape):
+        return False
+    known = static_shape(expected)
+    return known is None or value.shape == known
+
+
+def _elementwise(ufunc):
+    return lambda attrs, result, *arrays: np.asarray(ufunc(*arrays))
+
+
+def _integers_only(ufunc):
+    """For what rounds differently in NumPy and in compiled code when the numbers are floating-point."""
+
+    def compute(attrs, result, *arrays):
+        if any(array.dtype.kind == "f" for array in arrays):
+            raise NotFolded(ufunc.__name__)
+        return np.asarray(ufunc(*arrays))
+
+    return compute
+
+
+def _divide(attrs, result, a, b):
+    if a.dtype.kind == "f":
+        return np.asarray(a / b)
+    _refuse_zeros(b)
+    return np.asarray(np.sign(a) * np.sign(b) * (abs(a) // abs(b))).astype(a.dtype)  # towards zero, as C does
+
+
+def _remainder(ufunc):
+    def compute(attrs, result, a, b):
+        _refuse_zeros(b)
+        return np.asarray(ufunc(a, b))
+
+    return compute
+
+
+def _refuse_zeros(divisor):
+    if not np.all(divisor):
+        raise NotFolded("division by zero")
+
+
+def _reshape(attrs, result, x, *_):
+    return x.reshape(static_shape(result))
+
+
+def _broadcast(attrs, result, x, *_):
+    return np.broadcast_to(x, static_shape(result))
+
+
+def _cast(attrs, result, x, *_):
+    return x.astype(result.dtype)
+
+
+def _fill(value):
+    return lambda attrs, result, *_: np.full(_small_shape(result), value, result.dtype)
+
+
+def _full(attrs, result, value):
+    return np.full(_small_shape(result), value, result.dtype)
+
+
+LARGEST_FILL = 4096  # elements: a shape or an index list; a larger one stays the operator it is
+
+
+def _small_shape(result):
+    shape = static_shape(result)
+    if shape is None or np.prod(shape, dtype="int64") > LARGEST_FILL:
+        raise NotFolded("a large tensor of one value")
+    return shape
+
+
+def _arange(attrs, result, start, stop, step):
+    if start.dtype.kind == "f":
+        raise NotFolded("arange over floating-point numbers")
+    return np.arange(start, stop, step, result.dtype)
+
+
+def _take(attrs, result, x, indices):
+    if attrs.batch_dims or attrs.mode == "fast":
+        raise NotFolded("take with batch dimensions, or without a bounds check")
+    axis = None if attrs.axis is None else int(attrs.axis)
+    return np.asarray(np.take(x, indices, axis, mode=str(attrs.mode)))
+
+
+def _gather(attrs, result, x, indices):
+    return np.take_along_axis(x, indices, int(attrs.axis))
+
+
+def _scatter_elements(attrs, result, x, indices, updates):
+    if attrs.reduction != "update":
+        raise NotFolded("scatter that combines values")
+    result = x.copy()
+    np.put_along_axis(result, indices, updates, int(attrs.axis))
+    return result
+
+
+def _strided_slice(attrs, result, x):
+    begin, end, strides = (_ints(values) for values in (attrs.begin, attrs.end, attrs.strides))
+    if attrs.slice_mode != "end":
+        raise NotFolded("slices by size")
+    strides = strides * len(begin) if len(strides) == 1 else strides
+    window = [slice(None)] * x.ndim
+    axes = range(len(begin)) if attrs.axes is None else _ints(attrs.axes)
+    for axis, parts in zip(axes, zip(begin, end, strides)):
+        window[axis] = slice(*parts)
+    return x[tuple(window)]
+
+
+def _slice_like(attrs, result, x, *_):
+    return x[tuple(slice(size) for size in static_shape(result))]
+
+
+def _split(attrs, result, x):
+    parts = attrs.indices_or_sections
+    return np.split(x, parts.value if hasattr(parts, "value") else _ints(parts), int(attrs.axis))
+
+
+def _reduce(ufunc):
+    def compute(attrs, result, x):
+        if attrs.exclude or (x.dtype.kind == "f" and ufunc in (np.add, np.multiply)):
+            raise NotFolded("a sum whose order matters")
+        axes = tuple(range(x.ndim) if attrs.axis is None else _ints(attrs.axis))
+        return np.asarray(ufunc.reduce(x, axes, dtype=x.dtype, keepdims=bool(attrs.keepdims)))
+
+    return compute
+
+
+def _ints(values):
+    return [int(value) for value in values]
+
+
+TABLE = {
+    "abs": _elementwise(np.abs),
+    "add": _elementwise(np.add),
+    "arange": _arange,
+    "argwhere": lambda attrs, result, x: np.argwhere(x).astype(result.dtype),
+    "broadcast_to": _broadcast,
+    "broadcast_to_like": _broadcast,
+    "cast": _cast,
+    "cast_like": _cast,
+    "ceil": _elementwise(np.ceil),
+    "concatenate": lambda attrs, result, xs: np.concatenate(xs, int(attrs.axis)),
+    "copy": _reshape,
+    "divide": _divide,
+    "equal": _elementwise(np.equal),
+    "expand_dims": _reshape,
+    "floor": _elementwise(np.floor),
+    "floor_divide": _remainder(np.floor_divide),
+    "floor_mod": _remainder(np.mod),
+    "full": _full,
+    "gather": _gather,
+    "greater": _elementwise(np.greater),
+    "greater_equal": _elementwise(np.greater_equal),
+    "less": _elementwise(np.less),
+    "less_equal": _elementwise(np.less_equal),
+    "logical_and": _elementwise(np.logical_and),
+    "logical_not": _elementwise(np.logical_not),
+    "logical_or": _elementwise(np.logical_or),
+    "logical_xor": _elementwise(np.logical_xor),
+    "max": _reduce(np.maximum),
+    "maximum": _elementwise(np.maximum),
+    "min": _reduce(np.minimum),
+    "minimum": _elementwise(np.minimum),
+    "mod": _remainder(np.fmod),
+    "multiply": _elementwise(np.multiply),
+    "negative": _elementwise(np.negative),
+    "not_equal": _elementwise(np.not_equal),
+    "ones": _fill(1),
+    "power": _integers_only(np.power),
+    "prod": _reduce(np.multiply),
+    "reshape": _reshape,
+    "reshape_like": _reshape,
+    "scatter_elements": _scatter_elements,
+    "slice_like": _slice_like,
+    "split": _split,
+    "sqrt": _elementwise(np.sqrt),
+    "squeeze": _reshape,
+    "stack": lambda attrs, result, xs: np.stack(xs, int(attrs.axis)),
+    "strided_slice": _strided_slice,
+    "subtract": _elementwise(np.subtract),
+    "sum": _reduce(np.add),
+    "take": _take,
+    "tile": lambda attrs, result, x: np.tile(x, _ints(attrs.reps)),
+    "transpose": lambda attrs, result, x: np.transpose(x, attrs.axes and _ints(attrs.axes)),
+    "where": _elementwise(np.where),
+    "zeros": _fill(0),
+}

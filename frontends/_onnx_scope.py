@@ -1,0 +1,69 @@
+"""The importer's walk over a graph, with errors that name the node and with progress.
+
+`scope_class` extends TVM's class for a graph being imported, `GraphProto`; a branch of an `If` or the body
+of a `Loop` gets one of its own.
+"""
+
+from types import SimpleNamespace
+
+from tvm import relay
+
+from ._onnx_types import type_of
+from .errors import ImportFailure
+
+
+def scope_class(graph_proto):
+    """The importer's class, extended."""
+
+    class Scope(graph_proto):
+        """Converts node by node, so that what goes wrong has the node's name and not a traceback."""
+
+        on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
+
+        def _construct_nodes(self, graph):
+            for node in graph.node:
+                self._check_inputs(node)
+                try:
+                    super()._construct_nodes(SimpleNamespace(node=[node]))
+                    self._infer_types(node)
+                except ImportFailure:
+                    raise
+                except Exception as error:  # the converters raise whatever comes, AssertionError included
+                    raise ImportFailure(f"{describe(node)} cannot be converted: {gist(error)}") from error
+                if self._old_manager is None:
+                    self.on_node()
+
+        def _check_inputs(self, node):
+            for name in node.input:
+                if name and self._renames.get(name, name) not in self._nodes:
+                    raise ImportFailure(
+                        f"{describe(node)} reads '{name}', which is no input, no initializer and no output "
+                        "of an earlier node: the model is not complete"
+                    )
+
+        def _infer_types(self, node):
+            """Here, where the node is known that is to blame for an error."""
+            for name in node.output:
+                expr = self._nodes.get(name)
+                if isinstance(expr, (relay.Call, relay.TupleGetItem, relay.If)):
+                    type_of(expr)
+
+        def _check_for_unsupported_ops(self, graph):
+            """Checked beforehand, with the nodes' names."""
+
+    return Scope
+
+
+def describe(node):
+    """A node as an error message names it."""
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return f"the node '{node.name or node.output[0]}' ({operator})"
+
+
+def gist(error):
+    """What an error says, without the stack that TVM puts into its message."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
+    said = lines[-1] if lines else "no reason given"
+    known = isinstance(error, (ValueError, NotImplementedError))
+    return said if known else f"{type(error).__name__}: {said}"

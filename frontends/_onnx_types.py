@@ -1,0 +1,36 @@
+"""Type inference that looks no further back than the types already known.
+
+TVM's importer infers the type of an expression from its inputs up, again for every node that asks, so its
+cost grows with the square of the graph. Here each expression keeps its type once it is known.
+"""
+
+import tvm
+from tvm import relay
+from tvm.relay.frontend import common
+
+
+def infer_type(expr, mod=None):
+    """The expression, with its `checked_type` set."""
+    if mod is not None or isinstance(expr, relay.Function):
+        return common.infer_type(expr, mod)
+    type_of(expr)
+    return expr
+
+
+def type_of(expr):
+    """The checked type of an expression."""
+    try:
+        return expr.checked_type
+    except ValueError:  # not inferred yet
+        return relay.transform.InferTypeLocal(expr)
+
+
+def sizes(tensor_type):
+    """The shape as a tuple of int, with None for a size that is known only at run time."""
+    return tuple(int(dim) if isinstance(dim, tvm.tir.IntImm) else None for dim in tensor_type.shape)
+
+
+def static_shape(tensor_type):
+    """The shape as a tuple of int, or None where a size is known only at run time."""
+    shape = sizes(tensor_type)
+    return None if None in shape else shape

@@ -1,0 +1,138 @@
+"""ONNX models to Relay, as TVM's own importer does it, in a fraction of the time."""
+
+import onnx
+import tvm
+from tqdm import tqdm
+from tvm import relay
+
+from ._onnx_importer import load_importer
+from ._onnx_load import graphs_of, load_model
+from ._onnx_scope import describe
+from .canonical import canonicalize
+from .errors import ImportFailure
+
+DOMAINS = {  # TVM's importer knows operators by name only; these are where it has them from
+    "",
+    "ai.onnx",
+    "ai.onnx.ml",
+    "ai.onnx.preview.training",
+    "com.microsoft",
+    "org.pytorch.aten",
+}
+SECONDS_BEFORE_PROGRESS = 2
+
+
+def from_onnx(model, shapes=None, freeze_params=True):
+    """Import an ONNX model into Relay; `(mod, params)` are what `relay.frontend.from_onnx` returns.
+
+    Parameters
+    ----------
+    model : str, os.PathLike or onnx.ModelProto
+        The path of a model, whose weights may be in files beside it, or the model itself. It is not changed.
+    shapes : dict of str to tuple, optional
+        The shapes of inputs, by name: for one whose shape the model does not say, to fix symbolic sizes, or
+        to change sizes that are fixed. None stands for a size that is known at run time only. A symbolic
+        size that is not fixed here is such a size.
+    freeze_params : bool
+        True, the default, makes the weights constants of `mod`, and `params` is empty. False makes them
+        parameters of `main`, in `params`; an operator that needs one at import, such as the new shape of a
+        `Reshape`, may then fail or stay dynamic.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        Typed. `main` has the attributes `input_names` and `output_names`. Each call's span names the ONNX
+        node that it comes from.
+    params : dict of str to tvm.nd.NDArray
+        The weights that are not frozen.
+
+    Raises
+    ------
+    ImportFailure
+        If the model cannot be read, is not complete, does not say the shape of an input, or has an operator
+        that cannot be converted.
+    """
+    model = _inline_functions(load_model(model))
+    importer = load_importer()
+    opset = _opset(model)
+    _check_operators(model, importer._get_convert_map(opset))
+    _check_outputs(model.graph)
+    inputs = _input_shapes(model.graph, shapes or {})
+    # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
+    with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
+        mod, params = _convert(importer, model.graph, opset, inputs, freeze_params)
+        mod = canonicalize(relay.transform.InferType()(mod))
+    main = mod["main"].with_attr("input_names", list(inputs))
+    mod["main"] = main.with_attr("output_names", [output.name for output in model.graph.output])
+    return mod, params
+
+
+def _convert(importer, graph, opset, inputs, freeze_params):
+    scope = importer.GraphProto(inputs, "float32", freeze_params, op_type_dict={})
+    with tqdm(
+        desc="Importing ONNX", total=len(graph.node), unit="node", disable=None, delay=SECONDS_BEFORE_PROGRESS
+    ) as progress:
+        scope.on_node = progress.update
+        with scope:
+            return scope.from_onnx(graph, opset)
+
+
+def _inline_functions(model):
+    """Replace the calls of functions that the model itself defines, as PyTorch's newer exporter writes."""
+    if not model.functions:
+        return model
+    try:
+        from onnx.inliner import inline_local_functions
+    except ImportError as error:
+        needs = "the model defines functions, which can be imported with onnx 1.15 or newer"
+        raise ImportFailure(f"{needs}; this is {onnx.__version__}") from error
+    return inline_local_functions(model)
+
+
+def _opset(model):
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    return versions[0] if versions else 1
+
+
+def _check_operators(model, convert_map):
+    unknown = {}
+    for graph in graphs_of(model.graph):
+        for node in graph.node:
+            if node.domain not in DOMAINS or node.op_type not in convert_map:
+                unknown.setdefault((node.domain, node.op_type), node)
+    if unknown:
+        nodes = "; ".join(describe(node) for node in unknown.values())
+        raise ImportFailure(f"there is no converter for the operator of {nodes}")
+
+
+def _check_outputs(graph):
+    made = {name for node in graph.node for name in node.output}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    for output in graph.output:
+        if output.name not in made:
+            raise ImportFailure(f"no node computes the output '{output.name}': the model is not complete")
+
+
+def _input_shapes(graph, given):
+    """The shape of every input that is none of the weights, by name, in order."""
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = {value.name: value for value in graph.input if value.name not in weights}
+    for name in given:
+        if name not in inputs:
+            raise ImportFailure(f"shapes has '{name}', which is no input; the inputs are {list(inputs)}")
+    return {name: _shape(value, given.get(name)) for name, value in inputs.items()}
+
+
+def _shape(value, given):
+    name, tensor_type = value.name, value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise ImportFailure(f"the input '{name}' is no tensor, the only kind of input that can be imported")
+    declared = tensor_type.shape.dim if tensor_type.HasField("shape") else None
+    if given is None:
+        if declared is None:
+            hint = f"shapes={{'{name}': (...)}}"
+            raise ImportFailure(f"the model does not say the shape of the input '{name}'; pass {hint}")
+        given = [dim.dim_value if dim.dim_value > 0 else None for dim in declared]
+    elif declared is not None and len(declared) != len(given):
+        raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
+    return [relay.Any() if size is None else int(size) for size in given]
