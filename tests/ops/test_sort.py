@@ -244,6 +244,53 @@ def test_keys_made_of_class_and_score(emulated_cuda, length):
     assert [i for i in arrays[3].numpy() if not np.isnan(score[i])] == without_nan
 
 
+@pytest.mark.parametrize("keep, needed", [(None, "needs a `swap`$"), (5, "needs a `swap` and `scratch`")])
+def test_missing_buffers_are_named(keep, needed):
+    ib = tir.ir_builder.create()
+    rows = sorting.Rows(ib, tir.decl_buffer((9000,)))
+    with pytest.raises(ValueError, match=f"rows of 9000 do not fit into one tile: keys {needed}"):
+        sorting.emit_sort(
+            ib,
+            rows=1,
+            length=9000,
+            order=sorting.Order("float32"),
+            read_key=lambda row, i: rows[row, i],
+            keys=sorting.Buffers(rows),
+            keep=keep,
+        )
+
+
+# --- what TVM builds on it
+
+
+def test_unique(emulated_cuda):
+    data = keys(300, "int32")
+    x = variable(data)
+    function = relay.Function([x], relay.unique(x, is_sorted=True, return_counts=True).astuple())
+    outputs = emulated_cuda.run_relay(function, data, executor="vm")
+    values, first, inverse, counts = np.unique(
+        data, return_index=True, return_inverse=True, return_counts=True
+    )
+    assert outputs[3] == len(values)
+    outputs = [output[: len(values)] for output in (outputs[0], outputs[1], outputs[4])] + [outputs[2]]
+    assert_all_equal(outputs, [values, first, counts, inverse])
+
+
+def test_non_max_suppression(emulated_cuda):
+    rng = np.random.default_rng(0)
+    boxes = rng.random((1, 200, 6), dtype="float32")  # class, score, corners
+    boxes[..., 0] = rng.integers(0, 3, (1, 200))
+    boxes[..., 4:] += boxes[..., 2:4]
+    x = variable(boxes)
+    count, data, indices = relay.vision.get_valid_counts(x, 0.1)
+    kept = relay.vision.non_max_suppression(data, count, indices, iou_threshold=0.5, return_indices=False)
+    function = relay.Function([x], kept)
+    (out,) = emulated_cuda.run_relay(function, boxes)
+    (expected,) = run_graph(relay.build(tvm.IRModule.from_expr(function), "llvm"), tvm.cpu(), boxes)
+    valid = expected[0, :, 0] >= 0
+    np.testing.assert_array_equal(out[0][valid], expected[0][valid])
+
+
 # --- the kernels themselves
 
 

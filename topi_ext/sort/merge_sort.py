@@ -77,6 +77,11 @@ def emit_sort(
     else:
         tiles = ib.let("tiles", tiles)
         passes = ib.let("passes", topi.math.ceil_log2(te.max(tiles, 1)))
+    if not (isinstance(passes, int) and passes == 0):
+        for name, buffers in {"keys": keys, "payload": payload}.items():
+            if buffers and (buffers.swap is None or (keep is not None and buffers.scratch is None)):
+                needed = "`swap`" if keep is None else "`swap` and `scratch`, as `out` holds less than a row"
+                raise ValueError(f"rows of {length} do not fit into one tile: {name} needs a {needed}")
     sort = _Sort(ib, shape, rows, length, tiles, order, keys, payload, keep)
     with ib.if_scope(tir.all(*[tir.IntImm("int32", 0) < extent for extent in (rows, length)])):
         for written in _each_target(ib, keys, passes):

@@ -1,0 +1,122 @@
+"""What every benchmark needs: a GPU, one clock for TVM and torch, a table, and where it was measured.
+
+A benchmark is a script: `python -m tests.benchmarks.bench_sort` on a machine with an NVIDIA GPU. It checks
+its results before it times them, and writes its table to `results/`, named after the card.
+"""
+
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from topi_ext import _bootstrap
+
+RESULTS = Path(__file__).with_name("results")
+WARM_UP, REPEATS = 10, 50
+QUEUE_CYCLES = 3_000_000  # the GPU sleeps for about this long while the host queues the work to be timed
+
+
+def require_gpu() -> None:
+    """Leave with a message where there is no GPU; else let TVM work on torch's stream."""
+    if not torch.cuda.is_available():
+        sys.exit("This benchmark needs an NVIDIA GPU that torch can use; none was found.")
+    if not tvm.cuda(0).exist:
+        sys.exit("torch finds a GPU but TVM does not: libtvm.so was loaded without the NVIDIA driver.")
+    tvm.cuda(0).set_raw_stream(torch.cuda.current_stream().cuda_stream)
+
+
+def median_ms(run) -> float:
+    """The median time on the device of what `run` queues, in milliseconds.
+
+    The GPU is kept busy until all of it is queued, so the host's time is not measured.
+    """
+    for _ in range(WARM_UP):
+        run()
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(REPEATS)]
+    for start, end in events:
+        torch.cuda._sleep(QUEUE_CYCLES)
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(end) for start, end in events)
+
+
+def copy_bandwidth() -> float:
+    """Bytes a second that a large copy on the device reads and writes: what no kernel can beat by much."""
+    source = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.numel() / (median_ms(lambda: target.copy_(source)) * 1e-3)
+
+
+def compile_for_gpu(function, *inputs):
+    """A Relay function as a graph module with these torch tensors as inputs; call `.run()`."""
+    library = relay.build(tvm.IRModule.from_expr(function), tvm.target.Target("cuda", host="llvm"))
+    module = graph_executor.GraphModule(library["default"](tvm.cuda(0)))
+    for i, value in enumerate(inputs):
+        module.set_input(i, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(value)))
+    return module
+
+
+def outputs_of(module):
+    """The outputs as torch tensors, without a copy."""
+    count = module.get_num_outputs()
+    return [torch.utils.dlpack.from_dlpack(module.get_output(i).to_dlpack()) for i in range(count)]
+
+
+def card() -> str:
+    return torch.cuda.get_device_name(0)
+
+
+def environment(bandwidth) -> str:
+    """Where and with what it was measured, as a Markdown list."""
+    facts = {
+        "GPU": card(),
+        "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
+        "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
+        "TVM": f"{_bootstrap.tvm_in_use.version}, kernels by nvcc {_nvcc_version()}",
+        "Date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "Times": f"median of {REPEATS} on the device, in ms, after {WARM_UP} to warm up",
+    }
+    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+
+
+def markdown_table(header, rows) -> str:
+    """Columns as wide as their cells; all but the first are numbers."""
+    rows = [[cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+
+    def line(cells):
+        first, *numbers = cells
+        padded = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:]))]
+        return "| " + " | ".join(padded) + " |"
+
+    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(map(line, [header, ruler, *rows]))
+
+
+def publish(name, title, text) -> Path:
+    """Print a report and write it to `results/<name>-<card>.md`."""
+    report = f"# {title}\n\n{text}\n"
+    print(report)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}-{re.sub(r'[^a-z0-9]+', '-', card().lower()).strip('-')}.md"
+    path.write_text(report)
+    print(f"written to {path}")
+    return path
+
+
+def _nvcc_version():
+    if not shutil.which("nvcc"):
+        return "(none; NVRTC)"
+    text = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"release [\d.]+, V([\d.]+)", text)
+    return found.group(1) if found else "(unknown)"
