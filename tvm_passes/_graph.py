@@ -40,11 +40,13 @@ class Graph:
                 stack.pop()
                 continue
             source = replacements.get(node, node)
-            below = children(source)
+            stands_for_another = source in self._users and not source.same_as(node)
+            below = [source] if stands_for_another else children(source)
             if node not in entered:
                 entered.add(node)
                 if node in self._users:
                     location = getattr(node, "span", None)
+                    stack[-1] = (node, location)
                 waiting = [child for child in below if child not in done]
                 if any(child in entered for child in waiting):
                     raise ValueError(f"the replacement of a node contains that node:\n{node}")
@@ -52,16 +54,19 @@ class Graph:
                 continue
             stack.pop()
             new = [done[child] for child in below]
-            added = source not in self._users
-            if added and below:
-                done[node] = with_children(
-                    source, new, source.span or getattr(node, "span", None) or location
-                )
+            if stands_for_another:
+                done[node] = new[0]
+            elif below and source not in self._users:  # added by a replacement
+                done[node] = with_children(source, new, source.span or location)
             elif all(old.same_as(child) for old, child in zip(below, new)):
                 done[node] = source
             else:
                 done[node] = with_children(source, new, source.span)
-        return done[self.root]
+        root = done[self.root]
+        if not isinstance(root, relay.Function) or root.same_as(self.root):
+            return root
+        # The result may be known better than before: its type is to be inferred anew.
+        return relay.Function(root.params, root.body, None, root.type_params, root.attrs, root.span)
 
 
 def children(node):

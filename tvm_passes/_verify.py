@@ -5,14 +5,17 @@ Set `TVM_PASSES_VERIFY=1` in the environment, or call `tvm_passes.verify_each_pa
 
 import os
 
-from tvm import relay
-from tvm.ir import structural_equal
+from tvm import relay, tir
+from tvm.ir import TensorType, TupleType, structural_equal
 
 _wanted = os.environ.get("TVM_PASSES_VERIFY", "0") not in ("", "0")
 
 
 def verify_each_pass(wanted=True):
-    """Check every pass's result from now on: well formed, types infer, same output types."""
+    """Check every pass's result from now on: well formed, and of the same type.
+
+    A dimension may be known after a pass that was not before.
+    """
     global _wanted
     _wanted = wanted
 
@@ -33,5 +36,18 @@ def check(before, after, name):
         if not relay.analysis.well_formed(result):
             raise PassBrokeModule(f"{name} left @{variable.name_hint} not well formed")
         old, new = function.checked_type, result.checked_type
-        if not structural_equal(old, new, map_free_vars=True):
+        if not _same_or_better_known(old.ret_type, new.ret_type) or not structural_equal(
+            old.arg_types, new.arg_types
+        ):
             raise PassBrokeModule(f"{name} changed the type of @{variable.name_hint}: {old} became {new}")
+
+
+def _same_or_better_known(old, new):
+    if isinstance(old, TupleType) and isinstance(new, TupleType):
+        pairs = zip(old.fields, new.fields)
+        return len(old.fields) == len(new.fields) and all(_same_or_better_known(*pair) for pair in pairs)
+    if isinstance(old, TensorType) and isinstance(new, TensorType):
+        dims = zip(old.shape, new.shape)
+        same_rank = len(old.shape) == len(new.shape) and old.dtype == new.dtype
+        return same_rank and all(isinstance(was, tir.Any) or structural_equal(was, now) for was, now in dims)
+    return structural_equal(old, new, map_free_vars=True)

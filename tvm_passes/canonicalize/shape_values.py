@@ -25,7 +25,7 @@ class Dim(NamedTuple):
 
 
 class Clamped(NamedTuple):
-    """The lesser of a known bound and a dimension: a bound that stays inside the axis."""
+    """The lesser of a known bound above 0 and a dimension: a bound that stays inside the axis."""
 
     bound: int
     dim: Dim
@@ -165,6 +165,13 @@ def _equal(left, right):
     return int(left == right) if both else UNKNOWN
 
 
+def _less(left, right):
+    if isinstance(left, (Dim, Clamped)) and isinstance(right, int) and right <= 0:
+        return 0  # neither is ever negative
+    both = isinstance(left, int) and isinstance(right, int)
+    return int(left < right) if both else UNKNOWN
+
+
 def _at_least(left, right):
     if isinstance(left, int) and isinstance(right, int):
         return int(left >= right)
@@ -177,7 +184,10 @@ def _minimum(left, right):
     if isinstance(left, Dim):
         left, right = right, left
     if isinstance(left, int) and isinstance(right, Dim):
-        return min(left, 0) if left <= 0 else Clamped(left, right)
+        return left if left <= 0 else Clamped(left, right)
+    for clamped, dim in ((left, right), (right, left)):
+        if isinstance(clamped, Clamped) and clamped.dim == dim:
+            return clamped
     return left if left == right else UNKNOWN
 
 
@@ -279,7 +289,7 @@ _BY_VALUE = {
     "floor_divide": _of_ints(_floor_divide, neutral_right=1),
     "equal": _elementwise(_equal),
     "greater_equal": _elementwise(_at_least),
-    "less": _of_ints(operator.lt),
+    "less": _elementwise(_less),
     "greater": _of_ints(operator.gt),
     "minimum": _elementwise(_minimum),
     "maximum": _elementwise(_maximum),

@@ -14,7 +14,8 @@ TO_THE_END = 2**31 - 1
 class StaticSlice(Rule):
     """Replace dyn.strided_slice with strided_slice where each bound is known, or is the axis' own length.
 
-    Why legal: the attribute's bounds are clamped to the axis at run time, as those of the dynamic form were.
+    Why legal: bounds mean the same in both, and the end is clamped to the axis at run time. The beginning is
+    not (TVM's static form then asks for memory of negative size), so it must be sure to lie inside the axis.
     """
 
     data, begin, end, strides = wildcard(), wildcard(), wildcard(), wildcard()
@@ -22,6 +23,12 @@ class StaticSlice(Rule):
 
     def where(self, match):
         return str(match.root.attrs.slice_mode) == "end" and _bounds(match) is not None
+
+    def check(self, match):
+        begins, ends, _ = _bounds(match)
+        for dim, begin, end in zip(match.data.checked_type.shape, begins, ends):
+            if not hasattr(dim, "value") and (begin != 0 or end < 0):
+                return f"the slice from {begin} may begin past the end of an axis of unknown length"
 
     def rewrite(self, match):
         return relay.strided_slice(match.data, *_bounds(match))

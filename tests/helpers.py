@@ -1,0 +1,62 @@
+"""What many tests do: build small modules, run them, compare."""
+
+import numpy as np
+import tvm
+from tvm import relay
+
+import tvm_passes
+from tvm_passes._graph import Graph
+from tvm_passes._matchers import op_name
+
+
+def module(*inputs_and_result):
+    """A module whose `main` takes the variables and gives the last argument."""
+    *inputs, result = inputs_and_result
+    return tvm.IRModule.from_expr(relay.Function(list(inputs), result))
+
+
+def ops(mod, name="main"):
+    """The names of the operators that a function calls, in order."""
+    return [op_name(node) for node in Graph(mod[name]).nodes if op_name(node)]
+
+
+def run(mod, *arrays, target="llvm", device=None):
+    """The outputs of `main` in TVM's virtual machine, as a list of NumPy arrays."""
+    device = device or tvm.device(target)
+    with tvm.transform.PassContext(opt_level=3):
+        executable = relay.vm.compile(mod, target)
+    result = tvm.runtime.vm.VirtualMachine(executable, device).run(
+        *(tvm.nd.array(array, device) for array in arrays)
+    )
+    return [part.numpy() for part in (result if not isinstance(result, tvm.nd.NDArray) else [result])]
+
+
+def apply(passes, mod):
+    """The module after `passes`, verified after each, and the report of what they did."""
+    tvm_passes.verify_each_pass()
+    try:
+        report = tvm_passes.explain(mod, passes)
+    finally:
+        tvm_passes.verify_each_pass(False)
+    return report.module, report
+
+
+def refusals(report):
+    """The reasons for every refusal in a report."""
+    return [outcome.reason for pass_report in report.passes for outcome in pass_report.refusals]
+
+
+def assert_same_numbers(passes, mod, *arrays, rtol=1e-6, atol=1e-6):
+    """Assert that a module computes the same before and after `passes`; give the module after."""
+    after, _ = apply(passes, mod)
+    for expected, found in zip(run(mod, *arrays), run(after, *arrays)):
+        assert expected.dtype == found.dtype
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+    return after
+
+
+def assert_no_second_change(passes, mod):
+    """Assert that passes find nothing more to do in their own result."""
+    again, report = apply(passes, mod)
+    assert again.same_as(mod)
+    assert not any(pass_report.rewrites for pass_report in report.passes)

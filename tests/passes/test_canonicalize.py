@@ -1,0 +1,218 @@
+"""Canonicalize: each rule's structure and numbers, and where it must not apply."""
+
+import numpy as np
+import pytest
+from tvm import relay
+from tvm.relay import op
+
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals
+from tvm_passes._graph import Graph
+from tvm_passes.canonicalize import Canonicalize
+from tvm_passes.canonicalize.shape_values import Clamped, Dim, shape_values
+
+ANY = relay.Any()
+
+
+def numbers(*shape, dtype="float32"):
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def constant(*values, dtype="int64"):
+    return relay.const(np.array(values, dtype), dtype)
+
+
+def rewritten(report):
+    return {outcome.rule for outcome in report.passes[0].rewrites}
+
+
+def variable(*shape, dtype="float32", name="x"):
+    return relay.var(name, shape=shape, dtype=dtype)
+
+
+def check(mod, rule, expected_ops, *arrays):
+    after, report = apply(Canonicalize(), mod)
+    assert rule in rewritten(report)
+    assert ops(after) == expected_ops
+    assert_same_numbers(Canonicalize(), mod, *arrays)
+    assert_no_second_change(Canonicalize(), after)
+    return after
+
+
+def rows_of(x, dtype="int64"):
+    """The number of rows of a tensor as PyTorch's importer spells it: (rows,)."""
+    return relay.expand_dims(relay.cast(relay.take(op.shape_of(x), relay.const(0), axis=0), dtype), 0)
+
+
+def test_shape_arithmetic_on_a_static_shape_is_a_constant():
+    x = variable(4, 6)
+    columns = relay.take(op.shape_of(x, "int64"), relay.const(1), axis=0)
+    mod = module(x, relay.reshape(relay.concatenate([rows_of(x), relay.expand_dims(columns, 0)], 0), (2,)))
+    after = check(mod, "FoldShapeArithmetic", [], numbers(4, 6))
+    np.testing.assert_array_equal(after["main"].body.data.numpy(), [4, 6])
+    assert after["main"].body.data.dtype == "int64"
+
+
+def test_arithmetic_that_would_wrap_around_is_not_folded():
+    most = relay.const(np.int32(2**31 - 1), "int32")
+    mod = module(relay.add(most, relay.const(np.int32(1), "int32")))
+    assert ops(apply(Canonicalize(), mod)[0]) == ["add"]
+
+
+def test_floats_and_large_tensors_are_not_folded():
+    mod = module(relay.Tuple([relay.zeros((3,), "float32"), relay.zeros((1000,), "int32")]))
+    assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
+def test_elements_of_a_dynamic_shape():
+    x = variable(ANY, 6)
+    mixed = relay.concatenate([rows_of(x), constant(364)], 0)
+    clamped = relay.minimum(op.shape_of(x, "int64"), constant(2, 0))
+    mod = relay.transform.InferType()(module(x, relay.Tuple([mixed, clamped])))
+    graph, (first, second) = Graph(mod["main"]), mod["main"].body.fields
+    x = mod["main"].params[0]
+    assert list(shape_values(graph, first)) == [Dim(x, 0), 364]
+    assert list(shape_values(graph, second)) == [Clamped(2, Dim(x, 0)), 0]
+
+
+def dynamic_slice(x, begin, end, strides):
+    """A slice as PyTorch's importer spells it, its bounds counted from the end and clamped by operators."""
+    dynamic_begin = relay.add(constant(*begin, dtype="int32"), constant(*(0 for _ in begin), dtype="int32"))
+    return relay.strided_slice(x, dynamic_begin, end, constant(*strides, dtype="int32"))
+
+
+def test_dynamic_slice_of_everything_goes():
+    x = variable(ANY, 4)
+    sliced = dynamic_slice(x, (0, 0), op.shape_of(x, "int64"), (1, 1))
+    check(module(x, relay.nn.relu(sliced)), "SliceOfEverything", ["nn.relu"], numbers(3, 4))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7])
+def test_dynamic_slice_with_known_bounds_becomes_static(rows):
+    x = variable(ANY, 8)
+    end = relay.minimum(op.shape_of(x, "int64"), constant(5, 9))
+    sliced = dynamic_slice(x, (0, 1), end, (2, 4))
+    check(module(x, sliced), "StaticSlice", ["strided_slice"], numbers(rows, 8))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 7])
+def test_dynamic_slice_that_may_begin_past_the_end_is_refused(rows):
+    x = variable(ANY, 8)
+    mod = module(x, dynamic_slice(x, (2, 1), op.shape_of(x, "int64"), (1, 4)))
+    after, report = apply(Canonicalize(), mod)
+    assert "dyn.strided_slice" in ops(after)
+    assert refusals(report) == ["the slice from 2 may begin past the end of an axis of unknown length"]
+    assert_same_numbers(Canonicalize(), mod, numbers(rows, 8))
+
+
+def test_a_slice_to_the_length_of_another_tensor_stays_dynamic():
+    x, y = variable(ANY), variable(ANY, name="y")
+    sliced = relay.strided_slice(x, constant(0), op.shape_of(y, "int64"), constant(1))
+    mod = module(x, y, sliced)
+    assert "dyn.strided_slice" in ops(apply(Canonicalize(), mod)[0])
+
+
+def test_a_slice_from_what_the_run_decides_stays_dynamic():
+    x, start = variable(8), variable(1, dtype="int64", name="start")
+    mod = module(x, start, relay.strided_slice(x, start, constant(8), constant(1)))
+    after = assert_same_numbers(Canonicalize(), mod, numbers(8), np.array([3]))
+    assert "dyn.strided_slice" in ops(after)
+
+
+def test_a_slice_backwards_becomes_static_as_tvm_does_it():
+    x = variable(2, 5)
+    any_bounds = [relay.var(name, shape=(2,), dtype="int64") for name in "bes"]
+    dynamic = relay.strided_slice(x, *any_bounds)
+    bounds = [constant(1, 4), constant(-3, -6), constant(-1, -2)]
+    mod = module(x, relay.Call(dynamic.op, [x, *bounds], dynamic.attrs))
+    check(mod, "StaticOperator", ["strided_slice"], numbers(2, 5))
+
+
+def test_reshape_with_one_unknown_dimension_becomes_static():
+    x = variable(ANY, 6)
+    shape = relay.concatenate([rows_of(x), constant(2), constant(3)], 0)
+    after = check(module(x, relay.reshape(x, shape)), "StaticReshape", ["reshape"], numbers(5, 6))
+    assert [int(dim) for dim in after["main"].body.attrs.newshape] == [-1, 2, 3]
+
+
+def test_reshape_with_two_unknown_dimensions_stays():
+    x, y = variable(ANY, 6), variable(ANY, name="y")
+    shape = relay.concatenate([rows_of(x), rows_of(y), constant(-1)], 0)
+    assert "dyn.reshape" in ops(apply(Canonicalize(), module(x, y, relay.reshape(x, shape)))[0])
+
+
+def test_full_and_topk_with_constants_become_static():
+    x = variable(3, 9)
+    k = relay.take(op.shape_of(x, "int64"), relay.const(0), axis=0)
+    best = relay.topk(x, k=k, ret_type="values")
+    full = relay.full(relay.const(2.0), op.shape_of(x, "int64"), "float32")
+    mod = module(x, relay.Tuple([best, full]))
+    check(mod, "StaticOperator", ["topk", "full"], numbers(3, 9))
+
+
+def test_rows_by_adv_index_are_taken():
+    x, rows = variable(5, 2), variable(3, dtype="int64", name="rows")
+    mod = module(x, rows, relay.adv_index([x, rows]))
+    check(mod, "TakeForAdvIndex", ["take"], numbers(5, 2), np.array([4, 0, 4]))
+
+
+def test_adv_index_by_two_lists_stays():
+    x, rows = variable(5, 2), variable(3, dtype="int64", name="rows")
+    mod = module(x, rows, relay.adv_index([x, rows, rows]))
+    assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
+@pytest.mark.parametrize(
+    "rule, idle",
+    [
+        ("TransposeToSameOrder", lambda x: relay.transpose(x, (0, 1))),
+        ("TransposeToSameOrder", lambda x: relay.transpose(x, (0, -1))),
+        ("ReshapeToSameShape", lambda x: relay.reshape(x, (4, -1))),
+        ("CastToSameType", lambda x: relay.cast(x, "float32")),
+        ("CastToSameType", lambda x: relay.cast_like(x, relay.const(1.0))),
+        ("SliceOfEverything", lambda x: relay.strided_slice(x, (0, 0), (4, 99))),
+        ("SliceOfEverything", lambda x: relay.strided_slice(x, (0,), (99,), axes=(1,))),
+        ("ConcatenateOfOne", lambda x: relay.concatenate([x], 0)),
+        ("SplitIntoOne", lambda x: relay.split(x, 1, 0)[0]),
+        ("FieldOfTuple", lambda x: relay.TupleGetItem(relay.Tuple([relay.exp(x), x]), 1)),
+    ],
+)
+def test_what_changes_nothing_goes(rule, idle):
+    x = variable(4, 6)
+    check(module(x, relay.nn.relu(idle(x))), rule, ["nn.relu"], numbers(4, 6))
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        lambda x: relay.transpose(x, (1, 0)),
+        lambda x: relay.transpose(x),
+        lambda x: relay.reshape(x, (2, 3)),
+        lambda x: relay.cast(x, "float16"),
+        lambda x: relay.strided_slice(x, (0, 0), (3, 1)),
+        lambda x: relay.strided_slice(x, (0, 0), (3, 2), (1, 2)),
+        lambda x: relay.strided_slice(x, (2, 0), (-4, 2), (-1, 1)),
+        lambda x: relay.strided_slice(x, (0, 0), (3, -1)),
+        lambda x: relay.strided_slice(x, (0, 0), (3, 1), slice_mode="size"),
+        lambda x: relay.concatenate([x, x], 0),
+        lambda x: relay.split(x, 2, 1)[0],
+    ],
+)
+def test_what_changes_something_stays(busy):
+    x = variable(3, 2)
+    mod = module(x, busy(x))
+    assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
+@pytest.mark.parametrize("rows, taken", [(4, "exp"), (5, "tanh")])
+def test_a_dead_branch_goes(rows, taken):
+    x = variable(rows, 2)
+    has_four = relay.equal(relay.take(op.shape_of(x), relay.const(0), axis=0), relay.const(4))
+    mod = module(x, relay.If(has_four, relay.exp(x), relay.tanh(x)))
+    check(mod, "PruneBranch", [taken], numbers(rows, 2))
+
+
+def test_a_branch_that_depends_on_the_data_stays():
+    x = variable(ANY, 2)
+    empty = relay.equal(relay.ndarray_size(x), relay.const(0))
+    mod = module(x, relay.If(empty, relay.exp(x), relay.tanh(x)))
+    assert apply(Canonicalize(), mod)[0].same_as(mod)

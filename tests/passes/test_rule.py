@@ -1,0 +1,204 @@
+"""The rule engine: where rules apply, what they report, and what the debug switch finds."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
+
+import tvm_passes
+from tests.helpers import apply, assert_no_second_change, module, ops, run
+from tvm_passes import Rule, RulePass
+
+
+class DropDoubleRelu(Rule):
+    inner = is_op("nn.relu")(wildcard())
+    pattern = is_op("nn.relu")(inner)
+
+    def rewrite(self, match):
+        return match.inner
+
+
+class SimplifyRelu(RulePass):
+    """Drop the second of two relus."""
+
+    rules = (DropDoubleRelu,)
+
+
+class DoubleByAddition(Rule):
+    data, factor = wildcard(), is_constant()
+    pattern = is_op("multiply")(data, factor)
+
+    def check(self, match):
+        if not np.all(match.factor.data.numpy() == 2):
+            return "the factor is not 2"
+
+    def rewrite(self, match):
+        return relay.add(match.data, match.data)
+
+
+class AddForDoubling(RulePass):
+    """Add instead of multiplying by 2."""
+
+    rules = (DoubleByAddition,)
+
+
+def relus(x, count):
+    for _ in range(count):
+        x = relay.nn.relu(x)
+    return x
+
+
+def variable(name="x"):
+    return relay.var(name, shape=(2, 3))
+
+
+def test_a_chain_goes_in_one_application():
+    x = variable()
+    after, report = apply(SimplifyRelu(), module(x, relus(x, 5)))
+    assert ops(after) == ["nn.relu"]
+    assert len(report.passes[0].rewrites) == 4
+    assert_no_second_change(SimplifyRelu(), after)
+
+
+def test_a_deep_graph_does_not_overflow_the_stack():
+    x = variable()
+    after, _ = apply(SimplifyRelu(), module(x, relus(x, 3000)))
+    assert ops(after) == ["nn.relu"]
+
+
+def test_inside_branches_nested_functions_and_other_functions():
+    x, y, condition = variable(), variable("y"), relay.var("condition", shape=(), dtype="bool")
+    nested = relay.Function([y], relus(y, 2))
+    branches = relay.If(condition, relus(x, 2), relay.Call(nested, [relus(x, 3)]))
+    mod = module(x, condition, branches)
+    z = variable("z")
+    mod["helper"] = relay.Function([z], relus(z, 2))
+    after, _ = apply(SimplifyRelu(), mod)
+    assert ops(after) == ["nn.relu"] * 3
+    assert ops(after, "helper") == ["nn.relu"]
+
+
+def test_inside_let():
+    x, bound = variable(), relay.var("bound")
+    mod = module(x, relay.Let(bound, relus(x, 2), relay.nn.relu(bound)))
+    after, _ = apply(SimplifyRelu(), mod)
+    assert ops(after) == ["nn.relu", "nn.relu"]
+
+
+def test_in_a_sequential_and_without_types():
+    x = variable()
+    mod = module(x, relus(x, 2))
+    simplify = SimplifyRelu()
+    after = tvm.transform.Sequential([simplify, relay.transform.FoldConstant()])(mod)
+    assert ops(after) == ["nn.relu"]
+    assert len(simplify.report.rewrites) == 1
+
+
+def test_functions_of_another_backend_are_left_alone():
+    x = variable()
+    mod = module(x, relus(x, 2))
+    mod["main"] = mod["main"].with_attr("Compiler", "someone")
+    assert apply(SimplifyRelu(), mod)[0].same_as(mod)
+
+
+def test_a_shared_replacement_is_computed_once():
+    x = variable()
+    shared = relay.nn.relu(relay.exp(relay.nn.relu(relay.nn.relu(x))))
+    mod = module(x, relay.Tuple([relay.nn.relu(shared), relay.tanh(shared)]))
+    after, _ = apply(SimplifyRelu(), mod)
+    assert ops(after).count("exp") == 1
+
+
+def test_attributes_of_function_and_module_stay():
+    x = variable()
+    mod = module(x, relus(x, 2)).with_attr("kept", tvm.runtime.String("yes"))
+    mod["main"] = mod["main"].with_attr("input_names", ["x"])
+    after, _ = apply(SimplifyRelu(), mod)
+    assert list(after["main"].attrs["input_names"]) == ["x"] and after.attrs["kept"] == "yes"
+
+
+def test_a_refusal_keeps_the_graph_and_says_why_and_where():
+    x = variable()
+    span = relay.Span(relay.SourceName("aten::mul_7"), 0, 0, 0, 0)
+    mod = module(x, relay.Call(relay.op.get("multiply"), [x, relay.const(3.0)], None, None, span))
+    after, report = apply(AddForDoubling(), mod)
+    assert after.same_as(mod)
+    (refusal,) = report.passes[0].refusals
+    assert (refusal.rule, refusal.location) == ("DoubleByAddition", "aten::mul_7")
+    assert refusal.reason == "the factor is not 2"
+    printed = str(report)
+    assert "aten::mul_7: the factor is not 2" in printed and "AddForDoubling" in printed
+
+
+def test_commutative_patterns_match_either_way():
+    x = variable()
+    after, _ = apply(AddForDoubling(), module(x, relay.multiply(relay.const(2.0), x)))
+    assert ops(after) == ["add"]
+    data = np.arange(6, dtype="float32").reshape(2, 3)
+    np.testing.assert_array_equal(run(after, data)[0], 2 * data)
+
+
+def test_matches_are_counted_by_rule():
+    x = variable()
+    both = relay.multiply(relay.multiply(x, relay.const(2.0)), relay.const(3.0))
+    _, report = apply(AddForDoubling(), module(x, both))
+    (counted,) = report.passes
+    assert (len(counted.matches), len(counted.rewrites), len(counted.refusals)) == (2, 1, 1)
+
+
+def test_recording_nests():
+    x = variable()
+    with tvm_passes.recording() as outer:
+        SimplifyRelu()(module(x, relus(x, 2)))
+        with tvm_passes.recording() as inner:
+            SimplifyRelu()(module(x, relus(x, 2)))
+    assert (len(outer.passes), len(inner.passes)) == (2, 1)
+
+
+def test_an_unknown_name_in_a_match_is_an_error():
+    class Misspelled(DropDoubleRelu):
+        def rewrite(self, match):
+            return match.innner
+
+    class Broken(RulePass):
+        rules = (Misspelled,)
+
+    x = variable()
+    with pytest.raises(AttributeError, match="no pattern named 'innner'"):
+        Broken()(module(x, relus(x, 2)))
+
+
+def broken_pass(replacement):
+    class Breaks(Rule):
+        pattern = is_op("nn.relu")(wildcard())
+
+        def rewrite(self, match):
+            return replacement(match.root)
+
+    return type("Broken", (RulePass,), {"rules": (Breaks,)})()
+
+
+def test_the_debug_switch_blames_the_pass_that_changes_a_type():
+    x = variable()
+    mod = module(x, relay.nn.relu(x))
+    with pytest.raises(tvm_passes.PassBrokeModule, match="Broken changed the type of @main"):
+        apply(broken_pass(lambda root: relay.cast(relay.exp(root.args[0]), "float16")), mod)
+
+
+def test_a_replacement_with_a_loose_variable_is_an_error():
+    x, loose = variable(), variable("loose")
+    with pytest.raises(tvm.TVMError, match="contains free variables"):
+        apply(broken_pass(lambda root: relay.exp(loose)), module(x, relay.nn.relu(x)))
+
+
+def test_a_replacement_that_contains_what_it_replaces_is_an_error():
+    x = variable()
+    with pytest.raises(ValueError, match="contains that node"):
+        apply(broken_pass(relay.exp), module(x, relay.nn.relu(x)))
+
+
+def test_a_rule_that_never_ends_is_an_error():
+    x = variable()
+    with pytest.raises(RuntimeError, match="still finds something to rewrite"):
+        apply(broken_pass(lambda root: relay.nn.relu(relay.exp(root.args[0]))), module(x, relay.nn.relu(x)))
