@@ -1,20 +1,29 @@
 """Compiler passes that make imported detection and super-resolution graphs fast in TVM Relay."""
 
-from topi_ext import _bootstrap  # noqa: F401  (before anything that imports tvm)
+import sys
 
-from ._report import PassReport, Report, recording
-from ._rule import Rule, RulePass
-from ._verify import PassBrokeModule, verify_each_pass
-from .pipeline import default_pipeline, explain
-from .restore_depth_to_space import RestoreDepthToSpace
+try:
+    from topi_ext import _bootstrap  # noqa: F401  (before anything that imports tvm)
+except ImportError:
+    if sys.argv[:2] != ["-m", "doctor"]:  # `python -m tvm_passes doctor` itself says what is missing
+        raise
+else:
+    from ._report import PassReport, Report, recording
+    from ._rule import Rule, RulePass
+    from ._verify import PassBrokeModule, verify_each_pass
+    from .canonicalize import Canonicalize, canonical_pipeline
+    from .pipeline import default_pipeline, explain
+    from .restore_depth_to_space import RestoreDepthToSpace
 
 __all__ = [
+    "Canonicalize",
     "PassBrokeModule",
     "PassReport",
     "Report",
     "RestoreDepthToSpace",
     "Rule",
     "RulePass",
+    "canonical_pipeline",
     "default_pipeline",
     "explain",
     "recording",

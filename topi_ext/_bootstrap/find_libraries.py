@@ -8,6 +8,7 @@ stand-in that answers "no device" to everything.
 import ctypes
 import importlib.util
 from pathlib import Path
+from typing import Optional
 
 CUDA_RUNTIME = {  # soname: the wheel's folder below `nvidia`
     "libnvrtc.so.12": "cuda_nvrtc",
@@ -24,12 +25,14 @@ def load_cuda_libraries() -> None:
     _load(DRIVER) or _load(DRIVER_STAND_IN)
 
 
-def driver_is_real() -> bool:
-    """Whether the process uses NVIDIA's driver and not the stand-in (which has few of its functions)."""
+def driver_version() -> Optional[str]:
+    """The CUDA version NVIDIA's driver is for, such as "13.0"; None where the stand-in stands in for it."""
+    version = ctypes.c_int()
     try:
-        return hasattr(ctypes.CDLL(DRIVER), "cuInit")
-    except OSError:
-        return False
+        ctypes.CDLL(DRIVER).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):  # the stand-in has few of the driver's functions
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _load(library) -> bool:

@@ -1,0 +1,135 @@
+"""What this installation can do, and what to install for the rest: `python -m tvm_passes doctor`.
+
+It runs where TVM is missing too, so nothing here imports TVM at the top.
+"""
+
+import importlib
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for: what was found or, where nothing was, what that costs and how to get it."""
+
+    name: str
+    found: str = ""
+    costs: str = ""
+    get: str = ""
+    needed: bool = False  # by the main job: import a model, apply passes, compile for the CPU, run
+
+    @property
+    def is_fatal(self):
+        return self.needed and not self.found
+
+
+def doctor():
+    """Print the findings; 0 if the main job can run, else 1."""
+    findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
+    findings += [look() for look in (_tvm, _llvm, _gpu, _nvcc, _cudnn)]
+    findings += [
+        _package("torch", "import PyTorch models", "torch"),
+        _package("torchvision", "import its detection models", "torchvision"),
+        _package("onnx", "import ONNX models", "onnx"),
+        _package("numpy", "do anything", "numpy"),
+        _program("C++ compiler", "g++", "save compiled models, run the tests of CUDA kernels without a GPU"),
+    ]
+    Console().print(_table(findings))
+    fatal = [finding.name for finding in findings if finding.is_fatal]
+    verdict = f"The main job cannot run without {', '.join(fatal)}." if fatal else "The main job can run."
+    Console().print(verdict)
+    return 1 if fatal else 0
+
+
+def _table(findings):
+    table = Table("")
+    for title in ("what", "found", "without it", "how to get it"):
+        table.add_column(title, overflow="fold")
+    for finding in findings:
+        mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[yellow]none[/]"
+        absent = ("", "") if finding.found else (finding.costs, finding.get)
+        table.add_row(mark, *(escape(text) for text in (finding.name, finding.found, *absent)))
+    return table
+
+
+def _tvm():
+    try:
+        in_use = importlib.import_module("topi_ext._bootstrap").tvm_in_use
+    except (ImportError, OSError) as reason:
+        return Finding("TVM with Relay", "", "nothing works", str(reason), needed=True)
+    return Finding("TVM with Relay", f"{in_use.version}, {in_use.origin}: {in_use.folder}", needed=True)
+
+
+def _llvm():
+    """Not only that TVM names an LLVM: that what it compiles runs."""
+    get = "a TVM built with LLVM, such as that of `pip install bitblas==0.1.0`"
+    try:
+        import numpy
+        import tvm
+        from tvm import relay
+        from tvm.contrib import graph_executor
+
+        x = relay.var("x", shape=(2,))
+        built = relay.build(tvm.IRModule.from_expr(relay.Function([x], x + x)), "llvm")
+        runtime = graph_executor.GraphModule(built["default"](tvm.cpu()))
+        runtime.run(x=tvm.nd.array(numpy.array([1, 2], "float32")))
+        doubled = runtime.get_output(0).numpy().tolist()
+        assert doubled == [2, 4], f"1 + 1, 2 + 2 gave {doubled}"
+        return Finding("LLVM", tvm.support.libinfo()["LLVM_VERSION"] + ", compiles and runs", needed=True)
+    except Exception as reason:  # whatever TVM raises, it is the answer
+        costs = f"nothing runs on the CPU ({str(reason).strip().splitlines()[-1]})"
+        return Finding("LLVM", "", costs, get, needed=True)
+
+
+def _gpu():
+    costs = "CUDA code compiles but does not run here"
+    try:
+        import tvm
+        from topi_ext._bootstrap.find_libraries import driver_version
+
+        version = driver_version()
+        if version is None:
+            return Finding("NVIDIA GPU", "", costs, "a GPU of compute capability 7.5 or above, and its driver")
+        if not tvm.cuda(0).exist:
+            return Finding("NVIDIA GPU", "", costs, f"the driver (for CUDA {version}) is there but shows no GPU")
+        device = tvm.cuda(0)
+        found = f"{device.device_name}, sm_{device.compute_version.replace('.', '')}, driver for CUDA {version}"
+        return Finding("NVIDIA GPU", found)
+    except ImportError:
+        return Finding("NVIDIA GPU", "", costs, "a TVM first")
+
+
+def _nvcc():
+    return _program("nvcc", "nvcc", "compile for CUDA", "CUDA's toolkit, 12.0 to 13, with nvcc on PATH")
+
+
+def _cudnn():
+    try:
+        version = importlib.metadata.version("nvidia-cudnn-frontend")
+    except importlib.metadata.PackageNotFoundError:
+        get = 'pip install "tvm-vision-passes[cudnn]"'
+        return Finding("cuDNN", "", "convolutions on CUDA use this project's own kernels", get)
+    return Finding("cuDNN", f"frontend {version}")
+
+
+def _package(name, use, distribution):
+    try:
+        return Finding(name, importlib.metadata.version(distribution), needed=True)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "", f"cannot {use}", f"pip install {distribution}", needed=True)
+
+
+def _program(name, program, use, get=None):
+    path = shutil.which(program)
+    if path is None:
+        return Finding(name, "", f"cannot {use}", get or f"install {program}")
+    run = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    lines = [line for line in run.stdout.splitlines() if any(word in line for word in ("release", "g++"))]
+    return Finding(name, f"{(lines or [''])[-1].strip()} ({path})")
