@@ -1,5 +1,7 @@
 """Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one."""
 
+import contextlib
+
 import pytest
 import tvm
 
@@ -14,13 +16,12 @@ def pytest_runtest_setup(item):
 @pytest.fixture
 def emulated_cuda():
     """The target "cuda" on a device that the CPU emulates; see tests/cuda_on_cpu."""
-    emulation = emulate_cuda()
-    try:
-        cuda = emulation.__enter__()
-    except CannotEmulate as reason:
-        pytest.skip(str(reason))
-    yield cuda
-    emulation.__exit__(None, None, None)
+    with contextlib.ExitStack() as stack:
+        try:
+            cuda = stack.enter_context(emulate_cuda())
+        except CannotEmulate as reason:
+            pytest.skip(str(reason))
+        yield cuda
 
 
 def _has_gpu():

@@ -41,7 +41,7 @@ _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\((\d+)[^)]*\)\s*
 _DYNAMIC_SHARED = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w:\s]+?)\s+(\w+)\s*\[\s*\]\s*;"
 )
-_SHARED = re.compile(r"__shared__\s+(?:__align__\(\d+\)\s*)?([\w:<>,\s]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)*);")
+_SHARED = re.compile(r"__shared__\s+(?:__align__\(\d+\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)*);")
 
 
 class CannotEmulate(Exception):
@@ -60,15 +60,16 @@ def compile_source(source, launch_params, sanitize=None, flags=(), arch=800) -> 
         tags = "".join(LAUNCH_TAGS[param] for param in params)
         launchers.append(f'EMULATED_KERNEL({name}, {bounds[name]}, "{tags}")')
     command = [
-        *(_compiler(), "-std=c++17", "-c", "-fPIC", "-O1", "-g1", "-w"),
-        *("-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-U_FORTIFY_SOURCE"),
+        *(_compiler(), "-x", "c++", "-std=c++17", "-c", "-fPIC", "-O1", "-g1", "-w"),
+        *("-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-optimize-sibling-calls"),
+        # calls of the emulator: in every basic block, and for what goes wrong in any mode
         *("-fsanitize-coverage=trace-pc", "-fsanitize=bounds,integer-divide-by-zero"),
         *SANITIZERS[sanitize],
         *(f"-D__CUDA_ARCH__={arch}", f"-I{RUNTIME / 'system_headers'}"),
         *("-include", str(RUNTIME / "cuda_builtins.h")),
         *flags,
     ]
-    return _build(_as_cpp(source) + "\n" + "\n".join(launchers), command, source)
+    return _build(_as_cpp(source) + "\n" + "\n".join(launchers), command)
 
 
 @cache
@@ -108,13 +109,13 @@ def _as_cpp(source):
     return source
 
 
-def _build(text, command, source):
+def _build(text, command):
+    text += "\nvoid (*__TVMAPISetLastError)(const char*);\n"
     key = hashlib.sha256("\0".join([*command, text]).encode()).hexdigest()[:20]
-    original, translated, compiled, library = (_folder() / f"{key}.{end}" for end in ("cu", "cc", "o", "so"))
+    source, compiled, library = (_folder() / f"{key}.{end}" for end in ("cu", "o", "so"))
     if not library.exists():
-        original.write_text(source)
-        translated.write_text(f'#line 1 "{original}"\n{text}\nvoid (*__TVMAPISetLastError)(const char*);\n')
-        _run([*command, translated, "-o", compiled])
+        source.write_text(text)
+        _run([*command, source, "-o", compiled])
         # Linked without the sanitizer's flag, which would ask for its own runtime.
         _run([_compiler(), "-shared", compiled, emulator_library(), f"-Wl,-rpath,{_folder()}", "-o", library])
     return library

@@ -16,7 +16,9 @@ def small_network():
 
 
 def on_llvm(function, *inputs):
-    module = graph_executor.GraphModule(relay.build(tvm.IRModule.from_expr(function), "llvm")["default"](tvm.cpu()))
+    module = graph_executor.GraphModule(
+        relay.build(tvm.IRModule.from_expr(function), "llvm")["default"](tvm.cpu())
+    )
     for i, value in enumerate(inputs):
         module.set_input(i, value)
     module.run()

@@ -115,7 +115,7 @@ static std::string nearest(const char* address) {
   const Region& r = *std::min_element(regions.begin(), regions.end(), nearer);
   bool before = address < r.begin;
   if (distance(r) > (1 << 20)) return "far from all its buffers";
-  return format("%td bytes %s %s, which has %zu bytes", distance(r), before ? "before" : "after the end of",
+  return format("%td bytes %s %s, which has %zu bytes", distance(r), before ? "before" : "past the end of",
                 r.name.c_str(), r.size);
 }
 
