@@ -10,8 +10,12 @@ loops. A test takes the fixture `emulated_cuda` (see `EmulatedCuda` for all of i
         kernel = emulated_cuda.build(prim_func)  # takes arrays on emulated_cuda.device
         emulated_cuda.run_kernel(cuda_source, "name", grid, block, [array, 3])
 
-Out of reach: speed, inline PTX, tensor cores, threads of different blocks that wait for each other, packed
-functions on the device (DLPack to torch, cuDNN), memory that weak ordering alone makes wrong.
+A test of a real GPU takes the mark `gpu` instead. Where there is one, CUDA_VISIBLE_DEVICES= in front of
+pytest hides it and runs the tests of the emulated device, which are skipped otherwise.
+
+Out of reach: speed; inline PTX; threads of different blocks that wait for each other; packed functions that
+want a real device pointer (DLPack to torch, cuDNN); what only weak memory ordering makes wrong. Buffers that
+a graph executor's memory plan shares are checked to the end of the larger one.
 """
 
 from .compile_source import CannotEmulate

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 from functools import cache
+from unittest import mock
 
 import numpy as np
 import tvm
@@ -15,6 +16,17 @@ from .compile_source import LAUNCH_TAGS, CannotEmulate, compile_source, emulator
 # Fixed, so that nothing is asked of a device.
 TARGET = "cuda -arch=sm_80 -max_num_threads=1024 -thread_warp_size=32 -max_shared_memory_per_block=49152"
 STEPS_PER_THREAD = 100_000_000
+# What TVM's schedules ask of a device, by the number of DeviceAttrKind.
+DEVICE_ATTRIBUTES = {
+    0: 1,  # it exists
+    1: 1024,  # threads per block
+    2: 32,  # warp size
+    3: 48 << 10,  # shared memory per block
+    4: "8.0",  # compute capability
+    5: "emulated CUDA device",
+    7: 108,  # multiprocessors
+    8: "[1024, 1024, 64]",  # threads per block, along each axis
+}
 FIND_RACES = "Set `sanitize = 'thread'` before building: it names the two accesses."
 
 
@@ -38,7 +50,8 @@ def emulate_cuda():
         tvm.register_func(name, function, override=True)
     emulator.emulator_enter()
     try:
-        yield cuda
+        with mock.patch.object(tvm.runtime.Device, "_GetDeviceAttr", _get_device_attribute):
+            yield cuda
     finally:
         emulator.emulator_leave()
         for name, function in originals.items():
@@ -52,7 +65,7 @@ class EmulatedCuda:
     `sources` holds the CUDA source of everything built so far.
     `sanitize`, read when something is built: None; "address" reports each access outside the kernel's
     buffers and shared arrays; "thread" also each pair of accesses that no barrier or atomic orders.
-    `flags`: more options for g++, also read then.
+    `flags`: more options for g++, also read then, as ("-ffp-contract=fast", "-mfma") to contract like nvcc.
     """
 
     def __init__(self, emulator):
@@ -114,7 +127,7 @@ class EmulatedCuda:
         return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
 
     def build(self, function, *args, **kwargs):
-        """`tvm.build` for this target, of a PrimFunc, an IRModule or a schedule."""
+        """`tvm.build` for this target, of a PrimFunc, an IRModule or a schedule and its arguments."""
         return tvm.build(function, *args, target=self.target, **kwargs)
 
     def run_kernel(self, source, name, grid, block, args, dynamic_shared=0):
@@ -152,6 +165,12 @@ def _emulator():
     if reason:
         raise CannotEmulate(f"this TVM cannot be given an emulated device: {reason.decode()}")
     return emulator
+
+
+def _get_device_attribute(_device, device_type, device_id, attribute):
+    if device_type == tvm.runtime.Device.kDLCUDA:
+        return DEVICE_ATTRIBUTES.get(attribute)
+    return tvm.runtime._ffi_api.GetDeviceAttr(device_type, device_id, attribute)
 
 
 def _address(array):

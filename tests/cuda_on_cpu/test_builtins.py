@@ -173,3 +173,28 @@ def test_half_comparisons_and_conversions(emulated_cuda):
     )
     expected = (LANE < 3.5) + (LANE > 3.5) * 2 + (LANE * 3.5).astype("int") * 4 + (LANE == 4) * 1000
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("sanitize", ["address", "thread"])
+def test_tensor_cores(emulated_cuda, sanitize):
+    source = """
+    #include <mma.h>
+    using namespace nvcuda;
+    __global__ void kernel(const half* a, const half* b, float* c) {
+      wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> x[2];
+      wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> y;
+      wmma::fragment<wmma::accumulator, 16, 16, 16, float> z;
+      wmma::fill_fragment(z, 0.0f);
+      for (int k = 0; k < 2; ++k) {
+        wmma::load_matrix_sync(x[k], a + threadIdx.y * 16 * 32 + k * 16, 32);
+        wmma::load_matrix_sync(y, b + k * 16, 32);
+        wmma::mma_sync(z, x[k], y, z);
+      }
+      wmma::store_matrix_sync(c + threadIdx.y * 16 * 16, z, 16, wmma::mem_row_major);
+    }"""
+    a = np.random.default_rng(0).standard_normal((32, 32)).astype("float16")
+    b = np.random.default_rng(1).standard_normal((16, 32)).astype("float16")
+    c = np.zeros((32, 16), "float32")
+    emulated_cuda.sanitize = sanitize
+    emulated_cuda.run_kernel(source, "kernel", 1, (32, 2), [a, b, c])
+    np.testing.assert_allclose(c, a.astype("float32") @ b.astype("float32").T, rtol=1e-4, atol=1e-5)

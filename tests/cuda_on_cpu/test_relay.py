@@ -44,3 +44,16 @@ def test_half(emulated_cuda):
     y = np.exp(data.astype("float64")) / 2
     y = np.exp(y - y.max(axis=1, keepdims=True))
     np.testing.assert_allclose(out, y / y.sum(axis=1, keepdims=True), rtol=2e-2, atol=1e-4)
+
+
+def test_convolution_on_tensor_cores(emulated_cuda):
+    x = relay.var("x", shape=(16, 4, 4, 16), dtype="float16")
+    w = relay.var("w", shape=(3, 3, 16, 32), dtype="float16")
+    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO", "out_dtype": "float32"}
+    conv = relay.nn.conv2d(x, w, channels=32, kernel_size=(3, 3), **layouts)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, shape).astype("float16") for shape in [(16, 4, 4, 16), (3, 3, 16, 32)])
+    (out,) = emulated_cuda.run_relay(relay.Function([x, w], conv), a, b)
+    assert "wmma::mma_sync" in emulated_cuda.sources[0]
+    windows = np.lib.stride_tricks.sliding_window_view(a.astype("int"), (3, 3), axis=(1, 2))
+    np.testing.assert_array_equal(out, np.einsum("nyxcij,ijco->nyxo", windows, b.astype("int")))

@@ -73,7 +73,9 @@ T emulated_shuffle(unsigned mask, T value, int lane, int line) {
   return value;
 }
 // The lane read from, in a group of `width` lanes; a lane outside the group means one's own.
-inline int emulated_lane_at(int lane, int width = warpSize) { return (emulated_lane() & -width) + (lane & (width - 1)); }
+inline int emulated_lane_at(int lane, int width = warpSize) {
+  return (emulated_lane() & -width) + (lane & (width - 1));
+}
 inline int emulated_lane_up(int delta, int width = warpSize) {
   int lane = emulated_lane() - delta;
   return lane < (emulated_lane() & -width) ? emulated_lane() : lane;
@@ -145,7 +147,7 @@ constexpr bool emulated_one_of = (std::is_same<T, Allowed>::value || ...);
 
 #define EMULATED_ATOMIC_FUNCTION(name, new_value, ...)                                    \
   template <class T>                                                                      \
-  EMULATED_UNCHECKED T name(T* address, typename std::common_type<T>::type value) {      \
+  EMULATED_UNCHECKED T name(T* address, typename std::common_type<T>::type value) {       \
     static_assert(emulated_one_of<T, __VA_ARGS__>, "CUDA has no " #name " of this type"); \
     EMULATED_ATOMIC(address, sizeof(T));                                                  \
     T old = *address;                                                                     \
@@ -159,7 +161,7 @@ EMULATED_ATOMIC_FUNCTION(atomicSub, T(old - value), int, unsigned)
 EMULATED_ATOMIC_FUNCTION(atomicExch, value, int, unsigned, emulated_ull, float)
 EMULATED_ATOMIC_FUNCTION(atomicMin, value < old ? value : old, int, unsigned, emulated_ull, long long)
 EMULATED_ATOMIC_FUNCTION(atomicMax, value > old ? value : old, int, unsigned, emulated_ull, long long)
-EMULATED_ATOMIC_FUNCTION(atomicAnd, T(old & value), int, unsigned, emulated_ull)
+EMULATED_ATOMIC_FUNCTION(atomicAnd, T(old& value), int, unsigned, emulated_ull)
 EMULATED_ATOMIC_FUNCTION(atomicOr, T(old | value), int, unsigned, emulated_ull)
 EMULATED_ATOMIC_FUNCTION(atomicXor, T(old ^ value), int, unsigned, emulated_ull)
 EMULATED_ATOMIC_FUNCTION(atomicInc, old >= value ? 0 : old + 1, unsigned)
@@ -168,7 +170,8 @@ EMULATED_ATOMIC_FUNCTION(atomicDec, old == 0 || old > value ? value : old - 1, u
 template <class T>
 EMULATED_UNCHECKED T atomicCAS(T* address, typename std::common_type<T>::type compare,
                                typename std::common_type<T>::type value) {
-  static_assert(emulated_one_of<T, int, unsigned, emulated_ull, unsigned short>, "CUDA has no atomicCAS of this type");
+  static_assert(emulated_one_of<T, int, unsigned, emulated_ull, unsigned short>,
+                "CUDA has no atomicCAS of this type");
   EMULATED_ATOMIC(address, sizeof(T));
   T old = *address;
   if (old == compare) *address = value;
@@ -181,15 +184,19 @@ template <class A, class B>
 inline typename std::common_type<A, B>::type min(A a, B b) {
   static_assert(std::is_arithmetic<A>::value && std::is_arithmetic<B>::value, "min of numbers");
   typedef typename std::common_type<A, B>::type T;
-  if constexpr (std::is_floating_point<T>::value) return fmin(T(a), T(b));
-  else return T(a) < T(b) ? T(a) : T(b);
+  if constexpr (std::is_floating_point<T>::value)
+    return fmin(T(a), T(b));
+  else
+    return T(a) < T(b) ? T(a) : T(b);
 }
 template <class A, class B>
 inline typename std::common_type<A, B>::type max(A a, B b) {
   static_assert(std::is_arithmetic<A>::value && std::is_arithmetic<B>::value, "max of numbers");
   typedef typename std::common_type<A, B>::type T;
-  if constexpr (std::is_floating_point<T>::value) return fmax(T(a), T(b));
-  else return T(a) > T(b) ? T(a) : T(b);
+  if constexpr (std::is_floating_point<T>::value)
+    return fmax(T(a), T(b));
+  else
+    return T(a) > T(b) ? T(a) : T(b);
 }
 
 template <class T>

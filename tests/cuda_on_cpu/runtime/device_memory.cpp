@@ -63,7 +63,8 @@ static void free_workspace(DeviceAPI* api, DLDevice device, void* memory) {
 static int find_function(void** functions, const char* symbol) {
   for (int i = 0; i < kVirtualFunctions; ++i) {
     Dl_info info;
-    if (functions[i] && dladdr(functions[i], &info) && info.dli_sname && strstr(info.dli_sname, symbol)) return i;
+    if (functions[i] && dladdr(functions[i], &info) && info.dli_sname && strstr(info.dli_sname, symbol))
+      return i;
   }
   return -1;
 }

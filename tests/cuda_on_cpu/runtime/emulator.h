@@ -34,7 +34,17 @@ struct Launch {
   const char *library_begin, *library_end;  // constants of the compiled source: readable too
 };
 
-enum class Wait { none, barrier, barrier_count, barrier_and, barrier_or, syncwarp, vote, shuffle, activemask };
+enum class Wait {
+  none,
+  barrier,
+  barrier_count,
+  barrier_and,
+  barrier_or,
+  syncwarp,
+  vote,
+  shuffle,
+  activemask
+};
 enum class Access { read, write, atomic };
 
 extern "C" {

@@ -31,74 +31,74 @@ struct emulated_float16 {
   }
 };
 
-#define EMULATED_SMALL_FLOAT(Type, Format)                                                       \
-  struct __align__(2) Type {                                                                     \
-    uint16_t bits;                                                                               \
-    Type() = default;                                                                            \
-    template <class T, class = std::enable_if_t<std::is_arithmetic<T>::value>>                   \
-    Type(T value) : bits(Format::from_float(float(value))) {}                                    \
-    operator float() const { return Format::to_float(bits); }                                    \
-    operator float() const volatile { return Format::to_float(bits); }                           \
-    Type& operator+=(Type b) { return *this = float(*this) + float(b); }                         \
-    Type& operator-=(Type b) { return *this = float(*this) - float(b); }                         \
-    Type& operator*=(Type b) { return *this = float(*this) * float(b); }                         \
-    Type& operator/=(Type b) { return *this = float(*this) / float(b); }                         \
-  };                                                                                             \
-  inline Type operator+(Type a, Type b) { return float(a) + float(b); }                          \
-  inline Type operator-(Type a, Type b) { return float(a) - float(b); }                          \
-  inline Type operator*(Type a, Type b) { return float(a) * float(b); }                          \
-  inline Type operator/(Type a, Type b) { return float(a) / float(b); }                          \
-  inline Type operator-(Type a) { return -float(a); }                                            \
-  inline bool operator==(Type a, Type b) { return float(a) == float(b); }                        \
-  inline bool operator!=(Type a, Type b) { return float(a) != float(b); }                        \
-  inline bool operator<(Type a, Type b) { return float(a) < float(b); }                          \
-  inline bool operator<=(Type a, Type b) { return float(a) <= float(b); }                        \
-  inline bool operator>(Type a, Type b) { return float(a) > float(b); }                          \
-  inline bool operator>=(Type a, Type b) { return float(a) >= float(b); }                        \
-  inline Type __hadd(Type a, Type b) { return a + b; }                                           \
-  inline Type __hsub(Type a, Type b) { return a - b; }                                           \
-  inline Type __hmul(Type a, Type b) { return a * b; }                                           \
-  inline Type __hdiv(Type a, Type b) { return a / b; }                                           \
-  inline Type __hneg(Type a) { return -a; }                                                      \
-  inline Type __habs(Type a) { return fabsf(a); }                                                \
+#define EMULATED_SMALL_FLOAT(Type, Format)                                                        \
+  struct __align__(2) Type {                                                                      \
+    uint16_t bits;                                                                                \
+    Type() = default;                                                                             \
+    template <class T, class = std::enable_if_t<std::is_arithmetic<T>::value>>                    \
+    Type(T value) : bits(Format::from_float(float(value))) {}                                     \
+    operator float() const { return Format::to_float(bits); }                                     \
+    operator float() const volatile { return Format::to_float(bits); }                            \
+    Type& operator+=(Type b) { return *this = float(*this) + float(b); }                          \
+    Type& operator-=(Type b) { return *this = float(*this) - float(b); }                          \
+    Type& operator*=(Type b) { return *this = float(*this) * float(b); }                          \
+    Type& operator/=(Type b) { return *this = float(*this) / float(b); }                          \
+  };                                                                                              \
+  inline Type operator+(Type a, Type b) { return float(a) + float(b); }                           \
+  inline Type operator-(Type a, Type b) { return float(a) - float(b); }                           \
+  inline Type operator*(Type a, Type b) { return float(a) * float(b); }                           \
+  inline Type operator/(Type a, Type b) { return float(a) / float(b); }                           \
+  inline Type operator-(Type a) { return -float(a); }                                             \
+  inline bool operator==(Type a, Type b) { return float(a) == float(b); }                         \
+  inline bool operator!=(Type a, Type b) { return float(a) != float(b); }                         \
+  inline bool operator<(Type a, Type b) { return float(a) < float(b); }                           \
+  inline bool operator<=(Type a, Type b) { return float(a) <= float(b); }                         \
+  inline bool operator>(Type a, Type b) { return float(a) > float(b); }                           \
+  inline bool operator>=(Type a, Type b) { return float(a) >= float(b); }                         \
+  inline Type __hadd(Type a, Type b) { return a + b; }                                            \
+  inline Type __hsub(Type a, Type b) { return a - b; }                                            \
+  inline Type __hmul(Type a, Type b) { return a * b; }                                            \
+  inline Type __hdiv(Type a, Type b) { return a / b; }                                            \
+  inline Type __hneg(Type a) { return -a; }                                                       \
+  inline Type __habs(Type a) { return fabsf(a); }                                                 \
   inline Type __hfma(Type a, Type b, Type c) { return float(double(a) * double(b) + double(c)); } \
-  inline bool __heq(Type a, Type b) { return a == b; }                                           \
-  inline bool __hne(Type a, Type b) { return a != b; }                                           \
-  inline bool __hlt(Type a, Type b) { return a < b; }                                            \
-  inline bool __hle(Type a, Type b) { return a <= b; }                                           \
-  inline bool __hgt(Type a, Type b) { return a > b; }                                            \
-  inline bool __hge(Type a, Type b) { return a >= b; }                                           \
-  inline bool __hisnan(Type a) { return isnan(float(a)); }                                       \
-  inline Type __hmax(Type a, Type b) { return fmaxf(a, b); }                                     \
-  inline Type __hmin(Type a, Type b) { return fminf(a, b); }                                     \
-  inline Type hexp(Type a) { return expf(a); }                                                   \
-  inline Type hexp2(Type a) { return exp2f(a); }                                                 \
-  inline Type hexp10(Type a) { return powf(10, a); }                                             \
-  inline Type hlog(Type a) { return logf(a); }                                                   \
-  inline Type hlog2(Type a) { return log2f(a); }                                                 \
-  inline Type hlog10(Type a) { return log10f(a); }                                               \
-  inline Type hsqrt(Type a) { return sqrtf(a); }                                                 \
-  inline Type hrsqrt(Type a) { return 1 / sqrtf(a); }                                            \
-  inline Type hrcp(Type a) { return 1 / float(a); }                                              \
-  inline Type hsin(Type a) { return sinf(a); }                                                   \
-  inline Type hcos(Type a) { return cosf(a); }                                                   \
-  inline Type hfloor(Type a) { return floorf(a); }                                               \
-  inline Type hceil(Type a) { return ceilf(a); }                                                 \
-  inline Type htrunc(Type a) { return truncf(a); }                                               \
-  inline Type hrint(Type a) { return rintf(a); }                                                 \
-  inline Type __ldg(const Type* address) { return *address; }                                    \
-  struct __align__(4) Type##2 { Type x, y; };                                                    \
-  inline Type##2 __halves2##Type##2(Type x, Type y) { return {x, y}; }                           \
-  inline Type __low2##Type(Type##2 a) { return a.x; }                                            \
-  inline Type __high2##Type(Type##2 a) { return a.y; }                                           \
-  inline Type##2 __hadd2(Type##2 a, Type##2 b) { return {a.x + b.x, a.y + b.y}; }                \
-  inline Type##2 __hsub2(Type##2 a, Type##2 b) { return {a.x - b.x, a.y - b.y}; }                \
-  inline Type##2 __hmul2(Type##2 a, Type##2 b) { return {a.x * b.x, a.y * b.y}; }                \
-  inline Type##2 __hfma2(Type##2 a, Type##2 b, Type##2 c) {                                      \
-    return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};                                       \
-  }                                                                                              \
-  inline Type##2 operator+(Type##2 a, Type##2 b) { return __hadd2(a, b); }                       \
-  inline Type##2 operator-(Type##2 a, Type##2 b) { return __hsub2(a, b); }                       \
+  inline bool __heq(Type a, Type b) { return a == b; }                                            \
+  inline bool __hne(Type a, Type b) { return a != b; }                                            \
+  inline bool __hlt(Type a, Type b) { return a < b; }                                             \
+  inline bool __hle(Type a, Type b) { return a <= b; }                                            \
+  inline bool __hgt(Type a, Type b) { return a > b; }                                             \
+  inline bool __hge(Type a, Type b) { return a >= b; }                                            \
+  inline bool __hisnan(Type a) { return isnan(float(a)); }                                        \
+  inline Type __hmax(Type a, Type b) { return fmaxf(a, b); }                                      \
+  inline Type __hmin(Type a, Type b) { return fminf(a, b); }                                      \
+  inline Type hexp(Type a) { return expf(a); }                                                    \
+  inline Type hexp2(Type a) { return exp2f(a); }                                                  \
+  inline Type hexp10(Type a) { return powf(10, a); }                                              \
+  inline Type hlog(Type a) { return logf(a); }                                                    \
+  inline Type hlog2(Type a) { return log2f(a); }                                                  \
+  inline Type hlog10(Type a) { return log10f(a); }                                                \
+  inline Type hsqrt(Type a) { return sqrtf(a); }                                                  \
+  inline Type hrsqrt(Type a) { return 1 / sqrtf(a); }                                             \
+  inline Type hrcp(Type a) { return 1 / float(a); }                                               \
+  inline Type hsin(Type a) { return sinf(a); }                                                    \
+  inline Type hcos(Type a) { return cosf(a); }                                                    \
+  inline Type hfloor(Type a) { return floorf(a); }                                                \
+  inline Type hceil(Type a) { return ceilf(a); }                                                  \
+  inline Type htrunc(Type a) { return truncf(a); }                                                \
+  inline Type hrint(Type a) { return rintf(a); }                                                  \
+  inline Type __ldg(const Type* address) { return *address; }                                     \
+  struct __align__(4) Type##2 { Type x, y; };                                                     \
+  inline Type##2 __halves2##Type##2(Type x, Type y) { return {x, y}; }                            \
+  inline Type __low2##Type(Type##2 a) { return a.x; }                                             \
+  inline Type __high2##Type(Type##2 a) { return a.y; }                                            \
+  inline Type##2 __hadd2(Type##2 a, Type##2 b) { return {a.x + b.x, a.y + b.y}; }                 \
+  inline Type##2 __hsub2(Type##2 a, Type##2 b) { return {a.x - b.x, a.y - b.y}; }                 \
+  inline Type##2 __hmul2(Type##2 a, Type##2 b) { return {a.x * b.x, a.y * b.y}; }                 \
+  inline Type##2 __hfma2(Type##2 a, Type##2 b, Type##2 c) {                                       \
+    return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};                                        \
+  }                                                                                               \
+  inline Type##2 operator+(Type##2 a, Type##2 b) { return __hadd2(a, b); }                        \
+  inline Type##2 operator-(Type##2 a, Type##2 b) { return __hsub2(a, b); }                        \
   inline Type##2 operator*(Type##2 a, Type##2 b) { return __hmul2(a, b); }
 
 EMULATED_SMALL_FLOAT(__half, emulated_float16<5>)

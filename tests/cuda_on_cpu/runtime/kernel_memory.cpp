@@ -6,7 +6,7 @@
 //
 // With "thread", each byte remembers its last write and last read. Two accesses race if they are by
 // different threads, one of them writes, not both are atomic, and nothing orders them: in a block a
-// barrier does, in a warp a warp function does, between blocks nothing does.
+// barrier does, in a warp a warp function does (whichever lanes take part), between blocks nothing does.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,17 +61,21 @@ std::string open_memory(const Launch& l) {
     size_t size;
     if (!l.pointers[i]) continue;
     if (!find_allocation(l.pointers[i], &begin, &size)) {
-      return format("kernel %s: argument %d points to no memory of the device; copy it there first, and use it "
-                    "before it is freed", l.kernel, i);
+      return format(
+          "kernel %s: argument %d points to no memory of the device; copy it there first, and use it "
+          "before it is freed",
+          l.kernel, i);
     }
-    bool known = std::any_of(regions.begin(), regions.end(), [&](const Region& r) { return r.begin == begin; });
+    bool known =
+        std::any_of(regions.begin(), regions.end(), [&](const Region& r) { return r.begin == begin; });
     if (!known) add_region(begin, size, format("argument %d", i), false);
   }
   if (!arena) arena = static_cast<char*>(aligned_alloc(kGap, kArena));
   dynamic_shared = arena + kGap;
   arena_used = 2 * kGap + (l.dynamic_shared + kGap - 1) / kGap * kGap;
   if (l.dynamic_shared > kShared) {
-    return format("kernel %s: %zu bytes of dynamic shared memory; a block has %zu", l.kernel, l.dynamic_shared, kShared);
+    return format("kernel %s: %zu bytes of dynamic shared memory; a block has %zu", l.kernel,
+                  l.dynamic_shared, kShared);
   }
   add_region(dynamic_shared, l.dynamic_shared, "the dynamic shared memory", true);
   return "";
@@ -92,8 +96,10 @@ extern "C" void* emulator_shared(int slot, const char* name, size_t size) {
   if (!slots[slot]) {
     static_shared += size;
     if (static_shared > kStaticShared) {
-      fail(format("%zu bytes of static shared memory with \"%s\"; a block has %zu. Use smaller tiles, or dynamic "
-                  "shared memory.", static_shared, name, kStaticShared));
+      fail(format(
+          "%zu bytes of static shared memory with \"%s\"; a block has %zu. Use smaller tiles, or dynamic "
+          "shared memory.",
+          static_shared, name, kStaticShared));
     }
     slots[slot] = arena + arena_used;
     memset(slots[slot], 0xff, size + kGap);
@@ -109,7 +115,9 @@ extern "C" void* emulator_dynamic_shared() { return dynamic_shared; }
 
 static std::string nearest(const char* address) {
   auto distance = [&](const Region& r) {
-    return address < r.begin ? r.begin - address : address >= r.begin + r.size ? address - r.begin - r.size : 0;
+    return address < r.begin             ? r.begin - address
+           : address >= r.begin + r.size ? address - r.begin - r.size
+                                         : 0;
   };
   auto nearer = [&](const Region& a, const Region& b) { return distance(a) < distance(b); };
   const Region& r = *std::min_element(regions.begin(), regions.end(), nearer);
@@ -128,19 +136,22 @@ static Region* find_region(const char* address, size_t size) {
 
 static Region* check_bounds(const char* address, size_t size, bool writes, const void* caller) {
   static Region* last;
-  if (last >= regions.data() && last < regions.data() + regions.size() && last->has(address, size)) return last;
+  if (last >= regions.data() && last < regions.data() + regions.size() && last->has(address, size))
+    return last;
   if (Region* found = find_region(address, size)) return last = found;
   if (on_current_stack(address)) return nullptr;
   bool constant = address >= launch->library_begin && address + size <= launch->library_end;
   if (constant && !writes) return nullptr;
-  fail(format("out of bounds: %s %zu bytes %s", writes ? "writes" : "reads", size, nearest(address).c_str()), caller);
+  fail(format("out of bounds: %s %zu bytes %s", writes ? "writes" : "reads", size, nearest(address).c_str()),
+       caller);
 }
 
 void check_access(const void* address, size_t size, bool writes, bool aligned, const void* caller) {
   if (!current) return;
   check_bounds(static_cast<const char*>(address), size, writes, caller);
   if (aligned && reinterpret_cast<uintptr_t>(address) % size) {
-    fail(format("misaligned address: %s %zu bytes at %p", writes ? "writes" : "reads", size, address), caller);
+    fail(format("misaligned address: %s %zu bytes at %p", writes ? "writes" : "reads", size, address),
+         caller);
   }
 }
 
@@ -155,17 +166,19 @@ static bool unordered(const Stamp& before, const Stamp& now, bool shared) {
   return before.thread / 32 != now.thread / 32 || before.several || before.warp_phase == now.warp_phase;
 }
 
-[[noreturn]] static void report_race(const Region& r, const char* address, const Stamp& other, bool wrote, bool writes,
-                                     const void* caller) {
+[[noreturn]] static void report_race(const Region& r, const char* address, const Stamp& other, bool wrote,
+                                     bool writes, const void* caller) {
   const dim3& b = launch->block;
   unsigned t = other.thread;
   std::string who = format("thread (%u,%u,%u)", t % b.x, t / b.x % b.y, t / b.x / b.y);
   if (other.block != block_number) who += format(" of block number %u", other.block);
-  fail(format("race: %s byte %td of %s, which %s %s with nothing between them that orders the two. ",
-              writes ? "writes" : "reads", address - r.begin, r.name.c_str(), who.c_str(), wrote ? "writes" : "reads") +
-           (other.block != block_number ? "Blocks run in any order: use an atomic function or a second kernel."
-                                        : "Put a __syncthreads() between them, or use an atomic function."),
-       caller);
+  fail(
+      format("race: %s byte %td of %s, which %s %s with nothing between them that orders the two. ",
+             writes ? "writes" : "reads", address - r.begin, r.name.c_str(), who.c_str(),
+             wrote ? "writes" : "reads") +
+          (other.block != block_number ? "Blocks run in any order: use an atomic function or a second kernel."
+                                       : "Put a __syncthreads() between them, or use an atomic function."),
+      caller);
 }
 
 static void remember(Stamp& last, const Stamp& now, bool shared) {
@@ -183,7 +196,8 @@ void check_race(const void* where, size_t size, Access access, const void* calle
   if (!r) return;
   if (!r->bytes) r->bytes = static_cast<Byte*>(calloc(r->size, sizeof(Byte)));
   short thread = current->number;
-  Stamp now = {block_number, phase, warp_phase[thread / 32], thread, true, access == Access::atomic, false, false};
+  Stamp now = {block_number, phase, warp_phase[thread / 32], thread, true, access == Access::atomic,
+               false,        false};
   for (const char* a = address; a < address + size; ++a) {
     Byte& byte = r->bytes[a - r->begin];
     bool atomics = now.atomic && byte.write.atomic;

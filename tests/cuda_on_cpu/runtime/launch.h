@@ -14,9 +14,12 @@ union emulated_value {  // TVMValue
 
 template <class T>
 EMULATED_UNCHECKED T emulated_argument(const emulated_value& value) {
-  if constexpr (std::is_pointer<T>::value) return static_cast<T>(value.pointer);
-  else if constexpr (std::is_integral<T>::value) return T(value.integer);
-  else return T(value.real);
+  if constexpr (std::is_pointer<T>::value)
+    return static_cast<T>(value.pointer);
+  else if constexpr (std::is_integral<T>::value)
+    return T(value.integer);
+  else
+    return T(value.real);
 }
 
 template <class... Parameters, size_t... I>
@@ -24,8 +27,8 @@ void emulated_call(void (*kernel)(Parameters...), const emulated_value* values, 
   kernel(emulated_argument<Parameters>(values[I])...);
 }
 
-// `tags` is the attribute tir.kernel_launch_params, one letter each: xyz for the grid, abc for the block, d for
-// dynamic shared memory.
+// `tags` is the attribute tir.kernel_launch_params, one letter each: xyz for the grid, abc for the block, d
+// for dynamic shared memory.
 template <class... Parameters>
 int emulated_launch(const char* name, void (*kernel)(Parameters...), void (*run_thread)(const void*),
                     int launch_bounds, const char* tags, const emulated_value* values) {
@@ -33,17 +36,32 @@ int emulated_launch(const char* name, void (*kernel)(Parameters...), void (*run_
   constexpr bool is_pointer[] = {std::is_pointer<Parameters>::value..., false};
   void* pointers[count + 1];
   for (int i = 0; i < count; ++i) pointers[i] = is_pointer[i] ? values[i].pointer : nullptr;
-  emulator::Launch launch = {name, launch_bounds, {1, 1, 1}, {1, 1, 1}, 0, run_thread, values, pointers, count, &__ehdr_start, &_end};
+  emulator::Launch launch = {name,   launch_bounds, {1, 1, 1}, {1, 1, 1},     0,    run_thread,
+                             values, pointers,      count,     &__ehdr_start, &_end};
   for (int i = 0; tags[i]; ++i) {
     int64_t value = values[count + i].integer;
     switch (tags[i]) {
-      case 'x': launch.grid.x = value; break;
-      case 'y': launch.grid.y = value; break;
-      case 'z': launch.grid.z = value; break;
-      case 'a': launch.block.x = value; break;
-      case 'b': launch.block.y = value; break;
-      case 'c': launch.block.z = value; break;
-      case 'd': launch.dynamic_shared = value; break;
+      case 'x':
+        launch.grid.x = value;
+        break;
+      case 'y':
+        launch.grid.y = value;
+        break;
+      case 'z':
+        launch.grid.z = value;
+        break;
+      case 'a':
+        launch.block.x = value;
+        break;
+      case 'b':
+        launch.block.y = value;
+        break;
+      case 'c':
+        launch.block.z = value;
+        break;
+      case 'd':
+        launch.dynamic_shared = value;
+        break;
     }
   }
   const char* wrong = emulator::emulator_launch(&launch);
@@ -57,11 +75,11 @@ constexpr auto emulated_indices(void (*)(Parameters...)) {
 }
 
 // A packed function with the kernel's name: the kernel itself has the mangled one.
-#define EMULATED_KERNEL(name, launch_bounds, tags)                                                            \
-  static void run_thread_of_##name(const void* values) {                                                      \
-    emulated_call(&name, static_cast<const emulated_value*>(values), emulated_indices(&name));                \
-  }                                                                                                           \
-  int launch_##name(emulated_value* values, int*, int, emulated_value*, int*, void*) __asm__(#name);          \
-  int launch_##name(emulated_value* values, int*, int, emulated_value*, int*, void*) {                        \
-    return emulated_launch(#name, &name, &run_thread_of_##name, launch_bounds, tags, values);                 \
+#define EMULATED_KERNEL(name, launch_bounds, tags)                                                   \
+  static void run_thread_of_##name(const void* values) {                                             \
+    emulated_call(&name, static_cast<const emulated_value*>(values), emulated_indices(&name));       \
+  }                                                                                                  \
+  int launch_##name(emulated_value* values, int*, int, emulated_value*, int*, void*) __asm__(#name); \
+  int launch_##name(emulated_value* values, int*, int, emulated_value*, int*, void*) {               \
+    return emulated_launch(#name, &name, &run_thread_of_##name, launch_bounds, tags, values);        \
   }

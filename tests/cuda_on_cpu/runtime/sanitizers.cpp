@@ -15,20 +15,23 @@ void check_race(const void* address, size_t size, Access access, const void* cal
 
 #define CALLER __builtin_return_address(0)
 
-#define SIZE(n)                                                                                             \
-  void __asan_load##n##_noabort(const void* p) { check_access(p, n, false, true, CALLER); }                 \
-  void __asan_store##n##_noabort(const void* p) { check_access(p, n, true, true, CALLER); }                 \
-  void __tsan_read##n(const void* p) { check_race(p, n, Access::read, CALLER); }                            \
-  void __tsan_write##n(const void* p) { check_race(p, n, Access::write, CALLER); }                          \
-  void __tsan_unaligned_read##n(const void* p) { check_race(p, n, Access::read, CALLER); }                  \
-  void __tsan_unaligned_write##n(const void* p) { check_race(p, n, Access::write, CALLER); }                \
-  void __tsan_volatile_read##n(const void* p) { check_race(p, n, Access::read, CALLER); }                   \
+#define SIZE(n)                                                                              \
+  void __asan_load##n##_noabort(const void* p) { check_access(p, n, false, true, CALLER); }  \
+  void __asan_store##n##_noabort(const void* p) { check_access(p, n, true, true, CALLER); }  \
+  void __tsan_read##n(const void* p) { check_race(p, n, Access::read, CALLER); }             \
+  void __tsan_write##n(const void* p) { check_race(p, n, Access::write, CALLER); }           \
+  void __tsan_unaligned_read##n(const void* p) { check_race(p, n, Access::read, CALLER); }   \
+  void __tsan_unaligned_write##n(const void* p) { check_race(p, n, Access::write, CALLER); } \
+  void __tsan_volatile_read##n(const void* p) { check_race(p, n, Access::read, CALLER); }    \
   void __tsan_volatile_write##n(const void* p) { check_race(p, n, Access::write, CALLER); }
 
 extern "C" {
-SIZE(1) SIZE(2) SIZE(4) SIZE(8) SIZE(16)
+SIZE(1)
+SIZE(2) SIZE(4) SIZE(8) SIZE(16)
 
-void __asan_loadN_noabort(const void* p, size_t n) { check_access(p, n, false, false, CALLER); }
+    void __asan_loadN_noabort(const void* p, size_t n) {
+  check_access(p, n, false, false, CALLER);
+}
 void __asan_storeN_noabort(const void* p, size_t n) { check_access(p, n, true, false, CALLER); }
 void __asan_handle_no_return() {}
 void __tsan_read_range(const void* p, size_t n) { check_race(p, n, Access::read, CALLER); }

@@ -122,7 +122,8 @@ static void wait() {
 
 void fail(const std::string& what, const void* caller) {
   Index3 b = blockIdx, t = threadIdx;
-  failure = format("kernel %s, block (%u,%u,%u), thread (%u,%u,%u)", launch->kernel, b.x, b.y, b.z, t.x, t.y, t.z);
+  failure =
+      format("kernel %s, block (%u,%u,%u), thread (%u,%u,%u)", launch->kernel, b.x, b.y, b.z, t.x, t.y, t.z);
   failure += source_line(caller) + ": " + what;
   _longjmp(scheduler, 1);
 }
@@ -142,8 +143,10 @@ extern "C" int emulator_barrier(Wait kind, int predicate, int line) {
 extern "C" uint64_t emulator_warp(Wait kind, unsigned mask, uint64_t value, int source_lane, int line) {
   int lane = current->number % kWarp;
   if (!(mask >> lane & 1)) {
-    fail(format("lane %d calls a warp function of line %d with mask 0x%08x, which leaves it out; name every "
-                "lane that calls it", lane, line, mask));
+    fail(
+        format("lane %d calls a warp function of line %d with mask 0x%08x, which leaves it out; name every "
+               "lane that calls it",
+               lane, line, mask));
   }
   current->kind = kind;
   current->line = line;
@@ -211,7 +214,8 @@ static bool release_warp(unsigned number, bool activemask) {
 // Lanes converge as far as they can before __activemask() says who is there.
 static bool release_warps() {
   bool released = false;
-  for (unsigned w = 0; w < warp_phase.size(); ++w) released |= release_warp(w, false) || release_warp(w, true);
+  for (unsigned w = 0; w < warp_phase.size(); ++w)
+    released |= release_warp(w, false) || release_warp(w, true);
   return released;
 }
 
@@ -229,8 +233,9 @@ static std::string threads_that(const std::vector<int>& numbers) {
 }
 
 static std::string report_stuck() {
-  static const char* names[] = {"", "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
-                                "__syncwarp", "a vote", "a shuffle", "__activemask"};
+  static const char* names[] = {
+      "",           "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
+      "__syncwarp", "a vote",        "a shuffle",           "__activemask"};
   struct Group {
     std::string doing;
     std::vector<int> numbers;
@@ -248,16 +253,18 @@ static std::string report_stuck() {
     group->numbers.push_back(t.number);
   }
   std::string text = format("divergent %s in kernel %s, block (%u,%u,%u), at barrier %u of the block: ",
-                            at_warp ? "warp function" : "barrier", launch->kernel, blockIdx.x, blockIdx.y, blockIdx.z,
-                            phase);
+                            at_warp ? "warp function" : "barrier", launch->kernel, blockIdx.x, blockIdx.y,
+                            blockIdx.z, phase);
   for (size_t i = 0; i < groups.size(); ++i) {
     text += (i ? "; " : "") + threads_that(groups[i].numbers) + " " + groups[i].doing;
   }
-  return text + (at_warp ? ". Every lane named in the mask must call the same warp function: take it out of the branch, "
-                           "or name only the lanes that get there (__activemask() inside the branch)."
-                         : ". Every thread of a block must reach the same barrier: take it out of the branch. Where "
-                           "TVM's thread-sync pass put it there, set the attribute \"hand_threaded\" inside the "
-                           "thread extents.");
+  return text +
+         (at_warp
+              ? ". Every lane named in the mask must call the same warp function: take it out of the branch, "
+                "or name only the lanes that get there (__activemask() inside the branch)."
+              : ". Every thread of a block must reach the same barrier: take it out of the branch. Where "
+                "TVM's thread-sync pass put it there, set the attribute \"hand_threaded\" inside the "
+                "thread extents.");
 }
 
 // --- blocks and grids
@@ -302,8 +309,9 @@ static std::string refusal(const Launch& l) {
   } else {
     return "";
   }
-  return format("kernel %s: a GPU refuses to launch grid (%u,%u,%u), block (%u,%u,%u): ", l.kernel, g.x, g.y, g.z,
-                b.x, b.y, b.z) + why;
+  return format("kernel %s: a GPU refuses to launch grid (%u,%u,%u), block (%u,%u,%u): ", l.kernel, g.x, g.y,
+                g.z, b.x, b.y, b.z) +
+         why;
 }
 
 static void arrange_threads(const dim3& block) {
@@ -369,7 +377,8 @@ extern "C" void emulator_set_steps_per_thread(long steps) { settings.steps_per_t
 extern "C" void __sanitizer_cov_trace_pc() {
   if (current && --current->steps_left < 0) {
     fail(format("not at its end after %ld steps. If it is no endless loop, raise steps_per_thread.",
-                settings.steps_per_thread), __builtin_return_address(0));
+                settings.steps_per_thread),
+         __builtin_return_address(0));
   }
 }
 

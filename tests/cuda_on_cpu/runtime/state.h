@@ -34,10 +34,10 @@ struct Settings {
 };
 extern Settings settings;
 
-extern const Launch* launch;  // the one that runs
-extern Thread* current;       // the thread that runs, null in the scheduler
-extern unsigned block_number; // of the running block in its grid
-extern unsigned phase;        // barriers that the running block has passed
+extern const Launch* launch;              // the one that runs
+extern Thread* current;                   // the thread that runs, null in the scheduler
+extern unsigned block_number;             // of the running block in its grid
+extern unsigned phase;                    // barriers that the running block has passed
 extern std::vector<unsigned> warp_phase;  // the same for each of its warps
 
 // Give up the launch from within a thread: say what is wrong, where, and what to do.
