@@ -27,14 +27,14 @@ SANITIZERS = {
     ],
     "thread": ["-fsanitize=thread", "-DEMULATED_ATOMIC=emulator::emulator_atomic_thread"],
 }
-LAUNCH_TAGS = {
-    "blockIdx.x": "x",
-    "blockIdx.y": "y",
-    "blockIdx.z": "z",
-    "threadIdx.x": "a",
-    "threadIdx.y": "b",
-    "threadIdx.z": "c",
-    "tir.use_dyn_shared_memory": "d",
+LAUNCH_TAGS = {  # of the attribute tir.kernel_launch_params, and what launch.h calls them
+    "blockIdx.x": "0",
+    "blockIdx.y": "1",
+    "blockIdx.z": "2",
+    "threadIdx.x": "3",
+    "threadIdx.y": "4",
+    "threadIdx.z": "5",
+    "tir.use_dyn_shared_memory": "s",
 }
 
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\((\d+)[^)]*\)\s*)?(\w+)\s*\(")

@@ -27,7 +27,7 @@ void emulated_call(void (*kernel)(Parameters...), const emulated_value* values, 
   kernel(emulated_argument<Parameters>(values[I])...);
 }
 
-// `tags` is the attribute tir.kernel_launch_params, one letter each: xyz for the grid, abc for the block, d
+// `tags` is the attribute tir.kernel_launch_params, one letter each: 012 for the grid, 345 for the block, s
 // for dynamic shared memory.
 template <class... Parameters>
 int emulated_launch(const char* name, void (*kernel)(Parameters...), void (*run_thread)(const void*),
@@ -38,31 +38,14 @@ int emulated_launch(const char* name, void (*kernel)(Parameters...), void (*run_
   for (int i = 0; i < count; ++i) pointers[i] = is_pointer[i] ? values[i].pointer : nullptr;
   emulator::Launch launch = {name,   launch_bounds, {1, 1, 1}, {1, 1, 1},     0,    run_thread,
                              values, pointers,      count,     &__ehdr_start, &_end};
+  dim3 &grid = launch.grid, &block = launch.block;
+  unsigned* extents[] = {&grid.x, &grid.y, &grid.z, &block.x, &block.y, &block.z};
   for (int i = 0; tags[i]; ++i) {
     int64_t value = values[count + i].integer;
-    switch (tags[i]) {
-      case 'x':
-        launch.grid.x = value;
-        break;
-      case 'y':
-        launch.grid.y = value;
-        break;
-      case 'z':
-        launch.grid.z = value;
-        break;
-      case 'a':
-        launch.block.x = value;
-        break;
-      case 'b':
-        launch.block.y = value;
-        break;
-      case 'c':
-        launch.block.z = value;
-        break;
-      case 'd':
-        launch.dynamic_shared = value;
-        break;
-    }
+    if (tags[i] == 's')
+      launch.dynamic_shared = value;
+    else
+      *extents[tags[i] - '0'] = value >= 0 && value < UINT_MAX ? value : UINT_MAX;
   }
   const char* wrong = emulator::emulator_launch(&launch);
   if (wrong) __TVMAPISetLastError(wrong);

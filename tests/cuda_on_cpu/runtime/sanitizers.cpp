@@ -10,9 +10,6 @@
 
 namespace emulator {
 
-void check_access(const void* address, size_t size, bool writes, bool aligned, const void* caller);
-void check_race(const void* address, size_t size, Access access, const void* caller);
-
 #define CALLER __builtin_return_address(0)
 
 #define SIZE(n)                                                                              \
@@ -27,7 +24,8 @@ void check_race(const void* address, size_t size, Access access, const void* cal
 
 extern "C" {
 SIZE(1)
-SIZE(2) SIZE(4) SIZE(8) SIZE(16)
+SIZE(2)
+SIZE(4) SIZE(8) SIZE(16)
 
     void __asan_loadN_noabort(const void* p, size_t n) {
   check_access(p, n, false, false, CALLER);

@@ -3,17 +3,10 @@
 // When no thread of the block can run, whatever all of its threads have reached is let go: first warp
 // functions whose lanes are all there, then the barrier. If nothing can be let go, the kernel would hang
 // or worse on a GPU, and the launch ends with a report.
-//
-// A switch of fibers is _setjmp and _longjmp: unlike swapcontext they make no system call, which is what
-// sorting with a million barriers needs. ucontext only makes a fiber's first frame.
-#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <ucontext.h>
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #include "state.h"
@@ -22,16 +15,8 @@ Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 
-constexpr size_t kStackSize = 1 << 20;
 constexpr int kWarp = 32;
 constexpr long kStepsOfAWait = 1000;  // so that an endless loop of barriers ends, too
-
-struct Fiber {
-  char* stack;
-  ucontext_t first;
-  jmp_buf context;
-  bool fresh = true;
-};
 
 Settings settings;
 const Launch* launch;
@@ -41,9 +26,6 @@ std::vector<unsigned> warp_phase;
 
 static std::vector<Thread> threads;
 static std::vector<int> order;
-static std::vector<std::unique_ptr<Fiber>> all_fibers;
-static std::vector<Fiber*> idle_fibers;
-static jmp_buf scheduler;
 static std::string failure;
 static uint64_t random_state;
 
@@ -59,65 +41,11 @@ static void shuffle(Numbers& numbers) {
   for (size_t i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[random_number() % i]);
 }
 
-// --- fibers
-
-static void fiber_main() {
-  for (;;) {
-    launch->run_thread(launch->arguments);
-    Fiber* mine = current->fiber;
-    current->state = Thread::ended;
-    current->fiber = nullptr;
-    idle_fibers.push_back(mine);
-    if (!_setjmp(mine->context)) _longjmp(scheduler, 1);
-  }
-}
-
-static Fiber* idle_fiber() {
-  if (idle_fibers.empty()) {
-    auto fiber = std::make_unique<Fiber>();
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    fiber->stack = static_cast<char*>(mmap(nullptr, kStackSize, PROT_READ | PROT_WRITE, flags, -1, 0));
-    mprotect(fiber->stack, 4096, PROT_NONE);
-    idle_fibers.push_back(fiber.get());
-    all_fibers.push_back(std::move(fiber));
-  }
-  Fiber* fiber = idle_fibers.back();
-  idle_fibers.pop_back();
-  if (fiber->fresh) {
-    getcontext(&fiber->first);
-    fiber->first.uc_stack.ss_sp = fiber->stack;
-    fiber->first.uc_stack.ss_size = kStackSize;
-    fiber->first.uc_link = nullptr;
-    makecontext(&fiber->first, fiber_main, 0);
-  }
-  return fiber;
-}
-
-bool on_current_stack(const void* address) {
-  const char* stack = current->fiber->stack;
-  return address >= stack && address < stack + kStackSize;
-}
-
-static void run(Thread& thread) {
-  if (thread.state == Thread::unstarted) thread.fiber = idle_fiber();
-  thread.state = Thread::ready;
-  current = &thread;
-  threadIdx = thread.index;
-  if (!_setjmp(scheduler)) {
-    Fiber* fiber = thread.fiber;
-    if (!fiber->fresh) _longjmp(fiber->context, 1);
-    fiber->fresh = false;
-    setcontext(&fiber->first);
-  }
-  current = nullptr;
-}
-
 // Back to the scheduler, until it lets this thread go on.
 static void wait() {
-  Thread* self = current;
-  self->state = Thread::waiting;
-  self->steps_left -= kStepsOfAWait;
-  if (!_setjmp(self->fiber->context)) _longjmp(scheduler, 1);
+  current->state = Thread::waiting;
+  current->steps_left -= kStepsOfAWait;
+  leave_fiber();
 }
 
 void fail(const std::string& what, const void* caller) {
@@ -125,12 +53,10 @@ void fail(const std::string& what, const void* caller) {
   failure =
       format("kernel %s, block (%u,%u,%u), thread (%u,%u,%u)", launch->kernel, b.x, b.y, b.z, t.x, t.y, t.z);
   failure += source_line(caller) + ": " + what;
-  _longjmp(scheduler, 1);
+  abandon_fiber();
 }
 
 // --- what threads wait for
-
-static bool is_barrier(Wait kind) { return kind >= Wait::barrier && kind <= Wait::barrier_or; }
 
 extern "C" int emulator_barrier(Wait kind, int predicate, int line) {
   current->kind = kind;
@@ -219,54 +145,6 @@ static bool release_warps() {
   return released;
 }
 
-static std::string threads_that(const std::vector<int>& numbers) {
-  std::string text = numbers.size() == 1 ? "thread " : "threads ";
-  for (size_t i = 0; i < numbers.size();) {
-    size_t j = i;
-    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + 1) ++j;
-    if (i) text += ",";
-    if (i > 60) return text + "...";
-    text += format(j > i ? "%d-%d" : "%d", numbers[i], numbers[j]);
-    i = j + 1;
-  }
-  return text;
-}
-
-static std::string report_stuck() {
-  static const char* names[] = {
-      "",           "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
-      "__syncwarp", "a vote",        "a shuffle",           "__activemask"};
-  struct Group {
-    std::string doing;
-    std::vector<int> numbers;
-  };
-  std::vector<Group> groups;
-  bool at_warp = false;
-  for (const Thread& t : threads) {
-    std::string doing = "ended";
-    if (t.state == Thread::waiting) {
-      doing = format("wait at %s of line %d", names[int(t.kind)], t.line);
-      if (!is_barrier(t.kind)) doing += format(" with mask 0x%08x", t.mask), at_warp = true;
-    }
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.doing == doing; });
-    if (group == groups.end()) group = groups.insert(group, Group{doing, {}});
-    group->numbers.push_back(t.number);
-  }
-  std::string text = format("divergent %s in kernel %s, block (%u,%u,%u), at barrier %u of the block: ",
-                            at_warp ? "warp function" : "barrier", launch->kernel, blockIdx.x, blockIdx.y,
-                            blockIdx.z, phase);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    text += (i ? "; " : "") + threads_that(groups[i].numbers) + " " + groups[i].doing;
-  }
-  return text +
-         (at_warp
-              ? ". Every lane named in the mask must call the same warp function: take it out of the branch, "
-                "or name only the lanes that get there (__activemask() inside the branch)."
-              : ". Every thread of a block must reach the same barrier: take it out of the branch. Where "
-                "TVM's thread-sync pass put it there, set the attribute \"hand_threaded\" inside the "
-                "thread extents.");
-}
-
 // --- blocks and grids
 
 static bool run_block() {
@@ -282,36 +160,15 @@ static bool run_block() {
     bool all_ended = true;
     for (int i : order) {
       Thread& t = threads[i];
-      if (t.state == Thread::unstarted || t.state == Thread::ready) run(t);
+      if (t.state == Thread::unstarted || t.state == Thread::ready) run_until_it_waits(t);
       if (!failure.empty()) return false;
       all_ended = all_ended && t.state == Thread::ended;
     }
     if (all_ended) return true;
     if (release_warps() || release_barrier()) continue;
-    failure = report_stuck();
+    failure = report_stuck(threads);
     return false;
   }
-}
-
-static std::string refusal(const Launch& l) {
-  const dim3 &g = l.grid, &b = l.block;
-  size_t block_size = size_t(b.x) * b.y * b.z;
-  size_t bounds = l.launch_bounds ? l.launch_bounds : 1024;
-  std::string why;
-  if (!g.x || !g.y || !g.z || !block_size) {
-    why = "a grid or block without threads; do not launch for an empty shape";
-  } else if (g.x > 2147483647u || g.y > 65535 || g.z > 65535) {
-    why = "gridDim.y and gridDim.z end at 65535; use blockIdx.x for the long axis";
-  } else if (b.x > 1024 || b.y > 1024 || b.z > 64 || block_size > 1024) {
-    why = "a block has at most 1024 threads, at most 64 of them along z";
-  } else if (block_size > bounds) {
-    why = format("more threads than its __launch_bounds__(%d)", l.launch_bounds);
-  } else {
-    return "";
-  }
-  return format("kernel %s: a GPU refuses to launch grid (%u,%u,%u), block (%u,%u,%u): ", l.kernel, g.x, g.y,
-                g.z, b.x, b.y, b.z) +
-         why;
 }
 
 static void arrange_threads(const dim3& block) {
@@ -321,14 +178,6 @@ static void arrange_threads(const dim3& block) {
   for (unsigned i = 0; i < threads.size(); ++i) {
     threads[i].number = i;
     threads[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
-  }
-}
-
-static void forget_fibers_of_a_failure() {
-  idle_fibers.clear();
-  for (auto& fiber : all_fibers) {
-    fiber->fresh = true;
-    idle_fibers.push_back(fiber.get());
   }
 }
 
@@ -343,7 +192,7 @@ static void run_grid(const Launch& l) {
   for (size_t i = 0; i < count; ++i) {
     unsigned b = block_number = settings.shuffled ? blocks[i] : i;
     blockIdx = {b % l.grid.x, b / l.grid.x % l.grid.y, b / l.grid.x / l.grid.y};
-    if (!run_block()) return forget_fibers_of_a_failure();
+    if (!run_block()) return forget_fibers();
   }
 }
 

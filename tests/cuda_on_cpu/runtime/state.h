@@ -1,5 +1,7 @@
 // What the parts of the emulator know of each other; kernels do not see it.
 #pragma once
+#include <stdlib.h>
+
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ struct Thread {
   uint64_t result;
 };
 
+inline bool is_barrier(Wait kind) { return kind >= Wait::barrier && kind <= Wait::barrier_or; }
+
 // Set from Python; see emulator_set_*.
 struct Settings {
   bool shuffled = false;
@@ -42,15 +46,42 @@ extern std::vector<unsigned> warp_phase;  // the same for each of its warps
 
 // Give up the launch from within a thread: say what is wrong, where, and what to do.
 [[noreturn]] void fail(const std::string& what, const void* caller = nullptr);
+
+// fibers.cpp
+void run_until_it_waits(Thread& thread);
+void leave_fiber();                 // from within a thread, until the scheduler runs it again
+[[noreturn]] void abandon_fiber();  // for good
+void forget_fibers();               // of a launch that failed: their threads never end
 bool on_current_stack(const void* address);
+
+// reports.cpp
+std::string refusal(const Launch& launch);  // empty if a GPU takes the launch
+std::string report_stuck(const std::vector<Thread>& threads);
 
 // device_memory.cpp
 bool find_allocation(const void* pointer, const char** begin, size_t* size);
 
-// kernel_memory.cpp
+struct Accesses;
+
+// kernel_memory.cpp: a buffer or shared array that the running kernel may touch
+struct Region {
+  const char* begin;
+  size_t size;
+  std::string name;
+  bool shared;
+  Accesses* accesses;  // of each byte, only when looking for races
+  bool has(const char* first, size_t count) const { return first >= begin && first + count <= begin + size; }
+};
+
+// Answers where the access lies, or null for the thread's own memory and constants.
+Region* check_bounds(const char* address, size_t size, bool writes, const void* caller);
 std::string open_memory(const Launch& launch);  // answers what is wrong with the arguments
 void open_block();
 void close_memory();
+void check_access(const void* address, size_t size, bool writes, bool aligned, const void* caller);
+
+// races.cpp
+void check_race(const void* address, size_t size, Access access, const void* caller);
 
 std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
 std::string source_line(const void* caller);
