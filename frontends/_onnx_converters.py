@@ -31,6 +31,22 @@ def concat(importer, inputs, attrs, params):
     return relay.concatenate(list(inputs), attrs["axis"])
 
 
+def constant(importer, inputs, attrs, params):
+    """TVM's own knows the attribute `value` only."""
+    for name, dtype in CONSTANT_ATTRIBUTES.items():
+        if name in attrs:
+            return relay.const(np.array(attrs[name], dtype))
+    return _stock(importer, "Constant")(inputs, attrs, params)
+
+
+CONSTANT_ATTRIBUTES = {
+    "value_float": "float32",
+    "value_floats": "float32",
+    "value_int": "int64",
+    "value_ints": "int64",
+}
+
+
 def gather(importer, inputs, attrs, params):
     """TVM's own wraps negative indices around at run time, also those that cannot be negative.
 
@@ -121,13 +137,13 @@ def space_to_depth(importer, inputs, attrs, params):
 
 def top_k(importer, inputs, attrs, params):
     """LLVM has no sort for uint64: sort int64 in the same order, which flipping the top bit gives."""
-    stock = importer.TopK._impl_v1
+    stock = _stock(importer, "TopK")
     if type_of(inputs[0]).dtype != "uint64":
         return stock(inputs, attrs, params)
     top_bit = relay.const(np.array(1 << 63, "uint64"))
-    signed = relay.reinterpret(relay.bitwise_xor(inputs[0], top_bit), "int64")
+    signed = relay.cast(relay.bitwise_xor(inputs[0], top_bit), "int64")
     values, indices = stock([signed, *inputs[1:]], attrs, params)
-    values = relay.bitwise_xor(relay.reinterpret(values, "uint64"), top_bit)
+    values = relay.bitwise_xor(relay.cast(values, "uint64"), top_bit)
     return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
 
 
@@ -169,6 +185,7 @@ def _stock(importer, name):
 CONVERTERS = {
     "Cast": cast,
     "Concat": concat,
+    "Constant": constant,
     "Gather": gather,
     "Identity": identity,
     "If": if_,

@@ -70,7 +70,7 @@ class ConstantFolder:
 
     def _fold_in_part(self, call):
         name = call.op.name
-        if name in ("shape_of", "vm.shape_of"):
+        if name in _onnx_known.OF_SHAPES:
             value = _onnx_known.of_shape(call)
         elif _onnx_known.knows(name):
             value = _onnx_known.of_call(call, [self._value(arg) for arg in call.args])
@@ -160,8 +160,9 @@ def _make_static(call):
         relay.var(f"operand{i}", type_of(arg)) if i < first_is_data or not _is_constant(arg) else arg
         for i, arg in enumerate(call.args)
     ]
-    alone = tvm.IRModule.from_expr(relay.Call(call.op, operands, call.attrs, call.type_args, call.span))
-    body = relay.transform.DynamicToStatic()(alone)["main"].body
-    if isinstance(body, relay.Call) and body.op.name == call.op.name:
+    given = {new: old for new, old in zip(operands, call.args) if isinstance(new, relay.Var)}
+    alone = relay.Function(list(given), relay.Call(call.op, operands, call.attrs, call.type_args, call.span))
+    static = relay.transform.DynamicToStatic()(tvm.IRModule.from_expr(alone))["main"]
+    if isinstance(static.body, relay.Call) and static.body.op.name == call.op.name:
         return call
-    return relay.bind(body, {new: old for new, old in zip(operands, call.args) if isinstance(new, relay.Var)})
+    return relay.bind(static.body, dict(zip(static.params, given.values())))

@@ -51,6 +51,7 @@ COMPUTES = {
     "subtract",
 }
 LENT_TYPES = {"cast_like", "slice_like"}
+OF_SHAPES = {"ndarray_size", "shape_of", "vm.shape_of"}
 MOST_ELEMENTS = 64  # shapes and what is made of them
 
 
@@ -78,10 +79,13 @@ def of_operand(expr):
 
 
 def of_shape(call):
-    """What the type of a tensor says about its shape."""
+    """What the type of a tensor says about its shape, or its size."""
     shape = sizes(type_of(call.args[0]))
     value = np.array([1 if size is None else size for size in shape], call.attrs.dtype)
-    return KnownInPart(value, np.array([size is not None for size in shape], bool))
+    known = np.array([size is not None for size in shape], bool)
+    if call.op.name == "ndarray_size":
+        return KnownInPart(np.asarray(value.prod(dtype=value.dtype)), np.asarray(known.all()))
+    return KnownInPart(value, known)
 
 
 def of_call(call, operands):

@@ -56,17 +56,6 @@ def _elementwise(ufunc):
     return lambda attrs, result, *arrays: np.asarray(ufunc(*arrays))
 
 
-def _integers_only(ufunc):
-    """For what rounds differently in NumPy and in compiled code when the numbers are floating-point."""
-
-    def compute(attrs, result, *arrays):
-        if any(array.dtype.kind == "f" for array in arrays):
-            raise NotFolded(ufunc.__name__)
-        return np.asarray(ufunc(*arrays))
-
-    return compute
-
-
 def _divide(attrs, result, a, b):
     if a.dtype.kind == "f":
         return np.asarray(a / b)
@@ -214,7 +203,6 @@ TABLE = {
     "negative": _elementwise(np.negative),
     "not_equal": _elementwise(np.not_equal),
     "ones": _fill(1),
-    "power": _integers_only(np.power),
     "prod": _reduce(np.multiply),
     "reshape": _reshape,
     "reshape_like": _reshape,

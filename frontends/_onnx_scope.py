@@ -5,8 +5,10 @@ of a `Loop` gets one of its own.
 """
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 from tvm import relay
+from tvm.relay.frontend import common
 
 from ._onnx_types import type_of
 from .errors import ImportFailure
@@ -18,20 +20,36 @@ def scope_class(graph_proto):
     class Scope(graph_proto):
         """Converts node by node, so that what goes wrong has the node's name and not a traceback."""
 
+        type_errors: ClassVar[list] = []  # what TVM says about the node that is being converted
         on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
 
         def _construct_nodes(self, graph):
             for node in graph.node:
                 self._check_inputs(node)
+                self.type_errors.clear()
                 try:
                     super()._construct_nodes(SimpleNamespace(node=[node]))
                     self._infer_types(node)
                 except ImportFailure:
                     raise
                 except Exception as error:  # the converters raise whatever comes, AssertionError included
-                    raise ImportFailure(f"{describe(node)} cannot be converted: {gist(error)}") from error
+                    reason = self.type_errors[0] if self.type_errors else gist(error)
+                    raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
                 if self._old_manager is None:
                     self.on_node()
+
+        def _parse_graph_input(self, graph):
+            """Gives the variables their spans at once.
+
+            A node that reads a variable without one replaces it by one that has, but in its own scope
+            only: two branches that read the same input would end with two variables for it.
+            """
+            super()._parse_graph_input(graph)
+            for name, expr in self._nodes.items():
+                if isinstance(expr, relay.Var) and not expr.span:
+                    self._nodes[name] = common.set_span(expr, name)
+                    if name in self._inputs:
+                        self._inputs[name] = self._nodes[name]
 
         def _check_inputs(self, node):
             for name in node.input:
@@ -65,5 +83,6 @@ def gist(error):
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
     said = lines[-1] if lines else "no reason given"
-    known = isinstance(error, (ValueError, NotImplementedError))
-    return said if known else f"{type(error).__name__}: {said}"
+    kind = type(error).__name__
+    plain = isinstance(error, (ValueError, NotImplementedError))
+    return said if plain or said.startswith(kind) else f"{kind}: {said}"

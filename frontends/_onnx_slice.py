@@ -28,7 +28,7 @@ def constant_slice(data, bounds):
                 static[axis] = start, end if end >= 0 else -size - 1, step
             continue
         if step < 0:  # x[a:b:-s] is reversed(x)[~a:~b:s]
-            data = relay.reverse(data, axis)
+            data = _reversed(data, axis)
             start, end, step = ~start, ~end, -step
         start = 0 if start <= -TO_THE_END else start
         if (start, step) != (0, 1) or end < TO_THE_END:
@@ -59,3 +59,12 @@ def _slice_late(data, bounds):
         end = relay.maximum(start, end)
     result = dynamic.strided_slice(data, start, end, step, "end")
     return keep_known(result, [None if axis in bounds else size for axis, size in enumerate(shape)])
+
+
+def _reversed(data, axis):
+    """`relay.reverse`, which has no shape function, along a dimension of any size."""
+    last, step = (
+        relay.take(relay.shape_of(data, "int64"), relay.const(axis, "int64")),
+        relay.const(-1, "int64"),
+    )
+    return relay.take(data, relay.arange(last + step, step, step, "int64"), axis)

@@ -4,8 +4,11 @@ TVM's importer infers the type of an expression from its inputs up, again for ev
 cost grows with the square of the graph. Here each expression keeps its type once it is known.
 """
 
+from contextlib import contextmanager
+
 import tvm
 from tvm import relay
+from tvm.ir import diagnostics
 from tvm.relay.frontend import common
 
 
@@ -34,3 +37,21 @@ def static_shape(tensor_type):
     """The shape as a tuple of int, or None where a size is known only at run time."""
     shape = sizes(tensor_type)
     return None if None in shape else shape
+
+
+@contextmanager
+def type_errors_into(messages):
+    """Append to a list what TVM would print about ill-typed expressions."""
+    renderer = "diagnostics.OverrideRenderer"
+    users = tvm.get_global_func(renderer, allow_missing=True)
+
+    def collect(context):
+        messages.extend(diagnostic.message for diagnostic in context.diagnostics)
+
+    diagnostics.override_renderer(collect)
+    try:
+        yield
+    finally:
+        diagnostics.override_renderer(None)
+        if users:
+            tvm.register_func(renderer, users, override=True)

@@ -8,6 +8,7 @@ from tvm import relay
 from ._onnx_importer import load_importer
 from ._onnx_load import graphs_of, load_model
 from ._onnx_scope import describe
+from ._onnx_types import type_errors_into
 from .canonical import canonicalize
 from .errors import ImportFailure
 
@@ -73,7 +74,7 @@ def _convert(importer, graph, opset, inputs, freeze_params):
         desc="Importing ONNX", total=len(graph.node), unit="node", disable=None, delay=SECONDS_BEFORE_PROGRESS
     ) as progress:
         scope.on_node = progress.update
-        with scope:
+        with scope, type_errors_into(scope.type_errors):
             return scope.from_onnx(graph, opset)
 
 
