@@ -1,0 +1,54 @@
+"""The doctor: its table, its verdict, and that it runs where TVM is missing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_find_tvm import make_tvm, python
+from tvm_passes import doctor as doctor_module
+from tvm_passes.doctor import Finding, doctor
+
+
+def test_a_healthy_installation(capsys):
+    assert doctor() == 0
+    told = capsys.readouterr().out
+    for name in ("TVM with Relay", "LLVM", "NVIDIA GPU", "nvcc", "cuDNN", "torch", "torchvision", "onnx"):
+        assert name in told
+    assert "The main job can run." in told
+
+
+@pytest.mark.parametrize("needed, status", [(True, 1), (False, 0)])
+def test_what_is_missing_is_named_with_its_cost_and_cure(monkeypatch, capsys, needed, status):
+    absent = Finding("a thing", "", "nothing goes", "pip install 'thing[extra]'", needed)
+    monkeypatch.setattr(doctor_module, "_cudnn", lambda: absent)
+    assert doctor() == status
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "a thing" in told and "nothing goes" in told and "'thing[extra]'" in told
+    assert ("cannot run without a thing" in told) == needed
+
+
+def test_from_the_command_line():
+    answer = subprocess.run(
+        [sys.executable, "-m", "tvm_passes", "doctor"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "TVM with Relay" in answer.stdout
+
+
+def test_it_runs_where_there_is_no_tvm(tmp_path):
+    without = make_tvm(tmp_path, with_relay=False)
+    hide_the_carrier = "import importlib.util as u; real = u.find_spec; " + (
+        "u.find_spec = lambda name, *rest: None if name == 'bitblas' else real(name, *rest); "
+    )
+    run = (
+        "import runpy, sys; sys.argv = ['-m', 'doctor']; runpy.run_module('tvm_passes', run_name='__main__')"
+    )
+    answer = python(hide_the_carrier + run, PYTHONPATH=without)
+    assert answer.returncode == 1, answer.stderr
+    told = " ".join(answer.stdout.replace("│", " ").split())
+    assert "missing TVM with Relay" in told and "has no Relay" in told

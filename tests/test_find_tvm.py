@@ -1,0 +1,120 @@
+"""Which TVM an import gives, in fresh interpreters; and the corrections applied to it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tvm
+
+from topi_ext._bootstrap import find_libraries, tvm_in_use
+
+CHECK = "import {first}, tvm; from tvm import relay; print(relay.op.get('nn.depth_to_space').name)"
+
+
+def python(code, **environment):
+    """Run code in a fresh interpreter that finds this project and the given PYTHONPATH first."""
+    path = os.pathsep.join([environment.pop("PYTHONPATH", ""), *sys.path])
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def make_tvm(folder, with_relay, version="9.9"):
+    """A stand-in for somebody's installed TVM."""
+    package = Path(folder, "tvm")
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    if with_relay:
+        (package / "relay").mkdir()
+        (package / "relay" / "__init__.py").write_text("")
+    return str(folder)
+
+
+@pytest.mark.parametrize("first", ["tvm_passes", "topi_ext", "frontends"])
+def test_each_package_gives_a_tvm_with_relay(first):
+    answer = python(CHECK.format(first=first))
+    assert answer.stdout.strip() == "nn.depth_to_space", answer.stderr
+
+
+def test_a_tvm_without_relay_is_passed_over(tmp_path):
+    without = make_tvm(tmp_path, with_relay=False)
+    answer = python(CHECK.format(first="tvm_passes"), PYTHONPATH=without)
+    assert answer.stdout.strip() == "nn.depth_to_space", answer.stderr
+
+
+def test_a_users_own_build_wins(tmp_path):
+    own = make_tvm(tmp_path, with_relay=True)
+    folder = Path(find_libraries.__file__).parent
+    search_alone = (  # the rest of topi_ext needs a whole TVM
+        "import sys, types\n"
+        "for name in ('topi_ext', 'topi_ext._bootstrap'): sys.modules[name] = types.ModuleType(name)\n"
+        f"sys.modules['topi_ext._bootstrap'].__path__ = [{str(folder)!r}]\n"
+        "from topi_ext._bootstrap.find_tvm import import_relay_tvm\n"
+        "found = import_relay_tvm(); print(found.version, found.origin)"
+    )
+    answer = python(search_alone, PYTHONPATH=own)
+    assert answer.stdout.strip() == "9.9 on the path", answer.stderr
+
+
+def test_a_tvm_without_relay_already_imported_is_an_error_that_says_what_to_do(tmp_path):
+    without = make_tvm(tmp_path, with_relay=False)
+    answer = python("import tvm, tvm_passes", PYTHONPATH=without)
+    last = answer.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: the TVM that is already imported")
+    assert "pip install bitblas==0.1.0" in last
+
+
+def test_no_tvm_at_all_is_an_error_that_says_what_to_do():
+    hide = (
+        "import importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name in ('tvm', 'bitblas') else real(name, *rest)\n"
+        "import tvm_passes"
+    )
+    last = python(hide).stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: no TVM with Relay to be found: none is installed.")
+    assert "pip install bitblas==0.1.0" in last
+
+
+def test_importing_it_downloads_and_spawns_nothing():
+    code = (
+        "import socket, subprocess\n"
+        "def refuse(*_, **__): raise AssertionError('tried to reach out')\n"
+        "socket.socket.connect = refuse; subprocess.Popen.__init__ = refuse\n"
+        "import tvm_passes, frontends, topi_ext, tvm\n"
+        "from tvm import relay\n"
+        "x = relay.var('x', shape=(2,))\n"
+        "relay.build(tvm.IRModule.from_expr(relay.Function([x], x + x)), 'llvm')\n"
+        "print('quiet')"
+    )
+    answer = python(code)
+    assert answer.stdout.strip() == "quiet", answer.stderr
+
+
+def test_a_tuning_log_location_of_the_user_stays():
+    code = "import os, tvm_passes; print(os.environ['TOPHUB_LOCATION'])"
+    assert python(code, TOPHUB_LOCATION="elsewhere").stdout.strip() == "elsewhere"
+
+
+@pytest.mark.skipif(find_libraries.driver_version() is not None, reason="this machine has a driver")
+def test_without_a_driver_tvm_and_torch_see_no_gpu():
+    code = "import tvm_passes, tvm, torch; print(tvm.cuda(0).exist, torch.cuda.is_available())"
+    answer = python(code)
+    assert answer.stdout.strip() == "False False", answer.stderr
+
+
+@pytest.mark.gpu
+def test_with_a_driver_the_real_one_is_used():
+    assert find_libraries.driver_version() is not None
+    assert "NVIDIA" in tvm.cuda(0).device_name
+
+
+def test_what_is_in_use_is_told():
+    assert tvm_in_use.version == tvm.__version__
+    assert Path(tvm.__file__).parent == tvm_in_use.folder
