@@ -7,6 +7,7 @@ the parameters.
 import functools
 
 import numpy as np
+
 from tvm import relay
 
 from . import _onnx_roi_align, _onnx_slice
@@ -90,6 +91,24 @@ def split(importer, inputs, attrs, params):
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
     return _stock(importer, "Split")(inputs, attrs, params)
+
+
+def pad(importer, inputs, attrs, params):
+    """TVM's own takes the axes for a part of the pads, and reads beyond the tensor for negative pads."""
+    if len(inputs) > 3 and inputs[3] is not None:
+        raise NotImplementedError("padding of some axes only")
+    if isinstance(inputs[1], relay.Constant) and (inputs[1].data.numpy() < 0).any():
+        raise NotImplementedError("padding by less than nothing")
+    return _stock(importer, "Pad")(inputs, attrs, params)
+
+
+def resize(importer, inputs, attrs, params):
+    """TVM's own ignores what came with opset 18."""
+    if attrs.get("antialias") or "axes" in attrs:
+        raise NotImplementedError("resizing of some axes only, or with antialiasing")
+    if attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        raise NotImplementedError("resizing that keeps the aspect ratio")
+    return _stock(importer, "Resize")(inputs, attrs, params)
 
 
 def roi_align(importer, inputs, attrs, params):
@@ -189,6 +208,8 @@ CONVERTERS = {
     "Gather": gather,
     "Identity": identity,
     "If": if_,
+    "Pad": pad,
+    "Resize": resize,
     "RoiAlign": roi_align,
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,

@@ -10,6 +10,7 @@ import importlib.util
 
 import numpy as np
 import onnx
+
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
@@ -96,6 +97,12 @@ def tvm_dtype(elem_type):
     """TVM's name of an ONNX element type; TVM's importer asks `onnx.mapping`, gone from recent onnx."""
     if isinstance(elem_type, str):
         return elem_type
-    if elem_type == onnx.TensorProto.BFLOAT16:
-        return "bfloat16"
-    return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+    name = onnx.TensorProto.DataType.Name(elem_type)
+    if name not in ELEMENT_TYPES:
+        raise NotImplementedError(f"TVM has no tensors of type {name}")
+    return "bfloat16" if name == "BFLOAT16" else str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+ELEMENT_TYPES = {"BFLOAT16", "BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
+    f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
+}

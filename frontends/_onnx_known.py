@@ -8,9 +8,10 @@ that went into it.
 from dataclasses import dataclass
 
 import numpy as np
+
 from tvm import relay
 
-from ._onnx_numpy import NotFolded, apply
+from ._onnx_numpy import NotFolded, apply, move
 from ._onnx_types import sizes, static_shape, type_of
 
 MOVED_OPERANDS = {  # the positions of the operands whose elements are moved; the others say where to
@@ -115,7 +116,7 @@ def _known(call, operands):
     if not all(operand.known.all() for i, operand in enumerate(operands) if i not in moved):
         raise NotFolded("elements are moved to an unknown place")
     parts = [_each(operand, "known" if i in moved else "value") for i, operand in enumerate(operands)]
-    return apply(call, type_of(call), parts)
+    return move(call, type_of(call), parts)
 
 
 def _each(operand, part):

@@ -6,6 +6,7 @@ every result whose type is not the one Relay infers, is `NotFolded` and left to 
 """
 
 import numpy as np
+
 from tvm import relay
 
 from ._onnx_types import static_shape
@@ -17,14 +18,19 @@ class NotFolded(Exception):
 
 def evaluate(call, call_type):
     """The value of a call on constants: an array, or a list of arrays where there are several results."""
-    value = apply(call, call_type, [_value(arg) for arg in call.args])
+    return apply(call, call_type, [_value(arg) for arg in call.args])
+
+
+def apply(call, call_type, arrays):
+    """What a call makes of these arrays in place of its operands; of the type that Relay infers for it."""
+    value = move(call, call_type, arrays)
     if not _has_type(value, call_type):
         raise NotFolded(f"{call.op.name}: NumPy's result has another type than Relay's")
     return value
 
 
-def apply(call, call_type, arrays):
-    """What a call makes of these arrays."""
+def move(call, call_type, arrays):
+    """As `apply`, on arrays of any type."""
     compute = TABLE.get(call.op.name)
     if compute is None:
         raise NotFolded(call.op.name)
@@ -124,10 +130,13 @@ def _gather(attrs, result, x, indices):
 
 
 def _scatter_elements(attrs, result, x, indices, updates):
-    if attrs.reduction != "update":
-        raise NotFolded("scatter that combines values")
+    axis = int(attrs.axis)
+    across = list(x.shape)
+    across[axis] = indices.shape[axis]
+    if attrs.reduction != "update" or list(indices.shape) != across:
+        raise NotFolded("scatter that combines values, or into a part of the rows")
     result = x.copy()
-    np.put_along_axis(result, indices, updates, int(attrs.axis))
+    np.put_along_axis(result, indices, updates, axis)
     return result
 
 

@@ -5,6 +5,7 @@ TVM's importer turns every slice along a dimension of unknown size into shape ar
 """
 
 import numpy as np
+
 from tvm import relay
 from tvm.relay.op.dyn import _make as dynamic
 

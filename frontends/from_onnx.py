@@ -1,11 +1,12 @@
 """ONNX models to Relay, as TVM's own importer does it, in a fraction of the time."""
 
 import onnx
-import tvm
 from tqdm import tqdm
+
+import tvm
 from tvm import relay
 
-from ._onnx_importer import load_importer
+from ._onnx_importer import load_importer, tvm_dtype
 from ._onnx_load import graphs_of, load_model
 from ._onnx_scope import describe
 from ._onnx_types import type_errors_into
@@ -128,6 +129,10 @@ def _shape(value, given):
     name, tensor_type = value.name, value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ImportFailure(f"the input '{name}' is no tensor, the only kind of input that can be imported")
+    try:
+        tvm_dtype(tensor_type.elem_type)
+    except NotImplementedError as error:
+        raise ImportFailure(f"the input '{name}' cannot be imported: {error}") from error
     declared = tensor_type.shape.dim if tensor_type.HasField("shape") else None
     if given is None:
         if declared is None:

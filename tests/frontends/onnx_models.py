@@ -1,9 +1,10 @@
 """Small ONNX models for the tests, and what computes them: onnx's own reference."""
 
 import numpy as np
-import tvm
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+import tvm
 from tvm import relay
 
 OPSET = 16

@@ -12,9 +12,7 @@ import termios
 import numpy as np
 import onnx
 import pytest
-import tvm
 from onnx import helper
-from tvm import relay
 
 from frontends import ImportFailure, from_onnx
 from tests.frontends.onnx_models import (
@@ -26,6 +24,9 @@ from tests.frontends.onnx_models import (
     tensor_input,
     weights,
 )
+
+import tvm
+from tvm import relay
 
 IMAGE = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype("float32")
 
@@ -277,6 +278,14 @@ class TestShapes:
         model.graph.input.append(tensor_input("scale", ()))
         mod, _ = from_onnx(model)
         assert list(mod["main"].attrs["input_names"]) == ["x"]
+
+    def test_an_element_type_that_tvm_has_not(self):
+        model = affine((2,))
+        model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT8E5M2
+        with pytest.raises(
+            ImportFailure, match="the input 'x' cannot be imported: TVM has no tensors of type FLOAT8"
+        ):
+            from_onnx(model)
 
     def test_an_input_that_is_no_tensor(self):
         model = affine((2,))

@@ -1,12 +1,11 @@
 """The converters of this project's own, against onnx's reference, and the folding that shapes need."""
 
 import numpy as np
+import onnx
 import pytest
-import tvm
 from onnx import helper
-from tvm import relay
 
-from frontends import from_onnx
+from frontends import ImportFailure, from_onnx
 from frontends._onnx_numpy import TABLE, NotFolded, evaluate
 from frontends._onnx_types import sizes, type_of
 from tests.frontends.onnx_models import (
@@ -18,6 +17,9 @@ from tests.frontends.onnx_models import (
     tensor_input,
     weights,
 )
+
+import tvm
+from tvm import relay
 
 RANDOM = np.random.default_rng(0)
 
@@ -155,6 +157,27 @@ def test_what_changes_nothing_is_gone(operator):
     assert operators(mod) == ["nn.relu"]
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], "it", axes=[1, 0]),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], "it", antialias=1, mode="linear"),
+        helper.make_node(
+            "Resize", ["x", "", "", "sizes"], ["y"], "it", keep_aspect_ratio_policy="not_larger"
+        ),
+        helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"], "it"),
+        helper.make_node("Pad", ["x", "negative"], ["y"], "it"),
+        helper.make_node("Cast", ["x"], ["y"], "it", to=onnx.TensorProto.FLOAT8E5M2),
+    ],
+)
+def test_what_would_be_wrong_is_refused(node):
+    """TVM's importer ignores these and gives other numbers."""
+    constants = {"sizes": [3, 4], "pads": [1, 1], "axes": [0], "negative": [-1, 0, 0, 0]}
+    constants = weights(**{name: np.array(value) for name, value in constants.items()})
+    with pytest.raises(ImportFailure, match=r"the node 'it' .* cannot be converted"):
+        from_onnx(model_of([node], [tensor_input("x", (4, 4))], ["y"], constants, opset=18))
+
+
 class TestShapeArithmetic:
     def test_sizes_that_are_known_of_a_shape_that_is_not(self):
         """Reshape(x, [Shape(x)[0], Shape(x)[1] * Shape(x)[2]]): the first is what is left."""
@@ -240,12 +263,15 @@ class TestFoldingTable:
             op.gather(f, 1, const(self.INTEGERS % 3)),
         )
         yield from (op.concatenate([i, d], 1), op.stack([i, d], 1), op.where(b, i, d))
-        yield op.scatter_elements(i, const(np.array([[0, 2, 1]])), const(np.array([[8, 9, 7]])), axis=1)
+        yield op.scatter_elements(i, const(self.INTEGERS[:, :2] % 3), const(self.DIVISORS[:, :2]), axis=1)
         yield from (op.split(i, 3, 1).astuple(), op.split(i, [1], 1).astuple())
         yield op.strided_slice(i, [0, -1], [2, -4], [1, -2])
         yield op.strided_slice(i, [1], [2**31 - 1], axes=[1])
         yield from (op.slice_like(i, op.const([[1, 2]])), op.reshape_like(i, op.const([[1] * 6])))
-        yield from (op.broadcast_to_like(op.const([[1, 2, 3]]), i), op.full(op.const(3), [2, 2], "int32"))
+        yield from (
+            op.broadcast_to_like(op.const([[1, 2, 3]], "int64"), i),
+            op.full(op.const(3), [2, 2], "int32"),
+        )
         yield from (
             op.zeros([2], "int64"),
             op.ones([2], "bool"),
@@ -275,8 +301,9 @@ class TestFoldingTable:
             relay.sum(relay.const([1.0, 2.0])),
             relay.full(relay.const(0.0), [1000, 1000], "float32"),
             relay.scatter_elements(relay.const([1]), relay.const([0]), relay.const([2]), reduction="add"),
+            relay.scatter_elements(relay.const([[1], [1]]), relay.const([[0]]), relay.const([[2]]), axis=1),
         ],
-        ids=["division by zero", "not in the table", "rounding", "large", "combining"],
+        ids=["division by zero", "not in the table", "rounding", "large", "combining", "some rows"],
     )
     def test_refuses(self, refused):
         with pytest.raises(NotFolded):
