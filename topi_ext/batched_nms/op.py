@@ -1,0 +1,204 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.batched_nms`: its arguments, types, shapes, and the kernels that it calls."""
+
+import importlib
+
+import tvm
+from tvm import relay, tir
+from tvm.relay.op import op as registry
+from tvm.runtime import convert
+from tvm.target import override_native_generic_func
+from tvm.te.hybrid import script
+
+NAME = "topi_ext.batched_nms"
+KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
+FLOATS = ("float32", "float16", "bfloat16")
+ARGUMENTS = {  # the axes and the types of each; without a batch there is no axis B
+    "boxes": ("B N 4", FLOATS),
+    "scores": ("B N", FLOATS),
+    "class_ids": ("B N", ("int32", "int64")),
+    "valid_count": ("B", ("int32",)),
+    "iou_threshold": ("", ("float32",)),
+    "score_threshold": ("", ("float32",)),
+}
+
+
+def batched_nms(
+    boxes,
+    scores,
+    class_ids,
+    iou_threshold,
+    *,
+    score_threshold=None,
+    max_output_size=None,
+    valid_count=None,
+):
+    """Greedy non-maximum suppression within each class.
+
+    The boxes of each batch item are visited in descending order of score, those of equal score in order of
+    index. A box is kept unless its IoU with a kept box of its own class is greater than the threshold.
+
+    Parameters
+    ----------
+    boxes : relay.Expr
+        (N, 4) or (B, N, 4), float32, float16 or bfloat16. N and B may be 0, and known only at run time.
+    scores : relay.Expr
+        (N,) or (B, N), any of these types.
+    class_ids : relay.Expr
+        (N,) or (B, N), int32 or int64, of any value, negative ones included.
+    iou_threshold : float or relay.Expr
+        As an expression, a float32 scalar.
+    score_threshold : float or relay.Expr, optional
+        Boxes whose score is not greater are left out from the start.
+    max_output_size : int, optional
+        Keep no more than this many boxes of a batch item, the first ones.
+    valid_count : relay.Expr, optional
+        int32, () or (B,): only so many boxes of a batch item exist, the first ones. Beyond 0 to N, the
+        nearer of the two is meant.
+
+    Returns
+    -------
+    indices_and_count : relay.Expr
+        A tuple. The indices of the kept boxes, int64, (K,) or (B, K), in the order in which they were
+        visited, then -1; K is `max_output_size`, or else N. The number of kept boxes, int32, () or (B,).
+
+    Convention
+    ----------
+    - Corners are x1, y1, x2, y2; width is x2 - x1, without any 1 added. They are never put in order: a box
+      with x2 < x1 has a negative width, and overlaps nothing.
+    - Both thresholds are float32, both comparisons strict: an IoU equal to the threshold suppresses nothing.
+    - Areas and IoU are computed in float32 whatever the input, as
+      `intersection / ((area of the kept box + area of the other) - intersection)`, each operation rounded
+      once, so that all targets answer the same bits. `min(a, b)` is a where a < b and else b, `max(a, b)` a
+      where a > b and else b: this settles what NaN does.
+    - An IoU of NaN suppresses nothing: of two identical boxes without area both are kept.
+    - A score of NaN is greater than any other, as for `torch.sort`; but with a score threshold such a box is
+      left out. -0.0 equals 0.0.
+
+    So far these are the conventions of torchvision's `nms`. Its `batched_nms` shifts the boxes of each class
+    to where they overlap no other class, which costs bits of the coordinates; here classes are compared.
+    """
+    if max_output_size is not None and max_output_size < 0:
+        raise ValueError(f"batched_nms: max_output_size must be at least 0, not {max_output_size}")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        max_output_size=-1 if max_output_size is None else int(max_output_size),
+        has_valid_count=int(valid_count is not None),
+        has_score_threshold=int(score_threshold is not None),
+    )
+    valid_count = relay.const(0, "int32") if valid_count is None else valid_count
+    thresholds = [
+        value if isinstance(value, relay.Expr) else relay.const(value or 0, "float32")
+        for value in (iou_threshold, score_threshold)
+    ]
+    return relay.Call(relay.op.get(NAME), [boxes, scores, class_ids, valid_count, *thresholds], attrs)
+
+
+# --- types and shapes
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    batched = len(types[0].shape) == 3
+    extents = {"4": {"": 4}, "N": {}, "B": {}}  # of each axis, what the tensors say it is
+    for (name, (axes, dtypes)), type_ in zip(ARGUMENTS.items(), types):
+        if name == "valid_count" and not attrs["has_valid_count"]:
+            continue
+        axes = [axis for axis in axes.split() if axis != "B" or batched]
+        if len(type_.shape) != len(axes):
+            beside = "" if name == "boxes" else f" beside boxes of rank {len(types[0].shape)}"
+            shapes = "(N, 4) or (B, N, 4)" if name == "boxes" else f"({', '.join(axes)})"
+            _refuse(f"{name} must have the shape {shapes}{beside}, not {type_.shape}")
+        if type_.dtype not in dtypes:
+            _refuse(f"{name} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
+        for axis, extent in zip(axes, type_.shape):
+            extents[axis][name] = extent
+    common = {axis: _common(axis, of_axis) for axis, of_axis in extents.items() if of_axis}
+    batch = [common["B"]] if batched else []
+    size = common["N"] if attrs["max_output_size"] < 0 else attrs["max_output_size"]
+    return relay.TupleType([relay.TensorType([*batch, size], "int64"), relay.TensorType(batch, "int32")])
+
+
+def _common(axis, extents):
+    """What all extents are; not known as long as one is not, so that the shape function compares them."""
+    known = {name: int(extent) for name, extent in extents.items() if isinstance(extent, (int, tir.IntImm))}
+    if len(set(known.values())) > 1:
+        found = ", ".join(f"{name} has {extent}" for name, extent in known.items() if name)
+        _refuse(f"all tensors must agree on the axis {axis}: {found}")
+    return next(iter(known.values())) if len(known) == len(extents) else relay.Any()
+
+
+def _refuse(reason):
+    raise tvm.TVMError(f"{NAME}: {reason}")
+
+
+@script
+def _shapes(boxes, scores, class_ids, batched, max_output_size):
+    indices = output_tensor((batched + 1,), "int64")
+    count = output_tensor((batched,), "int64")
+    for i in const_range(batched + 1):
+        assert boxes[i] == scores[i], "topi_ext.batched_nms: the shapes of boxes and scores differ"
+        assert boxes[i] == class_ids[i], "topi_ext.batched_nms: the shapes of boxes and class_ids differ"
+        indices[i] = boxes[i]
+    for i in const_range(batched):
+        count[i] = boxes[i]
+    if max_output_size >= 0:
+        indices[batched] = int64(max_output_size)
+    return indices, count
+
+
+def _shape_function(attrs, inputs, _):
+    batched = int(inputs[0].shape[0]) - 2
+    return _shapes(*inputs[:3], convert(batched), convert(attrs["max_output_size"]))
+
+
+# --- kernels
+
+
+def _strategy(attrs, _inputs, _out_type, target):
+    kind = target.kind.name
+    if kind not in KERNELS:
+        _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
+    kernels = importlib.import_module(f"{__package__}.{KERNELS[kind]}")
+
+    def compute(_attrs, inputs, _out_type):
+        boxes, scores, class_ids, valid_count, iou_threshold, score_threshold = inputs
+        return kernels.batched_nms(
+            boxes,
+            scores,
+            class_ids,
+            valid_count if attrs["has_valid_count"] else None,
+            iou_threshold,
+            score_threshold if attrs["has_score_threshold"] else None,
+            max_output_size=int(attrs["max_output_size"]),
+            has_valid_count=bool(attrs["has_valid_count"]),
+            has_score_threshold=bool(attrs["has_score_threshold"]),
+        )
+
+    def schedule(_attrs, outs, target):
+        with target:
+            return kernels.schedule(outs)
+
+    strategy = registry.OpStrategy()
+    strategy.add_implementation(compute, schedule, name=f"{NAME}.{kind}")
+    return strategy
+
+
+def _register():
+    registry.register(NAME, "Greedy non-maximum suppression within each class.")
+    operator = relay.op.get(NAME)
+    operator.set_num_inputs(len(ARGUMENTS))
+    for name, (axes, dtypes) in ARGUMENTS.items():
+        operator.add_argument(name, "Tensor", f"Axes: {axes or 'none'}. Type: {' or '.join(dtypes)}.")
+    operator.set_attrs_type_key("DictAttrs")
+    operator.set_support_level(10)
+    operator.add_type_rel("BatchedNms", _type_relation)
+    registry.register_pattern(NAME, registry.OpPattern.OPAQUE)
+    registry.register_shape_func(NAME, False, _shape_function)
+    registry.register_strategy(NAME, override_native_generic_func(f"{NAME}.strategy")(_strategy))
+
+
+if NAME not in tvm.ir.Op.list_op_names():  # TVM keeps it, even if this module is imported again
+    _register()

@@ -1,0 +1,71 @@
+"""What `batched_nms` answers, in NumPy: brute force, float32, each operation rounded once."""
+
+import numpy as np
+
+from ..sort.reference import argsort
+
+
+def batched_nms(
+    boxes,
+    scores,
+    class_ids,
+    iou_threshold,
+    *,
+    score_threshold=None,
+    max_output_size=None,
+    valid_count=None,
+):
+    """The arguments and the two results of `topi_ext.batched_nms`, as arrays."""
+    if boxes.ndim == 2:
+        valid_count = None if valid_count is None else np.reshape(valid_count, 1)
+        indices, count = batched_nms(
+            boxes[None],
+            scores[None],
+            class_ids[None],
+            iou_threshold,
+            score_threshold=score_threshold,
+            max_output_size=max_output_size,
+            valid_count=valid_count,
+        )
+        return indices[0], count[0]
+    batch, length = scores.shape
+    size = length if max_output_size is None else max_output_size
+    valid = np.full(batch, length) if valid_count is None else np.clip(valid_count, 0, length)
+    indices, count = np.full((batch, size), -1, "int64"), np.zeros(batch, "int32")
+    for row in range(batch):
+        order = argsort(scores[row, : valid[row]].astype("float32"), ascending=False)
+        if score_threshold is not None:
+            order = order[scores[row, order].astype("float32") > np.float32(score_threshold)]
+        kept = order[_greedy(boxes[row, order], class_ids[row, order], np.float32(iou_threshold))][:size]
+        indices[row, : len(kept)], count[row] = kept, len(kept)
+    return indices, count
+
+
+def iou(box, others):
+    """The IoU of one box with others, as the kernels compute it; NaN where they find no number."""
+    x1, y1, x2, y2 = np.float32(box)
+    others_x1, others_y1, others_x2, others_y2 = np.moveaxis(others.astype("float32"), -1, 0)
+    with np.errstate(all="ignore"):
+        width = _max(_min(x2, others_x2) - _max(x1, others_x1), np.float32(0))
+        height = _max(_min(y2, others_y2) - _max(y1, others_y1), np.float32(0))
+        area, others_area = (x2 - x1) * (y2 - y1), (others_x2 - others_x1) * (others_y2 - others_y1)
+        intersection = width * height
+        return intersection / ((area + others_area) - intersection)
+
+
+def _greedy(boxes, class_ids, iou_threshold):
+    """Which boxes stay, given in the order in which they are visited."""
+    alive = np.ones(len(boxes), bool)
+    for i in range(len(boxes)):
+        if alive[i]:
+            rivals = i + 1 + np.flatnonzero(alive[i + 1 :] & (class_ids[i + 1 :] == class_ids[i]))
+            alive[rivals] = ~(iou(boxes[i], boxes[rivals]) > iou_threshold)
+    return alive
+
+
+def _min(a, b):
+    return np.where(a < b, a, b)  # unlike np.minimum, the second one where either is NaN
+
+
+def _max(a, b):
+    return np.where(a > b, a, b)
