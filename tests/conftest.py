@@ -3,9 +3,10 @@
 import contextlib
 
 import pytest
-import tvm
 
 from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
+
+import tvm
 
 
 def pytest_runtest_setup(item):

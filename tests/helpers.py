@@ -1,12 +1,13 @@
 """What many tests do: build small modules, run them, compare."""
 
 import numpy as np
-import tvm
-from tvm import relay
 
 import tvm_passes
 from tvm_passes._graph import Graph
 from tvm_passes._matchers import op_name
+
+import tvm
+from tvm import relay
 
 
 def module(*inputs_and_result):

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import tvm
 
 from topi_ext._bootstrap import find_libraries, tvm_in_use
+
+import tvm
 
 CHECK = "import {first}, tvm; from tvm import relay; print(relay.op.get('nn.depth_to_space').name)"
 

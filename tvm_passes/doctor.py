@@ -72,6 +72,7 @@ def _llvm():
     get = "a TVM built with LLVM, such as that of `pip install bitblas==0.1.0`"
     try:
         import numpy
+
         import tvm
         from tvm import relay
         from tvm.contrib import graph_executor
@@ -91,17 +92,18 @@ def _llvm():
 def _gpu():
     costs = "CUDA code compiles but does not run here"
     try:
-        import tvm
         from topi_ext._bootstrap.find_libraries import driver_version
+
+        import tvm
 
         version = driver_version()
         if version is None:
-            return Finding("NVIDIA GPU", "", costs, "a GPU of compute capability 7.5 or above, and its driver")
+            return Finding("NVIDIA GPU", "", costs, "a GPU of sm_75 or above, and its driver")
         if not tvm.cuda(0).exist:
-            return Finding("NVIDIA GPU", "", costs, f"the driver (for CUDA {version}) is there but shows no GPU")
+            return Finding("NVIDIA GPU", "", costs, f"its driver, for CUDA {version}, shows none")
         device = tvm.cuda(0)
-        found = f"{device.device_name}, sm_{device.compute_version.replace('.', '')}, driver for CUDA {version}"
-        return Finding("NVIDIA GPU", found)
+        architecture = f"sm_{device.compute_version.replace('.', '')}"
+        return Finding("NVIDIA GPU", f"{device.device_name}, {architecture}, driver for CUDA {version}")
     except ImportError:
         return Finding("NVIDIA GPU", "", costs, "a TVM first")
 

@@ -1,11 +1,12 @@
 """Matching: every kind of pattern a rule can hold, and agreement with TVM's own matcher."""
 
 import pytest
-from tvm import relay
-from tvm.relay import dataflow_pattern as dfp
 
 from tests.helpers import module
 from tvm_passes._match import match, root_ops
+
+from tvm import relay
+from tvm.relay import dataflow_pattern as dfp
 
 X = relay.var("x", shape=(2, 3))
 Y = relay.var("y", shape=(2, 3))

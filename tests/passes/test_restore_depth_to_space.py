@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tvm import relay
 
 import frontends
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals
 from tvm_passes import RestoreDepthToSpace
+
+from tvm import relay
 
 CRD, DCR = [0, 1, 4, 2, 5, 3], [0, 3, 4, 1, 5, 2]
 UNSHUFFLE_CRD, UNSHUFFLE_DCR = [0, 1, 3, 5, 2, 4], [0, 3, 5, 1, 2, 4]

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-import tvm
-from tvm import relay
-from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 
 import tvm_passes
 from tests.helpers import apply, assert_no_second_change, module, ops, run
 from tvm_passes import Rule, RulePass
+
+import tvm
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 
 
 class DropDoubleRelu(Rule):

@@ -1,6 +1,7 @@
 """Replace small integer expressions whose value is known with that constant."""
 
 import numpy as np
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import wildcard
 

@@ -9,6 +9,7 @@ import operator
 from typing import NamedTuple
 
 import numpy as np
+
 from tvm import relay
 
 from .._matchers import constant, op_name, static_shape

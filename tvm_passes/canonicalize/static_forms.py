@@ -14,8 +14,9 @@ TO_THE_END = 2**31 - 1
 class StaticSlice(Rule):
     """Replace dyn.strided_slice with strided_slice where each bound is known, or is the axis' own length.
 
-    Why legal: bounds mean the same in both, and the end is clamped to the axis at run time. The beginning is
-    not (TVM's static form then asks for memory of negative size), so it must be sure to lie inside the axis.
+    Why legal: bounds mean the same in both forms. But TVM's static form, where it cuts an axis of unknown
+    length, asks for memory of negative size if it begins past the end, and does not compile once fused: so
+    only axes of known length are cut, and named.
     """
 
     data, begin, end, strides = wildcard(), wildcard(), wildcard(), wildcard()
@@ -25,13 +26,16 @@ class StaticSlice(Rule):
         return str(match.root.attrs.slice_mode) == "end" and _bounds(match) is not None
 
     def check(self, match):
-        begins, ends, _ = _bounds(match)
-        for dim, begin, end in zip(match.data.checked_type.shape, begins, ends):
-            if not hasattr(dim, "value") and (begin != 0 or end < 0):
-                return f"the slice from {begin} may begin past the end of an axis of unknown length"
+        shape = match.data.checked_type.shape
+        if any(not hasattr(shape[axis], "value") for axis in _cuts(match)):
+            return "the slice cuts an axis of unknown length"
 
     def rewrite(self, match):
-        return relay.strided_slice(match.data, *_bounds(match))
+        cuts = _cuts(match)
+        if not cuts:
+            return match.data
+        begin, end, strides = zip(*cuts.values())
+        return relay.strided_slice(match.data, begin, end, strides, axes=list(cuts))
 
 
 class StaticReshape(Rule):
@@ -96,7 +100,7 @@ STATIC_FORMS = (StaticSlice, StaticReshape, StaticOperator, TakeForAdvIndex)
 
 
 def _bounds(match):
-    """begin, end and strides as lists of int, or None."""
+    """(begin, end, stride) for each axis, or None."""
     begin, end, strides = (
         shape_values(match.graph, bound) for bound in (match.begin, match.end, match.strides)
     )
@@ -106,7 +110,12 @@ def _bounds(match):
     if not len(begin) == len(end) == len(strides) == rank:
         return None
     bounds = [_attribute(value, Dim(match.data, place % rank)) for place, value in enumerate((*begin, *end))]
-    return None if None in bounds else (bounds[:rank], bounds[rank:], list(strides))
+    return None if None in bounds else list(zip(bounds[:rank], bounds[rank:], strides))
+
+
+def _cuts(match):
+    """{axis: (begin, end, stride)} of the axes that the slice does not take whole."""
+    return {axis: bounds for axis, bounds in enumerate(_bounds(match)) if bounds != (0, TO_THE_END, 1)}
 
 
 def _attribute(bound, dim):

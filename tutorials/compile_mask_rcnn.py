@@ -1,0 +1,89 @@
+"""Import Mask R-CNN, apply the passes, compile it, run it, and compare with PyTorch.
+
+    python -m tutorials.compile_mask_rcnn
+
+Run it in the root of a clone. It takes about two minutes on two cores, most of them TVM's compiler.
+"""
+
+import argparse
+import time
+import urllib.error
+
+import numpy as np
+import torch
+import torchvision
+from rich.console import Console
+
+import frontends
+import tvm_passes
+from tests.models.zoo import detection_model, picture
+
+import tvm
+from tvm import relay
+
+console = Console()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--height", type=int, default=160)
+    parser.add_argument("--width", type=int, default=208)
+    parser.add_argument("--weights", choices=("seeded", "trained"), default="seeded")
+    args = parser.parse_args()
+
+    model = mask_rcnn(args.weights, args.height, args.width)
+    image = picture(args.height, args.width)
+
+    with step("Import from PyTorch"):
+        mod, params = frontends.from_pytorch(model, image)
+    with step("Apply the passes"):
+        report = tvm_passes.explain(mod)
+    console.print(report)
+    with step("Compile for the CPU"), tvm.transform.PassContext(opt_level=3):
+        executable = relay.vm.compile(report.module, target="llvm", params=params)
+    machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
+    with step("Run"):
+        found = [output.numpy() for output in machine.run(image.numpy())]
+    compare(model, image, found, report.module["main"].attrs["output_names"])
+
+
+def mask_rcnn(weights, height, width):
+    """Trained weights where torchvision can load them; else seeded ones that find something, said so."""
+    size = {"min_size": min(height, width), "max_size": max(height, width)}
+    if weights == "trained":
+        try:
+            return torchvision.models.detection.maskrcnn_resnet50_fpn(weights="DEFAULT", **size).eval()
+        except (urllib.error.URLError, OSError) as reason:
+            console.print(f"The trained weights cannot be loaded ({reason}).")
+    console.print("The weights are random, seeded and fitted to find something: the detections mean nothing.")
+    return detection_model("maskrcnn_resnet50_fpn", **size)
+
+
+def compare(model, image, found, names):
+    """Print how far each output is from PyTorch's."""
+    with torch.no_grad():
+        (expected,) = model([image])
+    console.print(f"{len(found[0])} detections; PyTorch has {len(expected['boxes'])}.")
+    for name, array in zip(names, found):
+        difference = np.abs(array - expected[name].numpy()).max(initial=0)
+        console.print(f"  {name:8} {array.shape}: differs from PyTorch's by {difference:.1e} at most")
+
+
+class step:
+    """Say what goes on and, at the end, how long it took."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        self.status = console.status(self.name)
+        self.status.start()
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_):
+        self.status.stop()
+        console.print(f"{self.name}: {time.perf_counter() - self.start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
