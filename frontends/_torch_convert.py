@@ -2,16 +2,17 @@
 
 import contextlib
 import logging
-import sys
 import types
 import warnings
 from functools import partial
 
+import tvm
 from tqdm import tqdm
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
-from tvm.tir import Any
+from tvm.relay.frontend.common import set_span, try_infer_value
 
+from ._onnx_slice import constant_slice
 from .errors import ImportFailure
 
 PROGRESS_AFTER = 2  # seconds
@@ -19,7 +20,7 @@ STOCK_LOGGER = "Frontend"
 
 
 def convert(traced):
-    """The Relay module and its parameters, as TVM's importer gives them, but with every input kept."""
+    """The Relay module and its parameters, as TVM's importer gives them, with the model's own signature."""
     infos = [
         (name, (tuple(tensor.shape), _dtype(tensor)))
         for name, tensor in zip(traced.input_names, traced.inputs)
@@ -31,8 +32,7 @@ def convert(traced):
         raise
     except Exception as error:
         raise ImportFailure(f"TVM cannot import {traced.title}: {type(error).__name__}: {error}") from error
-    mod["main"] = _with_every_input(mod["main"], infos)
-    return mod, params
+    return _with_signature(_without_unused_types(mod), infos, traced.output_dtypes), params
 
 
 def _importer(title):
@@ -57,12 +57,25 @@ class _Converter(stock.PyTorchOpConverter):
         super().create_convert_map()
         for rank in (1, 2, 3):  # traced code calls aten::_convolution instead
             self.convert_map[f"aten::conv{rank}d"] = self.plain_convolution
+        self.exact_division = self.convert_map["aten::div"]
+        self.convert_map["aten::div"] = self.division
 
     def plain_convolution(self, inputs, input_types):
         data, weight, bias, strides, padding, dilation, groups = inputs
         transposed, output_padding = False, [0] * len(strides)
         inputs = [data, weight, bias, strides, padding, dilation, transposed, output_padding, groups]
         return self.convolution(inputs, input_types)
+
+    def division(self, inputs, input_types):
+        """With `rounding_mode`, which TVM's own way passes over."""
+        operands, mode = inputs[:2], inputs[2] if len(inputs) > 2 else None
+        if mode is None:
+            return self.exact_division(operands, input_types)
+        left, right = self.pytorch_promote_types(operands, input_types[:2])
+        if mode == "floor":
+            return relay.floor_divide(left, right)
+        whole = "int" in self.infer_type(left).dtype
+        return relay.trunc_divide(left, right) if whole else relay.trunc(relay.divide(left, right))
 
     def scalar_tensor(self, inputs, input_types):
         value, dtype, *_ = inputs
@@ -71,18 +84,22 @@ class _Converter(stock.PyTorchOpConverter):
         return relay.cast(value, stock._convert_dtype_value(dtype))
 
     def slice(self, inputs, input_types):
-        """Cut one axis and say so: TVM's own way loses every dimension of a tensor with an unknown one.
-
-        On an axis that is unknown itself the runtime takes this form rightly only from the start.
-        """
+        """Keep the dimensions that are known: TVM's own way loses them all where one is unknown."""
         data, axis, begin, end, step = inputs
-        extents = self.infer_shape(data)
-        if any(isinstance(extent, Any) for extent in extents) and _are_integers(axis, begin, end, step):
-            if (begin, step) == (0, 1) and end >= sys.maxsize:
-                return data
-            if not isinstance(extents[axis], Any) or (begin == 0 and end >= 0):
-                return relay.strided_slice(data, [begin], [end], [step], axes=[axis])
-        return super().slice(inputs, input_types)
+        if self.is_known(data) or not _are_integers(axis, begin, end, step):
+            return super().slice(inputs, input_types)
+        return constant_slice(data, {axis: (begin, end, step)})
+
+    def expand_as(self, inputs, input_types):
+        """By adding zeros where the shape is unknown: TVM's own way does not compile when a slice follows."""
+        data, like = inputs
+        dtype = self.infer_type(data).dtype
+        if self.is_known(like) or dtype == "bool":
+            return super().expand_as(inputs, input_types)
+        return relay.add(data, relay.cast(relay.zeros_like(like), dtype))
+
+    def is_known(self, data):
+        return _are_integers(*self.infer_shape_with_prelude(data))
 
     def reshape(self, inputs, input_types):
         """One unknown extent among known ones follows from them: -1 instead of a shape from the runtime."""
@@ -96,11 +113,39 @@ class _Converter(stock.PyTorchOpConverter):
         """As `reshape`: TVM guesses what it does not know of a view's shape by running with random inputs."""
         return (self.reshape if isinstance(inputs[1], list) else super().view)(inputs, input_types)
 
+    def size(self, inputs, input_types):
+        """A shape that is asked for as a whole, which TVM's own way takes only if it is unknown."""
+        if len(inputs) > 1 or not self.is_known(inputs[0]):
+            return super().size(inputs, input_types)
+        return [relay.const(extent, "int64") for extent in self.infer_shape_with_prelude(inputs[0])]
+
+    def list_getitem(self, inputs, input_types):
+        values, index = inputs
+        in_python = isinstance(values, list) and isinstance(index, int)
+        return values[index] if in_python else super().list_getitem(inputs, input_types)
+
+    def list_len(self, inputs, input_types):
+        in_python = isinstance(inputs[0], list)
+        return len(inputs[0]) if in_python else super().list_len(inputs, input_types)
+
     def report_missing_conversion(self, op_names):
         try:
             super().report_missing_conversion(op_names)
         except NotImplementedError as error:
             raise ImportFailure(f"TVM cannot import {self.title}: {error}") from error
+
+    def convert_if(self, if_node, outputs):
+        """As TVM's own, but with any number of results."""
+        results = [value.debugName() for value in if_node.outputs()]
+        if len(results) == 1:
+            return super().convert_if(if_node, outputs)
+        condition = outputs[if_node.inputsAt(0).debugName()]
+        branches = [relay.Tuple(self.convert_block(block, outputs)) for block in if_node.blocks()]
+        span = self.source_map[if_node]
+        chosen = set_span(relay.If(condition, *branches), span)
+        items = [relay.TupleGetItem(chosen, index) for index in range(len(results))]
+        outputs.update(zip(results, set_span(items, span)))
+        return chosen
 
     def convert_operators(self, operators, outputs, ret_names):
         outermost = not self.current_op
@@ -137,7 +182,7 @@ def _are_integers(*values):
 
 def _known(extent):
     """The extent as a number, or None if it is known only at runtime."""
-    value, _ = stock.try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
+    value, _ = try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
     return int(value) if isinstance(value, int) else None
 
 
@@ -145,13 +190,37 @@ def _place(node):
     return f"{node.kind()} ({node.sourceRange().splitlines()[0].strip()})"
 
 
-def _with_every_input(main, infos):
-    """TVM drops inputs that the model does not use; keep the signature of `forward`."""
+def _without_unused_types(mod):
+    """TVM adds the types of lists and trees to every module."""
+    data = []
+    relay.analysis.post_order_visit(
+        mod["main"].body,
+        lambda node: data.append(node) if isinstance(node, (relay.Match, tvm.ir.Constructor)) else None,
+    )
+    return mod if data or len(mod.functions) > 1 else tvm.IRModule(mod.functions)
+
+
+def _with_signature(mod, infos, output_dtypes):
+    """Every input is a parameter, also one that is not used, and every output has the dtype it has in torch.
+
+    TVM drops the former, and gives indices as int32.
+    """
+    main = relay.transform.InferType()(mod)["main"]
     used = {var.name_hint: var for var in main.params}
     inputs = [
         used.pop(name, None) or relay.var(name, shape=shape, dtype=dtype) for name, (shape, dtype) in infos
     ]
-    return relay.Function([*inputs, *used.values()], main.body)
+    outputs = [
+        output if output.checked_type.dtype == dtype else relay.cast(output, dtype)
+        for output, dtype in zip(_fields(main.body), output_dtypes)
+    ]
+    body = relay.Tuple(outputs) if len(outputs) > 1 else outputs[0]
+    mod["main"] = relay.Function([*inputs, *used.values()], body)
+    return mod
+
+
+def _fields(body):
+    return list(body.fields) if isinstance(body, relay.Tuple) else [body]
 
 
 def _dtype(typed):

@@ -23,6 +23,7 @@ class TracedModel:
     input_names: tuple
     inputs: tuple  # the example tensors
     output_names: tuple
+    output_dtypes: tuple  # as Relay calls them
     dtype: torch.dtype  # of a tensor whose type TorchScript does not know
 
 
@@ -49,7 +50,8 @@ def trace(model, inputs) -> TracedModel:
             f"torch cannot trace {_name(model)} with inputs of {shapes}: {type(error).__name__}: {error}"
         ) from error
     names = _input_names(model, len(inputs))
-    return TracedModel(module, _name(model), names, inputs, flat.output_names, _dtype(model, inputs))
+    outputs = flat.output_names, flat.output_dtypes
+    return TracedModel(module, _name(model), names, inputs, *outputs, _dtype(model, inputs))
 
 
 class _FlatModel(torch.nn.Module):
@@ -59,13 +61,14 @@ class _FlatModel(torch.nn.Module):
         super().__init__()
         self.model = model
         self.training = False  # not eval(), which would reach into the model
-        self.output_names = ()
+        self.output_names = self.output_dtypes = ()
 
     def forward(self, *inputs):
         if _is_detector(self.model) and not _is_traced(self.model):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
         outputs = dict(_flatten(self.model(*inputs)))
         self.output_names = tuple(outputs)
+        self.output_dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in outputs.values())
         return tuple(outputs.values())
 
 

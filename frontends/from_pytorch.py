@@ -2,10 +2,10 @@
 
 import torch
 import tvm
-from tvm import relay
 
 from ._torch_convert import convert
 from ._torch_trace import trace
+from .canonical import canonicalize
 from .errors import ImportFailure
 
 
@@ -40,8 +40,9 @@ def from_pytorch(model, example_inputs):
     Returns
     -------
     mod : tvm.IRModule
-        Typed. `main` has the attributes `input_names` and `output_names`; its parameters are the inputs, in
-        order, then the weights. Each call's span names the operator in the PyTorch graph that it comes from.
+        Typed, in the spelling that `canonicalize` gives every graph. `main` has the attributes `input_names`
+        and `output_names`; its parameters are the inputs, in order, then the weights. Each call's span names
+        the operator of the PyTorch graph that it comes from, such as `torchvision::nms_0`.
     params : dict of str to tvm.nd.NDArray
         The weights.
 
@@ -54,7 +55,7 @@ def from_pytorch(model, example_inputs):
     # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
     with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
         mod, params = convert(traced)
-        mod = relay.transform.InferType()(mod)
+        mod = canonicalize(mod)
     main = mod["main"].with_attr("input_names", list(traced.input_names))
     mod["main"] = main.with_attr("output_names", list(traced.output_names))
     return mod, params
