@@ -1,0 +1,249 @@
+"""Exact class-aware NMS on CUDA: a sort by class and score, one suppression kernel, a sort by score.
+
+1. Sort the boxes of each batch item by class, score and index. A class is then a segment.
+2. Fetch them in this order, as float32, and reset what the next kernel counts in.
+3. Suppress (`cuda_suppress`): blocks take tiles of the sorted boxes; each tile is tested against the kept
+   boxes of its class in the tiles before, then within itself. That is work in proportion to the boxes
+   times the kept boxes of their class, and all classes and batch items proceed at the same time.
+4. Sort the boxes by score and index, those not kept last; write the indices of the first ones.
+
+Memory beside inputs and outputs grows with the boxes only: at most 64 bytes a box and 4 KiB (a matrix of
+pairs, at one bit each, would take more from 512 boxes on, and 5 GB for 200,000).
+
+A class id becomes 32 bits of the sort's key, and the other 32 stay with the box. The first are the id itself
+where it is in the range of an int32. Ids beyond may collide: then several classes share a segment, which
+costs time, but pairs of different classes never suppress each other.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from tvm import te, tir
+from tvm.topi.generic import schedule_extern
+
+from ..sort import Buffers, Order, class_then_score, emit_sort
+from ..sort.kernel import ceil_div, launch, local
+from ..sort.tile import tile_shape
+from .cuda_suppress import LAST, NOT_KEPT, SHAPE, emit_suppress
+
+THREADS = 256
+
+
+def batched_nms(
+    boxes,
+    scores,
+    class_ids,
+    valid_count,
+    iou_threshold,
+    score_threshold,
+    *,
+    max_output_size,
+    has_valid_count,
+    has_score_threshold,
+):
+    """The tensors `indices` and `count`; see `topi_ext.batched_nms` for all of them."""
+    inputs = {"boxes": boxes, "scores": scores, "class_ids": class_ids, "iou_threshold": iou_threshold}
+    if has_valid_count:
+        inputs["valid_count"] = valid_count
+    if has_score_threshold:
+        inputs["score_threshold"] = score_threshold
+    *batch, length = scores.shape
+    limit = None if max_output_size < 0 else max_output_size
+    outputs = {
+        "indices": ([*batch, length if limit is None else limit], "int64"),
+        "count": (batch, "int32"),
+    }
+    outputs.update(_workspace(batch[0] if batch else 1, length, class_ids.dtype, limit))
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        buffers = dict(zip([*inputs, *outputs], [*ins, *outs]))
+        views = {name: _View(ib, buffer) for name, buffer in buffers.items()}
+        rows = _extent(ib, "rows", batch[0] if batch else 1)
+        _emit(_Problem(ib, rows, _extent(ib, "length", length), limit, views))
+        return ib.get()
+
+    shapes, types = zip(*outputs.values())
+    tensors = te.extern(
+        list(shapes),
+        list(inputs.values()),
+        emit,
+        dtype=list(types),
+        name="batched_nms",
+        tag="batched_nms_gpu",
+    )
+    return [tensors[0], tensors[1]]
+
+
+def schedule(outs):
+    return schedule_extern(outs)
+
+
+def _workspace(rows, length, id_type, limit):
+    """Shape and type of each buffer that only the kernels use."""
+    places = [rows, length]
+    buffers = {
+        "keys": (places, "int64"),
+        "order": (places, "int32"),
+        "sorted_boxes": ([*places, 4], "float32"),
+        "states": ([rows, ceil_div(length, SHAPE.boxes) * SHAPE.words], "uint64"),
+        "ticket": ([1], "uint32"),
+        "verdicts": (places, "int32"),
+    }
+    if id_type == "int64":
+        buffers["rest_of_id"] = (places, "int32")
+    if limit is not None:
+        buffers["total"] = ([rows], "int32")
+    if not _fits_into_one_tile(length):
+        buffers["keys_swap"] = (places, "int64")
+        for name in ("order_swap", "verdicts_swap", "verdicts_scratch"):
+            buffers[name] = (places, "int32")
+    return buffers
+
+
+def _fits_into_one_tile(length):
+    return isinstance(length, (int, tir.IntImm)) and tile_shape(int(length)).size >= int(length)
+
+
+def _extent(ib, name, extent):
+    """As an int, or as an int32 of the host."""
+    return int(extent) if isinstance(extent, (int, tir.IntImm)) else ib.let(name, extent.astype("int32"))
+
+
+class _View:
+    """A buffer as `view[row, ...]`, also where it has no axis for the batch."""
+
+    def __init__(self, ib, buffer):
+        self._buffer, self._rank = ib.buffer_ptr(buffer), len(buffer.shape)
+        self.dtype = buffer.dtype
+
+    def __getitem__(self, place):
+        return self._buffer[self._own(place)]
+
+    def __setitem__(self, place, value):
+        self._buffer[self._own(place)] = value.astype(self.dtype)
+
+    def _own(self, place):
+        place = place if isinstance(place, tuple) else (place,)
+        return place[len(place) - self._rank :]
+
+
+class _Nowhere:
+    """In place of a buffer that is written, but that nobody reads."""
+
+    def __setitem__(self, place, value):
+        pass
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is asked; the extents are int or of the host, `views` all buffers by name."""
+
+    ib: tir.ir_builder.IRBuilder
+    rows: Any
+    length: Any
+    limit: Optional[int]
+    views: dict
+
+    def key(self, row, index):
+        """What the first sort compares: those that do not take part come last."""
+        views = self.views
+        score = local(self.ib, "score", views["scores"][row, index].astype("float32"))
+        class_bits, _ = _split_id(self.ib, views["class_ids"][row, index])
+        key = class_then_score(class_bits, score)
+        takes_part = []
+        if "valid_count" in views:
+            takes_part.append(index < views["valid_count"][row])
+        if "score_threshold" in views:
+            takes_part.append(score > views["score_threshold"][()])
+        return tir.Select(tir.all(*takes_part), key, tir.const(LAST, "int64")) if takes_part else key
+
+
+def _split_id(ib, class_id):
+    """The 32 bits of a class id that are sorted by, and the rest; together they are the id."""
+    if class_id.dtype == "int32":
+        return class_id, None
+    class_id = local(ib, "class_id", class_id)
+    low = local(ib, "low", class_id.astype("int32"))
+    rest = local(ib, "rest", (class_id >> 32).astype("int32") - (low >> 31))  # 0 if the id is an int32
+    return low ^ (rest * tir.const(0x1E3779B1, "int32")), rest
+
+
+def _emit(problem):
+    ib, rows, length, views = problem.ib, problem.rows, problem.length, problem.views
+    if rows == 0 if isinstance(rows, int) else False:
+        return ib.emit(tir.Evaluate(0))
+    nothing_to_find = problem.limit == 0 or (isinstance(length, int) and length == 0)
+    if not nothing_to_find:
+        emit_sort(
+            ib,
+            rows,
+            length,
+            Order("int64"),
+            read_key=problem.key,
+            keys=Buffers(views["keys"], views.get("keys_swap")),
+            read_payload=lambda _row, index: index,
+            payload=Buffers(views["order"], views.get("order_swap")),
+        )
+    with ib.if_scope(tir.const(0, "int32") < rows):
+        _fetch_in_order(problem, not nothing_to_find)
+    if nothing_to_find:
+        return None
+    with ib.if_scope(tir.all(tir.const(0, "int32") < rows, tir.const(0, "int32") < length)):
+        emit_suppress(ib, rows, length, problem.limit, views)
+
+    def index_if_kept(row, index):
+        return tir.Select(views["verdicts"][row, index] == NOT_KEPT, -1, index)
+
+    emit_sort(
+        ib,
+        rows,
+        length,
+        Order("int32"),
+        read_key=lambda row, index: views["verdicts"][row, index],
+        keys=Buffers(_Nowhere(), views.get("verdicts_swap"), views.get("verdicts_scratch")),
+        read_payload=index_if_kept,
+        # The order by class is no longer needed.
+        payload=Buffers(views["indices"], views.get("order_swap"), views["order"]),
+        keep=problem.limit,
+    )
+    return None
+
+
+def _fetch_in_order(problem, fetch):
+    """The boxes as the first sort has ordered them; and the beginning of all that is counted."""
+    ib, rows, length, limit, views = (
+        problem.ib,
+        problem.rows,
+        problem.length,
+        problem.limit,
+        problem.views,
+    )
+    extent = length if limit is None else _maximum(length, limit)
+    blocks = ceil_div(_maximum(extent, 1), THREADS)
+    with launch(ib, rows * blocks, THREADS) as (block, thread):
+        row = local(ib, "row", tir.truncdiv(block, blocks))
+        index = local(ib, "index", tir.truncmod(block, blocks) * THREADS + thread)
+        with ib.if_scope(index == 0):
+            views["count"][row] = tir.const(0)
+            if "total" in views:
+                views["total"][row] = tir.const(0)
+            with ib.if_scope(row == 0):
+                views["ticket"][0] = tir.const(0)
+        if limit is not None:
+            with ib.if_scope((index >= length) & (index < limit)):
+                views["indices"][row, index] = tir.const(-1)
+        if not fetch:
+            return
+        with ib.if_scope(index < length):
+            source = local(ib, "source", views["order"][row, index])
+            for corner in range(4):
+                views["sorted_boxes"][row, index, corner] = views["boxes"][row, source, corner]
+            if "rest_of_id" in views:
+                views["rest_of_id"][row, index] = _split_id(ib, views["class_ids"][row, source])[1]
+            with ib.if_scope(tir.truncmod(index, 32) == 0):
+                views["states"][row, tir.truncdiv(index, 32)] = tir.const(0)
+
+
+def _maximum(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else te.max(a, b)

@@ -1,0 +1,121 @@
+"""Does a box suppress another? The IoU on CUDA, with the bits of all other targets.
+
+Each operation is rounded once: the functions with `_rn` in their name are those that nvcc does not contract
+to fused multiply-adds. CUDA's min and max treat NaN and -0.0 in another way than the definition, which
+changes no answer: a box with a NaN corner has a NaN area, so none of its IoUs is a number; and the sign of
+a zero width or height at most changes that of an IoU of zero.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from tvm import te, tir
+
+from ..sort.kernel import local, variables
+
+CORNERS = tir.Ramp(0, 1, 4)
+PROBES = 4  # boxes looked at together, so that their arithmetic overlaps
+TINY = 1e-30
+
+
+def _rounded(name, a, b):
+    return tir.call_pure_extern("float32", f"__f{name}_rn", a, b)
+
+
+def area(x1, y1, x2, y2):
+    return _rounded("mul", _rounded("sub", x2, x1), _rounded("sub", y2, y1))
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box in registers: its corners, its area, and the part of the class id that is not sorted by."""
+
+    corners: Any
+    area: Any
+    rest: Optional[Any]
+
+
+class BoxList:
+    """Boxes in shared memory; `at` may exceed the capacity by as much as a `suppressors` loop looks ahead."""
+
+    def __init__(self, ib, capacity, with_rest):
+        self._ib = ib
+        self._corners = ib.allocate("float32x4", (capacity,), name="corners", scope="shared")
+        self._areas = ib.allocate("float32", (capacity,), name="areas", scope="shared")
+        self._rests = with_rest and ib.allocate("int32", (capacity,), name="rests", scope="shared")
+
+    def __setitem__(self, at, box):
+        self._corners[at] = box.corners[CORNERS]
+        self._areas[at] = box.area
+        if self._rests:
+            self._rests[at] = box.rest
+
+    def __getitem__(self, at):
+        corners = self._ib.allocate("float32", (4,), name="other", scope="local")
+        corners[CORNERS] = self._corners[at]
+        return Box(corners, self._areas[at], self._rests[at] if self._rests else None)
+
+
+class Overlap:
+    """The test of pairs against a threshold."""
+
+    def __init__(self, ib, threshold):
+        self._ib = ib
+        self._threshold = local(ib, "threshold", threshold)
+        # A little less than the threshold, to tell without a division that an IoU is not greater.
+        self._less = local(ib, "less", threshold * tir.const(0.999, "float32"))
+        # Where that is not certain, also for small errors: divide.
+        self._always = local(ib, "always", (threshold < tir.const(TINY, "float32")).astype("int32"))
+
+    def may_suppress(self, a: Box, b: Box):
+        """False only if the IoU is not greater than the threshold.
+
+        The intersection is at least 0, or NaN. If it is not greater than `less * union - 1e-35`, that
+        product is at least 1e-35, so each of its roundings errs by less than one part in ten million.
+        """
+        intersection, union = self._intersection_and_union(a, b)
+        bound = self._less * union - tir.const(1e-35, "float32")
+        return (intersection > bound) | (self._always != 0)
+
+    def suppresses(self, a: Box, b: Box):
+        """Whether `a`, if kept, suppresses `b`, which is of the same segment."""
+        intersection, union = self._intersection_and_union(a, b)
+        answer = _rounded("div", intersection, union) > self._threshold
+        return answer if a.rest is None else answer & (a.rest == b.rest)
+
+    def suppressors(self, boxes: BoxList, box: Box, begin, end, step, go_on, found):
+        """Call `found(at)` for each of the boxes at `begin`, `begin + step`, ... that would suppress `box`.
+
+        The loop reads up to `(PROBES - 1) * step` places beyond the end, and ends once `go_on` is false.
+        """
+        ib = self._ib
+        at, left = variables(ib, "int32", "at", "left")
+        at[0] = begin
+        with ib.while_loop(tir.all(at[0] < end, go_on)):
+            left[0] = tir.const(0)
+            with ib.for_range(0, PROBES, "probe", kind="unroll") as probe:
+                place = local(ib, "place", at[0] + probe * step)
+                near = (place < end) & self.may_suppress(boxes[place], box)
+                left[0] = left[0] | (near.astype("int32") << probe)
+            with ib.while_loop(left[0] != 0):
+                place = local(
+                    ib, "place", at[0] + (tir.call_pure_extern("int32", "__ffs", left[0]) - 1) * step
+                )
+                left[0] = left[0] & (left[0] - 1)
+                with ib.if_scope(self.suppresses(boxes[place], box)):
+                    found(place)
+            at[0] = at[0] + PROBES * step
+
+    def _intersection_and_union(self, a, b):
+        ib, zero = self._ib, tir.const(0, "float32")
+        sides = []
+        for low, high in ((0, 2), (1, 3)):
+            side = _rounded(
+                "sub",
+                te.min(a.corners[high], b.corners[high]),
+                te.max(a.corners[low], b.corners[low]),
+            )
+            sides.append(te.max(side, zero))
+        intersection = local(ib, "intersection", _rounded("mul", *sides))
+        union = local(ib, "union_", _rounded("sub", _rounded("add", a.area, b.area), intersection))
+        return intersection, union
