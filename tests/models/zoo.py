@@ -35,7 +35,7 @@ LAST_LAYERS = {  # the standard deviation of what they give, and the background'
     r"head\.classification_head\.cls_logits": (0.6, None),
     r"head\.regression_head\.bbox_reg": (1.0, None),
     r"head\.classification_head\.module_list\.\d": (1.5, 7.5),
-    r"head\.classification_head\.module_list\.\d\.1": (1.5, 10.5),
+    r"head\.classification_head\.module_list\.\d\.1": (1.5, 7.0),
     r"head\.regression_head\.module_list\.\d(\.1)?": (0.5, None),
 }
 
