@@ -12,19 +12,24 @@ else:
     from ._rule import Rule, RulePass
     from ._verify import PassBrokeModule, verify_each_pass
     from .canonicalize import Canonicalize, canonical_pipeline
-    from .pipeline import default_pipeline, explain
+    from .fold_post_nms_topk import FoldPostNMSTopK
+    from .pipeline import default_pipeline, detection_pipeline, explain
+    from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
 
 __all__ = [
     "Canonicalize",
+    "FoldPostNMSTopK",
     "PassBrokeModule",
     "PassReport",
     "Report",
+    "RestoreBatchedNMS",
     "RestoreDepthToSpace",
     "Rule",
     "RulePass",
     "canonical_pipeline",
     "default_pipeline",
+    "detection_pipeline",
     "explain",
     "recording",
     "verify_each_pass",

@@ -3,12 +3,28 @@
 import tvm
 
 from ._report import recording
+from .canonicalize import Canonicalize
+from .fold_post_nms_topk import FoldPostNMSTopK
+from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
+
+
+def detection_pipeline():
+    """What makes detection networks fast, in order."""
+    return tvm.transform.Sequential(
+        [
+            Canonicalize(),  # the frontends have done it; other importers' modules need it
+            RestoreBatchedNMS(),  # before any cast to fp16: the offsets between classes would be rounded
+            FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
+            Canonicalize(),  # folds the bounds of the slices that the passes before have written
+        ],
+        name="detection_pipeline",
+    )
 
 
 def default_pipeline():
     """Every pass that keeps a network's results, in order."""
-    return tvm.transform.Sequential([RestoreDepthToSpace()], name="tvm_vision_passes")
+    return tvm.transform.Sequential([detection_pipeline(), RestoreDepthToSpace()], name="tvm_vision_passes")
 
 
 def explain(mod, passes=None):

@@ -1,0 +1,80 @@
+"""Tell an NMS that only its first k boxes are wanted."""
+
+import tvm
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ._matchers import op_name
+from ._rule import Rule, RulePass
+from ._selection import Selection
+from .canonicalize.shape_values import Clamped, Dim, shape_values
+
+
+class FirstOfSelection(Selection, Rule):
+    """Replace `nms(boxes)[:k]` with `nms(boxes, max_output_size=k)`.
+
+    Why legal: the kept boxes come in descending order of score, and which ones are kept first does not
+    depend on how many are wanted.
+    """
+
+    first, last, steps = wildcard(), wildcard(), wildcard()
+    dynamic = is_op("dyn.strided_slice")(Selection.selection, first, last, steps)
+    static = is_op("strided_slice")(Selection.selection)
+    pattern = dynamic | static
+
+    def where(self, match):
+        return len(match.root.checked_type.shape) == 1
+
+    def check(self, match):
+        if str(match.root.attrs.slice_mode) != "end" or str(match.selection.attrs.slice_mode) != "size":
+            return "the slice is not to an end"
+        begins, steps = _begins_and_steps(match)
+        if begins != [0]:
+            return "the slice does not begin at the first box"
+        if steps != [1]:
+            return "the slice does not take every box"
+        if _wanted(match) is None:
+            return "how many boxes are wanted is known only at run time"
+        # The slice's own bounds ask for the length; they go with it.
+        users = [user for user in match.graph.users(match.selection) if op_name(user) != "shape_of"]
+        if users != [match.root] or match.used_elsewhere(match.nms):
+            return "all kept boxes are used elsewhere"
+
+    def rewrite(self, match):
+        nms, most = match.nms, _wanted(match)
+        given = int(nms.attrs["max_output_size"])
+        attrs = {name: int(nms.attrs[name]) for name in list(nms.attrs.keys())}
+        attrs["max_output_size"] = most if given < 0 else min(most, given)
+        fewer = relay.Call(nms.op, nms.args, tvm.ir.make_node("DictAttrs", **attrs))
+        indices, _, _, strides = match.selection.args
+        count = relay.expand_dims(relay.TupleGetItem(fewer, 1), 0)
+        args = [relay.TupleGetItem(fewer, indices.index), match.begin, count, strides]
+        return relay.Call(match.selection.op, args, match.selection.attrs)
+
+
+class FoldPostNMSTopK(RulePass):
+    """Replace `nms(boxes)[:k]` with an NMS that stops at k boxes."""
+
+    rules = (FirstOfSelection,)
+
+
+def _begins_and_steps(match):
+    if match.dynamic is None:
+        attrs = match.root.attrs
+        return [int(value) for value in attrs.begin], [int(value) for value in attrs.strides]
+    return tuple(
+        list(values) if values is not None else None
+        for values in (shape_values(match.graph, bound) for bound in (match.first, match.steps))
+    )
+
+
+def _wanted(match):
+    """The number of boxes that the slice takes at most, or None."""
+    if match.dynamic is None:
+        (end,) = match.root.attrs.end
+        return int(end) if int(end) >= 0 else None
+    values = shape_values(match.graph, match.last)
+    (end,) = values if values is not None and values.size == 1 else (None,)
+    if isinstance(end, Clamped) and end.dim == Dim(match.selection, 0):
+        return end.bound
+    return end if isinstance(end, int) and end >= 0 else None

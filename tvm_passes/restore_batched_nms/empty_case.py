@@ -1,0 +1,44 @@
+"""Drop the branch that importers and torchvision put round an NMS for the case that there is no box."""
+
+from tvm.relay.dataflow_pattern import is_if, is_op, wildcard
+
+from .._matchers import op_name, static_shape
+from .._rule import Rule
+from .._selection import Selection, all_equal
+
+
+class NmsOfNothing(Selection, Rule):
+    """Replace `if there are no boxes: no indices, else: nms(boxes)` with `nms(boxes)`.
+
+    Why legal: topi_ext.batched_nms of no boxes keeps none.
+    """
+
+    size, zero, nothing = wildcard(), wildcard(), wildcard()
+    pattern = is_if(is_op("equal")(size, zero), nothing, Selection.selection)
+
+    def check(self, match):
+        graph, boxes = match.graph, match.nms.args[0]
+        if not all_equal(graph, match.zero, 0) or not _is_size(match.size, boxes):
+            return "the condition is another than that there are no boxes"
+        if not _is_empty(match.nothing):
+            return "without boxes the branch gives some indices"
+        if str(match.selection.attrs.slice_mode) != "size" or not all_equal(graph, match.begin, 0):
+            return "the branch gives other indices than the first"
+
+    def rewrite(self, match):
+        return match.selection
+
+
+def _is_size(size, boxes):
+    if op_name(size) == "prod":
+        size = size.args[0]
+        return op_name(size) == "shape_of" and size.args[0].same_as(boxes)
+    return op_name(size) == "ndarray_size" and size.args[0].same_as(boxes)
+
+
+def _is_empty(indices):
+    # Beside a branch of unknown length the type forgets that this one's is 0.
+    if op_name(indices) == "zeros":
+        return [int(dim) for dim in indices.attrs.shape] == [0]
+    value = getattr(indices, "data", None)
+    return (value is not None and value.shape == (0,)) or static_shape(indices) == (0,)

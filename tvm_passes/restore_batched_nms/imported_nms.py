@@ -1,0 +1,132 @@
+"""Replace the NMS of TVM's importers, packed and shifted, with topi_ext.batched_nms of one class."""
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildcard
+
+from .._matchers import op_name, static_shape
+from .._rule import Rule
+from .._selection import all_equal, one_class, scalar, select
+from ..canonicalize.shape_values import Dim, shape_values
+
+
+class NmsOfPyTorch(Rule):
+    """Replace what TVM's importer makes of `torchvision.ops.nms`.
+
+    Why legal: it packs scores and boxes into one tensor, and moves the scores above 0, because TVM's NMS
+    leaves out others; the order of the boxes, all that counts, is that of the scores as they were. TVM
+    suppresses at an IoU equal to the threshold, torchvision only above it, which is what was meant.
+    """
+
+    boxes, shifted = wildcard(), wildcard()
+    packed = is_op("concatenate")(is_tuple([is_op("expand_dims")(shifted), boxes]))
+    valid_count, order, most, iou_threshold = wildcard(), wildcard(), wildcard(), wildcard()
+    nms = is_op("vision.non_max_suppression")(
+        is_op("expand_dims")(packed), valid_count, is_op("expand_dims")(order), most, iou_threshold
+    )
+    begin, strides = wildcard(), wildcard()
+    kept = is_op("dyn.strided_slice")(
+        is_op("squeeze")(is_tuple_get_item(nms, 0)),
+        begin,
+        is_op("squeeze")(is_tuple_get_item(nms, 1)),
+        strides,
+    )
+    pattern = is_op("cast")(kept)
+
+    def check(self, match):
+        attrs, graph = match.nms.attrs, match.graph
+        layout = (attrs.coord_start, attrs.score_index, attrs.id_index, attrs.top_k)
+        if tuple(int(value) for value in layout) != (1, 0, -1, -1) or not attrs.return_indices:
+            return "the NMS does not take rows of score and box, or not all of them"
+        if match.root.attrs.dtype != "int64" or str(match.kept.attrs.slice_mode) != "size":
+            return "the indices are not taken as torchvision gives them"
+        if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
+            return "the slice takes other indices than the first"
+        if scalar(match.most) != -1:
+            return "the NMS keeps a limited number of boxes"
+        if not _counts(graph, match.valid_count, match.shifted) or op_name(match.order) != "arange":
+            return "the NMS does not look at all boxes"
+        if len(match.boxes.checked_type.shape) != 2:
+            return "the boxes have a batch axis"
+        if _scores(match) is None:
+            return "the scores are not moved above 0, where TVM's NMS leaves out others"
+
+    def rewrite(self, match):
+        scores = _scores(match)
+        return select(match.boxes, scores, one_class(scores), match.iou_threshold)
+
+
+class NmsOfOnnx(Rule):
+    """Replace an ONNX NonMaxSuppression of one picture and one class of which only the box is taken.
+
+    Why legal: the rows of its result are (picture, class, box), in descending order of score. TVM suppresses
+    at an IoU equal to the threshold, ONNX only above it, which is what was meant.
+    """
+
+    boxes, scores, most, iou_threshold, score_threshold = (wildcard() for _ in range(5))
+    nms = is_op("vision.all_class_non_max_suppression")(boxes, scores, most, iou_threshold, score_threshold)
+    begin, strides, column = wildcard(), wildcard(), wildcard()
+    rows = is_op("dyn.strided_slice")(is_tuple_get_item(nms, 0), begin, is_tuple_get_item(nms, 1), strides)
+    taken = is_op("take")(rows, column)
+    pattern = is_op("squeeze")(taken) | taken
+
+    def where(self, match):
+        return len(match.root.checked_type.shape) == 1 and int(match.taken.attrs.axis) == 1
+
+    def check(self, match):
+        graph, scores = match.graph, match.scores.checked_type.shape
+        if not all_equal(graph, match.column, 2):
+            return "more than the index of the box is taken of the result"
+        if [_number(dim) for dim in scores[:2]] != [1, 1]:
+            return "the NMS is of several pictures or classes"
+        if str(match.nms.attrs.output_format) != "onnx" or str(match.rows.attrs.slice_mode) != "end":
+            return "the result is not taken as ONNX gives it"
+        if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
+            return "the slice takes other rows than the first"
+        if scalar(match.most) is None:
+            return "the number of boxes to keep is known only at run time"
+
+    def rewrite(self, match):
+        boxes, scores = _without_axes(match.boxes, 1), _without_axes(match.scores, 2)
+        most, least = scalar(match.most), scalar(match.score_threshold)
+        indices = select(
+            boxes,
+            scores,
+            one_class(scores),
+            match.iou_threshold,
+            score_threshold=None if least == -float("inf") else match.score_threshold,
+            max_output_size=max(most, 0) if most < 2**31 else None,
+        )
+        return indices
+
+
+def _scores(match):
+    """The scores before TVM's importer moved them above 0, `scores - min(scores) + 1`, or None."""
+    moved = match.shifted
+    if op_name(moved) != "add" or scalar(moved.args[1]) != 1 or op_name(moved.args[0]) != "subtract":
+        return None
+    scores, least = moved.args[0].args
+    smallest = op_name(least) == "min" and least.args[0].same_as(scores) and static_shape(least) == ()
+    return scores if smallest else None
+
+
+def _counts(graph, count, tensor):
+    """Whether a tensor of one element holds the length of another."""
+    values = shape_values(graph, count)
+    if values is None or values.size != 1:
+        return False
+    (length,) = tensor.checked_type.shape
+    return values.flat[0] == (int(length) if hasattr(length, "value") else Dim(tensor, 0))
+
+
+def _number(dim):
+    return int(dim) if hasattr(dim, "value") else None
+
+
+def _without_axes(expr, count):
+    """The tensor without so many leading axes of length 1: the one that was given them, if it was."""
+    while count and op_name(expr) == "expand_dims" and int(expr.attrs.axis) == 0:
+        added = min(count, int(expr.attrs.num_newaxis))
+        if added != int(expr.attrs.num_newaxis):
+            break
+        expr, count = expr.args[0], count - added
+    return relay.squeeze(expr, axis=list(range(count))) if count else expr

@@ -1,0 +1,99 @@
+"""Replace boxes moved apart by class, given to an NMS of one class, by the boxes and their classes."""
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from .._matchers import op_name
+from .._rule import Rule
+from .._selection import scalar
+
+# An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
+# 7,680, an earlier YOLOv5 4,096; pictures given to a detector are smaller.
+LEAST_FIXED_OFFSET = 4096
+
+
+class OffsetByClass(Rule):
+    """Replace `nms(boxes + ids * offset)` with class-aware `nms(boxes, ids)`.
+
+    Why legal: the offset moves the boxes of each class to where no box of another can overlap them, so that
+    one-class NMS suppresses within classes only; the operator compares the classes themselves. It is more
+    right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class.
+    """
+
+    boxes, offsets, scores, same_class = wildcard(), wildcard(), wildcard(), wildcard()
+    moved = is_op("add")(boxes, is_op("expand_dims")(offsets) | is_op("reshape")(offsets))
+    valid_count, iou_threshold, score_threshold = wildcard(), wildcard(), wildcard()
+    pattern = is_op("topi_ext.batched_nms")(
+        moved, scores, same_class, valid_count, iou_threshold, score_threshold
+    )
+
+    def where(self, match):
+        return len(match.offsets.checked_type.shape) == len(match.boxes.checked_type.shape) - 1
+
+    def check(self, match):
+        if not _is_one_class(match.same_class):
+            return "the NMS has class ids already"
+        if op_name(match.offsets) != "multiply":
+            return "what is added to the boxes is no product of class ids and an offset"
+        ids, offset = _ids_and_offset(match)
+        if ids is None:
+            return "neither factor of what is added to the boxes is a scalar"
+        if _integers(ids) is None:
+            return "the class ids are not whole numbers"
+        if not _same_shape(ids, match.scores):
+            return "there are not as many class ids as scores"
+        return _why_not_apart(offset, match.boxes)
+
+    def rewrite(self, match):
+        ids, _ = _ids_and_offset(match)
+        args = [match.boxes, match.scores, _integers(ids), *match.root.args[3:]]
+        return relay.Call(match.root.op, args, match.root.attrs)
+
+
+def _why_not_apart(offset, boxes):
+    """Why this offset may leave boxes of two classes overlapping, or None."""
+    fixed = scalar(offset)
+    if fixed is not None:
+        return (
+            None if fixed >= LEAST_FIXED_OFFSET else f"an offset of {fixed} does not keep the classes apart"
+        )
+    if op_name(offset) != "add":
+        return "the offset between classes is neither a number nor the greatest coordinate and more"
+    greatest, more = offset.args if scalar(offset.args[1]) is not None else offset.args[::-1]
+    if scalar(more) is None or scalar(more) < 1:
+        return f"the offset is the greatest coordinate and {scalar(more)}, less than 1 more"
+    if op_name(greatest) != "max":
+        return "the offset does not follow from the greatest coordinate"
+    if not greatest.args[0].same_as(boxes):
+        return "the offset is the greatest coordinate of other boxes"
+    if len(greatest.checked_type.shape) != 0:
+        return "the offset is the greatest of some coordinates only"
+
+
+def _ids_and_offset(match):
+    left, right = match.offsets.args
+    for ids, offset in ((left, right), (right, left)):
+        if len(offset.checked_type.shape) == 0:
+            return ids, offset
+    return None, None
+
+
+def _integers(ids):
+    """Class ids as integers: those that were cast to the boxes' type, or None."""
+    if op_name(ids) == "cast":
+        ids = ids.args[0]
+    dtype = ids.checked_type.dtype
+    if dtype in ("int32", "int64"):
+        return ids
+    return relay.cast(ids, "int32") if dtype in ("int8", "uint8", "int16", "uint16", "bool") else None
+
+
+def _is_one_class(ids):
+    ids = ids.args[0] if op_name(ids) == "cast" else ids
+    return op_name(ids) in ("zeros_like", "zeros")
+
+
+def _same_shape(left, right):
+    left, right = left.checked_type.shape, right.checked_type.shape
+    known = [(a, b) for a, b in zip(left, right) if hasattr(a, "value") and hasattr(b, "value")]
+    return len(left) == len(right) and all(int(a) == int(b) for a, b in known)
