@@ -102,12 +102,11 @@ class _Suppress:
         """The thread's box, and what of the tile belongs to which class."""
         ib, views, row = self.ib, self.views, self.row
         place = local(ib, "place", self.first + te.min(self.box, self.count - 1))
-        self.place = place
-        self.key = local(ib, "key", views["keys"][row, place])
-        self.class_bits = local(ib, "class_bits", _class_of(self.key))
+        key = local(ib, "key", views["keys"][row, place])
+        self.class_bits = local(ib, "class_bits", _class_of(key))
         exists = self.box < self.count
         self.takes_part = local(
-            ib, "takes_part", (exists & (self.key != tir.const(LAST, "int64"))).astype("int32")
+            ib, "takes_part", (exists & (key != tir.const(LAST, "int64"))).astype("int32")
         )
         self.mine = self._fetch(place)
 
@@ -290,9 +289,12 @@ class _Suppress:
         ib, views, row = self.ib, self.views, self.row
         bit = (self.kept[self.word] >> self.lane.astype("uint32")) & tir.const(1, "uint32")
         with ib.if_scope((self.slice == 0) & (self.box < self.count)):
-            descending = (self.key & tir.const(0xFFFFFFFF, "int64")) - tir.const(2**31, "int64")
+            place = self.first + self.box
+            descending = (views["keys"][row, place] & tir.const(0xFFFFFFFF, "int64")) - tir.const(
+                2**31, "int64"
+            )
             verdict = tir.Select(bit != tir.const(0, "uint32"), descending.astype("int32"), NOT_KEPT)
-            views["verdicts"][row, views["order"][row, self.place]] = verdict
+            views["verdicts"][row, views["order"][row, place]] = verdict
         with ib.if_scope(self.thread == 0):
             (total,) = variables(ib, "int32", "kept_count")
             total[0] = tir.const(0)
