@@ -54,9 +54,7 @@ def _why_not_apart(offset, boxes):
     """Why this offset may leave boxes of two classes overlapping, or None."""
     fixed = scalar(offset)
     if fixed is not None:
-        return (
-            None if fixed >= LEAST_FIXED_OFFSET else f"an offset of {fixed} does not keep the classes apart"
-        )
+        return None if fixed >= LEAST_FIXED_OFFSET else f"an offset of {fixed} may leave classes overlapping"
     if op_name(offset) != "add":
         return "the offset between classes is neither a number nor the greatest coordinate and more"
     greatest, more = offset.args if scalar(offset.args[1]) is not None else offset.args[::-1]
