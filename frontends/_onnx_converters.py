@@ -25,6 +25,19 @@ def cast(importer, inputs, attrs, params):
     return inputs[0] if type_of(inputs[0]).dtype == dtype else relay.cast(inputs[0], dtype)
 
 
+def clip(importer, inputs, attrs, params):
+    """TVM's own forgets a constant upper bound where there is no lower one."""
+    data, dtype = inputs[0], type_of(inputs[0]).dtype
+    bounds = [inputs[1], inputs[2]] if len(inputs) > 1 else [attrs.get("min"), attrs.get("max")]
+    values = [bound.data.numpy().item() if isinstance(bound, relay.Constant) else bound for bound in bounds]
+    if all(isinstance(value, (float, int)) for value in values):
+        return relay.clip(data, *values)
+    for bound, limit in zip(bounds, (relay.maximum, relay.minimum)):
+        if bound is not None:
+            data = limit(data, relay.const(bound, dtype) if isinstance(bound, float) else bound)
+    return data
+
+
 def concat(importer, inputs, attrs, params):
     """Of one tensor: nothing to do."""
     if len(inputs) == 1:
@@ -203,6 +216,7 @@ def _stock(importer, name):
 
 CONVERTERS = {
     "Cast": cast,
+    "Clip": clip,
     "Concat": concat,
     "Constant": constant,
     "Gather": gather,

@@ -136,6 +136,32 @@ class TestRoiAlign:
         assert_matches_reference(from_onnx(model)[0], model, x, self.BOXES, np.array([0, 1, 0, 1, 1]))
 
 
+class TestClip:
+    X = np.array([-3, -1, 0, 2, 5], "float32")
+
+    @pytest.mark.parametrize("low", [None, "constant", "input"])
+    @pytest.mark.parametrize("high", [None, "constant", "input"])
+    def test_bounds(self, low, high):
+        """TVM's own converter forgets a constant upper bound that stands alone."""
+        bounds = {"low": (low, np.float32(-1.5)), "high": (high, np.float32(2.5))}
+        names = [name if kind else "" for name, (kind, _) in bounds.items()]
+        given = {name: value for name, (kind, value) in bounds.items() if kind == "input"}
+        constants = {name: value for name, (kind, value) in bounds.items() if kind == "constant"}
+        inputs = [tensor_input("x", (5,)), *(tensor_input(name, ()) for name in given)]
+        model = model_of(
+            [helper.make_node("Clip", ["x", *names], ["y"])], inputs, ["y"], weights(**constants)
+        )
+        assert_matches_reference(from_onnx(model)[0], model, self.X, *given.values())
+
+    @pytest.mark.parametrize("attributes", [{"min": -1.5}, {"max": 2.5}, {"min": -1.5, "max": 2.5}, {}])
+    def test_bounds_in_attributes(self, attributes):
+        """As before opset 11."""
+        node = helper.make_node("Clip", ["x"], ["y"], **attributes)
+        mod, _ = from_onnx(model_of([node], [tensor_input("x", (5,))], ["y"], opset=6))
+        expected = np.clip(self.X, attributes.get("min", -np.inf), attributes.get("max", np.inf))
+        np.testing.assert_array_equal(run(mod, self.X)[0], expected)
+
+
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 def test_space_to_depth(mode):
     """Several channels: with one, both modes agree."""

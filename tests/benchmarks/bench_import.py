@@ -1,0 +1,96 @@
+"""How long importing Mask R-CNN takes: TVM's own frontends and this project's, side by side.
+
+`python -m tests.benchmarks.bench_import`: needs no GPU. Both sides start from the same, a file for ONNX and a
+module for PyTorch, and end with a module in Relay; tracing the module counts.
+"""
+
+import os
+import platform
+import tempfile
+import time
+import warnings
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+import torchvision
+
+import frontends
+from tests.benchmarks._common import RESULTS, markdown_table
+from topi_ext import _bootstrap
+
+from tvm import relay
+
+HEIGHT, WIDTH = 224, 288  # the graph has the same nodes for any size
+
+
+class Flat(torch.nn.Module):
+    """A detector for one image with a tuple for its result, which TVM's own frontend needs."""
+
+    def __init__(self, detector):
+        super().__init__()
+        self.detector = detector
+
+    def forward(self, image):
+        return tuple(self.detector(image)[0].values())
+
+
+def main():
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    model = torchvision.models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None).eval()
+    image = torch.rand(1, 3, HEIGHT, WIDTH)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "maskrcnn.onnx")
+        torch.onnx.export(model, image, str(path), opset_version=16, input_names=["image"])
+        nodes = len(onnx.load(str(path)).graph.node)
+        rows = [
+            row("ONNX", lambda: frontends.from_onnx(path), lambda: stock_onnx(path)),
+            row("PyTorch", lambda: frontends.from_pytorch(model, image), lambda: stock_torch(model, image)),
+        ]
+    table = markdown_table(["from", "TVM's own, s", "ours, s", "times faster"], rows)
+    report = f"# Importing Mask R-CNN\n\n{environment(nodes)}\n\n{table}\n"
+    print(report)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "import.md").write_text(report)
+
+
+def row(source, ours, stock):
+    ours_took, stock_took = took(ours), took(stock)
+    return [source, f"{stock_took:.1f}", f"{ours_took:.1f}", f"{stock_took / ours_took:.1f}"]
+
+
+def took(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def stock_onnx(path):
+    return relay.frontend.from_onnx(onnx.load(str(path)))
+
+
+def stock_torch(model, image):
+    with torch.no_grad():
+        traced = torch.jit.trace(Flat(model), image, check_trace=False)
+    return relay.frontend.from_pytorch(traced, [("image", tuple(image.shape))])
+
+
+def environment(nodes):
+    facts = {
+        "Model": f"maskrcnn_resnet50_fpn of torchvision {torchvision.__version__}, 3x{HEIGHT}x{WIDTH}; "
+        f"{nodes} nodes in ONNX, opset 16",
+        "TVM": _bootstrap.tvm_in_use.version,
+        "onnx, torch, NumPy": f"{onnx.__version__}, {torch.__version__}, {np.__version__}",
+        "Python": platform.python_version(),
+        "Machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared",
+        "Date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "Times": "one run each, in one process, ours first",
+    }
+    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+
+
+if __name__ == "__main__":
+    main()
