@@ -6,8 +6,9 @@ import types
 import warnings
 from functools import partial
 
-import tvm
 from tqdm import tqdm
+
+import tvm
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span, try_infer_value

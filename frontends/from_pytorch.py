@@ -1,6 +1,7 @@
 """PyTorch models to Relay: any module, detection models included, with names and types kept."""
 
 import torch
+
 import tvm
 
 from ._torch_convert import convert
@@ -63,15 +64,12 @@ def from_pytorch(model, example_inputs):
 
 def _tensors(example_inputs):
     tensors = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
-    if not isinstance(tensors, (tuple, list)) or not tensors:
-        raise ImportFailure(
-            f"example_inputs must be a tensor, or a tuple or list of tensors, not {_describe(tensors)}"
-        )
+    if not isinstance(tensors, (tuple, list)):
+        kind = type(tensors).__name__
+        raise ImportFailure(f"example_inputs must be a tensor, or a tuple or list of tensors, not {kind}")
+    if not tensors:
+        raise ImportFailure("example_inputs must hold at least one tensor")
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
-            raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {_describe(tensor)}")
+            raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {type(tensor).__name__}")
     return tuple(tensors)
-
-
-def _describe(value):
-    return f"an empty {type(value).__name__}" if value in ((), []) else type(value).__name__
