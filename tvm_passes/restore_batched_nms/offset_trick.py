@@ -20,24 +20,23 @@ class OffsetByClass(Rule):
     right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class.
     """
 
-    boxes, offsets, scores, same_class = wildcard(), wildcard(), wildcard(), wildcard()
-    moved = is_op("add")(boxes, is_op("expand_dims")(offsets) | is_op("reshape")(offsets))
+    boxes, spread, scores, same_class = wildcard(), wildcard(), wildcard(), wildcard()
+    moved = is_op("add")(boxes, spread)
     valid_count, iou_threshold, score_threshold = wildcard(), wildcard(), wildcard()
     pattern = is_op("topi_ext.batched_nms")(
         moved, scores, same_class, valid_count, iou_threshold, score_threshold
     )
 
     def where(self, match):
-        return len(match.offsets.checked_type.shape) == len(match.boxes.checked_type.shape) - 1
+        boxes, spread = match.boxes.checked_type.shape, match.spread.checked_type.shape
+        return len(boxes) == len(spread) and getattr(spread[-1], "value", None) == 1
 
     def check(self, match):
         if not _is_one_class(match.same_class):
             return "the NMS has class ids already"
-        if op_name(match.offsets) != "multiply":
-            return "what is added to the boxes is no product of class ids and an offset"
-        ids, offset = _ids_and_offset(match)
+        ids, offset = _ids_and_offset(match.spread)
         if ids is None:
-            return "neither factor of what is added to the boxes is a scalar"
+            return "what is added to the boxes is no product of class ids and a scalar"
         if _integers(ids) is None:
             return "the class ids are not whole numbers"
         if not _same_shape(ids, match.scores):
@@ -45,7 +44,7 @@ class OffsetByClass(Rule):
         return _why_not_apart(offset, match.boxes)
 
     def rewrite(self, match):
-        ids, _ = _ids_and_offset(match)
+        ids, _ = _ids_and_offset(match.spread)
         args = [match.boxes, match.scores, _integers(ids), *match.root.args[3:]]
         return relay.Call(match.root.op, args, match.root.attrs)
 
@@ -68,12 +67,24 @@ def _why_not_apart(offset, boxes):
         return "the offset is the greatest of some coordinates only"
 
 
-def _ids_and_offset(match):
-    left, right = match.offsets.args
-    for ids, offset in ((left, right), (right, left)):
-        if len(offset.checked_type.shape) == 0:
-            return ids, offset
+def _ids_and_offset(spread):
+    """The factors of a column of offsets: class ids, a row of them, and a scalar; or None twice."""
+    product = _row(spread) or spread
+    if op_name(product) == "multiply":
+        for ids, offset in (product.args, product.args[::-1]):
+            ids = _row(ids) if product.same_as(spread) else ids
+            if ids is not None and len(offset.checked_type.shape) == 0:
+                return ids, offset
     return None, None
+
+
+def _row(column):
+    """What was made a column, or None."""
+    if op_name(column) not in ("expand_dims", "reshape"):
+        return None
+    (row,) = column.args
+    made = len(row.checked_type.shape) == len(column.checked_type.shape) - 1
+    return row if made and getattr(column.checked_type.shape[-1], "value", None) == 1 else None
 
 
 def _integers(ids):

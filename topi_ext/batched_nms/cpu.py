@@ -1,0 +1,291 @@
+"""Batched NMS for LLVM, with work in proportion to what is in each class.
+
+1. Each batch item: radix sorts bring the boxes into the order of score, and from that into an order by class
+   and, within a class, by score.
+2. Each class: a box is compared with those kept before it, a few at once, until one suppresses it. Tasks of
+   about equally many boxes run in parallel; all threads together work on a class that is too large for one.
+3. Each batch item: what is kept is written in the order of score.
+
+Numbers of boxes go through the batch, as if all tensors were flat. Memory is some 50 bytes a box, and no
+access depends on what the coordinates, scores and ids are.
+"""
+
+from contextlib import contextmanager
+from functools import reduce
+from operator import mul
+
+import tvm
+from tvm import te, tir
+
+from ..sort.order import ordered_bits
+from .radix_sort import between, emit_radix_sort
+
+LANES = 8  # boxes compared at once
+TASKS = 64  # more than there are threads, so that they share the work evenly
+BLOCK = 1024  # of a large class, how many boxes the threads share out before they are resolved
+
+
+def batched_nms(
+    boxes,
+    scores,
+    class_ids,
+    valid_count,
+    iou_threshold,
+    score_threshold,
+    *,
+    max_output_size,
+    has_valid_count,
+    has_score_threshold,
+):
+    """The two results of `topi_ext.batched_nms`; an optional tensor is None where its `has_` is false."""
+    inputs = {"boxes": boxes, "scores": scores, "class_ids": class_ids, "iou_threshold": iou_threshold}
+    if has_valid_count:
+        inputs["valid_count"] = valid_count
+    if has_score_threshold:
+        inputs["score_threshold"] = score_threshold
+    *batch, length, _ = boxes.shape
+    return te.extern(
+        [[*batch, length if max_output_size < 0 else max_output_size], batch],
+        list(inputs.values()),
+        lambda ins, outs: _Kernel(dict(zip(inputs, ins)), *outs).emit(),
+        dtype=["int64", "int32"],
+        name="batched_nms",
+        tag="batched_nms",
+    )
+
+
+def schedule(outs):
+    return te.create_schedule([out.op for out in outs])
+
+
+class _Kernel:
+    """The steps, and the buffers and extents that they share."""
+
+    def __init__(self, inputs, indices, count):
+        self.ib = tir.ir_builder.create()
+        self._require_equal_shapes(inputs)
+        *batch, length, _ = inputs["boxes"].shape
+        self.rows = (batch[0] if batch else tir.const(1)).astype("int32")
+        self.length, self.size = length.astype("int32"), indices.shape[-1].astype("int32")
+        self.total = self.rows * self.length
+        self.inputs = {name: self._flat(buffer) for name, buffer in inputs.items()}
+        self.indices, self.count = self._flat(indices), self._flat(count)
+
+    def emit(self):
+        self.by_score = self._workspace("int32", self.total, "by_score")
+        self.by_class = self._workspace("int32", self.total, "by_class")
+        self.keys = self._workspace("int32", self.total, "keys")
+        self.swap = self._workspace("int32", self.total, "swap")
+        self.candidates = self._workspace("int32", self.rows, "candidates")  # how many there are in a row
+        self.class_end = self._workspace("int32", self.total, "class_end")  # where a class begins; or else 0
+        self.alive = self._workspace("uint8", self.total, "alive")
+        # Boxes in the order of `by_class`. The kept ones of a class are moved to where it begins.
+        parts = ("x1", "y1", "x2", "y2", "area")
+        self.parts = [self._workspace("float32", self.total + LANES, part) for part in parts]
+
+        with self._each_row() as row:
+            self._sort(row)
+        self._suppress_in_small_classes()
+        self._suppress_in_large_classes()
+        with self._each_row() as row:
+            self._write(row)
+        return self.ib.get()
+
+    # --- 1. order
+
+    def _sort(self, row):
+        ib, begin = self.ib, row * self.length
+        end = begin + self.length
+        with between(ib, begin, end) as i:
+            self.class_end[i] = 0
+            self.alive[i] = tir.const(1, "uint8")
+        if "valid_count" in self.inputs:
+            end = begin + te.max(te.min(self.inputs["valid_count"][row], self.length), 0)
+            end = ib.let("valid_end", end)
+
+        with between(ib, begin, end) as i:
+            self.keys[i] = _descending(self.inputs["scores"][i])
+        out = self._variable("int32", "out", begin)
+        with between(ib, begin, end) as i:
+            self.by_score[out[0]] = i
+            out[0] += self._is_candidate(i).astype("int32")
+        end = ib.let("end", out[0])
+        self.candidates[row] = end - begin
+
+        self._radix_sort(self.by_score, self.keys, begin, end)
+        with between(ib, begin, end) as i:
+            self.by_class[i] = self.by_score[i]
+        self._radix_sort(self.by_class, self.inputs["class_ids"], begin, end)
+        self._mark_classes(begin, end)
+
+    def _is_candidate(self, i):
+        if "score_threshold" not in self.inputs:
+            return tir.const(True)
+        lowest = _descending(self.inputs["score_threshold"][0])
+        return (self.keys[i] > KEY_OF_NAN) & (self.keys[i] < lowest)
+
+    def _class_at(self, place):
+        return self.inputs["class_ids"][self.by_class[place]]
+
+    def _radix_sort(self, numbers, keys, begin, end):
+        """With the bits in which keys differ: those that some have and not all."""
+        some, every = self._variable(keys.dtype, "some", 0), self._variable(keys.dtype, "every", -1)
+        with between(self.ib, begin, end) as i:
+            some[0] = some[0] | keys[numbers[i]]
+            every[0] = every[0] & keys[numbers[i]]
+        spread = self.ib.let("spread", some[0] ^ every[0])
+        emit_radix_sort(self.ib, numbers, keys, spread, self.swap, begin, end)
+
+    def _mark_classes(self, begin, end):
+        first = self._variable("int32", "first", begin)
+        with between(self.ib, begin + 1, end) as i:
+            starts = self._class_at(i) != self._class_at(i - 1)
+            with self.ib.if_scope(starts):
+                self.class_end[first[0]] = i
+                first[0] = i
+        with self.ib.if_scope(first[0] < end):
+            self.class_end[first[0]] = end
+
+    # --- 2. suppress
+
+    def _suppress_in_small_classes(self):
+        share = tir.truncdiv(self.total + (TASKS - 1), TASKS)
+        with self.ib.for_range(0, TASKS, "task", kind="parallel") as task:
+            begin = task * share
+            with self._each_class(begin, te.min(begin + share, self.total), large=False) as (first, end):
+                with between(self.ib, first, end) as i:
+                    self._fetch(i)
+                count = self._variable("int32", "count", 0)
+                with between(self.ib, first, end) as i:
+                    self._visit(i, first, 0, count)
+
+    def _suppress_in_large_classes(self):
+        """One class after the other, block by block: first all threads compare the boxes of the block with
+        those kept of earlier blocks, then one compares those that are left with each other."""
+        ib = self.ib
+        with self._each_class(0, self.total, large=True) as (first, end):
+            with between(ib, first, end, kind="parallel") as i:
+                self._fetch(i)
+            count = self._variable("int32", "count", 0)
+            with ib.for_range(0, tir.truncdiv(end - first + (BLOCK - 1), BLOCK), "block") as block:
+                known = ib.let("known", count[0])
+                begin = first + block * BLOCK
+                stop = te.min(begin + BLOCK, end)
+                with between(ib, begin, stop, kind="parallel") as i:
+                    is_suppressed = self._is_suppressed(i, first, 0, known)
+                    with ib.if_scope(is_suppressed):
+                        self.alive[self.by_class[i]] = tir.const(0, "uint8")
+                with between(ib, begin, stop) as i, ib.if_scope(self.alive[self.by_class[i]] != 0):
+                    self._visit(i, first, known, count)
+
+    @contextmanager
+    def _each_class(self, begin, stop, large):
+        """The first and last place of each class that begins at `begin` or later, before `stop`."""
+        with between(self.ib, begin, stop) as first:
+            end = self.ib.let("end", self.class_end[first])
+            limit = te.max(2 * BLOCK, tir.truncdiv(self.total, 16))  # for one thread
+            with self.ib.if_scope(end - first > limit if large else (end > first) & (end - first <= limit)):
+                yield first, end
+
+    def _fetch(self, i):
+        """Bring a box into the order of `by_class`."""
+        box = [self.inputs["boxes"][self.by_class[i] * 4 + corner].astype("float32") for corner in range(4)]
+        for part, value in zip(self.parts, [*box, (box[2] - box[0]) * (box[3] - box[1])]):
+            part[i] = value
+
+    def _visit(self, i, first, known, count):
+        """Keep a box, or suppress it by those kept of its class, other than the `known` first ones."""
+        with self.ib.if_scope(self._is_suppressed(i, first, known, count[0])):
+            self.alive[self.by_class[i]] = tir.const(0, "uint8")
+        with self.ib.else_scope():
+            for part in self.parts:
+                part[first + count[0]] = part[i]
+            count[0] += 1
+
+    def _is_suppressed(self, i, first, begin, end):
+        """Whether one of the boxes `begin` to `end` kept of the class that starts at `first` does so."""
+        ib = self.ib
+        box = [tir.Broadcast(ib.let(part.asobject().name, part[i]), LANES) for part in self.parts]
+        threshold = self.inputs["iou_threshold"][0]
+        threshold = tir.Select(_is_nan(threshold), tir.const(math.inf, "float32"), threshold)
+        threshold = tir.Broadcast(ib.let("threshold", threshold), LANES)
+        k, found = self._variable("int32", "k", begin), self._variable("int32", "found", 0)
+        with ib.while_loop(tir.all(found[0] == 0, k[0] < end)):
+            kept = [part[tir.Ramp(first + k[0], 1, LANES)] for part in self.parts]
+            beyond = tir.Ramp(0, 1, LANES) >= tir.Broadcast(end - k[0], LANES)
+            iou = _iou(kept, box, invalid=beyond)
+            suppresses = (iou > threshold) & ~_is_nan(iou)
+            found[0] = tir.reinterpret(f"uint{LANES}", suppresses).astype("int32")
+            k[0] += LANES
+        return found[0] != 0
+
+    # --- 3. write
+
+    def _write(self, row):
+        ib, begin, out = self.ib, row * self.length, row * self.size
+        count = self._variable("int32", "count", 0)
+        with between(ib, begin, begin + self.candidates[row]) as i:
+            box = self.by_score[i]
+            with ib.if_scope(tir.all(self.alive[box] != 0, count[0] < self.size)):
+                self.indices[out + count[0]] = (box - begin).astype("int64")
+                count[0] += 1
+        with between(ib, ib.let("rest", count[0]), self.size) as i:
+            self.indices[out + i] = tir.const(-1, "int64")
+        self.count[row] = count[0]
+
+    # --- helpers
+
+    def _require_equal_shapes(self, inputs):
+        """What types could not tell, as extents were not known."""
+        *batch, length, _ = inputs["boxes"].shape
+        shapes = {"boxes": [*batch, length, 4], "scores": [*batch, length], "class_ids": [*batch, length]}
+        shapes["valid_count"] = batch
+        for name, shape in shapes.items():
+            for extent, expected in zip(inputs[name].shape, shape) if name in inputs else ():
+                if not tvm.arith.Analyzer().can_prove_equal(extent, expected):
+                    message = f"topi_ext.batched_nms: the shapes of boxes and {name} do not go together"
+                    # The assertion holds no body: TVM takes minutes to draw conclusions from it there.
+                    nothing = tir.Evaluate(tir.const(0))
+                    self.ib.emit(tir.AssertStmt(extent == expected, tir.StringImm(message), nothing))
+
+    def _flat(self, buffer):
+        """A buffer as if it had one axis."""
+        extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
+        return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
+
+    def _workspace(self, dtype, extent, name):
+        return self.ib.allocate(dtype, te.max(extent, 1), name, scope="global")
+
+    def _variable(self, dtype, name, value):
+        variable = self.ib.allocate(dtype, 1, name, scope="global")
+        variable[0] = tir.const(value, dtype) if isinstance(value, int) else value
+        return variable
+
+    def _each_row(self):
+        is_one = isinstance(self.rows, tir.IntImm) and self.rows.value == 1
+        return self.ib.for_range(0, self.rows, "row", kind="serial" if is_one else "parallel")
+
+
+def _iou(a, b, invalid):
+    """The IoU of two boxes, NaN where `invalid`, in vectors.
+
+    The compiler may fuse a product with a sum, which gives other bits. It cannot where something happens to
+    the product in between: here it is made NaN where `invalid`; the areas have been stored and loaded.
+    """
+    x1a, y1a, x2a, y2a, area_a = a
+    x1b, y1b, x2b, y2b, area_b = b
+    zero = tir.Broadcast(tir.const(0, "float32"), LANES)
+    width = _max(_min(x2a, x2b) - _max(x1a, x1b), zero)
+    height = _max(_min(y2a, y2b) - _max(y1a, y1b), zero)
+    nan_where_invalid = -invalid.astype(f"int32x{LANES}")  # all bits
+    bits = tir.reinterpret(f"int32x{LANES}", width * height) | nan_where_invalid
+    intersection = tir.reinterpret(f"float32x{LANES}", bits)
+    return intersection / ((area_a + area_b) - intersection)
+
+
+def _min(a, b):
+    return tir.Select(a < b, a, b)
+
+
+def _max(a, b):
+    return tir.Select(a > b, a, b)

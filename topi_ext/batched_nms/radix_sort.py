@@ -1,0 +1,52 @@
+"""A stable radix sort for LLVM, of numbers by keys that lie elsewhere."""
+
+from contextlib import contextmanager
+
+import tvm
+from tvm import tir
+
+BITS = 11
+BINS = 1 << BITS
+
+
+@contextmanager
+def between(ib, begin, end, kind="serial"):
+    """A loop; in LLVM they all start at 0."""
+    with ib.for_range(0, end - begin, kind=kind) as offset:
+        yield begin + offset
+
+
+def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
+    """Sort `numbers[begin:end]` by `keys[number]`, an integer of which the bits are compared as unsigned.
+
+    `spread` has all bits in which keys differ: where a digit has none, its pass is skipped, so that small
+    class ids cost one pass whatever their type. `swap[begin:end]` is overwritten.
+    """
+    bins = ib.allocate("int32", BINS, "bins")
+    here = ib.allocate("int32", 1, "here", scope="global")
+    place = ib.allocate("int32", 1, "place", scope="global")
+
+    with ib.for_range(0, -(-tvm.DataType(keys.dtype).bits // BITS), "digit") as digit:
+        shift = (digit * BITS).astype(keys.dtype)
+
+        def digit_of(key):
+            return ((key >> shift) & tir.const(BINS - 1, keys.dtype)).astype("int32")
+
+        with ib.if_scope(digit_of(spread) != 0):
+            with ib.for_range(0, BINS, "bin") as i:
+                bins[i] = 0
+            with between(ib, begin, end) as j:
+                here[0] = digit_of(keys[numbers[j]])
+                bins[here[0]] += 1
+            place[0] = begin
+            with ib.for_range(0, BINS, "bin") as i:
+                here[0] = bins[i]
+                bins[i] = place[0]
+                place[0] += here[0]
+            with between(ib, begin, end) as j:
+                here[0] = digit_of(keys[numbers[j]])
+                place[0] = bins[here[0]]
+                bins[here[0]] = place[0] + 1
+                swap[place[0]] = numbers[j]
+            with between(ib, begin, end) as j:
+                numbers[j] = swap[j]
