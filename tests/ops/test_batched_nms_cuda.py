@@ -8,8 +8,8 @@ import pytest
 
 from tests.ops import class_by_class
 from tests.ops.detections import CASES, clustered_detections
-from topi_ext.batched_nms import batched_nms, reference
-from topi_ext.batched_nms.cuda_suppress import SHAPE
+from topi_ext.batched_nms import batched_nms, cuda, cuda_suppress, reference
+from topi_ext.batched_nms.cuda_suppress import SHAPE, SuppressShape
 from topi_ext.sort.tile import ONE_TILE
 
 import tvm
@@ -98,6 +98,15 @@ def test_batch_known_at_run_time(emulated_cuda):
 def test_half(emulated_cuda, box_type, score_type):
     boxes, scores, ids = clustered_detections(1000, 5)
     check(emulated_cuda, (boxes.astype(box_type), scores.astype(score_type), ids))
+
+
+def test_bfloat16(emulated_cuda):
+    boxes, scores, ids = clustered_detections(1000, 5)
+    rounded = [(array.view("uint32") & 0xFFFF0000).view("float32") for array in (boxes, scores)]
+    x = [relay.var(f"x{i}", shape=a.shape, dtype=str(a.dtype)) for i, a in enumerate((boxes, scores, ids))]
+    result = batched_nms(x[0].astype("bfloat16"), x[1].astype("bfloat16"), x[2], 0.5)
+    outputs = emulated_cuda.run_relay(relay.Function(x, result), *rounded, ids)
+    assert_equal(outputs, reference.batched_nms(*rounded, ids, 0.5))
 
 
 def test_area_beyond_half(emulated_cuda):
@@ -258,6 +267,15 @@ def test_all_options_in_a_batch(emulated_cuda):
 
 
 # --- the kernels themselves
+
+
+@pytest.mark.parametrize("boxes, slices", [(32, 1), (64, 2), (128, 4), (256, 1), (512, 2)])
+@pytest.mark.parametrize("classes", [1, 30])
+def test_shape_of_tile(emulated_cuda, monkeypatch, boxes, slices, classes):
+    """Also a class of more tiles than a block has threads."""
+    for module in (cuda, cuda_suppress):
+        monkeypatch.setattr(module, "SHAPE", SuppressShape(boxes, slices))
+    check(emulated_cuda, clustered_detections(2500, classes))
 
 
 @pytest.mark.parametrize("n, classes", [(100, 3), (3 * TILE + 7, 1), (2000, 30)])

@@ -15,7 +15,7 @@ from ..sort.kernel import local, variables
 
 CORNERS = tir.Ramp(0, 1, 4)
 PROBES = 4  # boxes looked at together, so that their arithmetic overlaps
-TINY = 1e-30
+TINY, SLACK = 1e-30, 1e-35
 
 
 def _rounded(name, a, b):
@@ -62,20 +62,26 @@ class Overlap:
     def __init__(self, ib, threshold):
         self._ib = ib
         self._threshold = local(ib, "threshold", threshold)
-        # A little less than the threshold, to tell without a division that an IoU is not greater.
-        self._less = local(ib, "less", threshold * tir.const(0.999, "float32"))
-        # Where that is not certain, also for small errors: divide.
-        self._always = local(ib, "always", (threshold < tir.const(TINY, "float32")).astype("int32"))
+        # To tell without a division that an IoU is not greater: a little less than the threshold. Below
+        # TINY, only boxes that do not overlap at all are told; below 0, none.
+        # (No Select, in which TVM takes constants less than 1e-9 apart for the same.)
+        zero = tir.const(0, "float32")
+        less, slack = variables(ib, "float32", "less", "slack")
+        less[0] = slack[0] = zero
+        with ib.if_scope(threshold >= tir.const(TINY, "float32")):
+            less[0] = threshold * tir.const(0.999, "float32")
+            slack[0] = tir.const(SLACK, "float32")
+        self._less, self._slack = less[0], slack[0]
+        self._always = local(ib, "always", (threshold < zero).astype("int32"))
 
     def may_suppress(self, a: Box, b: Box):
         """False only if the IoU is not greater than the threshold.
 
-        The intersection is at least 0, or NaN. If it is not greater than `less * union - 1e-35`, that
-        product is at least 1e-35, so each of its roundings errs by less than one part in ten million.
+        The intersection is at least 0, or NaN. If it is not greater than `less * union - slack`, that product
+        is at least as large as `slack`, so each of its roundings errs by less than one part in ten million.
         """
         intersection, union = self._intersection_and_union(a, b)
-        bound = self._less * union - tir.const(1e-35, "float32")
-        return (intersection > bound) | (self._always != 0)
+        return (intersection > self._less * union - self._slack) | (self._always != 0)
 
     def suppresses(self, a: Box, b: Box):
         """Whether `a`, if kept, suppresses `b`, which is of the same segment."""

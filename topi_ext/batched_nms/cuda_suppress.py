@@ -55,7 +55,7 @@ class _Suppress:
     """A block's code; its parts share what they have in shared memory and in registers."""
 
     def __init__(self, ib, thread, rows, length, limit, views):
-        self.ib, self.thread, self.limit, self.views = ib, thread, limit, views
+        self.ib, self.thread, self.length, self.limit, self.views = ib, thread, length, limit, views
         self.box = local(ib, "box", tir.truncmod(thread, SHAPE.boxes))  # of the tile, this thread's
         self.slice = local(ib, "slice", tir.truncdiv(thread, SHAPE.boxes))
         self.lane = local(ib, "lane", tir.truncmod(thread, 32))
@@ -74,7 +74,6 @@ class _Suppress:
         self.row = local(ib, "row", tir.truncmod(number, rows))
         self.tile = local(ib, "tile", tir.truncdiv(number, rows))
         self.first = local(ib, "first", self.tile * SHAPE.boxes)
-        self.count = local(ib, "count", te.min(SHAPE.boxes, length - self.first))
         self.overlap = Overlap(ib, views["iou_threshold"][()])
         self.list = BoxList(ib, SHAPE.boxes + (PROBES - 1) * SHAPE.slices, "rest_of_id" in views)
         # Bit j of before[word][box]: the j-th box of that word would suppress the box.
@@ -101,10 +100,9 @@ class _Suppress:
     def _load(self):
         """The thread's box, and what of the tile belongs to which class."""
         ib, views, row = self.ib, self.views, self.row
-        place = local(ib, "place", self.first + te.min(self.box, self.count - 1))
+        exists = self.first + self.box < self.length
+        place = local(ib, "place", te.min(self.first + self.box, self.length - 1))
         key = local(ib, "key", views["keys"][row, place])
-        self.class_bits = local(ib, "class_bits", _class_of(key))
-        exists = self.box < self.count
         self.takes_part = local(
             ib, "takes_part", (exists & (key != tir.const(LAST, "int64"))).astype("int32")
         )
@@ -117,7 +115,7 @@ class _Suppress:
         self.waits = local(ib, "waits", waits.astype("int32"))
 
         class_before = _class_of(views["keys"][row, te.max(place - 1, 0)])
-        begins = local(ib, "begins", _ballot((self.box == 0) | (class_before != self.class_bits)))
+        begins = local(ib, "begins", _ballot((self.box == 0) | (class_before != _class_of(key))))
         with ib.if_scope(self.slice == 0):
             self.list[self.box] = self.mine
             with ib.if_scope(self.lane == 0):
@@ -172,9 +170,8 @@ class _Suppress:
         """Strike out the boxes of the first class that kept boxes of earlier tiles suppress."""
         ib = self.ib
         start = self._start_of_first_class()
-        is_concerned = (self.takes_part != 0) & (self.class_bits == self.first_class)
         (hit,) = variables(ib, "int32", "hit")
-        hit[0] = tir.Select(is_concerned, 0, 1)
+        hit[0] = tir.Select(self._has(self.bound[self.word]), 0, 1)
         earliest = local(ib, "earliest", tir.truncdiv(start, SHAPE.boxes))
         with ib.for_range(0, self.tile - earliest, "earlier") as number:
             base = local(ib, "base", (earliest + number) * SHAPE.boxes)
@@ -186,8 +183,8 @@ class _Suppress:
             self.overlap.suppressors(
                 self.list, self.mine, self.slice, count, SHAPE.slices, hit[0] == 0, found
             )
-        struck = local(ib, "struck_here", _ballot(is_concerned & (hit[0] != 0)))
-        with ib.if_scope((self.lane == 0) & (struck != tir.const(0, "uint32"))):
+        struck = local(ib, "struck_here", _ballot(hit[0] != 0))
+        with ib.if_scope(self.lane == 0):
             ib.emit(_atomic("uint32", "Or", self.struck[self.word], struck))
 
     def _start_of_first_class(self):
@@ -239,8 +236,7 @@ class _Suppress:
             here = local(ib, "here", _popcount(self.earlier_kept[word]))
             ahead[0] = ahead[0] + tir.Select(word < self.word, here, 0)
             total[0] = total[0] + here
-        is_kept = ((kept >> self.lane.astype("uint32")) & tir.const(1, "uint32")) != tir.const(0, "uint32")
-        with ib.if_scope((self.slice == 0) & is_kept):
+        with ib.if_scope((self.slice == 0) & self._has(kept)):
             self.list[ahead[0] + _popcount(kept & below_lane)] = fetched
         barrier(ib)
         return total[0]
@@ -287,13 +283,11 @@ class _Suppress:
     def _report(self):
         """Write what became of each box to where it stood before the sort, and count the kept ones."""
         ib, views, row = self.ib, self.views, self.row
-        bit = (self.kept[self.word] >> self.lane.astype("uint32")) & tir.const(1, "uint32")
-        with ib.if_scope((self.slice == 0) & (self.box < self.count)):
-            place = self.first + self.box
-            descending = (views["keys"][row, place] & tir.const(0xFFFFFFFF, "int64")) - tir.const(
-                2**31, "int64"
-            )
-            verdict = tir.Select(bit != tir.const(0, "uint32"), descending.astype("int32"), NOT_KEPT)
+        place = self.first + self.box
+        with ib.if_scope((self.slice == 0) & (place < self.length)):
+            descending = views["keys"][row, place] & tir.const(0xFFFFFFFF, "int64")
+            verdict = (descending - tir.const(2**31, "int64")).astype("int32")
+            verdict = tir.Select(self._has(self.kept[self.word]), verdict, NOT_KEPT)
             views["verdicts"][row, views["order"][row, place]] = verdict
         with ib.if_scope(self.thread == 0):
             (total,) = variables(ib, "int32", "kept_count")
@@ -305,6 +299,10 @@ class _Suppress:
             else:
                 total[0] = total[0] + _atomic("int32", "Add", views["total"][row], total[0])
                 ib.emit(_atomic("int32", "Max", views["count"][row], te.min(total[0], self.limit)))
+
+    def _has(self, bits):
+        """Whether the lane's bit is set."""
+        return ((bits >> self.lane.astype("uint32")) & tir.const(1, "uint32")) != tir.const(0, "uint32")
 
     def _shared(self, dtype, size, name):
         return self.ib.allocate(dtype, (size,), name=name, scope="shared")
