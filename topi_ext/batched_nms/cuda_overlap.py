@@ -1,9 +1,9 @@
 """Does a box suppress another? The IoU on CUDA, with the bits of all other targets.
 
 Each operation is rounded once: the functions with `_rn` in their name are those that nvcc does not contract
-to fused multiply-adds. CUDA's min and max treat NaN and -0.0 in another way than the definition, which
-changes no answer: a box with a NaN corner has a NaN area, so none of its IoUs is a number; and the sign of
-a zero width or height at most changes that of an IoU of zero.
+to fused multiply-adds. What min and max do with NaN and -0.0 changes no answer: a box with a corner of NaN
+has an area of NaN, so none of its IoUs is a number; and the sign of a width or height of zero at most changes
+that of an IoU of zero.
 """
 
 from dataclasses import dataclass
