@@ -8,8 +8,13 @@
 
 Numbers of boxes go through the batch, as if all tensors were flat. Memory is some 50 bytes a box, and no
 access depends on what the coordinates, scores and ids are.
+
+TVM tells LLVM that there is no NaN, and LLVM believes it, `isnan` and comparisons included. So what is to
+hold for NaN is asked of the bits, as integers. (It need not be asked of coordinates: if one is NaN, so is
+the area, and with it each IoU, whatever minimum and maximum do.)
 """
 
+import math
 from contextlib import contextmanager
 from functools import reduce
 from operator import mul
@@ -17,9 +22,10 @@ from operator import mul
 import tvm
 from tvm import te, tir
 
-from ..sort.order import ordered_bits
 from .radix_sort import between, emit_radix_sort
 
+BITS_OF_INFINITY = 0x7F800000
+KEY_OF_NAN = -0x7FFFFFFF
 LANES = 8  # boxes compared at once
 TASKS = 64  # more than there are threads, so that they share the work evenly
 BLOCK = 1024  # of a large class, how many boxes the threads share out before they are resolved
@@ -121,8 +127,8 @@ class _Kernel:
     def _is_candidate(self, i):
         if "score_threshold" not in self.inputs:
             return tir.const(True)
-        lowest = _descending(self.inputs["score_threshold"][0])
-        return (self.keys[i] > KEY_OF_NAN) & (self.keys[i] < lowest)
+        end = _descending(self.inputs["score_threshold"][0])
+        return (self.keys[i] > KEY_OF_NAN) & (self.keys[i] < end)
 
     def _class_at(self, place):
         return self.inputs["class_ids"][self.by_class[place]]
@@ -277,10 +283,29 @@ def _iou(a, b, invalid):
     zero = tir.Broadcast(tir.const(0, "float32"), LANES)
     width = _max(_min(x2a, x2b) - _max(x1a, x1b), zero)
     height = _max(_min(y2a, y2b) - _max(y1a, y1b), zero)
-    nan_where_invalid = -invalid.astype(f"int32x{LANES}")  # all bits
-    bits = tir.reinterpret(f"int32x{LANES}", width * height) | nan_where_invalid
-    intersection = tir.reinterpret(f"float32x{LANES}", bits)
+    all_bits_where_invalid = -invalid.astype(f"int32x{LANES}")
+    intersection = tir.reinterpret(f"float32x{LANES}", _bits(width * height) | all_bits_where_invalid)
     return intersection / ((area_a + area_b) - intersection)
+
+
+def _is_nan(value):
+    return _magnitude(value) > BITS_OF_INFINITY
+
+
+def _descending(score):
+    """An integer that ascends as the score descends; NaN comes first, and both zeros are the same."""
+    score = score.astype("float32")
+    key = tir.Select(_bits(score) < 0, _magnitude(score), -_magnitude(score))
+    return tir.Select(_is_nan(score), tir.const(KEY_OF_NAN, "int32"), key)
+
+
+def _magnitude(value):
+    return _bits(value) & 0x7FFFFFFF
+
+
+def _bits(value):
+    lanes = tvm.DataType(value.dtype).lanes
+    return tir.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", value)
 
 
 def _min(a, b):

@@ -69,9 +69,9 @@ def batched_nms(
     - Both thresholds are float32, both comparisons strict: an IoU equal to the threshold suppresses nothing.
     - Areas and IoU are computed in float32 whatever the input, as
       `intersection / ((area of the kept box + area of the other) - intersection)`, each operation rounded
-      once, so that all targets answer the same bits. `min(a, b)` is a where a < b and else b, `max(a, b)` a
-      where a > b and else b: this settles what NaN does.
-    - An IoU of NaN suppresses nothing: of two identical boxes without area both are kept.
+      once, so that all targets answer the same bits.
+    - An IoU of NaN suppresses nothing: identical boxes without area are all kept, and so is a box with a
+      coordinate of NaN.
     - A score of NaN is greater than any other, as for `torch.sort`; but with a score threshold such a box is
       left out. -0.0 equals 0.0.
 

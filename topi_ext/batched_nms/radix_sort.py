@@ -17,7 +17,7 @@ def between(ib, begin, end, kind="serial"):
 
 
 def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
-    """Sort `numbers[begin:end]` by `keys[number]`, an integer of which the bits are compared as unsigned.
+    """Sort `numbers[begin:end]` by `keys[number]`, a signed integer.
 
     `spread` has all bits in which keys differ: where a digit has none, its pass is skipped, so that small
     class ids cost one pass whatever their type. `swap[begin:end]` is overwritten.
@@ -25,8 +25,10 @@ def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
     bins = ib.allocate("int32", BINS, "bins")
     here = ib.allocate("int32", 1, "here", scope="global")
     place = ib.allocate("int32", 1, "place", scope="global")
+    bits = tvm.DataType(keys.dtype).bits
+    lowest = tir.const(-(1 << (bits - 1)), keys.dtype)  # makes signed order that of the bits
 
-    with ib.for_range(0, -(-tvm.DataType(keys.dtype).bits // BITS), "digit") as digit:
+    with ib.for_range(0, -(-bits // BITS), "digit") as digit:
         shift = (digit * BITS).astype(keys.dtype)
 
         def digit_of(key):
@@ -36,7 +38,7 @@ def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
             with ib.for_range(0, BINS, "bin") as i:
                 bins[i] = 0
             with between(ib, begin, end) as j:
-                here[0] = digit_of(keys[numbers[j]])
+                here[0] = digit_of(keys[numbers[j]] ^ lowest)
                 bins[here[0]] += 1
             place[0] = begin
             with ib.for_range(0, BINS, "bin") as i:
@@ -44,7 +46,7 @@ def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
                 bins[i] = place[0]
                 place[0] += here[0]
             with between(ib, begin, end) as j:
-                here[0] = digit_of(keys[numbers[j]])
+                here[0] = digit_of(keys[numbers[j]] ^ lowest)
                 place[0] = bins[here[0]]
                 bins[here[0]] = place[0] + 1
                 swap[place[0]] = numbers[j]

@@ -42,12 +42,16 @@ def batched_nms(
 
 
 def iou(box, others):
-    """The IoU of one box with others, as the kernels compute it; NaN where they find no number."""
+    """The IoU of one box with others.
+
+    What minimum and maximum do with NaN does not matter: with a coordinate of NaN, or two infinite ones that
+    leave a width or height of NaN, an area is NaN as well, and so is the IoU.
+    """
     x1, y1, x2, y2 = np.float32(box)
     others_x1, others_y1, others_x2, others_y2 = np.moveaxis(others.astype("float32"), -1, 0)
     with np.errstate(all="ignore"):
-        width = _max(_min(x2, others_x2) - _max(x1, others_x1), np.float32(0))
-        height = _max(_min(y2, others_y2) - _max(y1, others_y1), np.float32(0))
+        width = np.maximum(np.minimum(x2, others_x2) - np.maximum(x1, others_x1), 0)
+        height = np.maximum(np.minimum(y2, others_y2) - np.maximum(y1, others_y1), 0)
         area, others_area = (x2 - x1) * (y2 - y1), (others_x2 - others_x1) * (others_y2 - others_y1)
         intersection = width * height
         return intersection / ((area + others_area) - intersection)
@@ -61,11 +65,3 @@ def _greedy(boxes, class_ids, iou_threshold):
             rivals = i + 1 + np.flatnonzero(alive[i + 1 :] & (class_ids[i + 1 :] == class_ids[i]))
             alive[rivals] = ~(iou(boxes[i], boxes[rivals]) > iou_threshold)
     return alive
-
-
-def _min(a, b):
-    return np.where(a < b, a, b)  # unlike np.minimum, the second one where either is NaN
-
-
-def _max(a, b):
-    return np.where(a > b, a, b)
