@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 import types
 import warnings
 from functools import partial
@@ -13,6 +14,7 @@ from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span, try_infer_value
 
+from ._onnx_fold import keep_known
 from ._onnx_slice import constant_slice
 from .errors import ImportFailure
 
@@ -87,8 +89,14 @@ class _Converter(stock.PyTorchOpConverter):
     def slice(self, inputs, input_types):
         """Keep the dimensions that are known: TVM's own way loses them all where one is unknown."""
         data, axis, begin, end, step = inputs
-        if self.is_known(data) or not _are_integers(axis, begin, end, step):
-            return super().slice(inputs, input_types)
+        begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
+        shape = self.infer_shape_with_prelude(data)
+        if not _are_integers(axis, begin, end, step):
+            kept = [size if place != axis % len(shape) else 0 for place, size in enumerate(shape)]
+            sliced = super().slice([data, axis, begin, end, step], input_types)
+            return keep_known(sliced, [size if isinstance(size, int) else 0 for size in kept])
+        if _are_integers(*shape):
+            return super().slice([data, axis, begin, end, step], input_types)
         return constant_slice(data, {axis: (begin, end, step)})
 
     def expand_as(self, inputs, input_types):
@@ -98,6 +106,19 @@ class _Converter(stock.PyTorchOpConverter):
         if self.is_known(like) or dtype == "bool":
             return super().expand_as(inputs, input_types)
         return relay.add(data, relay.cast(relay.zeros_like(like), dtype))
+
+    def split_with_sizes(self, inputs, input_types):
+        """Also by sizes that only the runtime knows, as of each image's boxes in a batch."""
+        data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
+        if len(sizes) == 1 or _are_integers(*sizes):
+            return super().split_with_sizes(inputs, input_types)
+        ends = [sizes[0]]
+        for size in sizes[1:]:
+            ends.append(ends[-1] + size)
+        cuts = zip([0, *ends], ends)
+        return relay.expr.TupleWrapper(
+            relay.Tuple([self.slice([data, axis, *cut, 1], input_types) for cut in cuts]), len(sizes)
+        )
 
     def is_known(self, data):
         return _are_integers(*self.infer_shape_with_prelude(data))
