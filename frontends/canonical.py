@@ -1,8 +1,8 @@
 """The one spelling both frontends give their graphs."""
 
-from tvm import relay
-
 from tvm_passes.canonicalize import canonical_pipeline
+
+from tvm import relay
 
 
 def canonicalize(mod):

@@ -13,11 +13,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
+
+from topi_ext import _bootstrap
+
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
-
-from topi_ext import _bootstrap
 
 RESULTS = Path(__file__).with_name("results")
 WARM_UP, REPEATS = 10, 50

@@ -7,11 +7,12 @@ torch answers int64 indices and TVM int32; torch's topk promises no order among 
 import argparse
 
 import torch
-from tvm import relay
 
 from tests.benchmarks import _common as common
 from topi_ext.sort import merge_sort
 from topi_ext.sort.tile import MANY_TILES, ONE_TILE, TileShape
+
+from tvm import relay
 
 SHAPES = [(1, 1_000), (5, 2_000), (1, 20_000), (1, 90_000), (1, 1_000_000)]
 TILES = [TileShape(128, 7), TileShape(128, 11), TileShape(128, 15), TileShape(256, 5), TileShape(256, 7)]

@@ -6,6 +6,7 @@ from functools import cache
 from unittest import mock
 
 import numpy as np
+
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor

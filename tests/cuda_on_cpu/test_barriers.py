@@ -4,10 +4,11 @@ import importlib
 
 import numpy as np
 import pytest
-import tvm
-from tvm import relay
 
 from topi_ext.sort import stock_sort_by_key_ir, stock_sort_ir
+
+import tvm
+from tvm import relay
 
 
 def run(cuda, body, grid=1, block=64, parameters="int* out", source="", **kwargs):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-import tvm
-from tvm import te
 
 from tests.cuda_on_cpu import CannotEmulate, compile_source, emulate_cuda
+
+import tvm
+from tvm import te
 
 NAMES = ["target.build.cuda", "tvm_callback_cuda_compile", "profiling.timer.cuda"]
 

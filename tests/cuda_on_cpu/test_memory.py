@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tvm
 from tvm.script import tir as T
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor

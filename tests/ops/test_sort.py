@@ -6,14 +6,15 @@ import subprocess
 
 import numpy as np
 import pytest
-import tvm
-from tvm import relay, te, tir
-from tvm.contrib import graph_executor
-from tvm.runtime.vm import VirtualMachine
 
 from topi_ext import sort as sorting
 from topi_ext.sort import reference
 from topi_ext.sort.tile import MANY_TILES, ONE_TILE
+
+import tvm
+from tvm import relay, te, tir
+from tvm.contrib import graph_executor
+from tvm.runtime.vm import VirtualMachine
 
 TILE, LONGEST_TILE = MANY_TILES.size, ONE_TILE[-1].size
 LENGTHS = [0, 1, 2, 31, 32, 33, 127, 128, 129, 1000, *(LONGEST_TILE + i for i in (-1, 0, 1))]
