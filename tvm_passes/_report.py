@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -53,19 +54,21 @@ class Report:
     module: object = None  # the module the pipeline gave
 
     def __rich__(self):
-        table = Table("pass", "rule", "matches", "rewritten", "refused, and why")
+        table = Table()
+        for title in ("pass", "rule", "matches", "rewritten", "refused, and why"):
+            table.add_column(title, overflow="fold")
+        matched = {outcome.rule for report in self.passes for outcome in report.matches}
         for report in self.passes:
             for rule in report.rules:
                 rewrites = [outcome for outcome in report.rewrites if outcome.rule == rule]
                 refusals = [outcome for outcome in report.refusals if outcome.rule == rule]
-                reasons = [f"{outcome.location or '?'}: {outcome.reason}" for outcome in refusals]
-                table.add_row(
-                    report.name,
-                    rule,
-                    str(len(rewrites) + len(refusals)),
-                    str(len(rewrites)),
-                    "\n".join(reasons),
-                )
+                if not rewrites and not refusals:
+                    continue
+                counts = len(rewrites) + len(refusals), len(rewrites)
+                table.add_row(report.name, rule, *map(str, counts), escape(_reasons(refusals)))
+        idle = [rule for report in self.passes for rule in report.rules if rule not in matched]
+        if idle:
+            table.caption = f"No match: {', '.join(dict.fromkeys(idle))}"
         return table
 
     def __str__(self):
@@ -73,6 +76,14 @@ class Report:
         with console.capture() as capture:
             console.print(self.__rich__())
         return capture.get().rstrip()
+
+
+def _reasons(refusals):
+    """Each reason once, with the places it was given for."""
+    places = {}
+    for outcome in refusals:
+        places.setdefault(outcome.reason, []).append(outcome.location or "?")
+    return "\n".join(f"{', '.join(where)}: {reason}" for reason, where in places.items())
 
 
 _listeners: ContextVar = ContextVar("listeners", default=())
