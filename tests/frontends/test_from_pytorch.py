@@ -411,10 +411,12 @@ def test_the_same_model_imports_the_same():
 
 def test_silent_where_stderr_is_no_terminal(capfd, monkeypatch):
     monkeypatch.setattr(converter, "PROGRESS_AFTER", 0)
+    scripted = torch.jit.script(Scripted())
+    capfd.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_pytorch(Plain(), torch.rand(1, 3, 8, 8))
-        from_pytorch(torch.jit.script(Scripted()), torch.rand(1, 3, 8, 8))
+        from_pytorch(scripted, torch.rand(1, 3, 8, 8))
     assert capfd.readouterr() == ("", "")
 
 
