@@ -9,13 +9,24 @@ from tvm.relay.expr import RefCreate, RefRead, RefWrite
 
 
 class Graph:
-    """The nodes below `root` in post-order, with the users of each."""
+    """The nodes below `root` in post-order, with the users of each.
 
-    def __init__(self, root):
+    `infer_result`: whether a rebuilt function may have another type; not if others call it by name.
+    """
+
+    def __init__(self, root, infer_result=False):
         self.root = root
+        self.infer_result = infer_result
         self.notes = {}  # what analyses find out about this graph, by analysis
         self.nodes = []
         relay.analysis.post_order_visit(root, self.nodes.append)
+        self.foreign = {
+            inner
+            for node in self.nodes
+            if belongs_to_a_backend(node)
+            for inner in Graph(node.body).nodes
+            if isinstance(inner, relay.Call)
+        }
         self._users = {node: [] for node in self.nodes}
         for node in self.nodes:
             for child in children(node):
@@ -63,10 +74,16 @@ class Graph:
             else:
                 done[node] = with_children(source, new, source.span)
         root = done[self.root]
-        if not isinstance(root, relay.Function) or root.same_as(self.root):
+        if not self.infer_result or not isinstance(root, relay.Function) or root.same_as(self.root):
             return root
         # The result may be known better than before: its type is to be inferred anew.
         return relay.Function(root.params, root.body, None, root.type_params, root.attrs, root.span)
+
+
+def belongs_to_a_backend(node):
+    """Whether a node is a function that was partitioned off: what is inside is not ours to change."""
+    attrs = node.attrs if isinstance(node, relay.Function) else None
+    return bool(attrs) and any(key in attrs for key in ("Primitive", "Compiler", "Composite"))
 
 
 def children(node):

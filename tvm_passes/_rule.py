@@ -20,7 +20,7 @@ from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
 from tvm.relay.dataflow_pattern import DFPattern
 
 from . import _verify
-from ._graph import Graph
+from ._graph import Graph, belongs_to_a_backend
 from ._match import match as match_pattern
 from ._match import root_ops
 from ._matchers import location, op_name
@@ -97,22 +97,24 @@ class RulePass(ModulePass):
         return self._last[0] if self._last else None
 
 
-MOST_ROUNDS = 100
+LEAST_ROUNDS = 100
 
 
 def apply_rules(rules, mod, report):
     """Apply rules to every function until none applies; the same module where none ever did."""
     before = mod
-    for _ in range(MOST_ROUNDS):
+    # A chain in which each link makes the next one match takes a round a link.
+    rounds = max(LEAST_ROUNDS, sum(len(Graph(function).nodes) for function in _functions(mod).values()))
+    for _ in range(rounds):
         typed = relay.transform.InferType()(mod)
         report.forget_refusals()
         changed = {}
-        for name, function in typed.functions.items():
-            if isinstance(function, relay.Function) and not _belongs_to_a_backend(function):
-                graph = Graph(function)
-                replacements = _replacements(rules, graph, report)
-                if replacements:
-                    changed[name] = graph.rebuilt(replacements)
+        functions = _functions(typed)
+        for name, function in functions.items():
+            graph = Graph(function, infer_result=len(functions) == 1)
+            replacements = _replacements(rules, graph, report)
+            if replacements:
+                changed[name] = graph.rebuilt(replacements)
         if not changed and mod is before:
             return before
         if not changed:
@@ -121,7 +123,7 @@ def apply_rules(rules, mod, report):
         for name, function in changed.items():
             typed.update_func(name, function)  # InferType gave a module of its own
         mod = typed
-    raise RuntimeError(f"{report.name} still finds something to rewrite after {MOST_ROUNDS} rounds")
+    raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
 
 
 def _replacements(rules, graph, report):
@@ -129,6 +131,8 @@ def _replacements(rules, graph, report):
     replacements = {}
     roots = [(rule, root_ops(rule.pattern)) for rule in rules]
     for node in graph.nodes:
+        if node in graph.foreign:
+            continue
         op = op_name(node)
         for rule, ops in roots:
             if ops is not None and op not in ops:
@@ -158,5 +162,10 @@ def _named_patterns(rule_type):
     }
 
 
-def _belongs_to_a_backend(function):
-    return bool(function.attrs) and any(key in function.attrs for key in ("Primitive", "Compiler"))
+def _functions(mod):
+    """The Relay functions by name, without those that belong to a backend."""
+    return {
+        name: function
+        for name, function in mod.functions.items()
+        if isinstance(function, relay.Function) and not belongs_to_a_backend(function)
+    }

@@ -7,7 +7,7 @@ import topi_ext
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 
-from ._matchers import constant
+from ._matchers import constant, op_name
 from .canonicalize.shape_values import all_known, shape_values
 
 
@@ -31,6 +31,29 @@ def select(boxes, scores, class_ids, iou_threshold, **options):
 def one_class(scores):
     """Class ids that are all the same."""
     return relay.cast(relay.zeros_like(scores), "int32")
+
+
+def in_order(boxes):
+    """Boxes given by any two opposite corners, with the lesser coordinates first."""
+    first = relay.strided_slice(boxes, [0], [2], axes=[1])
+    second = relay.strided_slice(boxes, [2], [4], axes=[1])
+    return relay.concatenate([relay.minimum(first, second), relay.maximum(first, second)], axis=1)
+
+
+def as_given(boxes):
+    """What `in_order` was given, where this is what it made."""
+    if op_name(boxes) != "concatenate" or not isinstance(boxes.args[0], relay.Tuple):
+        return boxes
+    parts = list(boxes.args[0].fields)
+    if [op_name(part) for part in parts] != ["minimum", "maximum"]:
+        return boxes
+    halves = [half for part in parts for half in part.args]
+    if any(op_name(half) != "strided_slice" for half in halves):
+        return boxes
+    bounds = [(list(map(int, half.attrs.begin)), list(map(int, half.attrs.end))) for half in halves]
+    sources = [half.args[0] for half in halves]
+    is_order = bounds == [([0], [2]), ([2], [4])] * 2 and all(part.same_as(sources[0]) for part in sources)
+    return sources[0] if is_order else boxes
 
 
 def all_equal(graph, expr, number):

@@ -6,8 +6,10 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._matchers import op_name
 from ._rule import Rule, RulePass
-from ._selection import Selection
+from ._selection import Selection, all_equal
 from .canonicalize.shape_values import Clamped, Dim, shape_values
+
+MOST_WANTED = 2**20  # an NMS that is told how many to keep makes room for as many
 
 
 class FirstOfSelection(Selection, Rule):
@@ -28,6 +30,8 @@ class FirstOfSelection(Selection, Rule):
     def check(self, match):
         if str(match.root.attrs.slice_mode) != "end" or str(match.selection.attrs.slice_mode) != "size":
             return "the slice is not to an end"
+        if not all_equal(match.graph, match.begin, 0) or not all_equal(match.graph, match.strides, 1):
+            return "the slice is of other indices than the first"
         begins, steps = _begins_and_steps(match)
         if begins != [0]:
             return "the slice does not begin at the first box"
@@ -35,6 +39,8 @@ class FirstOfSelection(Selection, Rule):
             return "the slice does not take every box"
         if _wanted(match) is None:
             return "how many boxes are wanted is known only at run time"
+        if _wanted(match) > MOST_WANTED:
+            return f"{_wanted(match)} boxes would take more memory than they save"
         # The slice's own bounds ask for the length; they go with it.
         users = [user for user in match.graph.users(match.selection) if op_name(user) != "shape_of"]
         if users != [match.root] or match.used_elsewhere(match.nms):

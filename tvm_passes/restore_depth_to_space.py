@@ -26,6 +26,8 @@ class _Shuffle(Rule):
         shapes = [static_shape(expr) for expr in (match.data, match.split, match.root)]
         if None in shapes:
             return "the shape is dynamic"
+        if any(0 in shape for shape in shapes):
+            return "the tensor is empty"
         if match.used_elsewhere(match.split, match.moved):
             return "the reshaped or transposed tensor has other users"
         return self.check_geometry(*shapes, _axes(match))
@@ -67,9 +69,11 @@ class PixelUnshuffle(_Shuffle):
     from_space = True
 
     def check_geometry(self, data, split, result, axes):
-        batch, channels, *_ = data
+        batch, channels, height, width = data
         if axes not in SPACE_TO_DEPTH:
             return f"nn.space_to_depth does not transpose by the axes {list(axes)}"
+        if (split[2] * split[3], split[4] * split[5]) != (height, width):
+            return f"the first reshape, to {list(split)}, splits other axes than height and width"
         if split[3] != split[5]:
             return f"the block of {split[3]}x{split[5]} is not square"
         if result != (batch, channels * split[3] ** 2, split[2], split[4]):

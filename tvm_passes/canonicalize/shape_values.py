@@ -15,6 +15,7 @@ from tvm import relay
 from .._matchers import constant, op_name, static_shape
 
 MOST_ELEMENTS = 64
+INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 UNKNOWN = None
 
 
@@ -92,8 +93,7 @@ def _handler(node):
 
 def _is_small_integer(node):
     shape = static_shape(node)
-    integer = shape is not None and node.checked_type.dtype.startswith(("int", "uint", "bool"))
-    return integer and int(np.prod(shape)) <= MOST_ELEMENTS
+    return shape is not None and node.checked_type.dtype in INTEGERS and int(np.prod(shape)) <= MOST_ELEMENTS
 
 
 def _evaluate(handler, node, values):
@@ -217,7 +217,8 @@ def _take(node, data, indices):
     if not all_known(indices) or (axis is not None and data.ndim != 1) or str(node.attrs.mode) == "fast":
         return None
     flat = data.ravel()
-    wanted = [index + flat.size if index < 0 else index for index in indices.flat]
+    wraps = str(node.attrs.mode) == "wrap"  # the other mode clips, where an index is negative too
+    wanted = [index + flat.size if index < 0 and wraps else index for index in indices.flat]
     if any(not 0 <= index < flat.size for index in wanted):
         return None
     return _array((flat[index] for index in wanted), indices.shape)
@@ -237,6 +238,8 @@ def _slice_like(node, data, _like):
 
 def _scatter_elements(node, data, indices, updates):
     if data.ndim != 1 or not all_known(indices) or str(node.attrs.reduction) != "update":
+        return None
+    if any(not -data.size <= index < data.size for index in indices):
         return None
     result = data.copy()
     for index, update in zip(indices, updates):
@@ -267,7 +270,11 @@ def _same_elements(node, data, *_):
 
 
 def _cast(node, data, *_):
-    return None if node.checked_type.dtype == "bool" and not _is_bool(node.args[0]) else data.copy()
+    if node.checked_type.dtype == "bool" and not _is_bool(node.args[0]):
+        return None
+    if node.checked_type.dtype in ("int32", "int64"):
+        return data.copy()
+    return _array((value if isinstance(value, int) else UNKNOWN for value in data.flat), data.shape)
 
 
 def _is_bool(node):

@@ -4,7 +4,7 @@ from tvm import relay
 from tvm.ir import IRModule
 from tvm.relay.dataflow_pattern import is_op, is_tuple, wildcard
 
-from .._matchers import op_name
+from .._matchers import op_name, static_shape
 from .._rule import Rule
 from .shape_values import Clamped, Dim, all_known, shape_values
 
@@ -27,8 +27,12 @@ class StaticSlice(Rule):
 
     def check(self, match):
         shape = match.data.checked_type.shape
-        if any(not hasattr(shape[axis], "value") for axis in _cuts(match)):
-            return "the slice cuts an axis of unknown length"
+        for axis, (begin, end, _) in _cuts(match).items():
+            if not hasattr(shape[axis], "value"):
+                return "the slice cuts an axis of unknown length"
+            first, last, _ = slice(begin, end).indices(int(shape[axis]))
+            if first > last:
+                return "the slice ends before it begins"
 
     def rewrite(self, match):
         cuts = _cuts(match)
@@ -51,7 +55,7 @@ class StaticReshape(Rule):
         return _new_shape(match) is not None
 
     def rewrite(self, match):
-        return relay.reshape(match.data, _new_shape(match))
+        return relay.reshape(match.data, _new_shape(match), bool(match.root.attrs.allowzero))
 
 
 class StaticOperator(Rule):
@@ -65,9 +69,15 @@ class StaticOperator(Rule):
 
     def where(self, match):
         name = op_name(match.root) or ""
-        return name.startswith("dyn.") and all(isinstance(arg, relay.Constant) for arg in match.root.args[1:])
+        constants = match.root.args[1:] if name.startswith("dyn.") else []
+        return len(constants) > 0 and all(isinstance(arg, relay.Constant) for arg in constants)
 
     def check(self, match):
+        if op_name(match.root) == "dyn.strided_slice":
+            if static_shape(match.root.args[0]) is None:
+                return "the slice is of a tensor of unknown shape"
+            if any(abs(int(bound)) > TO_THE_END for arg in match.root.args[1:] for bound in arg.data.numpy()):
+                return "the slice has a bound that TVM's static form cannot hold"
         if op_name(self.rewrite(match)) == op_name(match.root):
             return f"TVM has no static form of {op_name(match.root)}"
 
@@ -120,8 +130,10 @@ def _cuts(match):
 
 def _attribute(bound, dim):
     """What an attribute says for a bound of an axis of length `dim`, or None."""
-    if bound == dim:
+    if bound == dim or (isinstance(bound, int) and bound >= TO_THE_END):
         return TO_THE_END
+    if isinstance(bound, int) and bound <= -TO_THE_END:
+        return None
     if isinstance(bound, Clamped) and bound.dim == dim:
         return bound.bound
     return bound if isinstance(bound, int) else None

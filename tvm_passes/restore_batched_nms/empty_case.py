@@ -4,7 +4,7 @@ from tvm.relay.dataflow_pattern import is_if, is_op, wildcard
 
 from .._matchers import op_name, static_shape
 from .._rule import Rule
-from .._selection import Selection, all_equal
+from .._selection import Selection, all_equal, as_given
 
 
 class NmsOfNothing(Selection, Rule):
@@ -18,7 +18,7 @@ class NmsOfNothing(Selection, Rule):
 
     def check(self, match):
         graph, boxes = match.graph, match.nms.args[0]
-        if not all_equal(graph, match.zero, 0) or not _is_size(match.size, boxes):
+        if not all_equal(graph, match.zero, 0) or not _is_size(match.size, as_given(boxes)):
             return "the condition is another than that there are no boxes"
         if not _is_empty(match.nothing):
             return "without boxes the branch gives some indices"

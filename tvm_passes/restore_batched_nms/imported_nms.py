@@ -5,8 +5,10 @@ from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildc
 
 from .._matchers import op_name, static_shape
 from .._rule import Rule
-from .._selection import all_equal, one_class, scalar, select
+from .._selection import all_equal, in_order, one_class, scalar, select
 from ..canonicalize.shape_values import Dim, shape_values
+
+FLOATS = ("float32", "float16", "bfloat16")
 
 
 class NmsOfPyTorch(Rule):
@@ -14,7 +16,8 @@ class NmsOfPyTorch(Rule):
 
     Why legal: it packs scores and boxes into one tensor, and moves the scores above 0, because TVM's NMS
     leaves out others; the order of the boxes, all that counts, is that of the scores as they were. TVM
-    suppresses at an IoU equal to the threshold, torchvision only above it, which is what was meant.
+    suppresses at an IoU equal to the threshold, torchvision only above it, and puts corners in order, which
+    torchvision does not: what torchvision does was meant.
     """
 
     boxes, shifted = wildcard(), wildcard()
@@ -43,10 +46,11 @@ class NmsOfPyTorch(Rule):
             return "the slice takes other indices than the first"
         if scalar(match.most) != -1:
             return "the NMS keeps a limited number of boxes"
-        if not _counts(graph, match.valid_count, match.shifted) or op_name(match.order) != "arange":
+        if not _counts(graph, match.valid_count, match.shifted) or not _numbers_all(match.order):
             return "the NMS does not look at all boxes"
-        if len(match.boxes.checked_type.shape) != 2:
-            return "the boxes have a batch axis"
+        reason = _why_no_arguments(match.boxes, match.shifted, match.iou_threshold, rank=2)
+        if reason is not None:
+            return reason
         if _scores(match) is None:
             return "the scores are not moved above 0, where TVM's NMS leaves out others"
 
@@ -59,7 +63,8 @@ class NmsOfOnnx(Rule):
     """Replace an ONNX NonMaxSuppression of one picture and one class of which only the box is taken.
 
     Why legal: the rows of its result are (picture, class, box), in descending order of score. TVM suppresses
-    at an IoU equal to the threshold, ONNX only above it, which is what was meant.
+    at an IoU equal to the threshold, ONNX only above it, which is what was meant; and TVM takes 0 boxes to
+    keep for all. A box may be given by any two opposite corners, which are put in order.
     """
 
     boxes, scores, most, iou_threshold, score_threshold = (wildcard() for _ in range(5))
@@ -70,7 +75,7 @@ class NmsOfOnnx(Rule):
     pattern = is_op("squeeze")(taken) | taken
 
     def where(self, match):
-        return len(match.root.checked_type.shape) == 1 and int(match.taken.attrs.axis) == 1
+        return len(match.root.checked_type.shape) == 1 and match.taken.attrs.axis == 1
 
     def check(self, match):
         graph, scores = match.graph, match.scores.checked_type.shape
@@ -84,19 +89,21 @@ class NmsOfOnnx(Rule):
             return "the slice takes other rows than the first"
         if scalar(match.most) is None:
             return "the number of boxes to keep is known only at run time"
+        if scalar(match.most) < 0:
+            return "the number of boxes to keep is negative, which ONNX does not define"
+        return _why_no_arguments(match.boxes, match.scores, match.iou_threshold, rank=3)
 
     def rewrite(self, match):
         boxes, scores = _without_axes(match.boxes, 1), _without_axes(match.scores, 2)
-        most, least = scalar(match.most), scalar(match.score_threshold)
-        indices = select(
-            boxes,
+        most = scalar(match.most)
+        return select(
+            in_order(boxes),
             scores,
             one_class(scores),
             match.iou_threshold,
-            score_threshold=None if least == -float("inf") else match.score_threshold,
-            max_output_size=max(most, 0) if most < 2**31 else None,
+            score_threshold=match.score_threshold,
+            max_output_size=most if most < 2**31 - 1 else None,
         )
-        return indices
 
 
 def _scores(match):
@@ -116,6 +123,21 @@ def _counts(graph, count, tensor):
         return False
     (length,) = tensor.checked_type.shape
     return values.flat[0] == (int(length) if hasattr(length, "value") else Dim(tensor, 0))
+
+
+def _numbers_all(order):
+    return op_name(order) == "arange" and scalar(order.args[0]) == 0 and scalar(order.args[2]) == 1
+
+
+def _why_no_arguments(boxes, scores, iou_threshold, rank):
+    """Why topi_ext.batched_nms does not take these, or None."""
+    boxes, scores, threshold = (expr.checked_type for expr in (boxes, scores, iou_threshold))
+    if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
+        return f"boxes of {boxes.dtype} and scores of {scores.dtype} have no kernel"
+    if len(boxes.shape) != rank or _number(boxes.shape[-1]) != 4:
+        return f"boxes of the shape {boxes.shape} are not rows of four corners"
+    if len(threshold.shape) != 0 or threshold.dtype != "float32":
+        return "the IoU threshold is no float32 scalar"
 
 
 def _number(dim):

@@ -5,7 +5,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import op_name
 from .._rule import Rule
-from .._selection import scalar
+from .._selection import as_given, in_order, scalar
 
 # An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
 # 7,680, an earlier YOLOv5 4,096; pictures given to a detector are smaller.
@@ -20,33 +20,47 @@ class OffsetByClass(Rule):
     right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class.
     """
 
-    boxes, spread, scores, same_class = wildcard(), wildcard(), wildcard(), wildcard()
-    moved = is_op("add")(boxes, spread)
+    moved, scores, same_class = wildcard(), wildcard(), wildcard()
     valid_count, iou_threshold, score_threshold = wildcard(), wildcard(), wildcard()
     pattern = is_op("topi_ext.batched_nms")(
         moved, scores, same_class, valid_count, iou_threshold, score_threshold
     )
 
     def where(self, match):
-        boxes, spread = match.boxes.checked_type.shape, match.spread.checked_type.shape
-        return len(boxes) == len(spread) and getattr(spread[-1], "value", None) == 1
+        return _boxes_and_spread(match) is not None
 
     def check(self, match):
+        boxes, spread = _boxes_and_spread(match)
         if not _is_one_class(match.same_class):
             return "the NMS has class ids already"
-        ids, offset = _ids_and_offset(match.spread)
+        ids, offset = _ids_and_offset(spread)
         if ids is None:
             return "what is added to the boxes is no product of class ids and a scalar"
         if _integers(ids) is None:
             return "the class ids are not whole numbers"
-        if not _same_shape(ids, match.scores):
-            return "there are not as many class ids as scores"
-        return _why_not_apart(offset, match.boxes)
+        if not _as_many(ids, match.scores) or not _as_many(boxes, match.scores):
+            return "there are not as many boxes, class ids and scores"
+        return _why_not_apart(offset, boxes)
 
     def rewrite(self, match):
-        ids, _ = _ids_and_offset(match.spread)
-        args = [match.boxes, match.scores, _integers(ids), *match.root.args[3:]]
+        boxes, spread = _boxes_and_spread(match)
+        ids, _ = _ids_and_offset(spread)
+        # Moving both corners alike keeps their order.
+        boxes = boxes if as_given(match.moved).same_as(match.moved) else in_order(boxes)
+        args = [boxes, match.scores, _integers(ids), *match.root.args[3:]]
         return relay.Call(match.root.op, args, match.root.attrs)
+
+
+def _boxes_and_spread(match):
+    """The boxes and the column that is added to them, or None."""
+    total = as_given(match.moved)
+    if op_name(total) != "add" or len(total.checked_type.shape) != 2:
+        return None
+    for boxes, spread in (total.args, total.args[::-1]):
+        shapes = boxes.checked_type.shape, spread.checked_type.shape
+        if [len(shape) for shape in shapes] == [2, 2] and getattr(shapes[1][1], "value", None) == 1:
+            return boxes, spread
+    return None
 
 
 def _why_not_apart(offset, boxes):
@@ -102,7 +116,7 @@ def _is_one_class(ids):
     return op_name(ids) in ("zeros_like", "zeros")
 
 
-def _same_shape(left, right):
-    left, right = left.checked_type.shape, right.checked_type.shape
-    known = [(a, b) for a, b in zip(left, right) if hasattr(a, "value") and hasattr(b, "value")]
-    return len(left) == len(right) and all(int(a) == int(b) for a, b in known)
+def _as_many(left, right):
+    """Whether two tensors can be as long as each other without one being repeated for it."""
+    left, right = (getattr(expr.checked_type.shape[0], "value", None) for expr in (left, right))
+    return left == right or (None in (left, right) and 1 not in (left, right))
