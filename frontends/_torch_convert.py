@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import sys
 import types
 import warnings
 from functools import partial
@@ -12,10 +11,10 @@ from tqdm import tqdm
 import tvm
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
-from tvm.relay.frontend.common import set_span, try_infer_value
+from tvm.relay.frontend.common import set_span
 
-from ._onnx_fold import keep_known
-from ._onnx_slice import constant_slice
+from ._torch_mutation import mutates, refuse_mutation_without_outputs, write_back
+from ._torch_operators import Operators
 from .errors import ImportFailure
 
 PROGRESS_AFTER = 2  # seconds
@@ -34,121 +33,32 @@ def convert(traced):
     except ImportFailure:
         raise
     except Exception as error:
-        raise ImportFailure(f"TVM cannot import {traced.title}: {type(error).__name__}: {error}") from error
+        raise ImportFailure(f"TVM cannot import {traced.title}: {_reason(error)}") from error
     return _with_signature(_without_unused_types(mod), infos, traced.output_dtypes), params
 
 
 def _importer(title):
-    """TVM's importer with our converter for its own.
+    """TVM's importer with our converter, and with `_torch_mutation` in place of its rewriting of aten::copy_.
 
-    It looks the class up in its module. A copy of the function with that one name changed leaves the module,
-    and so every other user of TVM in the process, alone.
+    It looks both up in its module. A copy of the function with those names changed leaves the module, and so
+    every other user of TVM in the process, alone.
     """
     function = stock.from_pytorch
-    names = {**function.__globals__, "PyTorchOpConverter": partial(_Converter, title)}
-    return types.FunctionType(function.__code__, names, argdefs=function.__defaults__)
+    ours = {
+        "PyTorchOpConverter": partial(_Converter, title),
+        "_redirect_inplace_output": refuse_mutation_without_outputs,
+    }
+    return types.FunctionType(
+        function.__code__, {**function.__globals__, **ours}, argdefs=function.__defaults__
+    )
 
 
-class _Converter(stock.PyTorchOpConverter):
-    """TVM's converter, which says how far it is and where it fails, and takes what scripted code adds."""
+class _Converter(Operators):
+    """The converter, which says how far it is and where it fails."""
 
     def __init__(self, title, *args):
         super().__init__(*args)
         self.title = title
-
-    def create_convert_map(self):
-        super().create_convert_map()
-        for rank in (1, 2, 3):  # traced code calls aten::_convolution instead
-            self.convert_map[f"aten::conv{rank}d"] = self.plain_convolution
-        self.exact_division = self.convert_map["aten::div"]
-        self.convert_map["aten::div"] = self.division
-
-    def plain_convolution(self, inputs, input_types):
-        data, weight, bias, strides, padding, dilation, groups = inputs
-        transposed, output_padding = False, [0] * len(strides)
-        inputs = [data, weight, bias, strides, padding, dilation, transposed, output_padding, groups]
-        return self.convolution(inputs, input_types)
-
-    def division(self, inputs, input_types):
-        """With `rounding_mode`, which TVM's own way passes over."""
-        operands, mode = inputs[:2], inputs[2] if len(inputs) > 2 else None
-        if mode is None:
-            return self.exact_division(operands, input_types)
-        left, right = self.pytorch_promote_types(operands, input_types[:2])
-        if mode == "floor":
-            return relay.floor_divide(left, right)
-        whole = "int" in self.infer_type(left).dtype
-        return relay.trunc_divide(left, right) if whole else relay.trunc(relay.divide(left, right))
-
-    def scalar_tensor(self, inputs, input_types):
-        value, dtype, *_ = inputs
-        if isinstance(value, relay.Constant) or not isinstance(value, relay.Expr):
-            return super().scalar_tensor(inputs, input_types)
-        return relay.cast(value, stock._convert_dtype_value(dtype))
-
-    def slice(self, inputs, input_types):
-        """Keep the dimensions that are known: TVM's own way loses them all where one is unknown."""
-        data, axis, begin, end, step = inputs
-        begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
-        shape = self.infer_shape_with_prelude(data)
-        if not _are_integers(axis, begin, end, step):
-            kept = [size if place != axis % len(shape) else 0 for place, size in enumerate(shape)]
-            sliced = super().slice([data, axis, begin, end, step], input_types)
-            return keep_known(sliced, [size if isinstance(size, int) else 0 for size in kept])
-        if _are_integers(*shape):
-            return super().slice([data, axis, begin, end, step], input_types)
-        return constant_slice(data, {axis: (begin, end, step)})
-
-    def expand_as(self, inputs, input_types):
-        """By adding zeros where the shape is unknown: TVM's own way does not compile when a slice follows."""
-        data, like = inputs
-        dtype = self.infer_type(data).dtype
-        if self.is_known(like) or dtype == "bool":
-            return super().expand_as(inputs, input_types)
-        return relay.add(data, relay.cast(relay.zeros_like(like), dtype))
-
-    def split_with_sizes(self, inputs, input_types):
-        """Also by sizes that only the runtime knows, as of each image's boxes in a batch."""
-        data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
-        if len(sizes) == 1 or _are_integers(*sizes):
-            return super().split_with_sizes(inputs, input_types)
-        ends = [sizes[0]]
-        for size in sizes[1:]:
-            ends.append(ends[-1] + size)
-        cuts = zip([0, *ends], ends)
-        return relay.expr.TupleWrapper(
-            relay.Tuple([self.slice([data, axis, *cut, 1], input_types) for cut in cuts]), len(sizes)
-        )
-
-    def is_known(self, data):
-        return _are_integers(*self.infer_shape_with_prelude(data))
-
-    def reshape(self, inputs, input_types):
-        """One unknown extent among known ones follows from them: -1 instead of a shape from the runtime."""
-        data, extents, *_ = inputs
-        known = [_known(extent) for extent in extents]
-        if known.count(None) == 1 and all(extent is None or extent > 0 for extent in known):
-            return relay.reshape(data, [-1 if extent is None else extent for extent in known])
-        return super().reshape(inputs, input_types)
-
-    def view(self, inputs, input_types):
-        """As `reshape`: TVM guesses what it does not know of a view's shape by running with random inputs."""
-        return (self.reshape if isinstance(inputs[1], list) else super().view)(inputs, input_types)
-
-    def size(self, inputs, input_types):
-        """A shape that is asked for as a whole, which TVM's own way takes only if it is unknown."""
-        if len(inputs) > 1 or not self.is_known(inputs[0]):
-            return super().size(inputs, input_types)
-        return [relay.const(extent, "int64") for extent in self.infer_shape_with_prelude(inputs[0])]
-
-    def list_getitem(self, inputs, input_types):
-        values, index = inputs
-        in_python = isinstance(values, list) and isinstance(index, int)
-        return values[index] if in_python else super().list_getitem(inputs, input_types)
-
-    def list_len(self, inputs, input_types):
-        in_python = isinstance(inputs[0], list)
-        return len(inputs[0]) if in_python else super().list_len(inputs, input_types)
 
     def report_missing_conversion(self, op_names):
         try:
@@ -156,25 +66,13 @@ class _Converter(stock.PyTorchOpConverter):
         except NotImplementedError as error:
             raise ImportFailure(f"TVM cannot import {self.title}: {error}") from error
 
-    def convert_if(self, if_node, outputs):
-        """As TVM's own, but with any number of results."""
-        results = [value.debugName() for value in if_node.outputs()]
-        if len(results) == 1:
-            return super().convert_if(if_node, outputs)
-        condition = outputs[if_node.inputsAt(0).debugName()]
-        branches = [relay.Tuple(self.convert_block(block, outputs)) for block in if_node.blocks()]
-        span = self.source_map[if_node]
-        chosen = set_span(relay.If(condition, *branches), span)
-        items = [relay.TupleGetItem(chosen, index) for index in range(len(results))]
-        outputs.update(zip(results, set_span(items, span)))
-        return chosen
-
     def convert_operators(self, operators, outputs, ret_names):
         outermost = not self.current_op
         operators = [item for item in operators if not _take_list(*item, outputs)]
         with tqdm(
-            operators,
+            self._with_mutation(operators, outputs, outermost),
             desc=f"Importing {self.title}",
+            total=len(operators),
             unit="op",
             delay=PROGRESS_AFTER,
             leave=False,
@@ -186,8 +84,20 @@ class _Converter(stock.PyTorchOpConverter):
                 raise
             except Exception as error:
                 where = _place(self.current_op[-1]) if self.current_op else "its outputs"
-                reason = f"{type(error).__name__}: {error}"
-                raise ImportFailure(f"TVM cannot import {self.title}, at {where}: {reason}") from error
+                raise ImportFailure(
+                    f"TVM cannot import {self.title}, at {where}: {_reason(error)}"
+                ) from error
+
+    def _with_mutation(self, operators, outputs, outermost):
+        """The operators, and after each, when it is converted, what it changes beside its own output."""
+        before = set() if outermost else set(outputs)
+        for name, node in operators:
+            yield name, node
+            if mutates(node):
+                try:
+                    write_back(self, node, outputs, before)
+                except ImportFailure as error:
+                    raise ImportFailure(f"cannot import {self.title}, at {_place(node)}: {error}") from error
 
 
 def _take_list(name, node, outputs):
@@ -198,18 +108,14 @@ def _take_list(name, node, outputs):
     return constant_list
 
 
-def _are_integers(*values):
-    return all(isinstance(value, int) for value in values)
-
-
-def _known(extent):
-    """The extent as a number, or None if it is known only at runtime."""
-    value, _ = try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
-    return int(value) if isinstance(value, int) else None
-
-
 def _place(node):
     return f"{node.kind()} ({node.sourceRange().splitlines()[0].strip()})"
+
+
+def _reason(error):
+    """The kind of error and what it says; what TVM says begins with pages of a C++ stack."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1] if 'Traceback' in lines[0] else str(error)}"
 
 
 def _without_unused_types(mod):
@@ -232,13 +138,17 @@ def _with_signature(mod, infos, output_dtypes):
     inputs = [
         used.pop(name, None) or relay.var(name, shape=shape, dtype=dtype) for name, (shape, dtype) in infos
     ]
-    outputs = [
-        output if output.checked_type.dtype == dtype else relay.cast(output, dtype)
-        for output, dtype in zip(_fields(main.body), output_dtypes)
-    ]
+    outputs = [_cast(output, dtype) for output, dtype in zip(_fields(main.body), output_dtypes)]
     body = relay.Tuple(outputs) if len(outputs) > 1 else outputs[0]
     mod["main"] = relay.Function([*inputs, *used.values()], body)
     return mod
+
+
+def _cast(output, dtype):
+    if output.checked_type.dtype == dtype:
+        return output
+    cast = relay.cast(output, dtype)
+    return set_span(cast, output.span) if output.span else cast
 
 
 def _fields(body):

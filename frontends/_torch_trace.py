@@ -66,10 +66,12 @@ class _FlatModel(torch.nn.Module):
     def forward(self, *inputs):
         if _is_detector(self.model) and not _is_traced(self.model):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
-        outputs = dict(_flatten(self.model(*inputs)))
-        self.output_names = tuple(outputs)
-        self.output_dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in outputs.values())
-        return tuple(outputs.values())
+        outputs = list(_flatten(self.model(*inputs)))
+        if not outputs:
+            raise ImportFailure("the model returns no tensor")
+        self.output_names, tensors = zip(*outputs)
+        self.output_dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
+        return tensors
 
 
 def _images(tensor):

@@ -277,6 +277,126 @@ def test_indices_have_torchs_dtype():
     assert_computes(Returning(lambda x: torch.where(x > 0.5)[0]), torch.rand(9))
 
 
+# Mutation, which TVM's importer computes wrongly in silence
+
+
+def two_assignments(x):
+    y = x.clone()
+    y[..., 0:2] = y[..., 0:2] * 2 - 0.5
+    y[..., 2:4] = (y[..., 2:4] * 2) ** 2
+    return y
+
+
+def steps_and_ends(x):
+    y = x.clone()
+    y[:, ::2] *= 2
+    y[-1] = -1
+    y[1:, 1:3] = x[:-1, :2]
+    return y
+
+
+def views_of_views(x):
+    y = torch.zeros(3, 4)
+    y[2, :2] = 1
+    y[1:3][0, 1:] += x[0, 1:]
+    return y
+
+
+def transposed(x):
+    y = x.clone()
+    y.t()[0] = 7.0
+    y.transpose(0, 1)[-1] += 1
+    part = y.permute(1, 0)[1]
+    part.mul_(3)
+    return y, part
+
+
+def reshaped(x):
+    y = x * 2
+    y.view(-1)[3:5].add_(1)
+    y.unsqueeze(0).neg_()
+    return y
+
+
+def another_dtype(x):
+    y = torch.zeros(3, 4, dtype=torch.int64)
+    y[0] = x[0] * 10
+    return y
+
+
+def a_view_alone_is_used(x):
+    y = (x - 0.5).reshape(2, -1)
+    return y.relu_() + 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        two_assignments,
+        steps_and_ends,
+        views_of_views,
+        transposed,
+        reshaped,
+        another_dtype,
+        a_view_alone_is_used,
+    ],
+)
+def test_what_changes_through_a_view_is_changed(function):
+    assert_computes(Returning(function), torch.rand(3, 4))
+
+
+def another_view_is_used(x):
+    y = x.clone()
+    row = y[0]
+    y.add_(1)
+    return row, y
+
+
+def one_of_several(x):
+    y = x.clone()
+    first, *_ = y.unbind(1)
+    first.add_(1)
+    return y
+
+
+def perhaps_a_view(x):
+    y = x.clone()
+    z = y.reshape(2, -1).add_(1)
+    return y, z
+
+
+def an_unknown_part(x):
+    y = x[torch.where(x[:, 0] > 0.5)[0]]
+    y[0] = 1
+    return y
+
+
+@pytest.mark.parametrize(
+    "function, reason",
+    [
+        (another_view_is_used, "another view is used later"),
+        (one_of_several, "through prim::ListUnpack"),
+        (perhaps_a_view, "through aten::reshape"),
+        (an_unknown_part, "shape is known only at run time"),
+    ],
+)
+def test_mutation_that_is_not_followed_is_refused(function, reason):
+    with pytest.raises(ImportFailure, match=reason):
+        from_pytorch(Returning(function), torch.rand(3, 4) + 0.5)
+
+
+def test_mutation_from_within_a_branch_is_refused():
+    class Inside(nn.Module):
+        def forward(self, x):
+            y = x.clone()
+            if bool(x.sum() > 0):
+                y[0].add_(1)
+            return y
+
+    with pytest.raises(ImportFailure, match="outside the branch or loop"):
+        from_pytorch(torch.jit.script(Inside()), torch.rand(3, 4))
+
+
 # Names of outputs
 
 Point = collections.namedtuple("Point", "x y")
@@ -342,6 +462,11 @@ def test_what_torch_says_of_a_model_that_does_not_run():
 def test_an_output_that_is_no_tensor():
     with pytest.raises(ImportFailure, match=r"the model's sizes.count is of type str, not a tensor"):
         from_pytorch(Returning(lambda x: {"x": x, "sizes": {"count": "3"}}), torch.rand(3))
+
+
+def test_a_model_that_returns_nothing():
+    with pytest.raises(ImportFailure, match="returns no tensor"):
+        from_pytorch(Returning(lambda x: {"x": None}), torch.rand(3))
 
 
 def test_an_operator_that_tvm_lacks():
@@ -459,6 +584,7 @@ def mask_rcnn():
     return detection_model("maskrcnn_resnet50_fpn", min_size=128, max_size=128)
 
 
+@pytest.mark.slow
 def test_a_batch_of_one_and_an_image_differ_in_the_input_alone(mask_rcnn):
     image, _ = from_pytorch(mask_rcnn, picture())
     batch, _ = from_pytorch(mask_rcnn, picture()[None])
@@ -466,6 +592,7 @@ def test_a_batch_of_one_and_an_image_differ_in_the_input_alone(mask_rcnn):
     assert [len(mod["main"].params[0].checked_type.shape) for mod in (image, batch)] == [3, 4]
 
 
+@pytest.mark.slow
 def test_several_images(mask_rcnn):
     mod, _ = from_pytorch(mask_rcnn, [picture(96, 128), picture(128, 96)])
     assert names(mod)[0] == ["images0", "images1"]

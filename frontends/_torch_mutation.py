@@ -1,0 +1,130 @@
+"""Mutation through views: `x[:, 0] += 1` changes `x`, which Relay, where all are values, has to be told.
+
+TVM takes the result of an operator in place for a new tensor, and passes over what the old one was a view of.
+Here the result is written back: through each view that led to the target, into the tensor below it, under
+whose name all that follows finds it. What this does not cover is refused, rather than computed wrongly.
+"""
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.frontend.common import set_span
+
+from .errors import ImportFailure
+
+RESHAPES = {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::detach", "aten::alias", "aten::view_as"}
+TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
+VIEWS = RESHAPES | TRANSPOSES | {"aten::select", "aten::slice"}
+PARTS = {"prim::ListUnpack", "aten::unbind", "aten::chunk", "aten::split", "aten::split_with_sizes"}
+OTHER_VIEWS = PARTS | {"aten::expand", "aten::expand_as", "aten::narrow", "aten::diagonal", "aten::unfold"}
+PERHAPS_VIEWS = {"aten::reshape", "aten::flatten", "aten::contiguous", "aten::to", "aten::dropout"}
+
+
+def mutates(node):
+    """Whether an operator changes its first input."""
+    kind = node.kind()
+    in_place = (kind.endswith("_") and not kind.endswith("__")) or kind.startswith("aten::__i")
+    return in_place and node.outputsSize() == 1
+
+
+def refuse_mutation_without_outputs(graph):
+    """TVM's importer passes over a branch or loop that gives nothing, and so over what it changes."""
+    waiting = [(graph, False)]
+    while waiting:
+        block, is_lost = waiting.pop()
+        for node in block.nodes():
+            if is_lost and mutates(node):
+                where = "outside the branch or loop that it is in"
+                raise ImportFailure(f"{node.kind()} changes a tensor from {where}")
+            waiting.extend((inner, is_lost or node.outputsSize() == 0) for inner in node.blocks())
+
+
+def write_back(converter, node, outputs, outer):
+    """Give the tensors that the target of `node` is a view of their new values in `outputs`.
+
+    `outer` are the names from outside the branch or loop that the operator is in.
+    """
+    target = node.inputsAt(0)
+    chain = _views_below(target)
+    while chain and not _is_used_after(node, chain[-1].inputsAt(0)):
+        chain.pop()
+    for value in [target] + [view.inputsAt(0) for view in chain]:
+        _refuse_other_views(node, value, chain)
+    result = outputs[node.output().debugName()]
+    for view in chain:
+        base = view.inputsAt(0)
+        if view.kind() not in VIEWS:
+            raise ImportFailure(f"it changes a tensor through {view.kind()}; assign the result instead")
+        if base.debugName() in outer:
+            raise ImportFailure("it changes a tensor from outside the branch or loop that it is in")
+        result = set_span(_written(converter, view, result, outputs), converter.source_map[node])
+        outputs[base.debugName()] = result
+
+
+def _views_below(value):
+    """The operators between a value and the tensor that owns its memory, the last one first."""
+    chain = []
+    while value.node().kind() in VIEWS | OTHER_VIEWS | PERHAPS_VIEWS:
+        chain.append(value.node())
+        value = value.node().inputsAt(0)
+    return chain
+
+
+def _is_used_after(node, value):
+    return any(use.user.isAfter(node) for use in value.uses())
+
+
+def _refuse_other_views(node, value, chain):
+    own = {output.debugName() for view in chain for output in view.outputs()}
+    for other in (use.user for use in value.uses()):
+        if other.kind() not in VIEWS or other.output().debugName() in own or other.isAfter(node):
+            continue
+        if _is_used_after(node, other.output()):
+            raise ImportFailure("it changes a tensor of which another view is used later")
+
+
+def _written(converter, view, result, outputs):
+    """What is below `view` after `result` has come in the view's place."""
+    base, *settings = (outputs[value.debugName()] for value in view.inputs())
+    shape = list(converter.infer_shape_with_prelude(base))
+    if not all(isinstance(size, int) for size in shape):
+        raise ImportFailure("it changes part of a tensor whose shape is known only at run time")
+    if view.kind() in RESHAPES:
+        return relay.reshape(result, shape)
+    if view.kind() in TRANSPOSES:
+        return relay.transpose(result, _inverse(view.kind(), settings, len(shape)))
+    if not all(isinstance(number, (int, type(None))) for number in settings):
+        raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
+    axis = settings[0] % len(shape)
+    if view.kind() == "aten::select":
+        begin = settings[1] % shape[axis]
+        end, step = begin + 1, 1
+        result = relay.expand_dims(result, axis)
+    else:
+        begin, end, step = slice(*settings[1:]).indices(shape[axis])
+    if (begin, end, step) == (0, shape[axis], 1):
+        return result
+    return _replaced(base, result, axis, range(begin, end, step), shape)
+
+
+def _replaced(base, part, axis, places, shape):
+    """`base` with `part` at these places of an axis; TVM's `strided_set` is wrong once it is fused."""
+    if not places:
+        return base
+    taken, source = np.zeros(shape[axis], "bool"), np.zeros(shape[axis], "int32")
+    taken[list(places)] = True
+    source[list(places)] = range(len(places))
+    spread = relay.take(part, relay.const(source), axis)
+    mask = taken.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+    # Each element is chosen from two: fused, a few in a row take minutes to compile.
+    return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
+
+
+def _inverse(kind, settings, rank):
+    if kind == "aten::permute":
+        axes = [axis % rank for axis in settings[0]]
+        return [axes.index(axis) for axis in range(rank)]
+    first, second = settings if settings else (0, rank - 1)
+    axes = list(range(rank))
+    axes[first], axes[second] = axes[second], axes[first]
+    return axes

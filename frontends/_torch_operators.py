@@ -1,0 +1,140 @@
+"""What TVM's PyTorch converter lacks, or gets wrong where a dimension is known only at run time."""
+
+import sys
+
+from tvm import relay
+from tvm.relay.frontend import pytorch as stock
+from tvm.relay.frontend.common import set_span, try_infer_value
+
+from ._onnx_fold import keep_known
+from ._onnx_slice import constant_slice
+
+
+class Operators(stock.PyTorchOpConverter):
+    """TVM's converter, with operators that detection models and scripted modules need."""
+
+    def create_convert_map(self):
+        super().create_convert_map()
+        for rank in (1, 2, 3):  # traced code calls aten::_convolution instead
+            self.convert_map[f"aten::conv{rank}d"] = self.plain_convolution
+        self.exact_division = self.convert_map["aten::div"]
+        self.convert_map["aten::div"] = self.division
+
+    def plain_convolution(self, inputs, input_types):
+        data, weight, bias, strides, padding, dilation, groups = inputs
+        transposed, output_padding = False, [0] * len(strides)
+        inputs = [data, weight, bias, strides, padding, dilation, transposed, output_padding, groups]
+        return self.convolution(inputs, input_types)
+
+    def division(self, inputs, input_types):
+        """With `rounding_mode`, which TVM's own way passes over."""
+        operands, mode = inputs[:2], inputs[2] if len(inputs) > 2 else None
+        if mode is None:
+            return self.exact_division(operands, input_types)
+        left, right = self.pytorch_promote_types(operands, input_types[:2])
+        if mode == "floor":
+            return relay.floor_divide(left, right)
+        whole = "int" in self.infer_type(left).dtype
+        return relay.trunc_divide(left, right) if whole else relay.trunc(relay.divide(left, right))
+
+    def scalar_tensor(self, inputs, input_types):
+        value, dtype, *_ = inputs
+        if isinstance(value, relay.Constant) or not isinstance(value, relay.Expr):
+            return super().scalar_tensor(inputs, input_types)
+        return relay.cast(value, stock._convert_dtype_value(dtype))
+
+    def slice(self, inputs, input_types):
+        """Keep the dimensions that are known: TVM's own way loses them all where one is unknown."""
+        data, axis, begin, end, step = inputs
+        begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
+        shape = self.infer_shape_with_prelude(data)
+        if not _are_integers(axis, begin, end, step):
+            kept = [size if place != axis % len(shape) else 0 for place, size in enumerate(shape)]
+            sliced = super().slice([data, axis, begin, end, step], input_types)
+            return keep_known(sliced, [size if isinstance(size, int) else 0 for size in kept])
+        if _are_integers(*shape):
+            return super().slice([data, axis, begin, end, step], input_types)
+        return constant_slice(data, {axis: (begin, end, step)})
+
+    def expand_as(self, inputs, input_types):
+        """By adding zeros where the shape is unknown: TVM's own way does not compile when a slice follows."""
+        data, like = inputs
+        dtype = self.infer_type(data).dtype
+        if self.is_known(like) or dtype == "bool":
+            return super().expand_as(inputs, input_types)
+        return relay.add(data, relay.cast(relay.zeros_like(like), dtype))
+
+    def split_with_sizes(self, inputs, input_types):
+        """Also by sizes that only the runtime knows, as of each image's boxes in a batch."""
+        data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
+        if len(sizes) == 1 or _are_integers(*sizes):
+            return super().split_with_sizes(inputs, input_types)
+        ends = [sizes[0]]
+        for size in sizes[1:]:
+            ends.append(ends[-1] + size)
+        cuts = zip([0, *ends], ends)
+        return relay.expr.TupleWrapper(
+            relay.Tuple([self.slice([data, axis, *cut, 1], input_types) for cut in cuts]), len(sizes)
+        )
+
+    def is_known(self, data):
+        return _are_integers(*self.infer_shape_with_prelude(data))
+
+    def reshape(self, inputs, input_types):
+        """One unknown extent among known ones follows from them: -1 instead of a shape from the runtime."""
+        data, extents, *_ = inputs
+        known = [_known(extent) for extent in extents]
+        if known.count(None) == 1 and all(extent is None or extent > 0 for extent in known):
+            return relay.reshape(data, [-1 if extent is None else extent for extent in known])
+        return super().reshape(inputs, input_types)
+
+    def view(self, inputs, input_types):
+        """As `reshape`: TVM guesses what it does not know of a view's shape by running with random inputs."""
+        return (self.reshape if isinstance(inputs[1], list) else super().view)(inputs, input_types)
+
+    def size(self, inputs, input_types):
+        """A shape that is asked for as a whole, which TVM's own way takes only if it is unknown."""
+        if len(inputs) > 1 or not self.is_known(inputs[0]):
+            return super().size(inputs, input_types)
+        return [relay.const(extent, "int64") for extent in self.infer_shape_with_prelude(inputs[0])]
+
+    def list_getitem(self, inputs, input_types):
+        values, index = inputs
+        in_python = isinstance(values, list) and isinstance(index, int)
+        return values[index] if in_python else super().list_getitem(inputs, input_types)
+
+    def list_len(self, inputs, input_types):
+        in_python = isinstance(inputs[0], list)
+        return len(inputs[0]) if in_python else super().list_len(inputs, input_types)
+
+    def convert_if(self, if_node, outputs):
+        """As TVM's own, but with any number of results."""
+        results = [value.debugName() for value in if_node.outputs()]
+        if len(results) == 1:
+            return super().convert_if(if_node, outputs)
+        condition = outputs[if_node.inputsAt(0).debugName()]
+        branches = [relay.Tuple(self.convert_block(block, outputs)) for block in if_node.blocks()]
+        span = self.source_map[if_node]
+        chosen = set_span(relay.If(condition, *branches), span)
+        items = [relay.TupleGetItem(chosen, index) for index in range(len(results))]
+        outputs.update(zip(results, set_span(items, span)))
+        return chosen
+
+    def inplace_copy(self, inputs, input_types):
+        """What the target is afterwards; `mutation` says what that means for the tensor it is a view of."""
+        target, source, *_ = inputs
+        dtype = self.infer_type(target).dtype
+        source = relay.cast(source, dtype) if isinstance(source, relay.Expr) else relay.const(source, dtype)
+        if not self.is_known(target):
+            return relay.broadcast_to_like(source, target)
+        return relay.broadcast_to(source, self.infer_shape_with_prelude(target))
+
+
+def _are_integers(*values):
+    return all(isinstance(value, int) for value in values)
+
+
+def _known(extent):
+    """The extent as a number, or None if it is known only at runtime."""
+    value, _ = try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
+    return int(value) if isinstance(value, int) else None
