@@ -3,8 +3,8 @@
 TVM's operator means something else in places, which are bridged here:
 
 - It suppresses at an IoU equal to the threshold, ONNX only above it: it is given the next float up.
-- It keeps nothing at a threshold of 0 or less. No IoU is less than 0, so the threshold is at least the smallest
-  positive float.
+- It keeps nothing at a threshold of 0 or less. No IoU is less than 0, so the threshold is at least the
+  smallest positive float.
 - It takes 0 boxes to keep for all of them. ONNX means none, also where the number is not given.
 - Its importer takes no score threshold for one of 0. Here it is the lowest float.
 
