@@ -11,6 +11,7 @@ from tvm_passes._graph import Graph
 from tvm_passes._matchers import op_name
 from tvm_passes._stock_nms import JUST_BELOW_1
 
+import tvm
 from tvm import relay
 from tvm.relay.op import vision
 
@@ -23,7 +24,7 @@ def float32(value):
 
 
 def random_boxes(rng, *shape):
-    """Small whole corners in any order: many IoUs are exactly 1/2, 1/3 or 1/4, and some boxes have no area."""
+    """Small whole corners in any order: many an IoU is 1/2, 1/3 or 1/4, and some boxes have no area."""
     return rng.integers(0, 6, (*shape, 4)).astype("float32")
 
 
@@ -35,7 +36,9 @@ def random_scores(rng, *shape):
 def after(mod, passes=None):
     changed, report = apply(passes or LowerClassAwareNMS(), mod)
     assert refusals(report) == []
-    assert "topi_ext.batched_nms" in ops(changed) and not any(name.startswith("vision") for name in ops(changed))
+    assert "topi_ext.batched_nms" in ops(changed) and not any(
+        name.startswith("vision") for name in ops(changed)
+    )
     return changed
 
 
@@ -54,7 +57,7 @@ class TestAllClasses:
     """Of `vision.all_class_non_max_suppression`."""
 
     def mod(self, shape=(2, 3, BOXES), most=0, iou=0.5, score=0.0, dtype="float32", whole=False, **options):
-        pictures, classes, count = shape
+        pictures, _, count = shape
         boxes = relay.var("boxes", shape=(pictures, count, 4), dtype=dtype)
         scores = relay.var("scores", shape=shape, dtype=dtype)
         extra = [value for value in (most, iou, score) if isinstance(value, relay.Var)]
@@ -78,14 +81,23 @@ class TestAllClasses:
         assert call.args[4].data.numpy() == np.nextafter(np.float32(0.5), np.float32(0))
         assert not {"scatter_nd", "scatter_elements", "argsort"} & set(ops(changed))
 
-    @pytest.mark.parametrize("shape", [(1, 1, BOXES), (1, 5, BOXES), (3, 1, BOXES), (2, 3, 1)])
-    @pytest.mark.parametrize("most", [0, 1, 3, 1000, 2**63 - 1, -1])
+    @pytest.mark.parametrize(
+        "shape, most",
+        [
+            ((1, 1, BOXES), 0),
+            ((1, 5, BOXES), 1),
+            ((3, 1, BOXES), 3),
+            ((2, 3, BOXES), 1000),
+            ((2, 3, BOXES), 2**63 - 1),
+            ((2, 3, 1), -1),
+        ],
+    )
     def test_numbers(self, shape, most):
         mod = self.mod(shape, most, iou=0.5, score=0.25)
-        changed = after(mod)
+        compute, compute_after = compiled(mod), compiled(after(mod))
         for seed in range(3):
             arrays = self.arrays(seed, *shape)
-            np.testing.assert_array_equal(run(changed, *arrays)[0], run(mod, *arrays)[0])
+            np.testing.assert_array_equal(compute_after(*arrays)[0], compute(*arrays)[0])
 
     def test_many_seeds(self):
         thresholds = [relay.var(name, shape=()) for name in ("iou", "score")]
@@ -94,7 +106,10 @@ class TestAllClasses:
         compute, compute_after = compiled(mod), compiled(after(mod))
         rng = np.random.default_rng(0)
         for seed in range(200):
-            limits = [np.float32(rng.choice([1 / 2, 1 / 3, 1 / 4, 1, 1e-30])), np.float32(rng.choice([0, 0.5, 2]))]
+            limits = [
+                np.float32(rng.choice([1 / 2, 1 / 3, 1 / 4, 1, 1e-30])),
+                np.float32(rng.choice([0, 0.5, 2])),
+            ]
             arrays = *self.arrays(seed), np.int64(rng.choice([0, 1, 2, 100])), *limits
             np.testing.assert_array_equal(compute_after(*arrays)[0], compute(*arrays)[0])
 
@@ -135,12 +150,15 @@ class TestAllClasses:
     def test_the_whole_result(self):
         mod = self.mod(whole=True)
         (expected, count), (rows, count_after) = run(mod, *self.arrays(0)), run(after(mod), *self.arrays(0))
-        assert (rows.dtype, rows.shape, count_after.tolist()) == (expected.dtype, expected.shape, count.tolist())
+        assert (rows.dtype, rows.shape, count_after.tolist()) == (
+            expected.dtype,
+            expected.shape,
+            count.tolist(),
+        )
         np.testing.assert_array_equal(rows[: count[0]], expected[: count[0]])
         assert ((rows >= -1) & (rows < [2, 3, BOXES])).all()  # also behind what is kept
 
-    @pytest.mark.parametrize("most", [0, 3, 2**40])
-    @pytest.mark.parametrize("shape", [(2, 3, ANY), (ANY, 3, ANY)])
+    @pytest.mark.parametrize("shape, most", [((2, 3, ANY), 0), ((ANY, 3, ANY), 3), ((ANY, 3, ANY), 2**40)])
     def test_sizes_known_at_run_time(self, shape, most):
         mod = self.mod(shape, most)
         compute, compute_after = compiled(mod), compiled(after(mod))
@@ -233,9 +251,8 @@ class TestRows:
         assert call.args[4].data.numpy() == np.nextafter(np.float32(0.5), np.float32(0))
         assert op_name(call.args[2]) == "reinterpret"
 
-    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("layout, most", [*((layout, 4) for layout in LAYOUTS), ({}, 0), ({}, 1000)])
     @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("most", [-1, 0, 1, 4, 1000])
     def test_numbers(self, layout, form, most):
         if "invalid_to_bottom" in form and layout == {"id_index": -1}:
             layout = {**layout, "score_index": 0, "coord_start": 1}
@@ -245,7 +262,7 @@ class TestRows:
             self.compare(compute, compute_after, self.rows(seed))
 
     @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("iou", [1 / 2, 1 / 3, 1 / 4, 1, 1e-30])
+    @pytest.mark.parametrize("iou", [1 / 2, 1 / 4, 1e-30])
     def test_many_seeds(self, form, iou):
         mod = self.mod((3, BOXES, 6), iou=iou, **form)
         compute, compute_after = compiled(mod), compiled(after(mod))
@@ -280,9 +297,9 @@ class TestRows:
 
     @pytest.mark.parametrize("form", FORMS)
     def test_sizes_known_at_run_time(self, form):
-        mod = self.mod((ANY, ANY, 6), **form)
+        mod = self.mod((ANY, ANY, 6), force_suppress=True, **form)
         compute, compute_after = compiled(mod), compiled(after(mod))
-        for pictures, count in ((2, 17), (1, 1), (3, 33)):
+        for pictures, count in ((2, 17), (1, 1), (3, 33), (2, 0)):
             self.compare(compute, compute_after, self.rows(count, pictures, count))
 
     @pytest.mark.parametrize(
@@ -301,7 +318,8 @@ class TestRows:
             ({"iou": relay.var("iou", shape=())}, "the IoU threshold is known only at run time"),
             ({"iou": 0.0}, "keeps nothing at an IoU threshold of 0.0"),
             ({"most": relay.var("most", shape=(), dtype="int32")}, "to keep is known only at run time"),
-            ({"shape": (2, ANY, 6), "most": 5}, "some boxes are kept of a number that is known only at run"),
+            ({"shape": (2, ANY, 6)}, "class ids, of a number of boxes that is known only at run time"),
+            ({"shape": (2, ANY, 6), "most": 5, "id_index": -1}, "some boxes are kept of a number"),
             ({"dtype": "float16"}, "class ids of float16 are not compared exactly"),
         ],
     )
@@ -315,7 +333,9 @@ class TestRows:
             relay.var("indices", shape=(1, 5), dtype="int32"),
         )
         result = vision.non_max_suppression(rows, count, indices).astuple()
-        assert any("of one get_valid_counts" in reason for reason in reasons(module(rows, count, indices, result)))
+        assert any(
+            "of one get_valid_counts" in reason for reason in reasons(module(rows, count, indices, result))
+        )
         valid = vision.get_valid_counts(rows, 0.0)
         result = vision.non_max_suppression(valid[1], valid[0], indices).astuple()
         assert any("of one get_valid_counts" in reason for reason in reasons(module(rows, indices, result)))
@@ -340,8 +360,6 @@ def test_the_next_float_down_at_run_time():
 
 def compiled(mod):
     """A module on LLVM: a function from arrays to a list of arrays."""
-    import tvm
-
     with tvm.transform.PassContext(opt_level=3):
         executable = relay.vm.compile(mod, "llvm")
     machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())

@@ -99,12 +99,12 @@ def _gathered(indices, counts, places, classes):
 
     Each place looks up its row by itself, in the running sums of the counts, so that all can do so at once.
     """
-    zero = relay.const(0, "int64")
     ends = relay.cumsum(counts, axis=0, dtype="int64")
     total = relay.sum(counts, axis=0, keepdims=True)
-    is_kept = relay.less(places, total)
-    item = relay.where(is_kept, relay.searchsorted(ends, places, right=True, dtype="int64"), zero)
-    column = relay.where(is_kept, places - relay.take(ends - counts, item, axis=0), zero)
+    # A factor, not `where`: the latter's shape function takes a scalar for a vector, and fails on no boxes.
+    is_taken = relay.cast(relay.less(places, total), "int64")
+    item = relay.searchsorted(ends, places, right=True, dtype="int64") * is_taken
+    column = (places - relay.take(ends - counts, item, axis=0)) * is_taken
     box = relay.gather_nd(indices, relay.stack([item, column], axis=0), index_rank=2)
     classes = relay.const(classes, "int64")
     picture = relay.floor_divide(item, classes)

@@ -5,7 +5,7 @@ import topi_ext
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from .._matchers import op_name
+from .._matchers import op_name, static_shape
 from .._rule import Rule
 from .._selection import in_order, one_class, scalar
 from .._stock_nms import known, thresholds, why_no_thresholds
@@ -39,7 +39,7 @@ class NmsOfRows(Rule):
                 return "rows that are suppressed stay in their places"
             if 0 not in (int(attrs.score_index), int(valid.attrs.id_index)):
                 return "rows whose first column is negative are taken for suppressed ones"
-        return _why_no_rows(valid.args[0]) or _why_no_limits(match, valid)
+        return _why_no_rows(match, valid.args[0]) or _why_no_limits(match, valid)
 
     def rewrite(self, match):
         attrs, valid = match.root.attrs, _get_valid_counts(match)
@@ -47,11 +47,10 @@ class NmsOfRows(Rule):
         scores = _column(rows, attrs.score_index)
         if int(valid.attrs.id_index) >= 0:
             has_class = _column(rows, valid.attrs.id_index) >= relay.const(0, "float32")
-            scores = relay.where(has_class, scores, relay.const(-1, "float32"))
+            scores = relay.where(has_class, scores, _minus_one_like(scores))
         first = int(attrs.coord_start)
         boxes = in_order(relay.strided_slice(rows, [first], [first + 4], axes=[2]), axis=2)
-        one = attrs.force_suppress or int(attrs.id_index) < 0
-        ids = one_class(scores) if one else _bits(_column(rows, attrs.id_index))
+        ids = _bits(_column(rows, attrs.id_index)) if _is_class_aware(match) else one_class(scores)
         iou_threshold, score_threshold = thresholds(match.iou_threshold, _score_threshold(valid))
         size = _room(match)
         nms = topi_ext.batched_nms(
@@ -65,7 +64,7 @@ class NmsOfRows(Rule):
             return relay.Tuple([relay.cast(kept, "int32"), relay.expand_dims(count, 1)])
         taken = relay.take(rows, kept, axis=1, batch_dims=1, mode="clip")
         is_kept = relay.expand_dims(kept >= relay.const(0, "int64"), 2)
-        return relay.where(is_kept, taken, relay.const(-1, "float32"))
+        return relay.where(is_kept, taken, _minus_one_like(taken))
 
 
 def _get_valid_counts(match):
@@ -80,12 +79,12 @@ def _get_valid_counts(match):
     return call if is_one and op_name(call) == "vision.get_valid_counts" else None
 
 
-def _why_no_rows(rows):
-    type_ = rows.checked_type
-    if type_.dtype != "float32":
-        return f"class ids of {type_.dtype} are not compared exactly"
-    if known(type_.shape[2]) is None:
-        return "the number of columns is known only at run time"
+def _why_no_rows(match, rows):
+    if rows.checked_type.dtype != "float32":
+        return f"class ids of {rows.checked_type.dtype} are not compared exactly"
+    if _is_class_aware(match) and static_shape(rows) is None:
+        # TVM's `reinterpret` has no shape function.
+        return "there are class ids, of a number of boxes that is known only at run time"
 
 
 def _why_no_limits(match, valid):
@@ -112,6 +111,15 @@ def _room(match):
     """How many boxes to make room for, where the NMS is to stop before all, or None."""
     most, count = int(scalar(match.most)), known(match.rows.checked_type.shape[1])
     return most if count is not None and 0 <= most < count else None
+
+
+def _is_class_aware(match):
+    return not match.root.attrs.force_suppress and int(match.root.attrs.id_index) >= 0
+
+
+def _minus_one_like(tensor):
+    # Not a scalar: the shape function of `where` takes it for a vector, and fails on no boxes.
+    return relay.full_like(tensor, relay.const(-1, "float32"))
 
 
 def _column(rows, index):
