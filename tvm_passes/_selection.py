@@ -33,11 +33,11 @@ def one_class(scores):
     return relay.cast(relay.zeros_like(scores), "int32")
 
 
-def in_order(boxes):
-    """Boxes given by any two opposite corners, with the lesser coordinates first."""
-    first = relay.strided_slice(boxes, [0], [2], axes=[1])
-    second = relay.strided_slice(boxes, [2], [4], axes=[1])
-    return relay.concatenate([relay.minimum(first, second), relay.maximum(first, second)], axis=1)
+def in_order(boxes, axis=1):
+    """Boxes given by any two opposite corners along an axis, with the lesser coordinates first."""
+    first = relay.strided_slice(boxes, [0], [2], axes=[axis])
+    second = relay.strided_slice(boxes, [2], [4], axes=[axis])
+    return relay.concatenate([relay.minimum(first, second), relay.maximum(first, second)], axis=axis)
 
 
 def as_given(boxes):

@@ -13,7 +13,7 @@ from onnx.backend.test.loader import load_model_tests
 from frontends import from_onnx
 from tests.frontends.onnx_models import run
 
-OPERATORS = ("depthtospace", "roialign", "spacetodepth", "top_k")
+OPERATORS = ("depthtospace", "nonmaxsuppression", "roialign", "spacetodepth", "top_k")
 
 
 def backend_cases(*names):
