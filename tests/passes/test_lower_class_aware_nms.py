@@ -297,10 +297,10 @@ class TestRows:
 
     @pytest.mark.parametrize("form", FORMS)
     def test_sizes_known_at_run_time(self, form):
-        mod = self.mod((ANY, ANY, 6), force_suppress=True, **form)
+        mod = self.mod((ANY if "invalid_to_bottom" not in form else 2, ANY, 6), force_suppress=True, **form)
         compute, compute_after = compiled(mod), compiled(after(mod))
-        for pictures, count in ((2, 17), (1, 1), (3, 33), (2, 0)):
-            self.compare(compute, compute_after, self.rows(count, pictures, count))
+        for count in (17, 1, 33, 0):
+            self.compare(compute, compute_after, self.rows(count, 2, count))
 
     @pytest.mark.parametrize(
         "options, reason",
@@ -318,6 +318,15 @@ class TestRows:
             ({"iou": relay.var("iou", shape=())}, "the IoU threshold is known only at run time"),
             ({"iou": 0.0}, "keeps nothing at an IoU threshold of 0.0"),
             ({"most": relay.var("most", shape=(), dtype="int32")}, "to keep is known only at run time"),
+            (
+                {
+                    "shape": (ANY, 5, 6),
+                    "force_suppress": True,
+                    "return_indices": False,
+                    "invalid_to_bottom": True,
+                },
+                "of a number of pictures that is known only at run time",
+            ),
             ({"shape": (2, ANY, 6)}, "class ids, of a number of boxes that is known only at run time"),
             ({"shape": (2, ANY, 6), "most": 5, "id_index": -1}, "some boxes are kept of a number"),
             ({"dtype": "float16"}, "class ids of float16 are not compared exactly"),

@@ -85,6 +85,8 @@ def _why_no_rows(match, rows):
     if _is_class_aware(match) and static_shape(rows) is None:
         # TVM's `reinterpret` has no shape function.
         return "there are class ids, of a number of boxes that is known only at run time"
+    if not match.root.attrs.return_indices and known(rows.checked_type.shape[0]) is None:
+        return "the rows are of a number of pictures that is known only at run time"  # not for `take`
 
 
 def _why_no_limits(match, valid):
