@@ -1,9 +1,9 @@
 """The shape that a reshape of no elements gives, as a detector that finds nothing asks for.
 
-TVM divides the number of elements by the product of the other lengths to learn the length that is -1. Where one
-of those is 0, its virtual machine dies of the division. Importing this module mends `reshape` and `dyn.reshape`:
-if there is a 0 among the other lengths, it is left out on both sides, so that (0, 4, 1) in the shape (0, -1) is
-(0, 4), as it would be (N, 4) for any other N.
+TVM divides the number of elements by the product of the other lengths to learn the length that is -1. Where
+one of those is 0, its virtual machine dies of the division. Importing this module mends `reshape` and
+`dyn.reshape`: if there is a 0 among the other lengths, it is left out on both sides, so that (0, 4, 1) in the
+shape (0, -1) is (0, 4), as it would be (N, 4) for any other N.
 """
 
 from functools import reduce
@@ -31,7 +31,7 @@ def _dyn_reshape_shape(attrs, inputs, _):
 
 
 def _shape(data_shape, wanted, allow_zero):
-    """The lengths as a tensor, from those of the data and the `wanted` ones, with the codes COPY and INFER."""
+    """The lengths as a tensor, from those of the data and those `wanted`, which may be COPY or INFER."""
     have = [data_shape[axis] for axis in range(int(data_shape.shape[0]))]
     lengths = [
         length if allow_zero or axis >= len(have) else tir.if_then_else(length == COPY, have[axis], length)
@@ -47,7 +47,10 @@ def _shape(data_shape, wanted, allow_zero):
     result = [tir.if_then_else(length == INFER, inferred, length) for length in lengths]
 
     def length_of(axis):
-        return reduce(lambda rest, at: tir.if_then_else(axis == at, result[at], rest), range(len(result)), _int64(0))
+        chosen = _int64(0)
+        for at, length in enumerate(result):
+            chosen = tir.if_then_else(axis == at, length, chosen)
+        return chosen
 
     return te.compute((len(result),), length_of, name="reshape_shape")
 
