@@ -18,7 +18,7 @@ OPSET = 16
 
 
 def small_detector(name):
-    """One of the zoo, at the pictures' own size; SSDs have a fixed one, and few classes, as they go one by one."""
+    """One of the zoo, at the pictures' own size; SSDs have their own, and few classes."""
     if name.startswith("ssd"):
         return detection_model(name, num_classes=8)
     return detection_model(name, min_size=HEIGHT, max_size=WIDTH)
