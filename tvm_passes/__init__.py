@@ -13,6 +13,7 @@ else:
     from ._verify import PassBrokeModule, verify_each_pass
     from .canonicalize import Canonicalize, canonical_pipeline
     from .fold_post_nms_topk import FoldPostNMSTopK
+    from .fold_pre_nms_filter import FoldPreNMSFilter
     from .lower_class_aware_nms import LowerClassAwareNMS
     from .pipeline import default_pipeline, detection_pipeline, explain
     from .restore_batched_nms import RestoreBatchedNMS
@@ -21,6 +22,7 @@ else:
 __all__ = [
     "Canonicalize",
     "FoldPostNMSTopK",
+    "FoldPreNMSFilter",
     "LowerClassAwareNMS",
     "PassBrokeModule",
     "PassReport",
