@@ -42,6 +42,7 @@ def trace(model, inputs) -> TracedModel:
             module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
             if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
                 module = _inline_attributes(module)
+                _settle_devices(module.graph, {tensor.device.type for tensor in inputs})
     except ImportFailure:
         raise
     except Exception as error:
@@ -105,6 +106,18 @@ def _inline_attributes(module):
     """
     frozen = torch._C._freeze_module(module._c, preserveParameters=True)
     return torch.jit._recursive.wrap_cpp_module(frozen)
+
+
+def _settle_devices(graph, kinds):
+    """Take the branches that scripted code takes where all tensors are on one kind of device."""
+    if len(kinds) > 1:
+        return
+    for node in graph.findAllNodes("prim::type"):
+        if node.input().node().kind() == "prim::device":
+            graph.setInsertPoint(node)
+            node.output().replaceAllUsesWith(graph.insertConstant(*kinds))
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_dce(graph)
 
 
 def _input_names(model, count):

@@ -5,10 +5,8 @@ from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildc
 
 from .._matchers import op_name, static_shape
 from .._rule import Rule
-from .._selection import all_equal, in_order, one_class, scalar, select
+from .._selection import NMS_FLOATS, all_equal, in_order, one_class, scalar, select
 from ..canonicalize.shape_values import Dim, shape_values
-
-FLOATS = ("float32", "float16", "bfloat16")
 
 
 class NmsOfPyTorch(Rule):
@@ -132,7 +130,7 @@ def _numbers_all(order):
 def _why_no_arguments(boxes, scores, iou_threshold, rank):
     """Why topi_ext.batched_nms does not take these, or None."""
     boxes, scores, threshold = (expr.checked_type for expr in (boxes, scores, iou_threshold))
-    if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
+    if boxes.dtype not in NMS_FLOATS or scores.dtype not in NMS_FLOATS:
         return f"boxes of {boxes.dtype} and scores of {scores.dtype} have no kernel"
     if len(boxes.shape) != rank or _number(boxes.shape[-1]) != 4:
         return f"boxes of the shape {boxes.shape} are not rows of four corners"
