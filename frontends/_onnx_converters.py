@@ -10,7 +10,7 @@ import numpy as np
 
 from tvm import relay
 
-from . import _onnx_roi_align, _onnx_slice
+from . import _onnx_nms, _onnx_roi_align, _onnx_slice
 from ._onnx_types import type_of
 
 
@@ -104,6 +104,15 @@ def split(importer, inputs, attrs, params):
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
     return _stock(importer, "Split")(inputs, attrs, params)
+
+
+def non_max_suppression(importer, inputs, attrs, params):
+    """TVM's own passes on what TVM's operator takes for something else."""
+    boxes, scores, *options = inputs
+    most, iou_threshold, score_threshold = (options + [None] * 3)[:3]
+    return _onnx_nms.non_max_suppression(
+        boxes, scores, most, iou_threshold, score_threshold, attrs.get("center_point_box", 0)
+    )
 
 
 def pad(importer, inputs, attrs, params):
@@ -222,6 +231,7 @@ CONVERTERS = {
     "Gather": gather,
     "Identity": identity,
     "If": if_,
+    "NonMaxSuppression": non_max_suppression,
     "Pad": pad,
     "Resize": resize,
     "RoiAlign": roi_align,

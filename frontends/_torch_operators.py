@@ -2,7 +2,8 @@
 
 import sys
 
-from tvm_passes._selection import NMS_FLOATS, as_class_ids, select
+from tvm_passes._selection import as_class_ids, select
+from tvm_passes._stock_nms import FLOATS
 
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
@@ -48,8 +49,8 @@ class Operators(stock.PyTorchOpConverter):
         boxes, scores, ids, iou_threshold = inputs
         for what, tensor in (("boxes", boxes), ("scores", scores)):
             dtype = self.infer_type(tensor).dtype
-            if dtype not in NMS_FLOATS:
-                raise TypeError(f"{what} for NMS must be of {' or '.join(NMS_FLOATS)}, not {dtype}")
+            if dtype not in FLOATS:
+                raise TypeError(f"{what} for NMS must be of {' or '.join(FLOATS)}, not {dtype}")
         class_ids = as_class_ids(ids, self.infer_type(ids).dtype)
         if class_ids is None:
             raise TypeError(f"class ids for NMS must be integers, not {self.infer_type(ids).dtype}")

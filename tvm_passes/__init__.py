@@ -13,6 +13,7 @@ else:
     from ._verify import PassBrokeModule, verify_each_pass
     from .canonicalize import Canonicalize, canonical_pipeline
     from .fold_post_nms_topk import FoldPostNMSTopK
+    from .lower_class_aware_nms import LowerClassAwareNMS
     from .pipeline import default_pipeline, detection_pipeline, explain
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
@@ -20,6 +21,7 @@ else:
 __all__ = [
     "Canonicalize",
     "FoldPostNMSTopK",
+    "LowerClassAwareNMS",
     "PassBrokeModule",
     "PassReport",
     "Report",

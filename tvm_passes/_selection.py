@@ -11,8 +11,6 @@ from tvm.relay.op.dyn import _make as dynamic
 from ._matchers import constant, op_name
 from .canonicalize.shape_values import all_known, shape_values
 
-NMS_FLOATS = ("float32", "float16", "bfloat16")
-
 
 class Selection:
     """Patterns for a rule to inherit: `selection` matches the kept indices of one `topi_ext.batched_nms`."""
@@ -44,11 +42,11 @@ def as_class_ids(ids, dtype):
     return relay.cast(ids, "int32") if dtype in ("int8", "uint8", "int16", "uint16", "bool") else None
 
 
-def in_order(boxes):
-    """Boxes given by any two opposite corners, with the lesser coordinates first."""
-    first = relay.strided_slice(boxes, [0], [2], axes=[1])
-    second = relay.strided_slice(boxes, [2], [4], axes=[1])
-    return relay.concatenate([relay.minimum(first, second), relay.maximum(first, second)], axis=1)
+def in_order(boxes, axis=1):
+    """Boxes given by any two opposite corners along an axis, with the lesser coordinates first."""
+    first = relay.strided_slice(boxes, [0], [2], axes=[axis])
+    second = relay.strided_slice(boxes, [2], [4], axes=[axis])
+    return relay.concatenate([relay.minimum(first, second), relay.maximum(first, second)], axis=axis)
 
 
 def as_given(boxes):

@@ -5,6 +5,7 @@ import tvm
 from ._report import recording
 from .canonicalize import Canonicalize
 from .fold_post_nms_topk import FoldPostNMSTopK
+from .lower_class_aware_nms import LowerClassAwareNMS
 from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
 
@@ -16,6 +17,7 @@ def detection_pipeline():
             Canonicalize(),  # the frontends have done it; other importers' modules need it
             RestoreBatchedNMS(),  # before any cast to fp16: the offsets between classes would be rounded
             FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
+            LowerClassAwareNMS(),  # takes what is left: one picture and class need no rows to gather
             Canonicalize(),  # folds the bounds of the slices that the passes before have written
         ],
         name="detection_pipeline",

@@ -11,9 +11,10 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 
 from frontends import from_onnx
-from tests.frontends.onnx_models import run
+from tests.frontends.onnx_models import operators, run
+from tvm_passes import detection_pipeline
 
-OPERATORS = ("depthtospace", "roialign", "spacetodepth", "top_k")
+OPERATORS = ("depthtospace", "nonmaxsuppression", "roialign", "spacetodepth", "top_k")
 
 
 def backend_cases(*names):
@@ -50,7 +51,18 @@ def test_there_are_cases(operator):
 @pytest.mark.parametrize("case", backend_cases(*OPERATORS), ids=lambda case: case.name)
 def test_backend_case(case):
     model, data_sets = model_and_data(case)
-    mod, _ = from_onnx(model)
+    assert_backend_case(case, from_onnx(model)[0], data_sets)
+
+
+@pytest.mark.parametrize("case", backend_cases("nonmaxsuppression", "top_k"), ids=lambda case: case.name)
+def test_backend_case_after_the_passes(case):
+    model, data_sets = model_and_data(case)
+    mod = detection_pipeline()(from_onnx(model)[0])
+    assert "vision.all_class_non_max_suppression" not in operators(mod)
+    assert_backend_case(case, mod, data_sets)
+
+
+def assert_backend_case(case, mod, data_sets):
     assert data_sets
     for inputs, outputs in data_sets:
         for found, expected in zip(run(mod, *inputs), outputs):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import apply, assert_same_numbers, module, ops, run
+from tests.helpers import apply, assert_same_numbers, module, ops, refusals, run
 from tvm_passes import Canonicalize, RestoreDepthToSpace, detection_pipeline
 
 import tvm
@@ -92,21 +92,51 @@ def test_a_long_chain_of_dynamic_reshapes():
     assert set(ops(apply(Canonicalize(), module(x, y))[0])) == {"exp"}
 
 
-def onnx_nms(boxes, scores, most):
-    threshold = relay.const(0.5, "float32"), relay.const(0.0, "float32")
-    result = op.vision.all_class_non_max_suppression(boxes, scores, most, *threshold)
+def onnx_nms(boxes, scores, most, iou_threshold=0.5):
+    result = op.vision.all_class_non_max_suppression(boxes, scores, most, iou_threshold, 0.0)
     rows = relay.strided_slice(result[0], vector(0), result[1], vector(1))
     return relay.take(rows, relay.const(np.int64(2), "int64"), axis=1)
 
 
-@pytest.mark.parametrize("most, kept", [(9, [0, 2]), (1, [0]), (0, [])])
-def test_corners_of_onnx_come_in_any_order_and_0_boxes_are_none(most, kept):
+@pytest.mark.parametrize("most, kept", [(9, [0, 2]), (1, [0]), (0, [0, 2]), (-1, [0, 2])])
+def test_corners_come_in_any_order_and_no_more_than_0_boxes_are_all_as_in_tvm(most, kept):
     boxes = np.array([[[0, 0, 10, 10], [10, 10, 0, 0], [50, 50, 60, 60]]], "float32")
     scores = np.array([[[0.9, 0.8, 0.7]]], "float32")
     b, s = relay.var("b", shape=(1, 3, 4)), relay.var("s", shape=(1, 1, 3))
-    after, _ = apply(detection_pipeline(), module(b, s, onnx_nms(b, s, most)))
+    mod = module(b, s, onnx_nms(b, s, most))
+    after, _ = apply(detection_pipeline(), mod)
     assert "topi_ext.batched_nms" in ops(after)
-    assert run(after, boxes, scores)[0].tolist() == kept
+    for each in (mod, after):
+        assert run(each, boxes, scores)[0].tolist() == kept
+
+
+@pytest.mark.parametrize("at", [np.nextafter(np.float32(0.5), np.float32(0)), np.float32(0.5)])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_box_of_an_iou_equal_to_the_threshold(at, known):
+    boxes = np.array([[[0, 0, 2, 2], [0, 0, 2, 1]]], "float32")  # their IoU is 0.5
+    scores = np.array([[[0.9, 0.8]]], "float32")
+    for threshold in (at, np.nextafter(at, np.float32(1))):
+        b, s = relay.var("b", shape=(1, 2, 4)), relay.var("s", shape=(1, 1, 2))
+        t = relay.const(threshold) if known else relay.var("t", shape=())
+        mod = module(b, s, *([] if known else [t]), onnx_nms(b, s, 9, t))
+        after, _ = apply(detection_pipeline(), mod)
+        assert "vision.all_class_non_max_suppression" not in ops(after)
+        for each in (mod, after):
+            found = run(each, boxes, scores, *([] if known else [threshold]))[0]
+            assert found.tolist() == ([0] if threshold <= 0.5 else [0, 1])
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0])
+def test_nothing_is_kept_at_a_threshold_of_0(threshold):
+    boxes, scores = np.array([[[0, 0, 2, 2], [5, 5, 6, 6]]], "float32"), np.array([[[0.9, 0.8]]], "float32")
+    b, s, t = relay.var("b", shape=(1, 2, 4)), relay.var("s", shape=(1, 1, 2)), relay.var("t", shape=())
+    _, report = apply(detection_pipeline(), module(b, s, onnx_nms(b, s, 9, relay.const(threshold))))
+    assert any("keeps nothing at an IoU threshold" in reason for reason in refusals(report))
+    mod = module(b, s, t, onnx_nms(b, s, 9, t))
+    after, _ = apply(detection_pipeline(), mod)
+    assert "topi_ext.batched_nms" in ops(after)
+    for each in (mod, after):
+        assert run(each, boxes, scores, np.float32(threshold))[0].tolist() == []
 
 
 def test_boxes_of_five_columns_are_refused():

@@ -80,7 +80,7 @@ def test_of_pytorch(model, classes):
     mod = imported(model)
     after, report = apply(detection_pipeline(), mod)
     assert "vision.non_max_suppression" not in ops(after)
-    assert [len(part.refusals) for part in report.passes if part.name != "Canonicalize"] == [0, 0]
+    assert not any(part.refusals for part in report.passes if part.name != "Canonicalize")
     for seed in range(3):
         inputs = detections(seed, classes=classes)
         expected = model(*inputs)

@@ -5,7 +5,8 @@ from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildc
 
 from .._matchers import op_name, static_shape
 from .._rule import Rule
-from .._selection import NMS_FLOATS, all_equal, in_order, one_class, scalar, select
+from .._selection import all_equal, in_order, one_class, scalar, select
+from .._stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
 from ..canonicalize.shape_values import Dim, shape_values
 
 
@@ -46,9 +47,12 @@ class NmsOfPyTorch(Rule):
             return "the NMS keeps a limited number of boxes"
         if not _counts(graph, match.valid_count, match.shifted) or not _numbers_all(match.order):
             return "the NMS does not look at all boxes"
-        reason = _why_no_arguments(match.boxes, match.shifted, match.iou_threshold, rank=2)
+        reason = why_no_boxes(match.boxes, match.shifted, rank=2)
         if reason is not None:
             return reason
+        threshold = match.iou_threshold.checked_type
+        if len(threshold.shape) != 0 or threshold.dtype != "float32":
+            return "the IoU threshold is no float32 scalar"
         if _scores(match) is None:
             return "the scores are not moved above 0, where TVM's NMS leaves out others"
 
@@ -61,8 +65,11 @@ class NmsOfOnnx(Rule):
     """Replace an ONNX NonMaxSuppression of one picture and one class of which only the box is taken.
 
     Why legal: the rows of its result are (picture, class, box), in descending order of score. TVM suppresses
-    at an IoU equal to the threshold, ONNX only above it, which is what was meant; and TVM takes 0 boxes to
-    keep for all. A box may be given by any two opposite corners, which are put in order.
+    at an IoU equal to the threshold, the operator only above it, and is given the next float down: what TVM
+    computes is kept, and where `frontends.from_onnx` gave TVM the next float up, it is the model's threshold
+    again. No more than 0 boxes to keep are all, as TVM takes it. A box may be given by any two opposite
+    corners, which are put in order. TVM suppresses no box of a score of 0 or less, and leaves out those of -1
+    or less; ONNX compares all scores, which is what was meant.
     """
 
     boxes, scores, most, iou_threshold, score_threshold = (wildcard() for _ in range(5))
@@ -79,7 +86,7 @@ class NmsOfOnnx(Rule):
         graph, scores = match.graph, match.scores.checked_type.shape
         if not all_equal(graph, match.column, 2):
             return "more than the index of the box is taken of the result"
-        if [_number(dim) for dim in scores[:2]] != [1, 1]:
+        if [known(dim) for dim in scores[:2]] != [1, 1]:
             return "the NMS is of several pictures or classes"
         if str(match.nms.attrs.output_format) != "onnx" or str(match.rows.attrs.slice_mode) != "end":
             return "the result is not taken as ONNX gives it"
@@ -87,20 +94,21 @@ class NmsOfOnnx(Rule):
             return "the slice takes other rows than the first"
         if scalar(match.most) is None:
             return "the number of boxes to keep is known only at run time"
-        if scalar(match.most) < 0:
-            return "the number of boxes to keep is negative, which ONNX does not define"
-        return _why_no_arguments(match.boxes, match.scores, match.iou_threshold, rank=3)
+        return why_no_boxes(match.boxes, match.scores, rank=3) or why_no_thresholds(
+            match.iou_threshold, match.score_threshold
+        )
 
     def rewrite(self, match):
         boxes, scores = _without_axes(match.boxes, 1), _without_axes(match.scores, 2)
         most = scalar(match.most)
+        iou_threshold, score_threshold = thresholds(match.iou_threshold, match.score_threshold)
         return select(
             in_order(boxes),
             scores,
             one_class(scores),
-            match.iou_threshold,
-            score_threshold=match.score_threshold,
-            max_output_size=most if most < 2**31 - 1 else None,
+            iou_threshold,
+            score_threshold=score_threshold,
+            max_output_size=most if 0 < most < 2**31 - 1 else None,
         )
 
 
@@ -125,21 +133,6 @@ def _counts(graph, count, tensor):
 
 def _numbers_all(order):
     return op_name(order) == "arange" and scalar(order.args[0]) == 0 and scalar(order.args[2]) == 1
-
-
-def _why_no_arguments(boxes, scores, iou_threshold, rank):
-    """Why topi_ext.batched_nms does not take these, or None."""
-    boxes, scores, threshold = (expr.checked_type for expr in (boxes, scores, iou_threshold))
-    if boxes.dtype not in NMS_FLOATS or scores.dtype not in NMS_FLOATS:
-        return f"boxes of {boxes.dtype} and scores of {scores.dtype} have no kernel"
-    if len(boxes.shape) != rank or _number(boxes.shape[-1]) != 4:
-        return f"boxes of the shape {boxes.shape} are not rows of four corners"
-    if len(threshold.shape) != 0 or threshold.dtype != "float32":
-        return "the IoU threshold is no float32 scalar"
-
-
-def _number(dim):
-    return int(dim) if hasattr(dim, "value") else None
 
 
 def _without_axes(expr, count):

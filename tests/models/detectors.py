@@ -1,0 +1,82 @@
+"""The detection models as tests use them: small, imported through either frontend, compared with torch."""
+
+import contextlib
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from frontends import from_onnx, from_pytorch
+from tests.models.zoo import detection_model, picture
+
+from tvm import relay
+
+HEIGHT, WIDTH = 128, 160
+OPSET = 16
+
+
+def small_detector(name):
+    """One of the zoo, which works at the pictures' own size, or at the one that is built into it."""
+    fixed = name.startswith("ssd")
+    return detection_model(name, **({} if fixed else {"min_size": HEIGHT, "max_size": WIDTH}))
+
+
+def example(seed=0):
+    return picture(HEIGHT, WIDTH, seed=seed)
+
+
+def detect(model, image):
+    """What torch finds, as arrays by name."""
+    with torch.no_grad():
+        return {name: value.numpy() for name, value in model([image])[0].items()}
+
+
+def through_pytorch(model):
+    """The imported module, which takes an image."""
+    mod, params = from_pytorch(model, example())
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    return mod
+
+
+def through_onnx(model):
+    """The imported module, which takes a batch of one image."""
+    with tempfile.TemporaryDirectory() as folder:
+        return from_onnx(export(model, Path(folder) / "detector.onnx"))[0]
+
+
+FRONTENDS = {"PyTorch": through_pytorch, "ONNX": through_onnx}
+
+
+def export(model, path):
+    """Write a detector as ONNX, its outputs under torchvision's names."""
+    names = list(detect(model, example()))
+    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore")  # the tracer's, about sizes that it takes for constant
+        torch.onnx.export(
+            model,
+            example()[None],
+            str(path),
+            opset_version=OPSET,
+            input_names=["image"],
+            output_names=names,
+        )
+    return path
+
+
+def share_found(found, expected, box=0.2, score=2e-3, mask=1e-2):
+    """How much of what was expected is found, in any order: rounding swaps detections of close scores."""
+    hits = [_is_found(found, expected, i, box, score, mask) for i in range(len(expected["boxes"]))]
+    return np.mean(hits)
+
+
+def _is_found(found, expected, i, box, score, mask):
+    alike = (
+        (found["labels"] == expected["labels"][i])
+        & np.isclose(found["scores"], expected["scores"][i], rtol=0, atol=score)
+        & np.isclose(found["boxes"], expected["boxes"][i], rtol=0, atol=box).all(axis=1)
+    )
+    if "masks" in expected and alike.any():
+        return np.abs(found["masks"][alike] - expected["masks"][i]).mean(axis=(1, 2, 3)).min() < mask
+    return bool(alike.any())

@@ -1,0 +1,53 @@
+"""torchvision's detection models through either frontend and the pipeline: restored, and right."""
+
+import pytest
+
+from tests.helpers import run
+from tests.models.detectors import FRONTENDS, detect, example, share_found, small_detector
+from tests.models.nms_table import PAGE, row
+from tests.models.zoo import DETECTION_MODELS
+from tvm_passes import detection_pipeline
+from tvm_passes._graph import Graph
+from tvm_passes._matchers import location
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=DETECTION_MODELS)
+def detector(request):
+    """A model and its name."""
+    return small_detector(request.param), request.param
+
+
+@pytest.fixture(scope="module")
+def from_pytorch(detector):
+    return FRONTENDS["PyTorch"](detector[0])
+
+
+def test_through_pytorch_its_nms_is_restored(detector, from_pytorch):
+    assert row(detector[1], "PyTorch", from_pytorch) in PAGE.read_text().splitlines()
+
+
+def test_outputs_have_torchs_names_and_the_nms_its_source(detector, from_pytorch):
+    main = from_pytorch["main"]
+    names = list(detect(detector[0], example()))
+    more = [name for name in names if name not in ("boxes", "scores", "labels")]
+    assert list(map(str, main.attrs["output_names"])) == ["boxes", "scores", "labels", *more]
+    assert any(location(node).startswith("torchvision::nms_") for node in Graph(main).nodes)
+
+
+def test_through_onnx_its_nms_is_restored(detector):
+    model, name = detector
+    assert row(name, "ONNX", FRONTENDS["ONNX"](model)) in PAGE.read_text().splitlines()
+
+
+def test_it_finds_what_torch_finds(detector, from_pytorch):
+    if detector[1].startswith("ssd"):
+        pytest.skip("compiles for many minutes: a filter and a top-k for each of 90 classes")
+    image = example(seed=1)  # another than it was imported with
+    mod = detection_pipeline()(from_pytorch)
+    found = dict(zip(map(str, mod["main"].attrs["output_names"]), run(mod, image.numpy())))
+    expected = detect(detector[0], image)
+    assert len(expected["boxes"]) >= 10
+    assert len(found["boxes"]) == len(expected["boxes"])
+    assert share_found(found, expected) >= 0.9
