@@ -31,11 +31,12 @@ def trace(model, inputs) -> TracedModel:
     """Trace `model` in evaluation, and leave it and torch's global state as they were."""
     if not isinstance(model, torch.nn.Module):
         raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
-    if isinstance(model, torch.jit.ScriptModule) and not _is_traced(model) and _is_detector(model):
-        raise ImportFailure(
-            f"a scripted {_name(model)} keeps its lists and dicts of tensors, which Relay has no place for; "
-            "give the module that it was scripted from"
-        )
+    for part in model.modules():
+        if isinstance(part, torch.jit.ScriptModule) and not _is_traced(part) and _is_detector(part):
+            raise ImportFailure(
+                f"a scripted {_name(part)} keeps its lists and dicts of tensors, which Relay has no place for; "
+                "give the nn.Module that it was scripted from, or a traced one"
+            )
     flat = _FlatModel(model)
     try:
         with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):

@@ -485,8 +485,10 @@ def test_a_scripted_detector():
         def forward(self, x):
             return x
 
-    with pytest.raises(ImportFailure, match="give the module that it was scripted from"):
-        from_pytorch(torch.jit.script(RetinaNet()), torch.rand(1, 3, 8, 8))
+    scripted = torch.jit.script(RetinaNet())
+    for model in (scripted, nn.Sequential(scripted), torch.jit.script(nn.Sequential(RetinaNet()))):
+        with pytest.raises(ImportFailure, match="a scripted RetinaNet .* module that it was scripted from"):
+            from_pytorch(model, torch.rand(1, 3, 8, 8))
 
 
 # What is left unchanged
