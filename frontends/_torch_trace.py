@@ -32,9 +32,9 @@ def trace(model, inputs) -> TracedModel:
     if not isinstance(model, torch.nn.Module):
         raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
     for part in model.modules():
-        if isinstance(part, torch.jit.ScriptModule) and not _is_traced(part) and _is_detector(part):
+        if _is_scripted_detector(part):
             raise ImportFailure(
-                f"a scripted {_name(part)} keeps its lists and dicts of tensors, which Relay has no place for; "
+                f"a scripted {_name(part)} has lists and dicts of tensors, for which Relay has no place; "
                 "give the nn.Module that it was scripted from, or a traced one"
             )
     flat = _FlatModel(model)
@@ -66,7 +66,7 @@ class _FlatModel(torch.nn.Module):
         self.output_names = self.output_dtypes = ()
 
     def forward(self, *inputs):
-        if _is_detector(self.model) and not _is_traced(self.model):
+        if _is_detector(self.model) and not isinstance(self.model, torch.jit.ScriptModule):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
         outputs = list(_flatten(self.model(*inputs)))
         if not outputs:
@@ -142,14 +142,17 @@ def _name(model):
     return getattr(model, "original_name", type(model).__name__)
 
 
-def _is_traced(model):
-    return isinstance(model, torch.jit.TopLevelTracedModule)
-
-
 def _is_detector(model):
     """By name, since a scripted module has lost its class; classes above it count, for one's own detector."""
     names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
     return not names.isdisjoint(DETECTORS)
+
+
+def _is_scripted_detector(model):
+    """One that still takes a list of images, where one that was traced takes tensors."""
+    schema = getattr(getattr(model, "forward", None), "schema", None)
+    takes = [str(argument.type) for argument in schema.arguments[1:]] if schema else []
+    return _is_detector(model) and any(kind != "Tensor" for kind in takes)
 
 
 @contextlib.contextmanager
