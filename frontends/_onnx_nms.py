@@ -29,7 +29,7 @@ JUST_BELOW_1 = np.float32(1 - 2**-24)
 def non_max_suppression(boxes, scores, most, iou_threshold, score_threshold, center_point_box):
     """The rows of (picture, class, box) that are kept, int64, (K, 3)."""
     if most is None or (isinstance(most, relay.Constant) and most.data.numpy().item() <= 0):
-        return relay.const(np.zeros((0, 3), "int64"))
+        return relay.const(np.zeros((0, 3)), "int64")
     indices, count = relay.op.vision.all_class_non_max_suppression(
         _corners(boxes) if center_point_box else boxes,
         scores,
@@ -40,7 +40,7 @@ def non_max_suppression(boxes, scores, most, iou_threshold, score_threshold, cen
     if not isinstance(most, relay.Constant):
         any_wanted = _scalar(most) > relay.const(0, type_of(most).dtype)
         count = count * relay.cast(any_wanted, "int64")
-    return relay.strided_slice(indices, relay.const(np.array([0], "int64")), count)
+    return relay.strided_slice(indices, relay.const([0], "int64"), count)
 
 
 def _corners(boxes):
@@ -67,5 +67,5 @@ def _next_up(threshold):
 def _scalar(tensor):
     """What is a scalar, or a vector of one element, as a scalar."""
     if isinstance(tensor, relay.Constant):
-        return relay.const(tensor.data.numpy().reshape(()))
+        return relay.const(tensor.data.numpy().reshape(()), tensor.data.dtype)  # without it, int64 is cut
     return relay.squeeze(tensor, [0]) if len(type_of(tensor).shape) else tensor

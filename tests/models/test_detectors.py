@@ -42,8 +42,6 @@ def test_through_onnx_its_nms_is_restored(detector):
 
 
 def test_it_finds_what_torch_finds(detector, from_pytorch):
-    if detector[1].startswith("ssd"):
-        pytest.skip("compiles for many minutes: a filter and a top-k for each of 90 classes")
     image = example(seed=1)  # another than it was imported with
     mod = detection_pipeline()(from_pytorch)
     found = dict(zip(map(str, mod["main"].attrs["output_names"]), run(mod, image.numpy())))

@@ -87,7 +87,11 @@ def _wanted(name):
 
 
 def _classes(model):
-    return 2 if "Keypoint" in type(model).__name__ else 91
+    """With the background."""
+    if hasattr(model, "roi_heads"):
+        return model.roi_heads.box_predictor.cls_score.out_features
+    head = model.head.classification_head
+    return head.num_columns if hasattr(head, "num_columns") else head.num_classes
 
 
 def _fitting(spread):

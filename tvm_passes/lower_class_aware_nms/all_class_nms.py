@@ -80,7 +80,7 @@ def _is_all(match):
 
 def _most_at_run_time(most):
     value = constant(most)
-    most = relay.cast(most if value is None else relay.const(value.reshape(())), "int64")
+    most = relay.cast(most if value is None else relay.const(value.reshape(()), str(value.dtype)), "int64")
     return relay.where(most > relay.const(0, "int64"), most, relay.const(INT64_MAX, "int64"))
 
 

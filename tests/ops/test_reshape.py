@@ -1,0 +1,48 @@
+"""Reshapes whose shape is known at run time, of no elements too."""
+
+import numpy as np
+import pytest
+
+import topi_ext  # noqa: F401  gives and mends TVM
+from tests.helpers import module, run
+
+from tvm import relay
+
+SHAPES = [
+    ((0, 4, 1), (0, -1), (0, 4)),
+    ((0, 4, 1), (0, -1, 1), (0, 4, 1)),
+    ((0, 6), (-1, 2), (0, 2)),
+    ((0, 6), (0, -1, 2), (0, 3, 2)),
+    ((3, 6), (0, -1, 2), (3, 3, 2)),
+    ((3, 0), (0, -1), (3, 0)),
+    ((3, 0), (-1, 5), (0, 5)),
+    ((2, 3, 4), (0, 12), (2, 12)),
+    ((2, 3, 4), (-1,), (24,)),
+    ((2, 3, 4), (-1, 2, 3), (4, 2, 3)),
+    ((0, 3, 4), (-3, 0), (0, 4)),
+    ((0, 3, 4), (0, -2), (0, 3, 4)),
+]
+
+
+@pytest.mark.parametrize("shape, new_shape, expected", SHAPES)
+def test_shape_of_unknown_rows(shape, new_shape, expected):
+    data = relay.var("data", shape=[relay.Any()] * len(shape), dtype="float32")
+    array = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    (found,) = run(module(data, relay.reshape(data, new_shape)), array)
+    np.testing.assert_array_equal(found, array.reshape(expected))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("shape, new_shape, expected", [case for case in SHAPES if min(case[1]) >= -1])
+def test_new_shape_known_at_run_time(shape, new_shape, expected, dtype):
+    data = relay.var("data", shape=[relay.Any()] * len(shape), dtype="float32")
+    wanted = relay.var("wanted", shape=(len(new_shape),), dtype=dtype)
+    array = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    (found,) = run(module(data, wanted, relay.reshape(data, wanted)), array, np.array(new_shape, dtype))
+    np.testing.assert_array_equal(found, array.reshape(expected))
+
+
+def test_zero_may_be_a_length():
+    data = relay.var("data", shape=(relay.Any(), relay.Any()), dtype="float32")
+    (found,) = run(module(data, relay.reshape(data, (3, 0), allowzero=True)), np.ones((0, 4), "float32"))
+    assert found.shape == (3, 0)

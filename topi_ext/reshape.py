@@ -1,0 +1,72 @@
+"""The shape that a reshape of no elements gives, as a detector that finds nothing asks for.
+
+TVM divides the number of elements by the product of the other lengths to learn the length that is -1. Where
+one of those is 0, its virtual machine dies of the division. Importing this module mends `reshape` and
+`dyn.reshape`: if there is a 0 among the other lengths, it is left out on both sides, so that (0, 4, 1) in the
+shape (0, -1) is (0, 4), as it would be (N, 4) for any other N.
+"""
+
+from functools import reduce
+from operator import mul
+
+from tvm import te, tir
+from tvm.relay.op import op as registry
+
+COPY, INFER = 0, -1
+
+_stock = registry.get("reshape").get_attr("FShapeFunc")
+
+
+def _reshape_shape(attrs, inputs, out_ndims):
+    new_shape = [int(length) for length in attrs.newshape]
+    if INFER not in new_shape or min(new_shape) < INFER:  # nothing to divide; what has stranger codes stays
+        return _stock(attrs, inputs, out_ndims)
+    return [_shape(inputs[0], list(map(_int64, new_shape)), attrs.allowzero)]
+
+
+def _dyn_reshape_shape(attrs, inputs, _):
+    data_shape, new_shape = inputs
+    wanted = [new_shape[axis].astype("int64") for axis in range(int(new_shape.shape[0]))]
+    return [_shape(data_shape, wanted, attrs.allowzero)]
+
+
+def _shape(data_shape, wanted, allow_zero):
+    """The lengths as a tensor, from those of the data and those `wanted`, which may be COPY or INFER."""
+    have = [data_shape[axis] for axis in range(int(data_shape.shape[0]))]
+    lengths = [
+        length if allow_zero or axis >= len(have) else tir.if_then_else(length == COPY, have[axis], length)
+        for axis, length in enumerate(wanted)
+    ]
+    others = [tir.if_then_else(length == INFER, _int64(1), length) for length in lengths]
+    known = _product(others)
+    inferred = tir.if_then_else(
+        known == 0,
+        tir.truncdiv(_product(map(_one_for_zero, have)), _product(map(_one_for_zero, others))),
+        tir.truncdiv(_product(have), _one_for_zero(known)),
+    )
+    result = [tir.if_then_else(length == INFER, inferred, length) for length in lengths]
+
+    def length_of(axis):
+        chosen = _int64(0)
+        for at, length in enumerate(result):
+            chosen = tir.if_then_else(axis == at, length, chosen)
+        return chosen
+
+    return te.compute((len(result),), length_of, name="reshape_shape")
+
+
+def _product(lengths):
+    return reduce(mul, lengths, _int64(1))
+
+
+def _one_for_zero(length):
+    return tir.max(length, _int64(1))
+
+
+def _int64(value):
+    return tir.IntImm("int64", value)
+
+
+for _name, _function in (("reshape", _reshape_shape), ("dyn.reshape", _dyn_reshape_shape)):
+    registry.get(_name).reset_attr("FShapeFunc")
+    registry.get(_name).set_attr("FShapeFunc", _function)
