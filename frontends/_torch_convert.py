@@ -13,6 +13,7 @@ from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span
 
+from ._torch_class_loop import name_loops_over_classes
 from ._torch_mutation import mutates, refuse_mutation_without_outputs, write_back
 from ._torch_operators import Operators
 from .errors import ImportFailure
@@ -38,7 +39,7 @@ def convert(traced):
 
 
 def _importer(title):
-    """TVM's importer with our converter, and with `_torch_mutation` in place of its rewriting of aten::copy_.
+    """TVM's importer with our converter, and with `_prepare` in place of its rewriting of aten::copy_.
 
     It looks both up in its module. A copy of the function with those names changed leaves the module, and so
     every other user of TVM in the process, alone.
@@ -46,11 +47,17 @@ def _importer(title):
     function = stock.from_pytorch
     ours = {
         "PyTorchOpConverter": partial(_Converter, title),
-        "_redirect_inplace_output": refuse_mutation_without_outputs,
+        "_redirect_inplace_output": _prepare,
     }
     return types.FunctionType(
         function.__code__, {**function.__globals__, **ours}, argdefs=function.__defaults__
     )
+
+
+def _prepare(graph):
+    """Make of TVM's own copy of the graph what the converter takes."""
+    name_loops_over_classes(graph)  # what such a loop mutates stays inside
+    refuse_mutation_without_outputs(graph)
 
 
 class _Converter(Operators):

@@ -2,12 +2,18 @@
 
 import sys
 
+from tvm_passes._selection import as_class_ids, select
+from tvm_passes._stock_nms import FLOATS
+
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span, try_infer_value
 
 from ._onnx_fold import keep_known
 from ._onnx_slice import constant_slice
+from ._torch_class_loop import BATCHED_NMS
+
+KNOWN_LISTS = (list, relay.expr.TupleWrapper)  # those whose length is known, which need no list of Relay's
 
 
 class Operators(stock.PyTorchOpConverter):
@@ -19,6 +25,7 @@ class Operators(stock.PyTorchOpConverter):
             self.convert_map[f"aten::conv{rank}d"] = self.plain_convolution
         self.exact_division = self.convert_map["aten::div"]
         self.convert_map["aten::div"] = self.division
+        self.convert_map[BATCHED_NMS] = self.batched_nms
 
     def plain_convolution(self, inputs, input_types):
         data, weight, bias, strides, padding, dilation, groups = inputs
@@ -36,6 +43,18 @@ class Operators(stock.PyTorchOpConverter):
             return relay.floor_divide(left, right)
         whole = "int" in self.infer_type(left).dtype
         return relay.trunc_divide(left, right) if whole else relay.trunc(relay.divide(left, right))
+
+    def batched_nms(self, inputs, _):
+        """Exact within each class, as torch's own loop over the classes is."""
+        boxes, scores, ids, iou_threshold = inputs
+        for what, tensor in (("boxes", boxes), ("scores", scores)):
+            dtype = self.infer_type(tensor).dtype
+            if dtype not in FLOATS:
+                raise TypeError(f"{what} for NMS must be of {' or '.join(FLOATS)}, not {dtype}")
+        class_ids = as_class_ids(ids, self.infer_type(ids).dtype)
+        if class_ids is None:
+            raise TypeError(f"class ids for NMS must be integers, not {self.infer_type(ids).dtype}")
+        return select(boxes, scores, class_ids, iou_threshold)
 
     def scalar_tensor(self, inputs, input_types):
         value, dtype, *_ = inputs
@@ -100,11 +119,13 @@ class Operators(stock.PyTorchOpConverter):
 
     def list_getitem(self, inputs, input_types):
         values, index = inputs
-        in_python = isinstance(values, list) and isinstance(index, int)
-        return values[index] if in_python else super().list_getitem(inputs, input_types)
+        index = _known(index) if isinstance(values, KNOWN_LISTS) else None
+        if index is None:
+            return super().list_getitem(inputs, input_types)
+        return values[index % len(values)]  # a TupleWrapper does not count from the end
 
     def list_len(self, inputs, input_types):
-        in_python = isinstance(inputs[0], list)
+        in_python = isinstance(inputs[0], KNOWN_LISTS)
         return len(inputs[0]) if in_python else super().list_len(inputs, input_types)
 
     def convert_if(self, if_node, outputs):

@@ -31,17 +31,19 @@ def trace(model, inputs) -> TracedModel:
     """Trace `model` in evaluation, and leave it and torch's global state as they were."""
     if not isinstance(model, torch.nn.Module):
         raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
-    if isinstance(model, torch.jit.ScriptModule) and not _is_traced(model) and _is_detector(model):
-        raise ImportFailure(
-            f"a scripted {_name(model)} keeps its lists and dicts of tensors, which Relay has no place for; "
-            "give the module that it was scripted from"
-        )
+    for part in model.modules():
+        if _is_scripted_detector(part):
+            raise ImportFailure(
+                f"a scripted {_name(part)} has lists and dicts of tensors, for which Relay has no place; "
+                "give the nn.Module that it was scripted from, or a traced one"
+            )
     flat = _FlatModel(model)
     try:
         with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
             if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
                 module = _inline_attributes(module)
+                _settle_devices(module.graph, {tensor.device.type for tensor in inputs})
     except ImportFailure:
         raise
     except Exception as error:
@@ -64,7 +66,7 @@ class _FlatModel(torch.nn.Module):
         self.output_names = self.output_dtypes = ()
 
     def forward(self, *inputs):
-        if _is_detector(self.model) and not _is_traced(self.model):
+        if _is_detector(self.model) and not isinstance(self.model, torch.jit.ScriptModule):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
         outputs = list(_flatten(self.model(*inputs)))
         if not outputs:
@@ -107,6 +109,18 @@ def _inline_attributes(module):
     return torch.jit._recursive.wrap_cpp_module(frozen)
 
 
+def _settle_devices(graph, kinds):
+    """Take the branches that scripted code takes where all tensors are on one kind of device."""
+    if len(kinds) > 1:
+        return
+    for node in graph.findAllNodes("prim::type"):
+        if node.input().node().kind() == "prim::device":
+            graph.setInsertPoint(node)
+            node.output().replaceAllUsesWith(graph.insertConstant(*kinds))
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_dce(graph)
+
+
 def _input_names(model, count):
     if isinstance(model, torch.jit.ScriptModule):
         return tuple(argument.name for argument in model.forward.schema.arguments[1 : count + 1])
@@ -128,14 +142,17 @@ def _name(model):
     return getattr(model, "original_name", type(model).__name__)
 
 
-def _is_traced(model):
-    return isinstance(model, torch.jit.TopLevelTracedModule)
-
-
 def _is_detector(model):
     """By name, since a scripted module has lost its class; classes above it count, for one's own detector."""
     names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
     return not names.isdisjoint(DETECTORS)
+
+
+def _is_scripted_detector(model):
+    """One that still takes a list of images, where one that was traced takes tensors."""
+    schema = getattr(getattr(model, "forward", None), "schema", None)
+    takes = [str(argument.type) for argument in schema.arguments[1:]] if schema else []
+    return _is_detector(model) and any(kind != "Tensor" for kind in takes)
 
 
 @contextlib.contextmanager

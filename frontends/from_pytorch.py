@@ -33,8 +33,9 @@ def from_pytorch(model, example_inputs):
     ----------
     model : torch.nn.Module
         A module, which is traced, or one that is traced or scripted already. The control flow of scripted
-        modules, also of those inside another module, stays in the graph. It is imported as in evaluation,
-        and left as it was.
+        modules, also of those inside another module, stays in the graph; scripted detection models are
+        refused, since Relay has no place for their lists and dicts of tensors. The module is imported as in
+        evaluation, and left as it was.
     example_inputs : torch.Tensor, or a tuple or list of them
         What the model is called with.
 

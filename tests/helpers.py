@@ -23,13 +23,21 @@ def ops(mod, name="main"):
 
 def run(mod, *arrays, target="llvm", device=None):
     """The outputs of `main` in TVM's virtual machine, as a list of NumPy arrays."""
+    return runner(mod, target, device)(*arrays)
+
+
+def runner(mod, target="llvm", device=None):
+    """`run` for a module that is compiled once and run on many arrays."""
     device = device or tvm.device(target)
     with tvm.transform.PassContext(opt_level=3):
         executable = relay.vm.compile(mod, target)
-    result = tvm.runtime.vm.VirtualMachine(executable, device).run(
-        *(tvm.nd.array(array, device) for array in arrays)
-    )
-    return [part.numpy() for part in (result if not isinstance(result, tvm.nd.NDArray) else [result])]
+    machine = tvm.runtime.vm.VirtualMachine(executable, device)
+
+    def run_once(*arrays):
+        result = machine.run(*(tvm.nd.array(array, device) for array in arrays))
+        return [part.numpy() for part in (result if not isinstance(result, tvm.nd.NDArray) else [result])]
+
+    return run_once
 
 
 def apply(passes, mod):

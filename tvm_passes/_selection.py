@@ -6,6 +6,7 @@ import topi_ext
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
+from tvm.relay.op.dyn import _make as dynamic
 
 from ._matchers import constant, op_name
 from .canonicalize.shape_values import all_known, shape_values
@@ -24,13 +25,21 @@ def select(boxes, scores, class_ids, iou_threshold, **options):
     """The kept indices of one class-aware NMS without a batch, as long as there are kept boxes."""
     nms = topi_ext.batched_nms(boxes, scores, class_ids, iou_threshold, **options)
     indices, count = relay.TupleGetItem(nms, 0), relay.TupleGetItem(nms, 1)
-    zero, one = relay.const([0], "int64"), relay.const([1], "int64")
-    return relay.strided_slice(indices, zero, relay.expand_dims(count, 0), one, slice_mode="size")
+    zero, one = relay.const([0], "int32"), relay.const([1], "int32")
+    # relay.strided_slice would first bring the bounds into range, which these are.
+    return dynamic.strided_slice(indices, zero, relay.expand_dims(count, 0), one, "size")
 
 
 def one_class(scores):
     """Class ids that are all the same."""
     return relay.cast(relay.zeros_like(scores), "int32")
+
+
+def as_class_ids(ids, dtype):
+    """Class ids of this dtype as integers that the operator takes, or None."""
+    if dtype in ("int32", "int64"):
+        return ids
+    return relay.cast(ids, "int32") if dtype in ("int8", "uint8", "int16", "uint16", "bool") else None
 
 
 def in_order(boxes, axis=1):

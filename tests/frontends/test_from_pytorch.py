@@ -9,10 +9,12 @@ import struct
 import sys
 import termios
 import warnings
+from typing import Optional
 
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 from frontends import ImportFailure, from_pytorch
@@ -480,13 +482,50 @@ def test_an_operator_that_tvm_has_but_not_so():
         from_pytorch(Returning(lambda x: x.to(torch.bfloat16) + 1), torch.rand(3))
 
 
-def test_a_scripted_detector():
-    class RetinaNet(nn.Module):  # the name is what tells a scripted detector
-        def forward(self, x):
-            return x
+class Detecting(nn.Module):
+    """A detector inside another model, which takes and returns tensors."""
 
-    with pytest.raises(ImportFailure, match="give the module that it was scripted from"):
-        from_pytorch(torch.jit.script(RetinaNet()), torch.rand(1, 3, 8, 8))
+    def __init__(self, detector):
+        super().__init__()
+        self.detector = detector
+
+    def forward(self, image):
+        found = self.detector([image])
+        if torch.jit.is_scripting():
+            return found[1][0]["boxes"]
+        return found[0]["boxes"]
+
+
+class RetinaNet(nn.Module):
+    """A detector by its name, and by what it takes and returns, that takes no time."""
+
+    def forward(self, images: list[torch.Tensor], targets: Optional[list[dict[str, torch.Tensor]]] = None):
+        found = [{"boxes": image * 2} for image in images]
+        if torch.jit.is_scripting():
+            return {"loss": images[0].sum()}, found
+        return found
+
+
+@pytest.mark.parametrize("name", ["maskrcnn_resnet50_fpn", "ssdlite320_mobilenet_v3_large"])
+def test_a_scripted_detector(name):
+    detector = getattr(torchvision.models.detection, name)(weights=None, weights_backbone=None).eval()
+    reason = rf"a scripted {type(detector).__name__} .* give the nn\.Module that .*, or a traced one"
+    with pytest.raises(ImportFailure, match=reason):
+        from_pytorch(torch.jit.script(detector), torch.rand(3, 320, 320))
+
+
+def test_a_scripted_detector_inside_a_model():
+    for model in (Detecting(torch.jit.script(RetinaNet())), torch.jit.script(Detecting(RetinaNet()))):
+        with pytest.raises(ImportFailure, match="a scripted RetinaNet "):
+            from_pytorch(model, torch.rand(3, 8, 8))
+
+
+def test_a_traced_detector(tmp_path):
+    image = torch.rand(3, 8, 8)
+    traced = torch.jit.trace(Detecting(RetinaNet()), image)
+    torch.jit.save(traced, tmp_path / "traced.pt")
+    for model in (traced, nn.Sequential(traced), torch.jit.load(tmp_path / "traced.pt")):
+        assert_computes(model, image)
 
 
 # What is left unchanged

@@ -5,7 +5,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import op_name
 from .._rule import Rule
-from .._selection import as_given, in_order, scalar
+from .._selection import as_class_ids, as_given, in_order, scalar
 
 # An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
 # 7,680, an earlier YOLOv5 4,096; pictures given to a detector are smaller.
@@ -105,10 +105,7 @@ def _integers(ids):
     """Class ids as integers: those that were cast to the boxes' type, or None."""
     if op_name(ids) == "cast":
         ids = ids.args[0]
-    dtype = ids.checked_type.dtype
-    if dtype in ("int32", "int64"):
-        return ids
-    return relay.cast(ids, "int32") if dtype in ("int8", "uint8", "int16", "uint16", "bool") else None
+    return as_class_ids(ids, ids.checked_type.dtype)
 
 
 def _is_one_class(ids):

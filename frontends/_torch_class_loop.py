@@ -1,0 +1,136 @@
+"""The loop over classes that scripted `batched_nms` runs where there are many boxes, as one operator.
+
+Relay cannot say it: each round changes a mask from outside the loop. Its statements are compared with those
+that this torch makes of the same loop: every operator, constant and connection must be the same, and nothing
+else may use what is computed inside. A loop that differs in anything stays, and is refused for what it does.
+"""
+
+import functools
+
+import torch
+import torchvision
+
+BATCHED_NMS = "topi_ext::batched_nms"  # boxes, scores, class ids, IoU threshold
+LOOP, LIST, CONSTANT = "prim::Loop", "prim::ListConstruct", "prim::Constant"
+NO_STEPS = (CONSTANT, LIST)  # torch makes one of several that are equal, or does not
+
+
+def class_by_class(boxes, scores, ids, iou_threshold: float):
+    """What is looked for: the boxes that NMS keeps of each class, in descending order of score."""
+    kept = torch.zeros_like(scores, dtype=torch.bool)
+    for one in torch.unique(ids):
+        members = torch.where(ids == one)[0]
+        of_members = torchvision.ops.nms(boxes[members], scores[members], iou_threshold)
+        kept[members[of_members]] = True
+    indices = torch.where(kept)[0]
+    return indices[scores[indices].sort(descending=True)[1]]
+
+
+def name_loops_over_classes(graph):
+    """Replace each such loop in a graph with one node of the kind BATCHED_NMS."""
+    for block in list(_blocks(graph)):
+        # The last one first, since what is replaced takes other nodes of the list with it.
+        for loop in reversed([step for step in _steps(block) if step.kind() == LOOP]):
+            found = _Comparison(_template(), block, loop)
+            if found.is_equal:
+                _replace(graph, found.steps, found.inputs)
+
+
+class _Comparison:
+    """A template beside the `steps` round a loop; `inputs` are what stands for the template's there."""
+
+    def __init__(self, template, block, loop):
+        wanted, here = _steps(template), _steps(block)
+        begin = here.index(loop) - [step.kind() for step in wanted].index(LOOP)
+        self.steps = here[max(begin, 0) : begin + len(wanted)]
+        self._stands_for = {}  # the value here, by the name of the template's
+        self.is_equal = self._are_equal(wanted, self.steps) and self._is_used_alike(template)
+        self.inputs = [self._stands_for.get(value.debugName()) for value in template.inputs()]
+
+    def _are_equal(self, wanted, found):
+        return len(wanted) == len(found) and all(map(self._is_equal, wanted, found))
+
+    def _is_equal(self, wanted, found):
+        if wanted.kind() != found.kind() or wanted.hasAttributes() or found.hasAttributes():
+            return False
+        if not self._reads_alike(wanted.inputs(), found.inputs()):
+            return False
+        self._pair(wanted.outputs(), found.outputs())
+        blocks = list(wanted.blocks()), list(found.blocks())
+        return len(blocks[0]) == len(blocks[1]) and all(map(self._is_equal_block, *blocks))
+
+    def _is_equal_block(self, wanted, found):
+        self._pair(wanted.inputs(), found.inputs())
+        steps_are_equal = self._are_equal(_steps(wanted), _steps(found))
+        return steps_are_equal and self._reads_alike(wanted.outputs(), found.outputs())
+
+    def _reads_alike(self, wanted, found):
+        wanted, found = list(wanted), list(found)
+        return len(wanted) == len(found) and all(map(self._is_read_alike, wanted, found))
+
+    def _is_read_alike(self, wanted, found):
+        kind = wanted.node().kind()
+        if kind in NO_STEPS and found.node().kind() != kind:
+            return False
+        if kind == CONSTANT:
+            return _is_same(wanted.toIValue(), found.toIValue())
+        if kind == LIST:
+            return self._reads_alike(wanted.node().inputs(), found.node().inputs())
+        # What the template has not computed is one of its inputs, which stands for anything.
+        stands_for = self._stands_for.setdefault(wanted.debugName(), found)
+        return stands_for.debugName() == found.debugName()
+
+    def _pair(self, wanted, found):
+        self._stands_for.update(zip((value.debugName() for value in wanted), found))
+
+    def _is_used_alike(self, template):
+        """Whether nothing but these steps uses what they compute: the template has nothing else."""
+        steps = (step for block in _blocks(template) for step in _steps(block))
+        *inner, _ = (value for step in steps for value in step.outputs())
+        return all(_uses(value) == _uses(self._stands_for[value.debugName()]) for value in inner)
+
+
+def _replace(graph, steps, inputs):
+    last = steps[-1]
+    named = graph.create(BATCHED_NMS, inputs, 1)
+    named.insertBefore(last)
+    named.copyMetadata(last)
+    named.output().setType(last.output().type())
+    last.output().replaceAllUsesWith(named.output())
+    for step in reversed(steps):
+        for output in step.outputs():
+            while output.uses():  # by a list, which no step reads any more
+                output.uses()[0].user.destroy()
+        step.destroy()
+
+
+@functools.lru_cache(None)
+def _template():
+    graph = torch.jit.script(class_by_class).graph.copy()
+    torch._C._jit_pass_inline(graph)
+    torch._C._jit_pass_lower_all_tuples(graph)
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_dce(graph)
+    return graph
+
+
+def _blocks(block):
+    """A graph or block and all blocks inside, the inner ones first."""
+    for node in block.nodes():
+        for inner in node.blocks():
+            yield from _blocks(inner)
+    yield block
+
+
+def _steps(block):
+    return [node for node in block.nodes() if node.kind() not in NO_STEPS]
+
+
+def _uses(value):
+    """How many steps read a value, itself or in a list."""
+    users = (use.user for use in value.uses())
+    return sum(_uses(user.output()) if user.kind() == LIST else 1 for user in users)
+
+
+def _is_same(left, right):
+    return type(left) is type(right) and left == right
