@@ -25,6 +25,9 @@ class _Kernel:
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
         # Channels copied at once; those of a pixel and of a tap begin at a multiple of it.
         self.vector = gcd(self.problem.channels, 8)
+        # Filters that are contiguous in the result, and how many a thread writes at once.
+        self.slab = self.problem.filters // self.problem.block
+        self.vector_out = gcd(self.slab, plan.run)
 
     def emit(self):
         ib, plan = self.ib, self.plan
@@ -35,7 +38,8 @@ class _Kernel:
         ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)  # nvcc unrolls
         self.block, column_block, self.thread = (axis.var for axis in axes)
         self.first_filter = column_block * plan.columns
-        self.warp, self.lane = self._indices("warp", self.thread, 32)
+        self.team, self.member = self._indices("team", self.thread, plan.team_threads)
+        self.warp, self.lane = self._indices("warp", self.member, 32)
         self.warp_in_columns, self.warp_in_pixels = self._split(self.warp, plan.warps[0])
         self._allocate()
         self._find_own_operands()
@@ -93,7 +97,7 @@ class _Kernel:
         top, left = problem.padding[:2]
         y0 = local(self.ib, "y_first", y0 * problem.strides[0] - top + tap_y)
         x0 = local(self.ib, "x_first", x0 * problem.strides[1] - left + tap_x)
-        with self._each(height * width * units) as item:
+        with self._each(height * width * units, of_team=True) as item:
             pixel, unit = self._indices("pixel", item, units)
             row, column = self._indices("row", pixel, width)
             y, x = y0 + row * step_y, x0 + column * step_x
@@ -180,31 +184,45 @@ class _Kernel:
 
     def _emit_resident(self):
         ib, plan = self.ib, self.plan
-        tile, slot = (ib.allocate("int32", (1,), name, scope="local") for name in ("tile", "slot"))
         if self.problem.channels % 8 or plan.all_planes * 8 > self.problem.channels:
             self._zero(0, self.weights_at + self.weight_bytes)
             barrier(ib)
         self._load_all_weights()
-        tile[0], slot[0] = self.block, 0
-        self._load_data(self._tile(tile[0]), slot[0], 0)
+        tile = ib.allocate("int32", (1,), "tile", scope="local")
+        tile[0] = self.block * plan.teams + self.team
+        with ib.if_scope(tile[0] < plan.all_tiles):
+            self._load_data(self._tile(tile[0]), self.team, 0)
         self._call("copy_commit")
         self._fill_tables()
-        total = plan.all_tiles
-        with ib.while_loop(tile[0] < total):
-            self._call("copy_wait<0>")
-            self._see_copies()
-            barrier(ib)
-            following = local(ib, "following", tile[0] + plan.grid[0])
-            with ib.if_scope(following < total):
-                self._load_data(self._tile(following), 1 - slot[0], 0)
-            self._call("copy_commit")
+        self._await_copies()
+        barrier(ib)  # the weights are there
+        with ib.while_loop(tile[0] < plan.all_tiles):
+            here = self._tile(tile[0])
+            positions = self._positions(here)
+            residual = self._load_residual(positions, range(plan.groups))
+            self._await_copies()
+            self._team_barrier()
             self._start_sums()
             self._begin()
-            self._multiply_all(local(ib, "data_at", slot[0] * self.data_bytes), tir.const(self.weights_at))
+            self._multiply_all(self.team * self.data_bytes, tir.const(self.weights_at))
             self._end()
-            self._write(self._tile(tile[0]))
-            tile[0] = following
-            slot[0] = 1 - slot[0]
+            self._team_barrier()
+            tile[0] = tile[0] + plan.grid[0] * plan.teams
+            with ib.if_scope(tile[0] < plan.all_tiles):
+                self._load_data(self._tile(tile[0]), self.team, 0)
+            self._call("copy_commit")
+            self._write(positions, residual)
+
+    def _await_copies(self):
+        """What this thread has copied is there, for the other threads after a barrier."""
+        self._call("copy_wait<0>")
+        self._see_copies()
+
+    def _team_barrier(self):
+        if self.plan.teams == 1:
+            barrier(self.ib)
+        else:
+            self._call(f"team_barrier<{self.plan.team_threads}>", self.team + 1)
 
     def _emit_streaming(self):
         ib, plan = self.ib, self.plan
@@ -245,7 +263,7 @@ class _Kernel:
         if plan.is_async:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
-        self._write(tile)
+        self._write(self._positions(tile))
 
     def _load_step(self, tile, step, chunk, tap):
         plan = self.plan
@@ -393,15 +411,11 @@ class _Kernel:
 
     # --- the result
 
-    def _write(self, tile):
-        """What follows the sums, and to where it goes."""
+    def _positions(self, tile):
+        """Of each pixel of this thread: which instruction and half, if it exists, where its result begins."""
         ib, plan, problem = self.ib, self.plan, self.problem
         image, y0, x0 = tile
         height, width = problem.out_size
-        slab = problem.filters // problem.block  # contiguous in the result
-        run = plan.group // 4
-        vector = gcd(slab, run)
-        quad, in_quad = self._split(self.lane, 4)
         positions = []
         for i in range(plan.warp_rows):
             for h in range(2):
@@ -412,64 +426,81 @@ class _Kernel:
                     group = (self.warp_in_pixels * plan.warp_rows + i) * 2 + h
                     square, row = self._split(group, 8)
                 square_y, square_x = self._corner(square)
-                y, x = local(ib, "y", y0 + square_y + row), local(ib, "x", x0 + square_x + quad)
-                if problem.block == 1:
-                    place = ((image * height + y) * width + x) * problem.filters
-                else:
-                    place = (image * height + y) * (problem.block * width) + x
-                    place = place * slab
+                y = local(ib, "y", y0 + square_y + row)
+                x = local(ib, "x", x0 + square_x + tir.truncdiv(self.lane, 4))
+                pixel = (image * height + y) * (width * problem.block) + x
                 inside = (y < height) & (x < width)
-                positions.append((i, h, local(ib, "inside", inside.astype("int32")), local(ib, "place", place)))
-        for group in range(plan.warp_columns // plan.group):
-            column = self.warp_in_columns * plan.warp_columns + group * plan.group + in_quad * run
-            column = local(ib, "column", column)
+                place = local(ib, "place", pixel * self.slab)
+                positions.append((i, h, local(ib, "inside", inside.astype("int32")), place))
+        return positions
+
+    def _first_of_group(self, group):
+        """The first filter, of the block's, that this thread has in a group."""
+        plan = self.plan
+        column = self.warp_in_columns * plan.warp_columns + group * plan.group
+        return local(self.ib, "column", column + tir.truncmod(self.lane, 4) * plan.run)
+
+    def _load_residual(self, positions, groups):
+        """All of it at once, and long before it is needed: no branches, and at the wrong place if outside."""
+        residual = {}
+        if not self.problem.residual:
+            return residual
+        for group in groups:
+            first = local(self.ib, "filter", self.first_filter + self._first_of_group(group))
+            for i, h, inside, place in positions:
+                for begin in range(0, self.plan.run, self.vector_out):
+                    k = first + begin
+                    at = tir.Select((inside != 0) & (k < self.problem.filters), place + k, 0)
+                    pairs = self.ib.allocate("uint32", (max(self.vector_out // 2, 1),), "added", scope="local")
+                    source = tir.address_of(self.buffers["residual"][at])
+                    self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
+                    residual[group, i, h, begin] = pairs
+        return residual
+
+    def _write(self, positions, residual=None):
+        """What follows the sums, and to where it goes."""
+        ib, run = self.ib, self.plan.run
+        for group in range(self.plan.groups):
+            column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self.tables.items()}
+            added = self._load_residual(positions, [group]) if residual is None else residual
             for i, h, inside, place in positions:
+                of_row = i * self.sums_per_row + group * run * 2 + h * 2
+                sums = [self.sums[of_row + j // 2 * 4 + j % 2] for j in range(run)]
                 with ib.if_scope(inside != 0):
-                    at = [i * self.sums_per_row + (group * run // 2 + j // 2) * 4 + h * 2 + j % 2 for j in range(run)]
-                    self._write_run(first, place, [self.sums[k] for k in at], tables, vector)
+                    for begin in range(0, run, self.vector_out):
+                        piece = added.get((group, i, h, begin))
+                        self._write_piece(first, place, begin, sums, tables, piece)
 
     def _read_table(self, at, column, count):
         values = self.ib.allocate("float32", (count,), "table", scope="local")
         self._call(f"get<{count}>", self._at(values, 0), self._shared(at + column * 4))
         return values
 
-    def _write_run(self, first, place, sums, tables, vector):
-        """Neighbouring filters of a pixel, in pieces of `vector` of them."""
-        ib, problem = self.ib, self.problem
-        slab = problem.filters // problem.block
-        for begin in range(0, len(sums), vector):
-            k = first + begin
-            with ib.if_scope(k < problem.filters):
-                at = place + k
-                if problem.block > 1:
-                    row = tir.truncdiv(k, slab)
-                    at = place + row * (slab * problem.out_size[1]) + (k - row * slab)
-                at = local(ib, "at", at)
-                residual = self._read_residual(at, vector)
-                values = [
-                    local(ib, "value", self._finish(sums[begin + j], tables, begin + j, residual and residual[j]))
-                    for j in range(vector)
-                ]
-                target = tir.address_of(self.buffers["result"][at])
-                if vector == 1:
-                    self._call(f"store_one<{self.c_type}>", target, values[0])
-                    continue
-                pairs = ib.allocate("uint32", (vector // 2,), "pairs", scope="local")
-                for j in range(0, vector, 2):
-                    pack = self._name(f"pack<{self.c_type}>")
-                    pairs[j // 2] = tir.call_pure_extern("uint32", pack, values[j], values[j + 1])
-                self._call(f"store<{vector * 2}>", target, self._at(pairs, 0))
-
-    def _read_residual(self, at, vector):
-        if not self.problem.residual:
-            return None
-        source = tir.address_of(self.buffers["residual"][at])
-        pairs = self.ib.allocate("uint32", (max(vector // 2, 1),), "added", scope="local")
-        self._call(f"load<{vector * 2}>", self._at(pairs, 0), source)
-        unpack = self._name(f"unpack<{self.c_type}>")
-        return [tir.call_pure_extern("float32", unpack, pairs[j // 2], j % 2) for j in range(vector)]
+    def _write_piece(self, first, place, begin, sums, tables, added):
+        """Neighbouring filters of a pixel, written at once."""
+        ib, problem, vector = self.ib, self.problem, self.vector_out
+        k = first + begin
+        with ib.if_scope(k < problem.filters):
+            at = place + k
+            if problem.block > 1:
+                row = local(ib, "row", tir.truncdiv(k, self.slab))
+                at = at + row * (self.slab * (problem.out_size[1] - 1))
+            target = tir.address_of(self.buffers["result"][local(ib, "at", at)])
+            unpack = self._name(f"unpack<{self.c_type}>")
+            values = []
+            for j in range(vector):
+                more = added and tir.call_pure_extern("float32", unpack, added[j // 2], j % 2)
+                values.append(local(ib, "value", self._finish(sums[begin + j], tables, begin + j, more)))
+            if vector == 1:
+                self._call(f"store_one<{self.c_type}>", target, values[0])
+                return
+            pairs = ib.allocate("uint32", (vector // 2,), "pairs", scope="local")
+            for j in range(0, vector, 2):
+                pack = self._name(f"pack<{self.c_type}>")
+                pairs[j // 2] = tir.call_pure_extern("uint32", pack, values[j], values[j + 1])
+            self._call(f"store<{vector * 2}>", target, self._at(pairs, 0))
 
     def _finish(self, value, tables, index, residual):
         problem = self.problem
@@ -492,11 +523,13 @@ class _Kernel:
         return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
 
     @contextmanager
-    def _each(self, count):
-        """Indices below `count`, shared out among the threads of the block; neighbours get neighbours."""
-        rounds, rest = divmod(count, self.plan.threads)
+    def _each(self, count, of_team=False):
+        """Indices below `count`, shared out among the threads of the block, or of the team; neighbours get
+        neighbours."""
+        threads, thread = (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
+        rounds, rest = divmod(count, threads)
         with self.ib.for_range(0, rounds + bool(rest), "round") as i:
-            index = local(self.ib, "item", i * self.plan.threads + self.thread)
+            index = local(self.ib, "item", i * threads + thread)
             if not rest:
                 yield index
                 return

@@ -6,6 +6,7 @@ them. Operands of matrix instructions are 16-byte pieces in shared memory: eight
 
 - `copy_async<bytes>(to, from, inside)`: a copy into shared memory of 16, 8, 4 or 2 bytes, or zeros;
   it is there after `copy_commit()` and `copy_wait<groups>()`, and a barrier for other threads.
+- `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
 - `multiply<type>(sums, a, b)`: 16 x 8 sums of a warp, 16 along the reduction.
 - `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of
@@ -101,6 +102,9 @@ template <int kBytes>
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
   copy_now<kBytes>(to, from, inside);
 }
+template <int kThreads> inline void team_barrier(int id) {
+  emulator::emulator_named_barrier(id, kThreads, __LINE__);
+}
 inline void copy_commit() {}
 template <int kGroups> inline void copy_wait() {}
 template <int kCount> inline void load_matrices(unsigned* out, const void* from) {
@@ -138,6 +142,9 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool insi
 #else
   copy_now<kBytes>(to, from, inside);
 #endif
+}
+template <int kThreads> __device__ __forceinline__ void team_barrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 __device__ __forceinline__ void copy_commit() {
 #if __CUDA_ARCH__ >= 800
