@@ -7,7 +7,7 @@ from operator import mul
 
 from tvm import te, tir
 
-from ..sort.kernel import barrier, local
+from ..sort.kernel import barrier, local, variables
 from . import tensor_core
 from .cpu import activate
 from .plan import PIECE, Plan
@@ -38,8 +38,9 @@ class _Kernel:
         ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)  # nvcc unrolls
         self.block, column_block, self.thread = (axis.var for axis in axes)
         self.first_filter = column_block * plan.columns
-        self.team, self.member = self._indices("team", self.thread, plan.team_threads)
-        self.warp, self.lane = self._indices("warp", self.member, 32)
+        warp = self._uniform("warp_of_block", tir.truncdiv(self.thread, 32))
+        self.team, self.warp = self._indices("team", warp, plan.team_threads // 32)
+        self.member, self.lane = (tir.truncmod(self.thread, extent) for extent in (plan.team_threads, 32))
         self.warp_in_columns, self.warp_in_pixels = self._split(self.warp, plan.warps[0])
         self._allocate()
         self._find_own_operands()
@@ -188,30 +189,32 @@ class _Kernel:
             self._zero(0, self.weights_at + self.weight_bytes)
             barrier(ib)
         self._load_all_weights()
-        tile = ib.allocate("int32", (1,), "tile", scope="local")
-        tile[0] = self.block * plan.teams + self.team
-        with ib.if_scope(tile[0] < plan.all_tiles):
-            self._load_data(self._tile(tile[0]), self.team, 0)
-        self._call("copy_commit")
+        workers = plan.grid[0] * plan.teams
+        first = local(ib, "first_tile", self.block * plan.teams + self.team)
+        self._load_tile(first)
         self._fill_tables()
         self._await_copies()
         barrier(ib)  # the weights are there
-        with ib.while_loop(tile[0] < plan.all_tiles):
-            here = self._tile(tile[0])
-            positions = self._positions(here)
-            residual = self._load_residual(positions, range(plan.groups))
+        # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
+        with ib.for_range(0, -(-plan.all_tiles // workers), "round") as turn:
+            number = local(ib, "tile", first + turn * workers)
+            residual = self.problem.residual and self._load_residual(self._positions(number), range(plan.groups))
             self._await_copies()
             self._team_barrier()
             self._start_sums()
             self._begin()
-            self._multiply_all(self.team * self.data_bytes, tir.const(self.weights_at))
+            data = self._uniform("data_at", self.team * self.data_bytes)
+            self._multiply_all(data, tir.const(self.weights_at))
             self._end()
             self._team_barrier()
-            tile[0] = tile[0] + plan.grid[0] * plan.teams
-            with ib.if_scope(tile[0] < plan.all_tiles):
-                self._load_data(self._tile(tile[0]), self.team, 0)
-            self._call("copy_commit")
-            self._write(positions, residual)
+            self._load_tile(number + workers)
+            self._write(self._positions(number), residual)
+
+    def _load_tile(self, number):
+        """If it exists."""
+        with self.ib.if_scope(number < self.plan.all_tiles):
+            self._load_data(self._tile(number), self.team, 0)
+        self._call("copy_commit")
 
     def _await_copies(self):
         """What this thread has copied is there, for the other threads after a barrier."""
@@ -263,7 +266,8 @@ class _Kernel:
         if plan.is_async:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
-        self._write(self._positions(tile))
+        positions = self._positions(self.block)
+        self._write(positions, self.problem.residual and self._load_residual(positions, range(plan.groups)))
 
     def _load_step(self, tile, step, chunk, tap):
         plan = self.plan
@@ -411,10 +415,10 @@ class _Kernel:
 
     # --- the result
 
-    def _positions(self, tile):
-        """Of each pixel of this thread: which instruction and half, if it exists, where its result begins."""
+    def _positions(self, number):
+        """Of each pixel of this thread: which instruction and half, where its result begins, -1 if there is none."""
         ib, plan, problem = self.ib, self.plan, self.problem
-        image, y0, x0 = tile
+        image, y0, x0 = self._tile(number)
         height, width = problem.out_size
         positions = []
         for i in range(plan.warp_rows):
@@ -429,9 +433,8 @@ class _Kernel:
                 y = local(ib, "y", y0 + square_y + row)
                 x = local(ib, "x", x0 + square_x + tir.truncdiv(self.lane, 4))
                 pixel = (image * height + y) * (width * problem.block) + x
-                inside = (y < height) & (x < width)
-                place = local(ib, "place", pixel * self.slab)
-                positions.append((i, h, local(ib, "inside", inside.astype("int32")), place))
+                inside = (number < plan.all_tiles) & (y < height) & (x < width)
+                positions.append((i, h, local(ib, "place", tir.Select(inside, pixel * self.slab, -1))))
         return positions
 
     def _first_of_group(self, group):
@@ -443,34 +446,31 @@ class _Kernel:
     def _load_residual(self, positions, groups):
         """All of it at once, and long before it is needed: no branches, and at the wrong place if outside."""
         residual = {}
-        if not self.problem.residual:
-            return residual
         for group in groups:
             first = local(self.ib, "filter", self.first_filter + self._first_of_group(group))
-            for i, h, inside, place in positions:
+            for i, h, place in positions:
                 for begin in range(0, self.plan.run, self.vector_out):
                     k = first + begin
-                    at = tir.Select((inside != 0) & (k < self.problem.filters), place + k, 0)
+                    at = tir.Select((place >= 0) & (k < self.problem.filters), place + k, 0)
                     pairs = self.ib.allocate("uint32", (max(self.vector_out // 2, 1),), "added", scope="local")
                     source = tir.address_of(self.buffers["residual"][at])
                     self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
                     residual[group, i, h, begin] = pairs
         return residual
 
-    def _write(self, positions, residual=None):
+    def _write(self, positions, residual):
         """What follows the sums, and to where it goes."""
         ib, run = self.ib, self.plan.run
         for group in range(self.plan.groups):
             column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self.tables.items()}
-            added = self._load_residual(positions, [group]) if residual is None else residual
-            for i, h, inside, place in positions:
+            for i, h, place in positions:
                 of_row = i * self.sums_per_row + group * run * 2 + h * 2
                 sums = [self.sums[of_row + j // 2 * 4 + j % 2] for j in range(run)]
-                with ib.if_scope(inside != 0):
+                with ib.if_scope(place >= 0):
                     for begin in range(0, run, self.vector_out):
-                        piece = added.get((group, i, h, begin))
+                        piece = residual and residual[group, i, h, begin]
                         self._write_piece(first, place, begin, sums, tables, piece)
 
     def _read_table(self, at, column, count):
@@ -527,14 +527,12 @@ class _Kernel:
         """Indices below `count`, shared out among the threads of the block, or of the team; neighbours get
         neighbours."""
         threads, thread = (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
-        rounds, rest = divmod(count, threads)
-        with self.ib.for_range(0, rounds + bool(rest), "round") as i:
-            index = local(self.ib, "item", i * threads + thread)
-            if not rest:
-                yield index
-                return
-            with self.ib.if_scope(index < count):
-                yield index
+        # nvcc would unroll a loop of known length, and keep all its addresses in registers from tile to tile.
+        (item,) = variables(self.ib, "int32", "item")
+        item[0] = thread
+        with self.ib.while_loop(item[0] < count):
+            yield local(self.ib, "index", item[0])
+            item[0] = item[0] + threads
 
     @staticmethod
     def _split(index, by):
@@ -549,6 +547,11 @@ class _Kernel:
     def _within(value, extent):
         """At least 0, and less than the extent."""
         return value.astype("uint32") < tir.const(extent, "uint32")
+
+    def _uniform(self, name, value):
+        """A value that is the same for all lanes, so that nvcc knows it: addresses made of it are the warp's."""
+        lanes = tir.const(0xFFFFFFFF, "uint32")
+        return local(self.ib, name, tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32))
 
     def _lookup(self, index, table):
         value = tir.const(0)
