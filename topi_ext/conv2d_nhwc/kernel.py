@@ -23,8 +23,10 @@ class _Kernel:
         self.ib = tir.ir_builder.create()
         self.buffers = {name: self._flat(buffer) for name, buffer in buffers.items()}
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
-        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it.
+        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it. If that is 1, they are
+        # read one by one, but written together.
         self.vector = gcd(self.problem.channels, 8)
+        self.unit = self.vector if self.vector > 1 else 8
         # Filters that are contiguous in the result, and how many a thread writes at once.
         self.slab = self.problem.filters // self.problem.block
         self.vector_out = gcd(self.slab, plan.run)
@@ -91,7 +93,7 @@ class _Kernel:
         plan, problem = self.plan, self.problem
         height, width = plan.seen
         channels = problem.channels if plan.resident else plan.chunk_planes * 8
-        units = channels // self.vector
+        units = -(-channels // self.unit)
         image, y0, x0 = tile
         first_channel, (tap_y, tap_x) = self._chunk(chunk)
         step_y, step_x = problem.strides if plan.by_taps else (1, 1)
@@ -103,7 +105,7 @@ class _Kernel:
             row, column = self._indices("row", pixel, width)
             y, x = y0 + row * step_y, x0 + column * step_x
             inside = self._within(y, problem.size[0]) & self._within(x, problem.size[1])
-            channel = unit * self.vector
+            channel = unit * self.unit
             if not plan.resident:
                 inside = inside & (first_channel + channel < problem.channels)
             inside = local(self.ib, "inside", inside.astype("int32"))
@@ -113,12 +115,12 @@ class _Kernel:
             place = row * plan.pitch + phase + tir.truncdiv(column, plan.steps_between[1])
             piece = tir.truncdiv(channel, 8) * plan.plane + place
             target = slot * self.data_bytes + piece * PIECE + tir.truncmod(channel, 8) * 2
-            self._copy(target, "data", source, inside)
+            self._copy(target, "data", source, inside, first_channel + channel)
 
     def _load_all_weights(self):
         """Those of the block's filters: contiguous in the tensor."""
         plan, problem = self.plan, self.problem
-        units = problem.channels // self.vector
+        units = -(-problem.channels // self.unit)
         place_of_tap = {tap: i for i, (_, tap) in enumerate(plan.tap_places)}
         in_order = all(tap == i for tap, i in place_of_tap.items())
         with self._each(plan.columns * plan.taps * units) as item:
@@ -126,29 +128,30 @@ class _Kernel:
             row, tap = self._indices("row", rest, plan.taps)
             k = self.first_filter + row
             inside = local(self.ib, "inside", (k < problem.filters).astype("int32"))
-            channel = unit * self.vector
+            channel = unit * self.unit
             source = (k * plan.taps + tap) * problem.channels + channel
             if plan.pairs_taps:
                 half = tap if in_order else self._lookup(tap, place_of_tap)
             else:
                 half = tap * plan.chunk_planes + tir.truncdiv(channel, 8)
-            self._copy(self._weight_place(0, half, row, channel), "weight", tir.Select(inside != 0, source, 0), inside)
+            source = tir.Select(inside != 0, source, 0)
+            self._copy(self._weight_place(0, half, row, channel), "weight", source, inside, channel)
 
     def _load_weights(self, chunk, tap, slot):
         """Those of a step: one tap, the planes of a chunk."""
         plan, problem = self.plan, self.problem
-        units = plan.chunk_planes * 8 // self.vector
+        units = plan.chunk_planes * 8 // self.unit
         first_channel, _ = self._chunk(chunk)
         if plan.by_taps:
             tap = self._tap_of(chunk)
         with self._each(plan.columns * units) as item:
             row, unit = self._indices("row", item, units)
-            k, channel = self.first_filter + row, unit * self.vector
+            k, channel = self.first_filter + row, unit * self.unit
             inside = (k < problem.filters) & (first_channel + channel < problem.channels)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = (k * plan.taps + tap) * problem.channels + first_channel + channel
             place = self._weight_place(slot, tir.truncdiv(channel, 8), row, channel)
-            self._copy(place, "weight", tir.Select(inside != 0, source, 0), inside)
+            self._copy(place, "weight", tir.Select(inside != 0, source, 0), inside, first_channel + channel)
 
     def _weight_place(self, slot, half, row, channel):
         """The order of filters in a group is such that a thread gets neighbours among its sums."""
@@ -159,11 +162,14 @@ class _Kernel:
         at = self.weights_at + slot * self.weight_bytes
         return at + (half * self.plan.half + row) * PIECE + tir.truncmod(channel, 8) * 2
 
-    def _copy(self, target, name, source, inside):
-        bytes_ = self.vector * 2
-        self._call(
-            f"copy_async<{bytes_}>", self._shared(target), tir.address_of(self.buffers[name][source]), inside != 0
-        )
+    def _copy(self, target, name, source, inside, channel):
+        """Values from this channel on, or zeros."""
+        source = tir.address_of(self.buffers[name][source])
+        if self.vector > 1:
+            self._call(f"copy_async<{self.vector * 2}>", self._shared(target), source, inside != 0)
+        else:
+            left = te.min(self.problem.channels - channel, tir.const(self.unit))
+            self._call("copy_few", self._shared(target), source, tir.Select(inside != 0, left, 0))
 
     def _chunk(self, chunk):
         """The first channel, and where the tap is relative to the first one, in pixels of the data."""

@@ -232,10 +232,10 @@ def candidates(problem, arch):
     # Weights of a block of filters that fit are loaded once. More teams hide each other's waiting.
     if columns >= problem.filters:
         warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-        for tile, most in _tiles(columns):
+        for tile, most in _tiles(columns, problem.residual):
             for teams in range(_teams(problem, arch, tile, most), 1, -1):
                 yield Plan(**common, tile=tile, columns=columns, warps=warps, resident=True, teams=teams)
-        tile = _tiles(columns)[-1][0]
+        tile = _tiles(columns, problem.residual)[-1][0]
         yield Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
     for width in (columns, 128, 64, 32):
         if width > columns or (is_async and width > 256):
@@ -252,12 +252,14 @@ def candidates(problem, arch):
             yield replace(some, planes=planes, ahead=1, by_taps=True)
 
 
-def _tiles(columns):
-    """Of a team: 64 sums a thread, less where there are few filters; and the most teams of a block."""
+def _tiles(columns, residual):
+    """Of a team: 64 sums a thread, less where there are few filters; and the most teams of a block, that sums and
+    residual find registers."""
+    most = 3 if residual else 4
     if columns > 64:
-        return [((8, 8), 4)]
+        return [((8, 8), most)]
     if columns > 16:
-        return [((8, 16), 4), ((8, 8), 4)]
+        return [((8, 16), most), ((8, 8), most)]
     return [((16, 16), 8), ((8, 16), 8)]
 
 

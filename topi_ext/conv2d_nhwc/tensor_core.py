@@ -7,6 +7,7 @@ them. Operands of matrix instructions are 16-byte pieces in shared memory: eight
 - `copy_async<bytes>(to, from, inside)`: a copy into shared memory of 16, 8, 4 or 2 bytes, or zeros;
   it is there after `copy_commit()` and `copy_wait<groups>()`, and a barrier for other threads.
 - `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
+- `copy_few(to, from, count)`: a piece of `count` values of 16 bits at any address, zeros after them; at once.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
 - `multiply<type>(sums, a, b)`: 16 x 8 sums of a warp, 16 along the reduction.
 - `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of
@@ -39,6 +40,18 @@ __device__ __forceinline__ void copy_now(void* to, const void* from, bool inside
   T value = T();
   if (inside) value = *(const T*)from;
   *(T*)to = value;
+}
+__device__ __forceinline__ void copy_few(void* to, const void* from, int count) {
+  union {
+    uint4 piece;
+    unsigned short values[8];
+  } all;
+  all.piece = make_uint4(0, 0, 0, 0);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i < count) all.values[i] = ((const unsigned short*)from)[i];
+  }
+  *(uint4*)to = all.piece;
 }
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(nv_bfloat16 x) { return __bfloat162float(x); }
