@@ -144,14 +144,19 @@ class _Kernel:
         first_channel, _ = self._chunk(chunk)
         if plan.by_taps:
             tap = self._tap_of(chunk)
-        with self._each(plan.columns * units) as item:
-            row, unit = self._indices("row", item, units)
-            k, channel = self.first_filter + row, unit * self.unit
+        # A thread keeps to its channels, and its rows are so far apart that nvcc makes constants of the rest.
+        rows = plan.threads // units
+        first_row, unit = self._indices("row", self.thread, units)
+        with self.ib.for_range(0, -(-plan.columns // rows), "i", kind="unroll") as i:
+            row, channel = first_row + i * rows, unit * self.unit
+            k = self.first_filter + row
             inside = (k < problem.filters) & (first_channel + channel < problem.channels)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = (k * plan.taps + tap) * problem.channels + first_channel + channel
             place = self._weight_place(slot, tir.truncdiv(channel, 8), row, channel)
-            self._copy(place, "weight", tir.Select(inside != 0, source, 0), inside, first_channel + channel)
+            with self.ib.if_scope(row < plan.columns):
+                source = tir.Select(inside != 0, source, 0)
+                self._copy(place, "weight", source, inside, first_channel + channel)
 
     def _weight_place(self, slot, half, row, channel):
         """The order of filters in a group is such that a thread gets neighbours among its sums."""
