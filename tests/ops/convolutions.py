@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc, reference
+from topi_ext.conv2d_nhwc.op import problem_of
 
 from tvm import relay
 
@@ -25,12 +26,11 @@ class Case:
     options: dict = field(default_factory=dict)
 
     def __str__(self):
-        wheres = (
-            "x".join(map(str, self.size)),
-            f"{self.channels}to{self.filters}",
-            "x".join(map(str, self.kernel)),
+        size, kernel = ("x".join(map(str, extents)) for extents in (self.size, self.kernel))
+        more = [f"{name}={value}" for name, value in self.options.items()] + ["residual"] * self.residual
+        return ",".join([size, f"{self.channels}to{self.filters}", kernel, self.dtype, *more]).replace(
+            " ", ""
         )
-        return "-".join([*wheres, *map(str, self.options.values())]).replace(" ", "")
 
     @property
     def shape(self):
@@ -76,6 +76,11 @@ class Case:
         inputs = {name: relay.cast(v, types[name]) if cast else v for name, v in variables.items()}
         result = conv2d_nhwc(**inputs, **self.options)
         return list(variables.values()), relay.cast(result, "float32") if cast else result
+
+    def problem(self):
+        """What the operator makes of it."""
+        call = self.call(self.shapes())[1]
+        return problem_of([relay.transform.InferTypeLocal(argument) for argument in call.args], call.attrs)
 
     def function(self, arrays):
         """For NumPy, which has no bfloat16."""
