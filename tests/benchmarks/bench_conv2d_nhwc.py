@@ -1,16 +1,17 @@
 """Time the NHWC convolution beside cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
 
-cuDNN is torch's `conv2d` of channels-last tensors, the algorithm chosen by trial: alone, and with what follows it in
-eager mode. Ours has all of it in one kernel. Every result is compared with torch's in float32 before it is timed.
+cuDNN is torch's `conv2d` of channels-last tensors, the algorithm chosen by trial: alone, and with what follows
+it in eager mode. Ours has all of it in one kernel; it is compared with torch's in float32 before it is timed.
 
-`--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other plans for
-each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+`--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other plans
+for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
 import faulthandler
 from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import torch
 
@@ -18,8 +19,9 @@ from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
 from tests.ops.convolutions import BIG
 from topi_ext.conv2d_nhwc import cuda
-from topi_ext.conv2d_nhwc.plan import Plan
+from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 
+import tvm
 from tvm import relay
 
 QUICK = 3  # of the convolutions
@@ -53,7 +55,7 @@ def compare(cases):
         try:
             rows.append(compare_one(replace_bias(case), byte_rate, flop_rate))
         except Exception as error:  # the others are still worth timing
-            rows.append([str(case), f"{type(error).__name__}: {str(error).splitlines()[-1]}", *[""] * 6])
+            rows.append([str(case), f"{type(error).__name__}: {last_line(error)}", *[""] * 6])
         print(rows[-1], flush=True)
         torch.cuda.empty_cache()
     header = ["convolution", "ours", "TFLOP/s", "cuDNN alone", "cuDNN, eager epilogue", "cuDNN alone / ours"]
@@ -62,8 +64,9 @@ def compare(cases):
     common.publish("conv2d_nhwc", "Convolution in NHWC", "\n".join(text))
 
 
-NOTES = """Data as HxW, channels to filters, kernel, type, options. ours: all of it, in one kernel. cuDNN alone: with
-the bias only. floor: what it takes at least to read the inputs and write the result once, and to multiply, """
+NOTES = """Data as height x width, channels to filters, kernel, type, options. ours: all of it, in one kernel.
+cuDNN alone: with the bias only. floor: what it takes at least to read the inputs and write the result once, and
+to multiply, """
 
 
 def rates(bandwidth):
@@ -118,30 +121,28 @@ def checked(case, tensors):
     return module
 
 
+def last_line(error):
+    return (str(error).splitlines() or [""])[-1]
+
+
 # --- other plans
 
 
 def sweep(cases):
+    arch = int(tvm.cuda(0).compute_version.replace(".", ""))
     for case in map(replace_bias, cases):
         tensors = case.tensors(torch)
-        chosen, times = [], []
-        plan_for = cuda.plan_for
-        cuda.plan_for = lambda problem, arch: chosen.append(plan_for(problem, arch)) or chosen[0]
-        try:
-            times.append((common.median_ms(checked(case, tensors).run), describe(chosen[0]) + " (in use)"))
-            for plan in other_plans(chosen[0]):
-                cuda.plan_for = lambda problem, arch, plan=plan: plan
+        in_use = plan_for(case.problem(), known_arch(arch))
+        print(f"{case}, in use: {describe(in_use)}", flush=True)
+        times = []
+        for plan in [in_use, *other_plans(in_use)]:
+            with mock.patch.object(cuda, "plan_for", return_value=plan):
                 try:
                     times.append((common.median_ms(checked(case, tensors).run), describe(plan)))
                 except Exception as error:
-                    times.append((float("inf"), f"{describe(plan)}: {str(error).splitlines()[-1]}"))
-        except Exception as error:
-            times.append((float("inf"), f"plan in use: {str(error).splitlines()[-1]}"))
-        finally:
-            cuda.plan_for = plan_for
-        print(case)
-        for ms, plan in sorted(times):
-            print(f"  {ms:.3f}  {plan}", flush=True)
+                    times.append((float("inf"), f"{describe(plan)}: {last_line(error)}"))
+            print(f"  {times[-1][0]:.3f}  {times[-1][1]}", flush=True)
+        print("  the best: {:.3f}  {}".format(*min(times)), flush=True)
 
 
 def other_plans(plan: Plan):
