@@ -1,10 +1,11 @@
 """Time the NHWC convolution beside cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
 
-cuDNN is torch's `conv2d` of channels-last tensors, the algorithm chosen by trial: alone, and with what follows
-it in eager mode. Ours has all of it in one kernel; it is compared with torch's in float32 before it is timed.
+cuDNN is torch's `conv2d` of channels-last tensors, the algorithm chosen by trial: alone, and with what
+follows it in eager mode. Ours has all of it in one kernel; it is compared with torch's in float32 before it
+is timed.
 
-`--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other plans
-for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+`--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other
+plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
@@ -65,8 +66,8 @@ def compare(cases):
 
 
 NOTES = """Data as height x width, channels to filters, kernel, type, options. ours: all of it, in one kernel.
-cuDNN alone: with the bias only. floor: what it takes at least to read the inputs and write the result once, and
-to multiply, """
+cuDNN alone: with the bias only. floor: what it takes at least to read the inputs and write the result once,
+and to multiply, """
 
 
 def rates(bandwidth):

@@ -28,9 +28,8 @@ class Case:
     def __str__(self):
         size, kernel = ("x".join(map(str, extents)) for extents in (self.size, self.kernel))
         more = [f"{name}={value}" for name, value in self.options.items()] + ["residual"] * self.residual
-        return ",".join([size, f"{self.channels}to{self.filters}", kernel, self.dtype, *more]).replace(
-            " ", ""
-        )
+        name = ",".join([size, f"{self.channels}to{self.filters}", kernel, self.dtype, *more])
+        return name.replace(" ", "")
 
     @property
     def shape(self):

@@ -23,8 +23,8 @@ class _Kernel:
         self.ib = tir.ir_builder.create()
         self.buffers = {name: self._flat(buffer) for name, buffer in buffers.items()}
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
-        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it. If that is 1, they are
-        # read one by one, but written together.
+        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it. If that is 1, they
+        # are read one by one, but written together.
         self.vector = gcd(self.problem.channels, 8)
         self.unit = self.vector if self.vector > 1 else 8
         # Filters that are contiguous in the result, and how many a thread writes at once.
@@ -79,7 +79,9 @@ class _Kernel:
                 k = self.first_filter + i
                 exists = k < problem.filters
                 value = self.buffers[name][tir.Select(exists, k, 0)].astype("float32")
-                self._call("put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32")))
+                self._call(
+                    "put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32"))
+                )
 
     def _zero(self, at, count):
         """Some bytes of shared memory, a multiple of 16."""
@@ -258,9 +260,7 @@ class _Kernel:
             barrier(ib)
             later = local(ib, "later", step + plan.ahead)
             with ib.if_scope(later < total):
-                self._load_step(
-                    tile, later, tir.truncdiv(later, plan.steps), tir.truncmod(later, plan.steps)
-                )
+                self._load_step(tile, later, tir.truncdiv(later, plan.steps), tir.truncmod(later, plan.steps))
             if plan.steps > 1:
                 # The slot of the chunk before: its last step is over now.
                 with ib.if_scope((tap == 1) & (chunk + 1 < plan.chunks)):
@@ -313,7 +313,9 @@ class _Kernel:
             return
         with self.ib.for_range(0, plan.taps, "tap") as tap:
             data = local(self.ib, "data_of_tap", data + self._tap(tap))
-            weights = local(self.ib, "weights_of_tap", weights + tap * (plan.chunk_planes * plan.half * PIECE))
+            weights = local(
+                self.ib, "weights_of_tap", weights + tap * (plan.chunk_planes * plan.half * PIECE)
+            )
             self._multiply(data, weights, self._planes())
 
     def _planes(self):
@@ -324,7 +326,11 @@ class _Kernel:
     def _tap(self, tap):
         """How many bytes a tap is away from the first one."""
         plan = self.plan
-        (dilation_y, dilation_x), columns, step = self.problem.dilation, self.problem.kernel[1], plan.steps_between[1]
+        (dilation_y, dilation_x), columns, step = (
+            self.problem.dilation,
+            self.problem.kernel[1],
+            plan.steps_between[1],
+        )
         row, column = self._split(tap, columns)
         phase, x = tir.truncmod(column * dilation_x, step), tir.truncdiv(column * dilation_x, step)
         return (row * (dilation_y * plan.pitch) + phase * plan.columns_of_a_phase + x) * PIECE
@@ -391,8 +397,8 @@ class _Kernel:
                     )
 
     def _find_own_operands(self):
-        """The byte where this warp's operands begin, in the data of a tap and in the weights; with mma, of the
-        row whose address this thread gives (see `load_matrices`)."""
+        """The byte where this warp's operands begin, in the data of a tap and in the weights; with mma, of
+        the row whose address this thread gives (see `load_matrices`)."""
         ib, plan = self.ib, self.plan
         rows = range(plan.warp_rows)
         column = self.warp_in_columns * (plan.warp_columns * PIECE)
@@ -427,7 +433,7 @@ class _Kernel:
     # --- the result
 
     def _positions(self, number):
-        """Of each pixel of this thread: which instruction and half, where its result begins, -1 if there is none."""
+        """Of each pixel of this thread: the instruction and its half; where its result begins, or -1."""
         ib, plan, problem = self.ib, self.plan, self.problem
         image, y0, x0 = self._tile(number)
         height, width = problem.out_size
@@ -538,10 +544,10 @@ class _Kernel:
 
     @contextmanager
     def _each(self, count, of_team=False):
-        """Indices below `count`, shared out among the threads of the block, or of the team; neighbours get
-        neighbours."""
-        threads, thread = (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
-        # nvcc would unroll a loop of known length, and keep all its addresses in registers from tile to tile.
+        """Indices below `count`, shared out among the threads of the block, or of the team."""
+        plan = self.plan
+        threads, thread = (plan.team_threads, self.member) if of_team else (plan.threads, self.thread)
+        # nvcc would unroll a loop of known length, and keep its addresses in registers from tile to tile.
         (item,) = variables(self.ib, "int32", "item")
         item[0] = thread
         with self.ib.while_loop(item[0] < count):
@@ -563,9 +569,10 @@ class _Kernel:
         return value.astype("uint32") < tir.const(extent, "uint32")
 
     def _uniform(self, name, value):
-        """A value that is the same for all lanes, so that nvcc knows it: addresses made of it are the warp's."""
+        """A value that is the same for all lanes, in a way that nvcc sees: it may be the warp's register."""
         lanes = tir.const(0xFFFFFFFF, "uint32")
-        return local(self.ib, name, tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32))
+        value = tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32)
+        return local(self.ib, name, value)
 
     def _lookup(self, index, table):
         value = tir.const(0)

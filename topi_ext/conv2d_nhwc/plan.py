@@ -1,13 +1,13 @@
 """How a convolution is cut into tiles, for a GPU of a given architecture.
 
-A block computes tiles of `tile` output pixels by `columns` filters. It brings the pixels that a tile sees into
-shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel are one
-piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring pixels are neighbours in shared
-memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight channels),
-two of them in one instruction.
+A block computes tiles of `tile` output pixels by `columns` filters. It brings the pixels that a tile sees
+into shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel
+are one piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring pixels are neighbours
+in shared memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight
+channels), two of them in one instruction.
 
-- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which goes
-  from tile to tile on its own: while one loads or writes, others multiply.
+- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which
+  goes from tile to tile on its own: while one loads or writes, others multiply.
 - "streaming": a block has one tile; chunks of planes are loaded one after the other, and the weights tap by
   tap, some steps ahead.
 - "streaming by taps": as before, but for each tap the pixels are loaded again: where a halo is too large, or
@@ -19,8 +19,18 @@ from functools import cached_property
 
 from .problem import Problem
 
-SHARED_MEMORY = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB a block
-MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}  # of a large card
+SHARED_MEMORY = {
+    75: 64,
+    80: 163,
+    86: 99,
+    87: 163,
+    89: 99,
+    90: 227,
+    100: 227,
+    103: 227,
+    120: 99,
+}  # KiB a block
+MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}
 PIECE = 16  # bytes
 KIB = 1024
 
@@ -157,7 +167,9 @@ class Plan:
     def shared_memory(self):
         data = self.data_slots * self.chunk_planes * self.plane
         weights = self.weight_slots * self.halves * self.half
-        return (data + weights) * PIECE + 4 * self.columns * (bool(self.problem.bias) + bool(self.problem.slope))
+        return (data + weights) * PIECE + 4 * self.columns * (
+            bool(self.problem.bias) + bool(self.problem.slope)
+        )
 
     @property
     def fits(self):
