@@ -9,6 +9,7 @@ import pytest
 
 from tests.ops.convolutions import BIG, CASES, LEAKY, Case, options
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
+from topi_ext.conv2d_nhwc import cuda as cuda_kernel
 
 import tvm
 from tvm import relay
@@ -217,8 +218,35 @@ def test_refuses_targets(target, dtype, reason):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [*CASES, *BIG], **by_name)
-def test_gpu(case):
+@pytest.mark.parametrize("as_if", [None, 80, 86])
+@pytest.mark.parametrize("case", CASES, **by_name)
+def test_gpu(monkeypatch, case, as_if):
+    """As if of an older architecture, too: a newer one has its instructions."""
+    if as_if:
+        monkeypatch.setattr(cuda_kernel, "known_arch", lambda _arch: as_if)
+    check_on_gpu(case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", BIG, **by_name)
+def test_gpu_large(case):
+    check_on_gpu(case)
+
+
+# --- helpers
+
+
+def check(case, target, device):
+    arrays = case.arrays()
+    library = relay.build(function_module(case.function(arrays)), target)
+    module = graph_executor.GraphModule(library["default"](device))
+    for name, array in arrays.items():
+        module.set_input(name, array)
+    module.run()
+    assert_close(module.get_output(0).numpy(), case.expected(arrays), case.dtype)
+
+
+def check_on_gpu(case):
     torch = pytest.importorskip("torch")
     from tests.ops import conv2d_in_torch
 
@@ -236,19 +264,6 @@ def test_gpu(case):
         output = torch.utils.dlpack.from_dlpack(module.get_output(0).to_dlpack()).float()
         error = (output - exact).abs_().sub_(exact.abs(), alpha=ROUNDING[case.dtype] * 1.01).max().item()
         assert output.shape == exact.shape and error < SUMMING
-
-
-# --- helpers
-
-
-def check(case, target, device):
-    arrays = case.arrays()
-    library = relay.build(function_module(case.function(arrays)), target)
-    module = graph_executor.GraphModule(library["default"](device))
-    for name, array in arrays.items():
-        module.set_input(name, array)
-    module.run()
-    assert_close(module.get_output(0).numpy(), case.expected(arrays), case.dtype)
 
 
 def assert_close(output, exact, dtype):

@@ -7,7 +7,7 @@ from operator import mul
 
 from tvm import te, tir
 
-from ..sort.kernel import barrier, local, variables
+from ..sort.kernel import barrier, launch, local, variables
 from . import tensor_core
 from .cpu import activate
 from .plan import PIECE, Plan
@@ -33,12 +33,13 @@ class _Kernel:
 
     def emit(self):
         ib, plan = self.ib, self.plan
-        axes = [te.thread_axis(tag) for tag in ("blockIdx.x", "blockIdx.y", "threadIdx.x")]
-        for axis, extent in zip(axes, (*plan.grid, plan.threads)):
-            ib.scope_attr(axis, "thread_extent", extent)
-        ib.scope_attr(tir.const(0), "hand_threaded", 0)
-        ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)  # nvcc unrolls
-        self.block, column_block, self.thread = (axis.var for axis in axes)
+        with launch(ib, plan.blocks, plan.threads) as (block, self.thread):
+            self._emit_kernel(block)
+        return ib.get()
+
+    def _emit_kernel(self, block):
+        plan = self.plan
+        self.block, column_block = self._split(block, plan.column_blocks)
         self.first_filter = column_block * plan.columns
         warp = self._uniform("warp_of_block", tir.truncdiv(self.thread, 32))
         self.team, self.warp = self._indices("team", warp, plan.team_threads // 32)
@@ -47,7 +48,6 @@ class _Kernel:
         self._allocate()
         self._find_own_operands()
         (self._emit_resident if plan.resident else self._emit_streaming)()
-        return ib.get()
 
     # --- shared memory
 
@@ -202,7 +202,7 @@ class _Kernel:
             self._zero(0, self.weights_at + self.weight_bytes)
             barrier(ib)
         self._load_all_weights()
-        workers = plan.grid[0] * plan.teams
+        workers = plan.blocks * plan.teams
         first = local(ib, "first_tile", self.block * plan.teams + self.team)
         self._load_tile(first)
         self._fill_tables()

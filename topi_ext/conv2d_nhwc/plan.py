@@ -191,11 +191,11 @@ class Plan:
         return -(-self.problem.filters // self.columns)
 
     @property
-    def grid(self):
+    def blocks(self):
+        """Neighbours have the same pixels, and other filters."""
         if not self.resident:
-            return self.all_tiles, self.column_blocks
-        at_once = MULTIPROCESSORS.get(self.arch, 100)
-        return min(at_once, -(-self.all_tiles // self.teams)), self.column_blocks
+            return self.all_tiles * self.column_blocks
+        return min(MULTIPROCESSORS.get(self.arch, 100), -(-self.all_tiles // self.teams))
 
     # --- the share of a warp
 
