@@ -238,36 +238,52 @@ def plan_for(problem, arch):
 
 def candidates(problem, arch):
     """Plans from the best to the last resort."""
-    is_async = arch == 90
     columns = _columns(problem.filters)
-    common = {"problem": problem, "arch": arch, "is_async": is_async}
-    # Weights of a block of filters that fit are loaded once. More teams hide each other's waiting.
     if columns >= problem.filters:
-        warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-        for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
-            resident = Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
-            for teams in range(min(most, resident.all_tiles // MULTIPROCESSORS.get(arch, 100)), 1, -1):
-                yield replace(resident, teams=teams)
-        yield resident
-    for width in (columns, 128, 64, 32):
-        if width > columns or (is_async and width > 256):
+        yield from _resident(problem, arch, columns)
+    narrower = [width for width in (256, 128, 64, 32) if width < columns]
+    streaming = [_streaming(problem, arch, width) for width in (columns, *narrower)]
+    busy = [plan for plan in streaming if plan.blocks >= MULTIPROCESSORS.get(arch, 100)]
+    # As wide as keeps all multiprocessors busy, else as narrow as possible.
+    for some in busy or streaming[::-1]:
+        yield from _chunks(some)
+    for some in streaming:
+        yield from _chunks(some)
+
+
+def _resident(problem, arch, columns):
+    """Weights that fit are loaded once. Several teams hide each other's waiting, if tiles are enough."""
+    is_async = arch == 90
+    warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
+    for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
+        plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True)
+        wanted = max(1, min(most, plan.all_tiles // MULTIPROCESSORS.get(arch, 100)))
+        for teams in range(wanted, min(wanted, 2) - 1, -1):
+            yield replace(plan, teams=teams)
+
+
+def _streaming(problem, arch, columns):
+    is_async = arch == 90
+    warps = (8, 1) if is_async or columns % 32 else (4, 2)
+    return Plan(problem, arch, is_async, (8, 16), columns, warps, resident=False)
+
+
+def _chunks(some):
+    for planes in (8, 4, 2):
+        if planes > max(2, some.all_planes):
             continue
-        warps = (8, 1) if is_async or width % 32 else (4, 2)
-        some = Plan(**common, tile=(8, 16), columns=width, warps=warps, resident=False)
-        taps = some.taps
-        for planes in (8, 4, 2):
-            if planes > max(2, some.all_planes):
-                continue
-            if taps > 1:
-                yield replace(some, planes=planes, ahead=min(2, taps - 1))
-            yield replace(some, planes=planes, ahead=2, by_taps=True)
-            yield replace(some, planes=planes, ahead=1, by_taps=True)
+        if some.taps > 1:
+            yield replace(some, planes=planes, ahead=min(2, some.taps - 1))
+        yield replace(some, planes=planes, ahead=2, by_taps=True)
+        yield replace(some, planes=planes, ahead=1, by_taps=True)
 
 
 def _tiles(columns, all_in_registers):
-    """Of a team: 64 sums a thread, less where there are few filters. And the most teams that the registers
-    are enough for, with the residual or the operands of mma in them too."""
+    """Of a team: 64 sums a thread if it can be, less where there are few filters. And the most teams that the
+    registers are enough for, with the residual or the operands of mma in them too."""
     most = 3 if all_in_registers else 4
+    if columns > 128:
+        return [((8, 8), 2)]
     if columns > 64:
         return [((8, 8), most)]
     if columns > 16:
