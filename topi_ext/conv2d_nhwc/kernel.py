@@ -12,6 +12,8 @@ from . import tensor_core
 from .cpu import activate
 from .plan import PIECE, Plan
 
+RESIDUAL_REGISTERS = 32  # of a thread
+
 
 def emit(plan: Plan, buffers):
     return _Kernel(plan, buffers).emit()
@@ -202,17 +204,16 @@ class _Kernel:
             self._zero(0, self.weights_at + self.weight_bytes)
             barrier(ib)
         self._load_all_weights()
-        workers = plan.blocks * plan.teams
         first = local(ib, "first_tile", self.block * plan.teams + self.team)
         self._load_tile(first)
         self._fill_tables()
         self._await_copies()
         barrier(ib)  # the weights are there
         # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
-        with ib.for_range(0, -(-plan.all_tiles // workers), "round") as turn:
-            number = local(ib, "tile", first + turn * workers)
+        with ib.for_range(0, -(-plan.all_tiles // plan.workers), "round") as turn:
+            number = local(ib, "tile", first + turn * plan.workers)
             # With mma, registers are too few to have it while multiplying.
-            residual = self._load_residual(self._positions(number)) if plan.is_async else None
+            residual = plan.is_async and self._load_residual(self._positions(number), range(plan.groups))
             self._await_copies()
             self._team_barrier()
             self._start_sums()
@@ -221,7 +222,7 @@ class _Kernel:
             self._multiply_all(data, tir.const(self.weights_at))
             self._end()
             self._team_barrier()
-            self._load_tile(number + workers)
+            self._load_tile(number + plan.workers)
             self._write(self._positions(number), residual)
 
     def _load_tile(self, number):
@@ -242,16 +243,33 @@ class _Kernel:
             self._call(f"team_barrier<{self.plan.team_threads}>", self.team + 1)
 
     def _emit_streaming(self):
-        ib, plan = self.ib, self.plan
-        tile = self._tile(self.block)
-        total = plan.chunks * plan.steps
+        plan = self.plan
         self._fill_tables()
-        for step in range(plan.ahead):
-            if step < total:
-                self._load_step(tile, tir.const(step), step // plan.steps, step % plan.steps)
-            if step == 0 and plan.steps > 1:
-                self._load_data(tile, 0, tir.const(0))
-            self._call("copy_commit")
+        self._load_first_steps(self.block)
+        rounds = tir.truncdiv(plan.all_tiles - 1 - self.block, plan.workers) + 1
+        with self.ib.for_range(0, rounds, "round") as turn:
+            number = local(self.ib, "tile", self.block + turn * plan.workers)
+            self._multiply_all_steps(self._tile(number))
+            if plan.workers < plan.all_tiles:
+                barrier(self.ib)  # the slots are free
+                self._load_first_steps(number + plan.workers)
+            self._write(self._positions(number))
+
+    def _load_first_steps(self, number):
+        """Of a tile, if it exists."""
+        plan = self.plan
+        with self.ib.if_scope(number < plan.all_tiles):
+            tile = self._tile(number)
+            for step in range(plan.ahead):
+                if step < plan.chunks * plan.steps:
+                    self._load_step(tile, tir.const(step), step // plan.steps, step % plan.steps)
+                if step == 0 and plan.steps > 1:
+                    self._load_data(tile, 0, tir.const(0))
+                self._call("copy_commit")
+
+    def _multiply_all_steps(self, tile):
+        ib, plan = self.ib, self.plan
+        total = plan.chunks * plan.steps
         self._start_sums()
         with ib.for_range(0, plan.chunks, "chunk") as chunk, ib.for_range(0, plan.steps, "tap") as tap:
             step = local(ib, "step", chunk * plan.steps + tap)
@@ -278,7 +296,6 @@ class _Kernel:
         if plan.is_async:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
-        self._write(self._positions(self.block))
 
     def _load_step(self, tile, step, chunk, tap):
         plan = self.plan
@@ -460,12 +477,12 @@ class _Kernel:
         column = self.warp_in_columns * plan.warp_columns + group * plan.group
         return local(self.ib, "column", column + tir.truncmod(self.lane, 4) * plan.run)
 
-    def _load_residual(self, positions):
-        """All of it at once: without branches, from the first place if it is outside."""
+    def _load_residual(self, positions, groups):
+        """Of these groups at once: without branches, from the first place if it is outside."""
         if not self.problem.residual:
             return None
         residual = {}
-        for group in range(self.plan.groups):
+        for group in groups:
             first = local(self.ib, "filter", self.first_filter + self._first_of_group(group))
             for i, h, place in positions:
                 for begin in range(0, self.plan.run, self.vector_out):
@@ -480,8 +497,11 @@ class _Kernel:
     def _write(self, positions, residual=None):
         """What follows the sums, and to where it goes."""
         ib, run = self.ib, self.plan.run
-        residual = residual or self._load_residual(positions)
+        at_once = max(1, RESIDUAL_REGISTERS // (len(positions) * run // 2))
         for group in range(self.plan.groups):
+            if group % at_once == 0:
+                groups = range(group, min(group + at_once, self.plan.groups))
+                added = residual or self._load_residual(positions, groups)
             column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self.tables.items()}
@@ -490,7 +510,7 @@ class _Kernel:
                 sums = [self.sums[of_row + j // 2 * 4 + j % 2] for j in range(run)]
                 with ib.if_scope(place >= 0):
                     for begin in range(0, run, self.vector_out):
-                        piece = residual and residual[group, i, h, begin]
+                        piece = added and added[group, i, h, begin]
                         self._write_piece(first, place, begin, sums, tables, piece)
 
     def _read_table(self, at, column, count):

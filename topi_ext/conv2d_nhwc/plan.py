@@ -8,8 +8,8 @@ channels), two of them in one instruction.
 
 - "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which
   goes from tile to tile on its own: while one loads or writes, others multiply.
-- "streaming": a block has one tile; chunks of planes are loaded one after the other, and the weights tap by
-  tap, some steps ahead.
+- "streaming": chunks of planes are loaded one after the other, and the weights tap by tap, some steps ahead;
+  those of the next tile, if the block has one, while the result is written.
 - "streaming by taps": as before, but for each tap the pixels are loaded again: where a halo is too large, or
   where there is one tap only.
 """
@@ -193,9 +193,16 @@ class Plan:
     @property
     def blocks(self):
         """Neighbours have the same pixels, and other filters."""
-        if not self.resident:
-            return self.all_tiles * self.column_blocks
-        return min(MULTIPROCESSORS.get(self.arch, 100), -(-self.all_tiles // self.teams))
+        every = -(-self.all_tiles // self.teams) * self.column_blocks
+        if not self.resident and 2 * self.shared_memory <= SHARED_MEMORY[self.arch] * KIB:
+            return every  # those that share a multiprocessor hide each other's waiting
+        at_once = MULTIPROCESSORS.get(self.arch, 100) // self.column_blocks * self.column_blocks
+        return min(every, max(at_once, self.column_blocks))
+
+    @property
+    def workers(self):
+        """Teams with the same filters: each takes the tiles from its number on, at this distance."""
+        return self.blocks // self.column_blocks * self.teams
 
     # --- the share of a warp
 
@@ -243,7 +250,8 @@ def candidates(problem, arch):
         yield from _resident(problem, arch, columns)
     narrower = [width for width in (256, 128, 64, 32) if width < columns]
     streaming = [_streaming(problem, arch, width) for width in (columns, *narrower)]
-    busy = [plan for plan in streaming if plan.blocks >= MULTIPROCESSORS.get(arch, 100)]
+    multiprocessors = MULTIPROCESSORS.get(arch, 100)
+    busy = [plan for plan in streaming if plan.all_tiles * plan.column_blocks >= multiprocessors]
     # As wide as keeps all multiprocessors busy, else as narrow as possible.
     for some in busy or streaming[::-1]:
         yield from _chunks(some)
