@@ -110,8 +110,7 @@ class _Kernel:
             y, x = y0 + row * step_y, x0 + column * step_x
             inside = self._within(y, problem.size[0]) & self._within(x, problem.size[1])
             channel = unit * self.unit
-            if not plan.resident:
-                inside = inside & (first_channel + channel < problem.channels)
+            inside = inside & self._is_channel(first_channel + channel)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = ((image * problem.size[0] + y) * problem.size[1] + x) * problem.channels
             source = tir.Select(inside != 0, source + first_channel + channel, 0)
@@ -131,7 +130,7 @@ class _Kernel:
             rest, unit = self._indices("rest", item, units)
             row, tap = self._indices("row", rest, plan.taps)
             k = self.first_filter + row
-            inside = local(self.ib, "inside", (k < problem.filters).astype("int32"))
+            inside = local(self.ib, "inside", self._is_filter(k).astype("int32"))
             channel = unit * self.unit
             source = (k * plan.taps + tap) * problem.channels + channel
             if plan.pairs_taps:
@@ -154,7 +153,7 @@ class _Kernel:
         with self.ib.for_range(0, -(-plan.columns // rows), "i", kind="unroll") as i:
             row, channel = first_row + i * rows, unit * self.unit
             k = self.first_filter + row
-            inside = (k < problem.filters) & (first_channel + channel < problem.channels)
+            inside = self._is_filter(k) & self._is_channel(first_channel + channel)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = (k * plan.taps + tap) * problem.channels + first_channel + channel
             place = self._weight_place(slot, tir.truncdiv(channel, 8), row, channel)
@@ -487,7 +486,7 @@ class _Kernel:
             for i, h, place in positions:
                 for begin in range(0, self.plan.run, self.vector_out):
                     k = first + begin
-                    at = tir.Select((place >= 0) & (k < self.problem.filters), place + k, 0)
+                    at = tir.Select((place >= 0) & self._is_filter(k), place + k, 0)
                     pairs = self.ib.allocate("uint32", (-(-self.vector_out // 2),), "added", scope="local")
                     source = tir.address_of(self.buffers["residual"][at])
                     self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
@@ -522,7 +521,7 @@ class _Kernel:
         """Neighbouring filters of a pixel, written at once."""
         ib, problem, vector = self.ib, self.problem, self.vector_out
         k = first + begin
-        with ib.if_scope(k < problem.filters):
+        with ib.if_scope(self._is_filter(k)):
             at = place + k
             if problem.block > 1:
                 row = local(ib, "row", tir.truncdiv(k, self.slab))
@@ -587,6 +586,14 @@ class _Kernel:
     def _within(value, extent):
         """At least 0, and less than the extent."""
         return value.astype("uint32") < tir.const(extent, "uint32")
+
+    def _is_filter(self, k):
+        rest = self.problem.filters % self.plan.columns
+        return k < self.problem.filters if rest else tir.const(True, "bool")
+
+    def _is_channel(self, channel):
+        rest = not self.plan.resident and self.problem.channels % (self.plan.planes * 8)
+        return channel < self.problem.channels if rest else tir.const(True, "bool")
 
     def _uniform(self, name, value):
         """A value that is the same for all lanes, in a way that nvcc sees: it may be the warp's register."""
