@@ -54,9 +54,9 @@ def test_llvm_bfloat16():
 
 @pytest.fixture(params=[80, 90])
 def cuda(request, emulated_cuda, monkeypatch):
-    """With so few multiprocessors that a block has several teams, and they several tiles."""
+    """With one multiprocessor: then a block has several teams, and they several tiles."""
     emulated_cuda.set_arch(request.param)
-    monkeypatch.setitem(plan.MULTIPROCESSORS, request.param, 2)
+    monkeypatch.setitem(plan.MULTIPROCESSORS, request.param, 1)
     return emulated_cuda
 
 
@@ -70,8 +70,8 @@ def test_cuda(cuda, case):
 @pytest.mark.parametrize(
     "case",
     [
-        Case((26, 33), 16, 16, **options()),  # teams
-        Case((17, 17), 192, 72, kernel=(2, 2), **options()),  # weights tap by tap, several tiles
+        Case((8, 70), 16, 20, **options()),  # teams
+        Case((9, 18), 256, 136, kernel=(1, 2), **options(padding=0)),  # weights tap by tap
         Case((9, 18), 24, 300, kernel=(1, 1), **options(padding=0)),  # one tap
         Case((14, 10), 3, 8, **options()),  # taps in pairs
     ],
