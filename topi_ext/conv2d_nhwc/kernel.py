@@ -211,8 +211,9 @@ class _Kernel:
         # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
         with ib.for_range(0, -(-plan.all_tiles // plan.workers), "round") as turn:
             number = local(ib, "tile", first + turn * plan.workers)
-            # With mma, registers are too few to have it while multiplying.
-            residual = plan.is_async and self._load_residual(self._positions(number), range(plan.groups))
+            residual = None
+            if plan.is_async and self.problem.residual:  # with mma, registers are too few to have it so early
+                residual = self._load_residual(self._positions(number), range(plan.groups))
             self._await_copies()
             self._team_barrier()
             self._start_sums()
@@ -496,11 +497,12 @@ class _Kernel:
     def _write(self, positions, residual=None):
         """What follows the sums, and to where it goes."""
         ib, run = self.ib, self.plan.run
+        added = residual
         at_once = max(1, RESIDUAL_REGISTERS // (len(positions) * run // 2))
         for group in range(self.plan.groups):
-            if group % at_once == 0:
+            if residual is None and group % at_once == 0:
                 groups = range(group, min(group + at_once, self.plan.groups))
-                added = residual or self._load_residual(positions, groups)
+                added = self._load_residual(positions, groups)
             column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self.tables.items()}
