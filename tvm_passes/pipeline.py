@@ -4,10 +4,18 @@ import tvm
 
 from ._report import recording
 from .canonicalize import Canonicalize
+from .combine_transposes import CombineTransposes
+from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
 from .fold_post_nms_topk import FoldPostNMSTopK
+from .fold_space_to_depth import FoldSpaceToDepth
+from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .lower_class_aware_nms import LowerClassAwareNMS
+from .mixed_precision import InMixedPrecision
+from .move_depth_to_space import MoveDepthToSpace
+from .reorder_depth_to_space import ReorderDepthToSpace
 from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
+from .sink_depth_to_space import SinkDepthToSpace
 
 
 def detection_pipeline():
@@ -21,6 +29,36 @@ def detection_pipeline():
             Canonicalize(),  # folds the bounds of the slices that the passes before have written
         ],
         name="detection_pipeline",
+    )
+
+
+def subpixel_pipeline(target=None, dtype=None):
+    """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
+
+    `target` is what the network is for, by default the current one, or else any. Where it has tensor cores,
+    convolutions become `topi_ext.conv2d_nhwc`, in `dtype`: "float16" unless said otherwise; "float32" keeps the
+    network as it is.
+    """
+    target = tvm.target.Target(target) if target else tvm.target.Target.current()
+    if target is not None and target.kind.name == "llvm":
+        return _subpixel_pipeline_of_cpu()
+    tensor_cores = target is not None and target.kind.name == "cuda"
+    dtype = dtype or ("float16" if tensor_cores else "float32")
+    return tvm.transform.Sequential(
+        [
+            Canonicalize(),
+            RestoreDepthToSpace(),
+            FoldIntoConvolutions(),  # factors that the passes below would have to carry along
+            FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which no layout fits, are NCHW
+            SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
+            ReorderDepthToSpace(),
+            *([MoveDepthToSpace(), SinkDepthToSpace()] if tensor_cores else []),
+            *([InMixedPrecision(dtype)] if dtype != "float32" else []),
+            ConvertToNHWC(),
+            CombineTransposes(),
+            *([FuseConv2dNHWC()] if tensor_cores else []),  # after all that changes what is next to what
+        ],
+        name="subpixel_pipeline",
     )
 
 
