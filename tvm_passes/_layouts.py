@@ -1,4 +1,7 @@
-"""Let TVM's ConvertLayout go through nn.depth_to_space and nn.space_to_depth, which have a layout but do not say so."""
+"""Let TVM's ConvertLayout go through operators that have a layout but do not say so, or not well.
+
+nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are.
+"""
 
 import tvm
 from tvm import relay
@@ -6,28 +9,42 @@ from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
-LAYOUTS = ("NCHW", "NHWC")  # what TVM has kernels for
+LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
+OVERRIDE = 11  # TVM registers at level 10
 
 
-def _register(name, build):
-    def attributes(attrs, layout):
+def _register_shuffle(name, build):
+    def over(data, attrs, layout):
         values = {"block_size": int(attrs.block_size), "layout": layout}
-        return {**values, "mode": str(attrs.mode)} if "mode" in attrs.keys() else values
+        return build(data, **values, **({"mode": str(attrs.mode)} if "mode" in attrs.keys() else {}))
 
     def convert(attrs, args, _types, desired):
-        return build(args[0], **attributes(attrs, str(desired[0])))
+        return over(args[0], attrs, str(desired[0]))
 
     def infer(attrs, new_in_layouts, _old_in_layouts, _old_in_types):
-        given = [layout.name for layout in new_in_layouts or () if layout]
-        layout = given[0] if given and given[0] in LAYOUTS else str(attrs.layout)
-        layouts = [tvm.tir.layout(layout)]
-        new = build(relay.var("x", shape=(1, 1, 1, 1)), **attributes(attrs, layout)).attrs
-        return InferCorrectLayoutOutput(layouts, layouts, new)
+        # In ConvertLayout the attributes have the new layout already: where data has another, it is transposed.
+        layout = tvm.tir.layout(str(attrs.layout))
+        return InferCorrectLayoutOutput([layout], [layout], attrs)
 
     registry.register_convert_op_layout(name, convert)
     relay.op.get(name).set_attr("FInferCorrectLayout", infer)
 
 
-for _name, _build in SHUFFLES.items():
-    if not relay.op.get(_name).has_attr("FInferCorrectLayout"):  # TVM keeps it, even if this is imported again
-        _register(_name, _build)
+def _register_prelu():
+    stock = relay.op.get("nn.prelu").get_attr("FInferCorrectLayout")
+
+    def infer(attrs, new_in_layouts, old_in_layouts, old_in_types):
+        layout = new_in_layouts[0] if new_in_layouts else None
+        if not layout or layout.name not in LAYOUTS:
+            return stock(attrs, new_in_layouts, old_in_layouts, old_in_types)
+        slopes = tvm.tir.layout("C")
+        new = relay.nn.prelu(relay.var("x"), relay.var("slopes"), axis=layout.name.index("C")).attrs
+        return InferCorrectLayoutOutput([layout, slopes], [layout], new)
+
+    relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, OVERRIDE)
+
+
+if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:  # TVM keeps it, if imported again
+    for _name, _build in SHUFFLES.items():
+        _register_shuffle(_name, _build)
+    _register_prelu()

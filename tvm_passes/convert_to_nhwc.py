@@ -7,7 +7,7 @@ from . import _layouts
 
 CONVERTED = {
     "nn.conv2d": ["NHWC", "default"],
-    **{name: ["NHWC"] for name in _layouts.SHUFFLES},
+    **{name: ["NHWC"] for name in (*_layouts.SHUFFLES, "image.resize2d")},
 }
 
 

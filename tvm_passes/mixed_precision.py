@@ -6,7 +6,7 @@ from tvm.relay.op import op as registry
 from tvm.relay.transform import mixed_precision as stock
 
 # It moves elements only; TVM has forgotten it, and would go back to float32 for it.
-if not relay.op.get("nn.space_to_depth").has_attr("FTVMMixedPrecisionConversionType"):
+if relay.op.get("nn.space_to_depth").get_attr("FTVMMixedPrecisionConversionType") is None:
     registry.register_mixed_precision_conversion("nn.space_to_depth", stock.generic_follow_op)
 
 
