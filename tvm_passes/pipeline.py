@@ -35,31 +35,33 @@ def detection_pipeline():
 def subpixel_pipeline(target=None, dtype=None):
     """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
 
-    `target` is what the network is for, by default the current one, or else any. Where it has tensor cores,
-    convolutions become `topi_ext.conv2d_nhwc`, in `dtype`: "float16" unless said otherwise; "float32" keeps the
-    network as it is.
+    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For CUDA
+    convolutions become `topi_ext.conv2d_nhwc`, in `dtype`: "float16" unless said otherwise, for tensor cores do
+    not multiply float32. "float32" keeps the types, and all convolutions that are float32.
     """
     target = tvm.target.Target(target) if target else tvm.target.Target.current()
-    if target is not None and target.kind.name == "llvm":
-        return _subpixel_pipeline_of_cpu()
-    tensor_cores = target is not None and target.kind.name == "cuda"
-    dtype = dtype or ("float16" if tensor_cores else "float32")
-    return tvm.transform.Sequential(
-        [
-            Canonicalize(),
-            RestoreDepthToSpace(),
-            FoldIntoConvolutions(),  # factors that the passes below would have to carry along
-            FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which no layout fits, are NCHW
-            SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
-            ReorderDepthToSpace(),
-            *([MoveDepthToSpace(), SinkDepthToSpace()] if tensor_cores else []),
-            *([InMixedPrecision(dtype)] if dtype != "float32" else []),
-            ConvertToNHWC(),
-            CombineTransposes(),
-            *([FuseConv2dNHWC()] if tensor_cores else []),  # after all that changes what is next to what
-        ],
-        name="subpixel_pipeline",
-    )
+    kind = target.kind.name if target else None
+    dtype = dtype or ("float16" if kind == "cuda" else "float32")
+    has_tensor_cores = kind == "cuda" and dtype != "float32"
+    passes = [
+        Canonicalize(),
+        RestoreDepthToSpace(),
+        FoldIntoConvolutions(),  # factors that the passes below would have to carry along
+        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
+        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
+    ]
+    if kind == "llvm":
+        # TVM lays NCHW out in blocks as it compiles, which on the CPU is several times faster than NHWC, and
+        # faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
+        return tvm.transform.Sequential(passes, name="subpixel_pipeline")
+    passes.append(ReorderDepthToSpace())
+    if has_tensor_cores:
+        passes += [MoveDepthToSpace(), SinkDepthToSpace()]
+    if dtype != "float32":
+        passes.append(InMixedPrecision(dtype))
+    passes += [ConvertToNHWC(), CombineTransposes()]
+    passes.append(FuseConv2dNHWC())  # after all that changes what is next to what
+    return tvm.transform.Sequential(passes, name="subpixel_pipeline")
 
 
 def default_pipeline():
