@@ -25,6 +25,7 @@ else:
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
     from .sink_depth_to_space import SinkDepthToSpace
+    from .split_concatenate import SplitConcatenate
 
 __all__ = [
     "Canonicalize",
@@ -46,6 +47,7 @@ __all__ = [
     "Rule",
     "RulePass",
     "SinkDepthToSpace",
+    "SplitConcatenate",
     "canonical_pipeline",
     "default_pipeline",
     "detection_pipeline",

@@ -98,8 +98,9 @@ class WithBias(_Grow):
         return constant(match.constant) is not None
 
     def check_order(self, match, arguments):
-        if arguments.activation or arguments.residual or arguments.final_activation or arguments.block_size > 1:
-            return "the constant is added after an activation, a residual or a shuffle"
+        # A residual may be there already: the two are added in whichever order.
+        if arguments.activation or arguments.final_activation or arguments.block_size > 1:
+            return "the constant is added after an activation or a shuffle"
         if arguments.bias is not None and constant(arguments.bias) is None:
             return "the convolution has a bias that is not constant"
         if _of_filters(match.constant, match) is None:

@@ -16,6 +16,7 @@ from .reorder_depth_to_space import ReorderDepthToSpace
 from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
 from .sink_depth_to_space import SinkDepthToSpace
+from .split_concatenate import SplitConcatenate
 
 
 def detection_pipeline():
@@ -54,9 +55,11 @@ def subpixel_pipeline(target=None, dtype=None):
         # TVM lays NCHW out in blocks as it compiles, which on the CPU is several times faster than NHWC, and
         # faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
         return tvm.transform.Sequential(passes, name="subpixel_pipeline")
+    if has_tensor_cores:
+        passes.append(SplitConcatenate())  # before shuffles move: a part may be shuffled, the whole is not
     passes.append(ReorderDepthToSpace())
     if has_tensor_cores:
-        passes += [MoveDepthToSpace(), SinkDepthToSpace()]
+        passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
     if dtype != "float32":
         passes.append(InMixedPrecision(dtype))
     passes += [ConvertToNHWC(), CombineTransposes()]
