@@ -1,33 +1,40 @@
-"""The convolution for LLVM: float32 sums over taps and channels, vectors along the filters."""
+"""The convolution for LLVM: float32 sums, of some neighbouring pixels by a vector of filters, kept in registers."""
+
+from math import gcd
 
 from tvm import te, tir
 
 LANES = 16
+PIXELS = 4
 
 
 def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
     """See `topi_ext.conv2d_nhwc`."""
     (stride_y, stride_x), (dilation_y, dilation_x) = problem.strides, problem.dilation
-    (height, width), (top, left, bottom, right) = problem.size, problem.padding
-    rows, columns = problem.kernel
+    (height, width), (top, left, _, _) = problem.size, problem.padding
+    (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
+    # Up to whole tiles, which need no conditions; what is beyond the result is not read again.
+    all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
     zero = tir.const(0, "float32")
 
     def padded_at(n, y, x, c):
         inside = tir.all(y >= top, y < height + top, x >= left, x < width + left)
         return tir.if_then_else(inside, data[n, y - top, x - left, c].astype("float32"), zero)
 
-    padded_shape = problem.batch, height + top + bottom, width + left + right, problem.channels
-    padded = te.compute(padded_shape, padded_at, name="padded")
-    packed = te.compute(
-        (rows, columns, problem.channels, problem.filters),
-        lambda r, s, c, k: weight[k, r, s, c].astype("float32"),
-        name="packed",
-    )
+    def packed_at(r, s, c, k):
+        return tir.if_then_else(k < problem.filters, weight[k, r, s, c].astype("float32"), zero)
+
+    seen = [
+        (extent - 1) * stride + reach
+        for extent, stride, reach in zip((out_height, all_columns), problem.strides, problem.reach)
+    ]
+    padded = te.compute((problem.batch, *seen, problem.channels), padded_at, name="padded")
+    packed = te.compute((rows, columns, problem.channels, all_filters), packed_at, name="packed")
     r = te.reduce_axis((0, rows), "r")
     s = te.reduce_axis((0, columns), "s")
     c = te.reduce_axis((0, problem.channels), "c")
     sums = te.compute(
-        (problem.batch, *problem.out_size, problem.filters),
+        (problem.batch, out_height, all_columns, all_filters),
         lambda n, y, x, k: te.sum(
             padded[n, y * stride_y + r * dilation_y, x * stride_x + s * dilation_x, c] * packed[r, s, c, k],
             axis=[r, s, c],
@@ -68,12 +75,25 @@ def schedule(outs):
     (sums,) = [tensor for tensor in result.op.input_tensors if tensor.op.name == "sums"]
     padded, packed = sums.op.input_tensors
     for tensor in (padded, packed, result):
-        outer, inner = s[tensor].op.axis[:-1], s[tensor].op.axis[-1]
-        s[tensor].parallel(s[tensor].fuse(*outer))
-        s[tensor].vectorize(s[tensor].split(inner, LANES)[1])
+        s[tensor].parallel(s[tensor].fuse(*s[tensor].op.axis[:-1]))
+        # TVM cannot legalise a vector of bfloat16 that is loaded.
+        if all(source.dtype != "bfloat16" for source in tensor.op.input_tensors):
+            lanes = gcd(int(tensor.shape[-1]), LANES)
+            s[tensor].vectorize(s[tensor].split(s[tensor].op.axis[-1], lanes)[1])
+    tile = s.cache_write(sums, "local")
     n, y, x, k = s[sums].op.axis
+    x, pixels = s[sums].split(x, PIXELS)
     k, lanes = s[sums].split(k, LANES)
-    s[sums].reorder(n, y, x, k, *s[sums].op.reduce_axis, lanes)
+    s[sums].reorder(n, y, k, x, pixels, lanes)
     s[sums].vectorize(lanes)
     s[sums].parallel(s[sums].fuse(n, y))
+    s[tile].compute_at(s[sums], x)
+    _, _, pixels, lanes = s[tile].op.axis
+    s[tile].reorder(*s[tile].op.reduce_axis, pixels, lanes)
+    s[tile].unroll(pixels)
+    s[tile].vectorize(lanes)
     return s
+
+
+def _up_to_multiple(extent, of):
+    return -(-extent // of) * of

@@ -7,7 +7,7 @@ from operator import mul
 
 from tvm import te, tir
 
-from ..sort.kernel import barrier, local
+from ..sort.kernel import barrier, local, variables
 from . import tensor_core
 from .cpu import activate
 from .plan import PIECE, Plan
@@ -23,8 +23,13 @@ class _Kernel:
         self.ib = tir.ir_builder.create()
         self.buffers = {name: self._flat(buffer) for name, buffer in buffers.items()}
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
-        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it.
+        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it. If that is 1, they are
+        # read one by one, but written together.
         self.vector = gcd(self.problem.channels, 8)
+        self.unit = self.vector if self.vector > 1 else 8
+        # Filters that are contiguous in the result, and how many a thread writes at once.
+        self.slab = self.problem.filters // self.problem.block
+        self.vector_out = gcd(self.slab, plan.run)
 
     def emit(self):
         ib, plan = self.ib, self.plan
@@ -35,7 +40,9 @@ class _Kernel:
         ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)  # nvcc unrolls
         self.block, column_block, self.thread = (axis.var for axis in axes)
         self.first_filter = column_block * plan.columns
-        self.warp, self.lane = self._indices("warp", self.thread, 32)
+        warp = self._uniform("warp_of_block", tir.truncdiv(self.thread, 32))
+        self.team, self.warp = self._indices("team", warp, plan.team_threads // 32)
+        self.member, self.lane = (tir.truncmod(self.thread, extent) for extent in (plan.team_threads, 32))
         self.warp_in_columns, self.warp_in_pixels = self._split(self.warp, plan.warps[0])
         self._allocate()
         self._find_own_operands()
@@ -86,19 +93,19 @@ class _Kernel:
         plan, problem = self.plan, self.problem
         height, width = plan.seen
         channels = problem.channels if plan.resident else plan.chunk_planes * 8
-        units = channels // self.vector
+        units = -(-channels // self.unit)
         image, y0, x0 = tile
         first_channel, (tap_y, tap_x) = self._chunk(chunk)
         step_y, step_x = problem.strides if plan.by_taps else (1, 1)
         top, left = problem.padding[:2]
         y0 = local(self.ib, "y_first", y0 * problem.strides[0] - top + tap_y)
         x0 = local(self.ib, "x_first", x0 * problem.strides[1] - left + tap_x)
-        with self._each(height * width * units) as item:
+        with self._each(height * width * units, of_team=True) as item:
             pixel, unit = self._indices("pixel", item, units)
             row, column = self._indices("row", pixel, width)
             y, x = y0 + row * step_y, x0 + column * step_x
             inside = self._within(y, problem.size[0]) & self._within(x, problem.size[1])
-            channel = unit * self.vector
+            channel = unit * self.unit
             if not plan.resident:
                 inside = inside & (first_channel + channel < problem.channels)
             inside = local(self.ib, "inside", inside.astype("int32"))
@@ -108,12 +115,12 @@ class _Kernel:
             place = row * plan.pitch + phase + tir.truncdiv(column, plan.steps_between[1])
             piece = tir.truncdiv(channel, 8) * plan.plane + place
             target = slot * self.data_bytes + piece * PIECE + tir.truncmod(channel, 8) * 2
-            self._copy(target, "data", source, inside)
+            self._copy(target, "data", source, inside, first_channel + channel)
 
     def _load_all_weights(self):
         """Those of the block's filters: contiguous in the tensor."""
         plan, problem = self.plan, self.problem
-        units = problem.channels // self.vector
+        units = -(-problem.channels // self.unit)
         place_of_tap = {tap: i for i, (_, tap) in enumerate(plan.tap_places)}
         in_order = all(tap == i for tap, i in place_of_tap.items())
         with self._each(plan.columns * plan.taps * units) as item:
@@ -121,29 +128,30 @@ class _Kernel:
             row, tap = self._indices("row", rest, plan.taps)
             k = self.first_filter + row
             inside = local(self.ib, "inside", (k < problem.filters).astype("int32"))
-            channel = unit * self.vector
+            channel = unit * self.unit
             source = (k * plan.taps + tap) * problem.channels + channel
             if plan.pairs_taps:
                 half = tap if in_order else self._lookup(tap, place_of_tap)
             else:
                 half = tap * plan.chunk_planes + tir.truncdiv(channel, 8)
-            self._copy(self._weight_place(0, half, row, channel), "weight", tir.Select(inside != 0, source, 0), inside)
+            source = tir.Select(inside != 0, source, 0)
+            self._copy(self._weight_place(0, half, row, channel), "weight", source, inside, channel)
 
     def _load_weights(self, chunk, tap, slot):
         """Those of a step: one tap, the planes of a chunk."""
         plan, problem = self.plan, self.problem
-        units = plan.chunk_planes * 8 // self.vector
+        units = plan.chunk_planes * 8 // self.unit
         first_channel, _ = self._chunk(chunk)
         if plan.by_taps:
             tap = self._tap_of(chunk)
         with self._each(plan.columns * units) as item:
             row, unit = self._indices("row", item, units)
-            k, channel = self.first_filter + row, unit * self.vector
+            k, channel = self.first_filter + row, unit * self.unit
             inside = (k < problem.filters) & (first_channel + channel < problem.channels)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = (k * plan.taps + tap) * problem.channels + first_channel + channel
             place = self._weight_place(slot, tir.truncdiv(channel, 8), row, channel)
-            self._copy(place, "weight", tir.Select(inside != 0, source, 0), inside)
+            self._copy(place, "weight", tir.Select(inside != 0, source, 0), inside, first_channel + channel)
 
     def _weight_place(self, slot, half, row, channel):
         """The order of filters in a group is such that a thread gets neighbours among its sums."""
@@ -154,11 +162,14 @@ class _Kernel:
         at = self.weights_at + slot * self.weight_bytes
         return at + (half * self.plan.half + row) * PIECE + tir.truncmod(channel, 8) * 2
 
-    def _copy(self, target, name, source, inside):
-        bytes_ = self.vector * 2
-        self._call(
-            f"copy_async<{bytes_}>", self._shared(target), tir.address_of(self.buffers[name][source]), inside != 0
-        )
+    def _copy(self, target, name, source, inside, channel):
+        """Values from this channel on, or zeros."""
+        source = tir.address_of(self.buffers[name][source])
+        if self.vector > 1:
+            self._call(f"copy_async<{self.vector * 2}>", self._shared(target), source, inside != 0)
+        else:
+            left = te.min(self.problem.channels - channel, tir.const(self.unit))
+            self._call("copy_few", self._shared(target), source, tir.Select(inside != 0, left, 0))
 
     def _chunk(self, chunk):
         """The first channel, and where the tap is relative to the first one, in pixels of the data."""
@@ -180,31 +191,47 @@ class _Kernel:
 
     def _emit_resident(self):
         ib, plan = self.ib, self.plan
-        tile, slot = (ib.allocate("int32", (1,), name, scope="local") for name in ("tile", "slot"))
         if self.problem.channels % 8 or plan.all_planes * 8 > self.problem.channels:
             self._zero(0, self.weights_at + self.weight_bytes)
             barrier(ib)
         self._load_all_weights()
-        tile[0], slot[0] = self.block, 0
-        self._load_data(self._tile(tile[0]), slot[0], 0)
-        self._call("copy_commit")
+        workers = plan.grid[0] * plan.teams
+        first = local(ib, "first_tile", self.block * plan.teams + self.team)
+        self._load_tile(first)
         self._fill_tables()
-        total = plan.all_tiles
-        with ib.while_loop(tile[0] < total):
-            self._call("copy_wait<0>")
-            self._see_copies()
-            barrier(ib)
-            following = local(ib, "following", tile[0] + plan.grid[0])
-            with ib.if_scope(following < total):
-                self._load_data(self._tile(following), 1 - slot[0], 0)
-            self._call("copy_commit")
+        self._await_copies()
+        barrier(ib)  # the weights are there
+        # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
+        with ib.for_range(0, -(-plan.all_tiles // workers), "round") as turn:
+            number = local(ib, "tile", first + turn * workers)
+            residual = self.problem.residual and self._load_residual(self._positions(number), range(plan.groups))
+            self._await_copies()
+            self._team_barrier()
             self._start_sums()
             self._begin()
-            self._multiply_all(local(ib, "data_at", slot[0] * self.data_bytes), tir.const(self.weights_at))
+            data = self._uniform("data_at", self.team * self.data_bytes)
+            self._multiply_all(data, tir.const(self.weights_at))
             self._end()
-            self._write(self._tile(tile[0]))
-            tile[0] = following
-            slot[0] = 1 - slot[0]
+            self._team_barrier()
+            self._load_tile(number + workers)
+            self._write(self._positions(number), residual)
+
+    def _load_tile(self, number):
+        """If it exists."""
+        with self.ib.if_scope(number < self.plan.all_tiles):
+            self._load_data(self._tile(number), self.team, 0)
+        self._call("copy_commit")
+
+    def _await_copies(self):
+        """What this thread has copied is there, for the other threads after a barrier."""
+        self._call("copy_wait<0>")
+        self._see_copies()
+
+    def _team_barrier(self):
+        if self.plan.teams == 1:
+            barrier(self.ib)
+        else:
+            self._call(f"team_barrier<{self.plan.team_threads}>", self.team + 1)
 
     def _emit_streaming(self):
         ib, plan = self.ib, self.plan
@@ -245,7 +272,8 @@ class _Kernel:
         if plan.is_async:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
-        self._write(tile)
+        positions = self._positions(self.block)
+        self._write(positions, self.problem.residual and self._load_residual(positions, range(plan.groups)))
 
     def _load_step(self, tile, step, chunk, tap):
         plan = self.plan
@@ -393,15 +421,11 @@ class _Kernel:
 
     # --- the result
 
-    def _write(self, tile):
-        """What follows the sums, and to where it goes."""
+    def _positions(self, number):
+        """Of each pixel of this thread: which instruction and half, where its result begins, -1 if there is none."""
         ib, plan, problem = self.ib, self.plan, self.problem
-        image, y0, x0 = tile
+        image, y0, x0 = self._tile(number)
         height, width = problem.out_size
-        slab = problem.filters // problem.block  # contiguous in the result
-        run = plan.group // 4
-        vector = gcd(slab, run)
-        quad, in_quad = self._split(self.lane, 4)
         positions = []
         for i in range(plan.warp_rows):
             for h in range(2):
@@ -412,64 +436,77 @@ class _Kernel:
                     group = (self.warp_in_pixels * plan.warp_rows + i) * 2 + h
                     square, row = self._split(group, 8)
                 square_y, square_x = self._corner(square)
-                y, x = local(ib, "y", y0 + square_y + row), local(ib, "x", x0 + square_x + quad)
-                if problem.block == 1:
-                    place = ((image * height + y) * width + x) * problem.filters
-                else:
-                    place = (image * height + y) * (problem.block * width) + x
-                    place = place * slab
-                inside = (y < height) & (x < width)
-                positions.append((i, h, local(ib, "inside", inside.astype("int32")), local(ib, "place", place)))
-        for group in range(plan.warp_columns // plan.group):
-            column = self.warp_in_columns * plan.warp_columns + group * plan.group + in_quad * run
-            column = local(ib, "column", column)
+                y = local(ib, "y", y0 + square_y + row)
+                x = local(ib, "x", x0 + square_x + tir.truncdiv(self.lane, 4))
+                pixel = (image * height + y) * (width * problem.block) + x
+                inside = (number < plan.all_tiles) & (y < height) & (x < width)
+                positions.append((i, h, local(ib, "place", tir.Select(inside, pixel * self.slab, -1))))
+        return positions
+
+    def _first_of_group(self, group):
+        """The first filter, of the block's, that this thread has in a group."""
+        plan = self.plan
+        column = self.warp_in_columns * plan.warp_columns + group * plan.group
+        return local(self.ib, "column", column + tir.truncmod(self.lane, 4) * plan.run)
+
+    def _load_residual(self, positions, groups):
+        """All of it at once, and long before it is needed: no branches, and at the wrong place if outside."""
+        residual = {}
+        for group in groups:
+            first = local(self.ib, "filter", self.first_filter + self._first_of_group(group))
+            for i, h, place in positions:
+                for begin in range(0, self.plan.run, self.vector_out):
+                    k = first + begin
+                    at = tir.Select((place >= 0) & (k < self.problem.filters), place + k, 0)
+                    pairs = self.ib.allocate("uint32", (max(self.vector_out // 2, 1),), "added", scope="local")
+                    source = tir.address_of(self.buffers["residual"][at])
+                    self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
+                    residual[group, i, h, begin] = pairs
+        return residual
+
+    def _write(self, positions, residual):
+        """What follows the sums, and to where it goes."""
+        ib, run = self.ib, self.plan.run
+        for group in range(self.plan.groups):
+            column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self.tables.items()}
-            for i, h, inside, place in positions:
-                with ib.if_scope(inside != 0):
-                    at = [i * self.sums_per_row + (group * run // 2 + j // 2) * 4 + h * 2 + j % 2 for j in range(run)]
-                    self._write_run(first, place, [self.sums[k] for k in at], tables, vector)
+            for i, h, place in positions:
+                of_row = i * self.sums_per_row + group * run * 2 + h * 2
+                sums = [self.sums[of_row + j // 2 * 4 + j % 2] for j in range(run)]
+                with ib.if_scope(place >= 0):
+                    for begin in range(0, run, self.vector_out):
+                        piece = residual and residual[group, i, h, begin]
+                        self._write_piece(first, place, begin, sums, tables, piece)
 
     def _read_table(self, at, column, count):
         values = self.ib.allocate("float32", (count,), "table", scope="local")
         self._call(f"get<{count}>", self._at(values, 0), self._shared(at + column * 4))
         return values
 
-    def _write_run(self, first, place, sums, tables, vector):
-        """Neighbouring filters of a pixel, in pieces of `vector` of them."""
-        ib, problem = self.ib, self.problem
-        slab = problem.filters // problem.block
-        for begin in range(0, len(sums), vector):
-            k = first + begin
-            with ib.if_scope(k < problem.filters):
-                at = place + k
-                if problem.block > 1:
-                    row = tir.truncdiv(k, slab)
-                    at = place + row * (slab * problem.out_size[1]) + (k - row * slab)
-                at = local(ib, "at", at)
-                residual = self._read_residual(at, vector)
-                values = [
-                    local(ib, "value", self._finish(sums[begin + j], tables, begin + j, residual and residual[j]))
-                    for j in range(vector)
-                ]
-                target = tir.address_of(self.buffers["result"][at])
-                if vector == 1:
-                    self._call(f"store_one<{self.c_type}>", target, values[0])
-                    continue
-                pairs = ib.allocate("uint32", (vector // 2,), "pairs", scope="local")
-                for j in range(0, vector, 2):
-                    pack = self._name(f"pack<{self.c_type}>")
-                    pairs[j // 2] = tir.call_pure_extern("uint32", pack, values[j], values[j + 1])
-                self._call(f"store<{vector * 2}>", target, self._at(pairs, 0))
-
-    def _read_residual(self, at, vector):
-        if not self.problem.residual:
-            return None
-        source = tir.address_of(self.buffers["residual"][at])
-        pairs = self.ib.allocate("uint32", (max(vector // 2, 1),), "added", scope="local")
-        self._call(f"load<{vector * 2}>", self._at(pairs, 0), source)
-        unpack = self._name(f"unpack<{self.c_type}>")
-        return [tir.call_pure_extern("float32", unpack, pairs[j // 2], j % 2) for j in range(vector)]
+    def _write_piece(self, first, place, begin, sums, tables, added):
+        """Neighbouring filters of a pixel, written at once."""
+        ib, problem, vector = self.ib, self.problem, self.vector_out
+        k = first + begin
+        with ib.if_scope(k < problem.filters):
+            at = place + k
+            if problem.block > 1:
+                row = local(ib, "row", tir.truncdiv(k, self.slab))
+                at = at + row * (self.slab * (problem.out_size[1] - 1))
+            target = tir.address_of(self.buffers["result"][local(ib, "at", at)])
+            unpack = self._name(f"unpack<{self.c_type}>")
+            values = []
+            for j in range(vector):
+                more = added and tir.call_pure_extern("float32", unpack, added[j // 2], j % 2)
+                values.append(local(ib, "value", self._finish(sums[begin + j], tables, begin + j, more)))
+            if vector == 1:
+                self._call(f"store_one<{self.c_type}>", target, values[0])
+                return
+            pairs = ib.allocate("uint32", (vector // 2,), "pairs", scope="local")
+            for j in range(0, vector, 2):
+                pack = self._name(f"pack<{self.c_type}>")
+                pairs[j // 2] = tir.call_pure_extern("uint32", pack, values[j], values[j + 1])
+            self._call(f"store<{vector * 2}>", target, self._at(pairs, 0))
 
     def _finish(self, value, tables, index, residual):
         problem = self.problem
@@ -492,16 +529,16 @@ class _Kernel:
         return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
 
     @contextmanager
-    def _each(self, count):
-        """Indices below `count`, shared out among the threads of the block; neighbours get neighbours."""
-        rounds, rest = divmod(count, self.plan.threads)
-        with self.ib.for_range(0, rounds + bool(rest), "round") as i:
-            index = local(self.ib, "item", i * self.plan.threads + self.thread)
-            if not rest:
-                yield index
-                return
-            with self.ib.if_scope(index < count):
-                yield index
+    def _each(self, count, of_team=False):
+        """Indices below `count`, shared out among the threads of the block, or of the team; neighbours get
+        neighbours."""
+        threads, thread = (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
+        # nvcc would unroll a loop of known length, and keep all its addresses in registers from tile to tile.
+        (item,) = variables(self.ib, "int32", "item")
+        item[0] = thread
+        with self.ib.while_loop(item[0] < count):
+            yield local(self.ib, "index", item[0])
+            item[0] = item[0] + threads
 
     @staticmethod
     def _split(index, by):
@@ -516,6 +553,11 @@ class _Kernel:
     def _within(value, extent):
         """At least 0, and less than the extent."""
         return value.astype("uint32") < tir.const(extent, "uint32")
+
+    def _uniform(self, name, value):
+        """A value that is the same for all lanes, so that nvcc knows it: addresses made of it are the warp's."""
+        lanes = tir.const(0xFFFFFFFF, "uint32")
+        return local(self.ib, name, tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32))
 
     def _lookup(self, index, table):
         value = tir.const(0)

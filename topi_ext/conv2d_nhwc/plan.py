@@ -6,8 +6,8 @@ piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring 
 memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight channels),
 two of them in one instruction.
 
-- "resident": all weights of the block's filters stay in shared memory; the block goes from tile to tile, and
-  loads the pixels of the next one while it computes.
+- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which goes
+  from tile to tile on its own: while one loads or writes, others multiply.
 - "streaming": a block has one tile; chunks of planes are loaded one after the other, and the weights tap by
   tap, some steps ahead.
 - "streaming by taps": as before, but for each tap the pixels are loaded again: where a halo is too large, or
@@ -32,18 +32,22 @@ class Plan:
     is_async: bool  # wgmma, not mma
     tile: tuple  # height and width in output pixels, multiples of 8
     columns: int  # filters of a block
-    warps: tuple  # along the pixels, along the filters
+    warps: tuple  # of a team: along the pixels, along the filters
     resident: bool
+    teams: int = 1  # of a block, each with a tile of its own
     by_taps: bool = False
     planes: int = 0  # of a chunk; all of them if resident
     ahead: int = 1  # how many steps ahead loads are issued
-    blocks_per_multiprocessor: int = 1
 
     # --- the tile of pixels
 
     @property
-    def threads(self):
+    def team_threads(self):
         return 32 * self.warps[0] * self.warps[1]
+
+    @property
+    def threads(self):
+        return self.teams * self.team_threads
 
     @property
     def pixels(self):
@@ -141,7 +145,9 @@ class Plan:
 
     @property
     def data_slots(self):
-        return 2 if self.resident or self.steps > 1 else self.ahead + 2
+        if self.resident:
+            return self.teams
+        return 2 if self.steps > 1 else self.ahead + 2
 
     @property
     def weight_slots(self):
@@ -155,10 +161,7 @@ class Plan:
 
     @property
     def fits(self):
-        # A multiprocessor keeps 1 KiB of each block for itself.
-        limit = SHARED_MEMORY[self.arch] * KIB
-        each = (limit + KIB) // self.blocks_per_multiprocessor - KIB
-        return self.shared_memory <= each
+        return self.shared_memory <= SHARED_MEMORY[self.arch] * KIB
 
     # --- the grid
 
@@ -179,9 +182,8 @@ class Plan:
     def grid(self):
         if not self.resident:
             return self.all_tiles, self.column_blocks
-        at_once = MULTIPROCESSORS.get(self.arch, 100) * self.blocks_per_multiprocessor // self.column_blocks
-        rounds = -(-self.all_tiles // max(at_once, 1))
-        return -(-self.all_tiles // rounds), self.column_blocks
+        at_once = MULTIPROCESSORS.get(self.arch, 100)
+        return min(at_once, -(-self.all_tiles // self.teams)), self.column_blocks
 
     # --- the share of a warp
 
@@ -198,6 +200,14 @@ class Plan:
     def group(self):
         """Filters that four neighbouring threads have together: each a run of a quarter of them."""
         return next(size for size in (32, 16, 8) if self.warp_columns % size == 0)
+
+    @property
+    def groups(self):
+        return self.warp_columns // self.group
+
+    @property
+    def run(self):
+        return self.group // 4
 
 
 def known_arch(arch):
@@ -218,18 +228,19 @@ def candidates(problem, arch):
     """Plans from the best to the last resort."""
     is_async = arch == 90
     columns = _columns(problem.filters)
-    warps = (8, 1) if is_async else ((4, 2) if columns % 32 == 0 else (8, 1))
     common = {"problem": problem, "arch": arch, "is_async": is_async}
-    tiles = [(16, 16), (8, 16)] if columns <= 64 else [(8, 16)]
-    # Weights of a block of filters that fit are loaded once. More blocks hide each other's waiting.
+    # Weights of a block of filters that fit are loaded once. More teams hide each other's waiting.
     if columns >= problem.filters:
-        for tile in tiles:
-            plan = Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
-            for blocks in (4, 2, 1):
-                yield replace(plan, blocks_per_multiprocessor=blocks)
+        warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
+        for tile, most in _tiles(columns, problem.residual):
+            for teams in range(_teams(problem, arch, tile, most), 1, -1):
+                yield Plan(**common, tile=tile, columns=columns, warps=warps, resident=True, teams=teams)
+        tile = _tiles(columns, problem.residual)[-1][0]
+        yield Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
     for width in (columns, 128, 64, 32):
         if width > columns or (is_async and width > 256):
             continue
+        warps = (8, 1) if is_async or width % 32 else (4, 2)
         some = Plan(**common, tile=(8, 16), columns=width, warps=warps, resident=False)
         taps = some.taps
         for planes in (8, 4, 2):
@@ -239,6 +250,24 @@ def candidates(problem, arch):
                 yield replace(some, planes=planes, ahead=min(2, taps - 1))
             yield replace(some, planes=planes, ahead=2, by_taps=True)
             yield replace(some, planes=planes, ahead=1, by_taps=True)
+
+
+def _tiles(columns, residual):
+    """Of a team: 64 sums a thread, less where there are few filters; and the most teams of a block, that sums and
+    residual find registers."""
+    most = 3 if residual else 4
+    if columns > 64:
+        return [((8, 8), most)]
+    if columns > 16:
+        return [((8, 16), most), ((8, 8), most)]
+    return [((16, 16), 8), ((8, 16), 8)]
+
+
+def _teams(problem, arch, tile, most):
+    """No more than there are tiles for."""
+    height, width = problem.out_size
+    tiles = problem.batch * -(-height // tile[0]) * -(-width // tile[1])
+    return max(1, min(most, tiles // MULTIPROCESSORS.get(arch, 100)))
 
 
 def _columns(filters):

@@ -6,6 +6,8 @@ them. Operands of matrix instructions are 16-byte pieces in shared memory: eight
 
 - `copy_async<bytes>(to, from, inside)`: a copy into shared memory of 16, 8, 4 or 2 bytes, or zeros;
   it is there after `copy_commit()` and `copy_wait<groups>()`, and a barrier for other threads.
+- `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
+- `copy_few(to, from, count)`: a piece of `count` values of 16 bits at any address, zeros after them; at once.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
 - `multiply<type>(sums, a, b)`: 16 x 8 sums of a warp, 16 along the reduction.
 - `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of
@@ -38,6 +40,18 @@ __device__ __forceinline__ void copy_now(void* to, const void* from, bool inside
   T value = T();
   if (inside) value = *(const T*)from;
   *(T*)to = value;
+}
+__device__ __forceinline__ void copy_few(void* to, const void* from, int count) {
+  union {
+    uint4 piece;
+    unsigned short values[8];
+  } all;
+  all.piece = make_uint4(0, 0, 0, 0);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i < count) all.values[i] = ((const unsigned short*)from)[i];
+  }
+  *(uint4*)to = all.piece;
 }
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(nv_bfloat16 x) { return __bfloat162float(x); }
@@ -101,6 +115,9 @@ template <int kBytes>
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
   copy_now<kBytes>(to, from, inside);
 }
+template <int kThreads> inline void team_barrier(int id) {
+  emulator::emulator_named_barrier(id, kThreads, __LINE__);
+}
 inline void copy_commit() {}
 template <int kGroups> inline void copy_wait() {}
 template <int kCount> inline void load_matrices(unsigned* out, const void* from) {
@@ -138,6 +155,9 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool insi
 #else
   copy_now<kBytes>(to, from, inside);
 #endif
+}
+template <int kThreads> __device__ __forceinline__ void team_barrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 __device__ __forceinline__ void copy_commit() {
 #if __CUDA_ARCH__ >= 800

@@ -26,9 +26,14 @@ struct Thread {
   uint64_t value;
   int source_lane;
   uint64_t result;
+
+  // The named barrier that it has passed last, and how often.
+  int team;
+  unsigned team_phase;
 };
 
 inline bool is_barrier(Wait kind) { return kind >= Wait::barrier && kind <= Wait::barrier_or; }
+inline bool is_of_warp(Wait kind) { return kind > Wait::named_barrier; }
 
 // Set from Python; see emulator_set_*.
 struct Settings {
