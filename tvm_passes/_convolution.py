@@ -2,14 +2,44 @@
 
 import numpy as np
 
+import tvm
 from tvm import relay
 
 from ._matchers import constant, op_name
 
 # They treat every element alike, so an element may be elsewhere.
-ELEMENTWISE = ("nn.relu", "nn.leaky_relu", "clip", "sigmoid", "tanh", "exp", "negative", "abs", "cast", "copy")
+ELEMENTWISE = (
+    "nn.relu",
+    "nn.leaky_relu",
+    "clip",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "negative",
+    "abs",
+    "cast",
+    "copy",
+)
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 OF_A_CHANNEL = ("nn.bias_add", "nn.prelu")  # their second argument has an element for each channel
+
+
+def values(expr):
+    """The NumPy value of a constant expression, or None; bfloat16, which NumPy lacks, as float32."""
+    value = constant(expr)
+    if value is None or expr.data.dtype != "bfloat16":
+        return value
+    return (value.astype("uint32") << 16).view("float32")
+
+
+def as_constant(array, dtype):
+    """A constant of a type of Relay's, also of bfloat16, to which float32 is rounded."""
+    array = np.ascontiguousarray(array)
+    if dtype != "bfloat16":
+        return relay.const(array.astype(dtype), dtype)
+    bits = array.astype("float32").view("uint32")
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # to nearest, ties to even
+    return relay.const(tvm.nd.empty(array.shape, dtype).copyfrom(rounded.astype("uint16")))
 
 
 def channel_axis(layout):
@@ -19,7 +49,7 @@ def channel_axis(layout):
 
 def constant_weights(conv):
     """The weights of an nn.conv2d as (filters, channels, rows, columns), or None if not known here."""
-    value, layout = constant(conv.args[1]), str(conv.attrs.kernel_layout)
+    value, layout = values(conv.args[1]), str(conv.attrs.kernel_layout)
     if value is None or sorted(layout) != sorted("OIHW"):
         return None
     return value.transpose([layout.index(axis) for axis in "OIHW"])
@@ -30,7 +60,7 @@ def with_weights(conv, data, weights, **changes):
     attrs = {name: conv.attrs[name] for name in conv.attrs.keys()}
     attrs.update(channels=len(weights), kernel_size=weights.shape[2:], **changes)
     packed = weights.transpose(["OIHW".index(axis) for axis in str(conv.attrs.kernel_layout)])
-    return relay.nn.conv2d(data, relay.const(np.ascontiguousarray(packed)), **attrs)
+    return relay.nn.conv2d(data, as_constant(packed, conv.args[1].data.dtype), **attrs)
 
 
 def is_plain(conv):
@@ -55,7 +85,7 @@ def pairs(conv):
 
 def of_each_channel(expr, rank, axis):
     """What a constant that is broadcast to `rank` axes has for each channel, or for all: a vector, or None."""
-    value = constant(expr)
+    value = values(expr)
     if value is None or value.ndim > rank:
         return None
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
@@ -71,7 +101,8 @@ def constant_channels(call, axis):
             continue
         if name in OF_A_CHANNEL:
             is_channel = int(call.attrs.axis) % rank == axis
-            vector = constant(argument) if index == 1 and is_channel and constant(argument).ndim == 1 else None
+            is_vector = index == 1 and is_channel and len(argument.data.shape) == 1
+            vector = values(argument) if is_vector else None
         else:
             vector = of_each_channel(argument, rank, axis)
         if vector is None:
@@ -87,7 +118,7 @@ def with_channels(call, arguments, vectors, axis):
     for index, vector in vectors.items():
         flat = op_name(call) in OF_A_CHANNEL
         shape = (-1,) if flat else (-1,) + (1,) * (rank - 1 - axis)
-        arguments[index] = relay.const(np.ascontiguousarray(vector.reshape(shape)))
+        arguments[index] = as_constant(vector.reshape(shape), call.args[index].data.dtype)
     return relay.Call(call.op, arguments, call.attrs)
 
 

@@ -15,8 +15,8 @@ OVERRIDE = 11  # TVM registers at level 10
 
 def _register_shuffle(name, build):
     def over(data, attrs, layout):
-        values = {"block_size": int(attrs.block_size), "layout": layout}
-        return build(data, **values, **({"mode": str(attrs.mode)} if "mode" in attrs.keys() else {}))
+        mode = (str(attrs.mode),) if name == "nn.depth_to_space" else ()
+        return build(data, int(attrs.block_size), layout, *mode)
 
     def convert(attrs, args, _types, desired):
         return over(args[0], attrs, str(desired[0]))
@@ -34,17 +34,18 @@ def _register_prelu():
     stock = relay.op.get("nn.prelu").get_attr("FInferCorrectLayout")
 
     def infer(attrs, new_in_layouts, old_in_layouts, old_in_types):
-        layout = new_in_layouts[0] if new_in_layouts else None
-        if not layout or layout.name not in LAYOUTS:
+        old, new = old_in_layouts[0], new_in_layouts[0] if new_in_layouts else None
+        if not new or not {old.name, new.name} <= set(LAYOUTS) or old.name[attrs.axis] != "C":
             return stock(attrs, new_in_layouts, old_in_layouts, old_in_types)
-        slopes = tvm.tir.layout("C")
-        new = relay.nn.prelu(relay.var("x"), relay.var("slopes"), axis=layout.name.index("C")).attrs
-        return InferCorrectLayoutOutput([layout, slopes], [layout], new)
+        moved = relay.nn.prelu(relay.var("x"), relay.var("slopes"), axis=new.name.index("C")).attrs
+        return InferCorrectLayoutOutput([new, tvm.tir.layout("C")], [new], moved)
 
     relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, OVERRIDE)
 
 
-if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:  # TVM keeps it, if imported again
+if (
+    relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None
+):  # TVM keeps it, if imported again
     for _name, _build in SHUFFLES.items():
         _register_shuffle(_name, _build)
     _register_prelu()

@@ -6,6 +6,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 from ._matchers import static_shape
 from ._rule import Rule, RulePass
 
+
 class TransposeOfTranspose(Rule):
     """Replace two transposes in a row, also those that layout_transform spells, with one."""
 

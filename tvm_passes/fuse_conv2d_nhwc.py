@@ -13,8 +13,8 @@ from topi_ext.conv2d_nhwc import conv2d_nhwc
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._convolution import Shuffle, constant_weights, is_plain, of_each_channel, pairs
-from ._matchers import constant, op_name, static_shape
+from ._convolution import Shuffle, as_constant, constant_weights, is_plain, of_each_channel, pairs, values
+from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
 
 HALF = ("float16", "bfloat16")
@@ -55,11 +55,11 @@ class OfHalf(Rule):
 
     def rewrite(self, match):
         strides, dilation, before, after = zip(*pairs(match.root))
-        weights = np.ascontiguousarray(constant_weights(match.root).transpose(0, 2, 3, 1))
+        weights = constant_weights(match.root).transpose(0, 2, 3, 1)
         padding = (*before, *after)
         return conv2d_nhwc(
             match.data,
-            relay.const(weights, match.data.checked_type.dtype),
+            as_constant(weights, match.data.checked_type.dtype),
             strides=strides,
             padding=padding,
             dilation=dilation,
@@ -95,13 +95,13 @@ class WithBias(_Grow):
     pattern = is_op("add")(_Grow.conv, constant) | is_op("nn.bias_add")(_Grow.conv, constant)
 
     def where(self, match):
-        return constant(match.constant) is not None
+        return values(match.constant) is not None
 
     def check_order(self, match, arguments):
         # A residual may be there already: the two are added in whichever order.
         if arguments.activation or arguments.final_activation or arguments.block_size > 1:
             return "the constant is added after an activation or a shuffle"
-        if arguments.bias is not None and constant(arguments.bias) is None:
+        if arguments.bias is not None and values(arguments.bias) is None:
             return "the convolution has a bias that is not constant"
         if _of_filters(match.constant, match) is None:
             return "the constant is not one number for each channel"
@@ -109,8 +109,8 @@ class WithBias(_Grow):
     def grow(self, match, arguments):
         bias = _of_filters(match.constant, match)
         if arguments.bias is not None:
-            bias = bias.astype("float32") + constant(arguments.bias).astype("float32")
-        arguments.bias = relay.const(bias)
+            bias = bias.astype("float32") + values(arguments.bias).astype("float32")
+        arguments.bias = relay.const(bias)  # of the type of the data or float32, and the operator takes both
 
 
 class WithActivation(_Grow):
@@ -130,7 +130,7 @@ class WithActivation(_Grow):
                 return "slopes of each channel go with the first activation only"
             if int(match.root.attrs.axis) % 4 != 3:
                 return "the slopes are not those of the channels"
-            if constant(match.root.args[1]) is None:
+            if values(match.root.args[1]) is None:
                 return "the slopes are not constant"
         if arguments.final_activation:
             return "the convolution has two activations already"
@@ -239,7 +239,7 @@ def _activation(attrs, which):
 def _of_filters(expr, match):
     """A constant as a vector over the filters, or None."""
     if op_name(match.root) == "nn.bias_add":
-        return constant(expr) if int(match.root.attrs.axis) % 4 == 3 else None
+        return values(expr) if int(match.root.attrs.axis) % 4 == 3 else None
     if not match.root.checked_type == match.conv.checked_type:
         return None
     vector = of_each_channel(expr, rank=4, axis=3)

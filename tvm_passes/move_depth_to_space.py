@@ -79,9 +79,7 @@ class PastConvolution(Rule):
     def rewrite(self, match):
         rows, columns = (_reach(*each) for each in _axes(match))
         padding = [-rows[0], -columns[0], rows[-1], columns[-1]]
-        conv = with_weights(
-            match.root, match.data, _moved_weights(match), padding=padding, dilation=(1, 1)
-        )
+        conv = with_weights(match.root, match.data, _moved_weights(match), padding=padding, dilation=(1, 1))
         return depth_to_space(match.shuffle, conv)
 
 
@@ -101,14 +99,24 @@ def cost(pixels, shape):
 
 def _fuses_with_producer(match):
     """Whether the shuffle costs nothing where it is."""
-    return op_name(match.data) in ("nn.conv2d", "add", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip")
+    return op_name(match.data) in (
+        "nn.conv2d",
+        "add",
+        "nn.bias_add",
+        "nn.relu",
+        "nn.leaky_relu",
+        "nn.prelu",
+        "clip",
+    )
 
 
 def _axes(match):
     """(block, taps, dilation, padding before) of the rows and of the columns."""
     block = int(match.shuffle.attrs.block_size)
     taps = constant_weights(match.root).shape[2:]
-    return [(block, count, dilation, before) for count, (_, dilation, before, _) in zip(taps, pairs(match.root))]
+    return [
+        (block, count, dilation, before) for count, (_, dilation, before, _) in zip(taps, pairs(match.root))
+    ]
 
 
 def _reach(block, taps, dilation, before):
@@ -136,5 +144,7 @@ def _moved_weights(match):
     for i, row, seen_row, from_i in places[0]:
         for j, column, seen_column, from_j in places[1]:
             at = seen_row - reach[0][0], seen_column - reach[1][0]
-            moved[outputs[i, j][:, None], inputs[from_i, from_j][None], at[0], at[1]] = weights[:, :, row, column]
+            moved[outputs[i, j][:, None], inputs[from_i, from_j][None], at[0], at[1]] = weights[
+                :, :, row, column
+            ]
     return moved

@@ -115,5 +115,3 @@ class SinkDepthToSpace(RulePass):
 
 def _axis(match):
     return channel_axis(str(match.shuffle.attrs.layout))
-
-

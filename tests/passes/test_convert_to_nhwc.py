@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
-from tvm_passes import ConvertToNHWC, InMixedPrecision
+from tvm_passes import CombineTransposes, ConvertToNHWC, InMixedPrecision
 
 import tvm
 from tvm import relay
@@ -51,12 +51,11 @@ def test_no_transpose_between_convolutions(name, opt_level):
     channels = int(tvm.relay.transform.InferTypeLocal(y).shape[1])
     mod = module(x, convolution(y, 4, channels, seed=3))
     with tvm.transform.PassContext(opt_level=opt_level):
-        after = ConvertToNHWC()(mod)
+        after = CombineTransposes()(ConvertToNHWC()(mod))
     names = ops(after)
     first = names.index("nn.conv2d")
     last = len(names) - 1 - names[::-1].index("nn.conv2d")
-    assert not {"layout_transform"} & set(names[first:last])
-    assert names.count("transpose") == ops(mod).count("transpose")
+    assert not {"layout_transform", "transpose"} & set(names[first:last])
     assert_same_numbers(ConvertToNHWC(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
 
 

@@ -1,5 +1,6 @@
 """FuseConv2dNHWC: structure, numbers, refusals, and nothing more the second time."""
 
+import numpy as np
 import pytest
 
 from tests.helpers import (
@@ -13,7 +14,9 @@ from tests.helpers import (
     refusals,
 )
 from tvm_passes import FuseConv2dNHWC
+from tvm_passes._convolution import values
 
+import tvm
 from tvm import relay
 
 SHAPE = (1, 6, 7, 8)
@@ -88,31 +91,54 @@ def test_one_operator(name):
         {"strides": (2, 1), "padding": (1, 0, 2, 1)},
         {"dilation": 2, "padding": 2},
         {"kernel": 1},
-        {"kernel_layout": "OIHW"},
-        {"kernel_layout": "HWOI"},
     ],
 )
 def test_of_any_geometry(options):
     x = picture()
     after = assert_same_numbers(
-        FuseConv2dNHWC(also_float32=True), module(x, conv(x, **options)), numbers(*SHAPE), rtol=1e-4, atol=1e-5
+        FuseConv2dNHWC(also_float32=True),
+        module(x, conv(x, **options)),
+        numbers(*SHAPE),
+        rtol=1e-4,
+        atol=1e-5,
     )
     assert ops(after) == [FUSED]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_of_half(dtype):
+@pytest.mark.parametrize("layout", ["OIHW", "HWOI", "OHWI"])
+def test_weights_of_any_layout(layout):
+    x = picture()
+    passes = FuseConv2dNHWC(also_float32=True)
+    (expected, _), (found, _) = (
+        apply(passes, module(x, conv(x, kernel_layout=kernel_layout))) for kernel_layout in ("HWIO", layout)
+    )
+    assert tvm.ir.structural_equal(found, expected)
+
+
+def half(dtype):
     x = picture(dtype=dtype)
     weight = relay.cast(relay.const(numbers(3, 3, 8, 8) / 10), dtype)
     y = relay.nn.conv2d(
         x, weight, padding=1, channels=8, kernel_size=(3, 3), data_layout="NHWC", kernel_layout="HWIO"
     )
     y = relay.nn.relu(relay.add(y, relay.cast(vector(), dtype)))
-    mod = relay.transform.FoldConstant()(relay.transform.InferType()(module(x, y)))
-    after, _ = apply(FuseConv2dNHWC(), mod)
+    return relay.transform.FoldConstant()(relay.transform.InferType()(module(x, y)))
+
+
+def test_of_half():
+    mod = half("float16")
+    after = assert_same_numbers(FuseConv2dNHWC(), mod, numbers(*SHAPE, dtype="float16"), rtol=5e-3, atol=5e-3)
     assert ops(after) == [FUSED]
-    if dtype == "float16":
-        assert_same_numbers(FuseConv2dNHWC(), mod, numbers(*SHAPE, dtype=dtype), rtol=5e-3, atol=5e-3)
+
+
+def test_constants_of_bfloat16_stay_the_same_numbers():
+    after, _ = apply(FuseConv2dNHWC(), half("bfloat16"))
+    assert ops(after) == [FUSED]
+    _, weight, bias, *_ = after["main"].body.args
+    assert weight.data.dtype == "bfloat16"
+    expected = (numbers(3, 3, 8, 8) / 10).transpose(3, 0, 1, 2)
+    np.testing.assert_allclose(values(weight), expected, rtol=2**-8)
+    np.testing.assert_allclose(values(bias), numbers(8, seed=3), rtol=2**-8)
 
 
 def test_the_other_sum_is_the_residual_of_one():
@@ -155,7 +181,11 @@ def fused(make, **options):
         (fused(lambda x, y: shuffle(relay.add(y, x))), ["nn.depth_to_space"], "a residual is added"),
         (fused(lambda x, y: shuffle(y, "CRD")), ["nn.depth_to_space"], "the order CRD"),
         (fused(lambda x, y: relay.nn.relu(shuffle(y))), ["nn.relu"], "comes after a shuffle"),
-        (fused(lambda x, y: shuffle(shuffle(y, "DCR")), filters=16), ["nn.depth_to_space"], "shuffles already"),
+        (
+            fused(lambda x, y: shuffle(shuffle(y, "DCR")), filters=16),
+            ["nn.depth_to_space"],
+            "shuffles already",
+        ),
         (
             fused(lambda x, y: relay.Tuple([relay.nn.relu(y), y])),
             ["nn.relu"],

@@ -126,7 +126,10 @@ def variable_weights(x):
         (of(shuffle, (1, 12, 4, 4)), "come from outside"),
         (of(lambda x: shuffle(relay.nn.softmax(x, axis=1)), (1, 12, 4, 4)), "come from nn.softmax"),
         (
-            of(lambda x: shuffle(relay.nn.conv2d(x, relay.const(numbers(12, 2, 1, 1)), groups=2)), (1, 4, 4, 4)),
+            of(
+                lambda x: shuffle(relay.nn.conv2d(x, relay.const(numbers(12, 2, 1, 1)), groups=2)),
+                (1, 4, 4, 4),
+            ),
             "in groups",
         ),
         (
