@@ -1,4 +1,4 @@
-"""Reading convolutions, shuffles and what is applied to each channel, and writing them anew, in any layout."""
+"""Reading convolutions, shuffles and constants of each channel, and writing them anew, in any layout."""
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def constant_weights(conv):
 
 def with_weights(conv, data, weights, **changes):
     """The nn.conv2d with other data, weights (filters, channels, rows, columns) and attributes."""
-    attrs = {name: conv.attrs[name] for name in conv.attrs.keys()}
+    attrs = dict(conv.attrs)
     attrs.update(channels=len(weights), kernel_size=weights.shape[2:], **changes)
     packed = weights.transpose(["OIHW".index(axis) for axis in str(conv.attrs.kernel_layout)])
     return relay.nn.conv2d(data, as_constant(packed, conv.args[1].data.dtype), **attrs)
@@ -84,7 +84,7 @@ def pairs(conv):
 
 
 def of_each_channel(expr, rank, axis):
-    """What a constant that is broadcast to `rank` axes has for each channel, or for all: a vector, or None."""
+    """A constant, broadcast to `rank` axes, as a vector of each channel or of one number for all, or None."""
     value = values(expr)
     if value is None or value.ndim > rank:
         return None
@@ -93,7 +93,7 @@ def of_each_channel(expr, rank, axis):
 
 
 def constant_channels(call, axis):
-    """{argument: vector} of a call over a picture and constants, or None where a constant is of another kind."""
+    """{argument: vector} of a call over a picture and constants, or None where one is of another kind."""
     name, rank = op_name(call), len(call.checked_type.shape)
     found = {}
     for index, argument in enumerate(call.args):

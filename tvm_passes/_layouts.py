@@ -22,7 +22,7 @@ def _register_shuffle(name, build):
         return over(args[0], attrs, str(desired[0]))
 
     def infer(attrs, new_in_layouts, _old_in_layouts, _old_in_types):
-        # In ConvertLayout the attributes have the new layout already: where data has another, it is transposed.
+        # In ConvertLayout the attributes have the new layout: where data has another, it is transposed.
         layout = tvm.tir.layout(str(attrs.layout))
         return InferCorrectLayoutOutput([layout], [layout], attrs)
 

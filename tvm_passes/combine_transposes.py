@@ -3,7 +3,7 @@
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._matchers import static_shape
+from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
 
 
@@ -50,7 +50,7 @@ class CombineTransposes(RulePass):
 def _axes(call):
     """Where each axis of the result comes from, or None for a layout_transform that splits axes."""
     rank = len(call.args[0].checked_type.shape)
-    if "axes" in call.attrs.keys():
+    if op_name(call) == "transpose":
         axes = call.attrs.axes
         return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
     source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)

@@ -11,11 +11,11 @@ CONVERTED = {
 }
 
 
-def ConvertToNHWC():  # noqa: N802  a pass, as TVM names its own
+def ConvertToNHWC():
     """TVM's ConvertLayout, with what it needs before and after, at any opt_level.
 
-    Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it does.
-    What it puts around constants is folded.
+    Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it
+    does. What it puts around constants is folded.
     """
 
     def transform(mod, _context):
@@ -32,8 +32,8 @@ def ConvertToNHWC():  # noqa: N802  a pass, as TVM names its own
     return tvm.transform.module_pass(transform, opt_level=0, name="ConvertToNHWC")
 
 
-def FoldIntoConvolutions():  # noqa: N802
-    """TVM's own passes that fold constants and factors, such as batch norm, into the weights before or after."""
+def FoldIntoConvolutions():
+    """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after."""
 
     def transform(mod, _context):
         with _at_opt_level_3():

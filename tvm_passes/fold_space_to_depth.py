@@ -47,10 +47,10 @@ class _Fold(Rule):
 
 
 class OfSpaceToDepth(_Fold):
-    """Replace `conv2d(space_to_depth(x), w)` with a convolution of x of block times the stride and the kernel.
+    """Replace `conv2d(space_to_depth(x), w)` with a convolution of x, block times the stride and the kernel.
 
-    Why legal: a pixel of the result sees the same pixels of x, through the same weights: those that lay behind
-    each other in depth now lie beside each other in space. It takes as many multiplications.
+    Why legal: a pixel of the result sees the same pixels of x, through the same weights: those that lay
+    behind each other in depth now lie beside each other in space. It takes as many multiplications.
     """
 
     blocks = is_op("nn.space_to_depth")(_Fold.data)
@@ -64,7 +64,7 @@ class OfSpaceToDepth(_Fold):
 
 
 class OfPixelUnshuffle(_Fold):
-    """The same for `pixel_unshuffle`, whose order of channels no operator has: reshape, transpose and reshape."""
+    """The same for the reshape, transpose and reshape of `pixel_unshuffle`, whose order no operator has."""
 
     split = is_op("reshape")(_Fold.data)
     moved = is_op("transpose")(split)

@@ -78,7 +78,7 @@ class _Grow(Rule):
     def check(self, match):
         if match.used_elsewhere(match.conv):
             return "the result of the convolution has other users"
-        if not match.root.checked_type.dtype == match.conv.checked_type.dtype:
+        if match.root.checked_type.dtype != match.conv.checked_type.dtype:
             return "the type changes"
         return self.check_order(match, _Arguments(match.conv))
 
@@ -168,7 +168,7 @@ class WithResidual(_Grow):
             return "the convolution has a residual already"
         if arguments.final_activation or arguments.block_size > 1:
             return "the tensor is added after the final activation or after a shuffle"
-        if not match.residual.checked_type == match.conv.checked_type:
+        if match.residual.checked_type != match.conv.checked_type:
             return "one of the tensors is broadcast to the other"
 
     def grow(self, match, arguments):
@@ -240,7 +240,7 @@ def _of_filters(expr, match):
     """A constant as a vector over the filters, or None."""
     if op_name(match.root) == "nn.bias_add":
         return values(expr) if int(match.root.attrs.axis) % 4 == 3 else None
-    if not match.root.checked_type == match.conv.checked_type:
+    if match.root.checked_type != match.conv.checked_type:
         return None
     vector = of_each_channel(expr, rank=4, axis=3)
     return None if vector is None else np.resize(vector, static_shape(match.conv)[-1])

@@ -10,7 +10,7 @@ if relay.op.get("nn.space_to_depth").get_attr("FTVMMixedPrecisionConversionType"
     registry.register_mixed_precision_conversion("nn.space_to_depth", stock.generic_follow_op)
 
 
-def InMixedPrecision(dtype="float16"):  # noqa: N802  a pass, as TVM names its own
+def InMixedPrecision(dtype="float16"):
     """TVM's ToMixedPrecision, which keeps the types of inputs and results, with the weights cast here.
 
     What sums many elements, such as the mean over a picture, stays in float32.

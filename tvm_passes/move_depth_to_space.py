@@ -1,8 +1,8 @@
 """Move nn.depth_to_space past the convolution after it, where that makes the convolution no slower.
 
 A convolution of few channels on a large picture is bound by memory, and by tensor cores that compute columns
-nobody wants. The same convolution before the shuffle has block² times the channels and the filters on a picture
-block² times smaller.
+nobody wants. The same convolution before the shuffle has block² times the channels and the filters, on a
+picture block² times smaller.
 """
 
 from math import ceil
@@ -32,10 +32,10 @@ MULTIPLICATIONS_PER_ELEMENT = 200
 class PastConvolution(Rule):
     """Replace `conv2d(depth_to_space(x), w)` with `depth_to_space(conv2d(x, w'))`.
 
-    Why legal: the pixel (y, x) of the shuffled picture is the channel (y % b, x % b) of pixel (y // b, x // b).
-    So each of the b x b pixels of a block, which w' computes as filters of their own, sees some pixels of x, each
-    through the channels and weights that w has for it, and through zeros elsewhere. Zeros padded around the
-    shuffled picture are zeros around x, as the result is as large as the picture.
+    Why legal: the pixel (y, x) of the shuffled picture is in the channels (y % b, x % b) of pixel (y // b,
+    x // b). So each of the b x b pixels of a block, which w' computes as filters of their own, sees some
+    pixels of x, each through the channels and weights that w has for it, and through zeros elsewhere. Zeros
+    padded around the shuffled picture are zeros around x, as the result is as large as the picture.
     """
 
     data, weight = wildcard(), wildcard()
@@ -126,7 +126,7 @@ def _reach(block, taps, dilation, before):
 
 def _moved_weights(match):
     weights = constant_weights(match.root)
-    filters, channels, rows, columns = weights.shape
+    filters, channels = weights.shape[:2]
     shuffle = Shuffle.of(match.shuffle)
     outputs, inputs = shuffle.deep(filters), shuffle.deep(channels)
     (block, *_), _ = axes = _axes(match)

@@ -36,9 +36,9 @@ def detection_pipeline():
 def subpixel_pipeline(target=None, dtype=None):
     """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
 
-    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For CUDA
-    convolutions become `topi_ext.conv2d_nhwc`, in `dtype`: "float16" unless said otherwise, for tensor cores do
-    not multiply float32. "float32" keeps the types, and all convolutions that are float32.
+    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For
+    CUDA convolutions become `topi_ext.conv2d_nhwc`, in `dtype`: "float16" unless said otherwise, for tensor
+    cores do not multiply float32. "float32" keeps the types, and all convolutions that are float32.
     """
     target = tvm.target.Target(target) if target else tvm.target.Target.current()
     kind = target.kind.name if target else None

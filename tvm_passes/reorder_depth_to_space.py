@@ -1,4 +1,4 @@
-"""Bring nn.depth_to_space to the order DCR, in which it copies whole slabs, by reordering what makes its channels."""
+"""Bring nn.depth_to_space to the order DCR, in which it copies whole slabs, by reordering its channels."""
 
 import numpy as np
 

@@ -46,7 +46,7 @@ class PastElementwise(_Sink):
 
 
 class PastConstant(_Sink):
-    """Replace `depth_to_space(x) + b` with `depth_to_space(x + b')`, and likewise other operators of a constant.
+    """Replace `depth_to_space(x) + b` with `depth_to_space(x + b')`, and likewise others of a constant.
 
     Why legal: the constant has one value for each channel, or one for all; b' has it in each of the channels
     that the shuffle makes this one from.
@@ -64,7 +64,7 @@ class PastConstant(_Sink):
 
     def check(self, match):
         reason = super().check(match)
-        if reason is None and not match.root.checked_type == match.shuffle.checked_type:
+        if reason is None and match.root.checked_type != match.shuffle.checked_type:
             return "the constant makes the tensor larger"
         if reason is None and constant_channels(match.root, _axis(match)) is None:
             return "the constant is not one number for each channel"
@@ -93,7 +93,7 @@ class PastBoth(_Sink):
     def check(self, match):
         if not tvm.ir.structural_equal(match.shuffle.attrs, match.other.attrs):
             return "the two shuffles differ"
-        if not match.data.checked_type == match.other_data.checked_type:
+        if match.data.checked_type != match.other_data.checked_type:
             return "one of the shuffled tensors is broadcast to the other"
         if match.used_elsewhere(match.other):
             return "the shuffled tensor has other users"

@@ -15,8 +15,8 @@ from ._rule import Rule, RulePass
 class ConvolutionOfConcatenate(Rule):
     """Replace `conv2d(concatenate(x, y), w)` with `conv2d(x, wx) + conv2d(y, wy)`.
 
-    Why legal: a convolution sums over the channels, and a sum can be taken in parts. Where the second one takes
-    the first as its residual, the copy of x and y is saved, and a partial sum of the filters is written and read.
+    Why legal: a convolution sums over the channels, and a sum can be taken in parts. Where the second one
+    takes the first as its residual, the copy of x and y is saved, and a partial sum is written and read.
     """
 
     parts, weight = wildcard(), wildcard()

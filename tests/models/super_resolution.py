@@ -1,8 +1,8 @@
 """Networks that change the resolution by shuffling channels into pixels, with seeded weights.
 
-`super_resolution_model(name)` gives one of `SUPER_RESOLUTION_MODELS`, in evaluation. Weights are drawn such that
-the spread of the activations stays the same with the depth, as training would have it: rounding errors are then
-not magnified, and fp16 neither overflows nor vanishes.
+`super_resolution_model(name)` gives one of `SUPER_RESOLUTION_MODELS`, in evaluation. Weights are drawn such
+that the spread of the activations stays the same with the depth, as training would have it: rounding errors
+are then not magnified, and fp16 neither overflows nor vanishes.
 """
 
 import torch

@@ -79,9 +79,7 @@ class _Kernel:
                 k = self.first_filter + i
                 exists = k < problem.filters
                 value = self.buffers[name][tir.Select(exists, k, 0)].astype("float32")
-                self._call(
-                    "put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32"))
-                )
+                self._call("put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32")))
 
     def _zero(self, at, count):
         """Some bytes of shared memory, a multiple of 16."""
@@ -206,9 +204,7 @@ class _Kernel:
         # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
         with ib.for_range(0, -(-plan.all_tiles // workers), "round") as turn:
             number = local(ib, "tile", first + turn * workers)
-            residual = self.problem.residual and self._load_residual(
-                self._positions(number), range(plan.groups)
-            )
+            residual = self.problem.residual and self._load_residual(self._positions(number), range(plan.groups))
             self._await_copies()
             self._team_barrier()
             self._start_sums()
@@ -256,7 +252,9 @@ class _Kernel:
             barrier(ib)
             later = local(ib, "later", step + plan.ahead)
             with ib.if_scope(later < total):
-                self._load_step(tile, later, tir.truncdiv(later, plan.steps), tir.truncmod(later, plan.steps))
+                self._load_step(
+                    tile, later, tir.truncdiv(later, plan.steps), tir.truncmod(later, plan.steps)
+                )
             if plan.steps > 1:
                 # The slot of the chunk before: its last step is over now.
                 with ib.if_scope((tap == 1) & (chunk + 1 < plan.chunks)):
@@ -310,9 +308,7 @@ class _Kernel:
             return
         with self.ib.for_range(0, plan.taps, "tap") as tap:
             data = local(self.ib, "data_of_tap", data + self._tap(tap))
-            weights = local(
-                self.ib, "weights_of_tap", weights + tap * (plan.chunk_planes * plan.half * PIECE)
-            )
+            weights = local(self.ib, "weights_of_tap", weights + tap * (plan.chunk_planes * plan.half * PIECE))
             self._multiply(data, weights, self._planes())
 
     def _planes(self):
@@ -323,11 +319,7 @@ class _Kernel:
     def _tap(self, tap):
         """How many bytes a tap is away from the first one."""
         plan = self.plan
-        (dilation_y, dilation_x), columns, step = (
-            self.problem.dilation,
-            self.problem.kernel[1],
-            plan.steps_between[1],
-        )
+        (dilation_y, dilation_x), columns, step = self.problem.dilation, self.problem.kernel[1], plan.steps_between[1]
         row, column = self._split(tap, columns)
         phase, x = tir.truncmod(column * dilation_x, step), tir.truncdiv(column * dilation_x, step)
         return (row * (dilation_y * plan.pitch) + phase * plan.columns_of_a_phase + x) * PIECE
@@ -466,9 +458,7 @@ class _Kernel:
                 for begin in range(0, self.plan.run, self.vector_out):
                     k = first + begin
                     at = tir.Select((place >= 0) & (k < self.problem.filters), place + k, 0)
-                    pairs = self.ib.allocate(
-                        "uint32", (max(self.vector_out // 2, 1),), "added", scope="local"
-                    )
+                    pairs = self.ib.allocate("uint32", (max(self.vector_out // 2, 1),), "added", scope="local")
                     source = tir.address_of(self.buffers["residual"][at])
                     self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
                     residual[group, i, h, begin] = pairs
@@ -542,9 +532,7 @@ class _Kernel:
     def _each(self, count, of_team=False):
         """Indices below `count`, shared out among the threads of the block, or of the team; neighbours get
         neighbours."""
-        threads, thread = (
-            (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
-        )
+        threads, thread = (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
         # nvcc would unroll a loop of known length, and keep all its addresses in registers from tile to tile.
         (item,) = variables(self.ib, "int32", "item")
         item[0] = thread

@@ -19,17 +19,7 @@ from functools import cached_property
 
 from .problem import Problem
 
-SHARED_MEMORY = {
-    75: 64,
-    80: 163,
-    86: 99,
-    87: 163,
-    89: 99,
-    90: 227,
-    100: 227,
-    103: 227,
-    120: 99,
-}  # KiB a block
+SHARED_MEMORY = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB a block
 MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}  # of a large card
 PIECE = 16  # bytes
 KIB = 1024
@@ -167,9 +157,7 @@ class Plan:
     def shared_memory(self):
         data = self.data_slots * self.chunk_planes * self.plane
         weights = self.weight_slots * self.halves * self.half
-        return (data + weights) * PIECE + 4 * self.columns * (
-            bool(self.problem.bias) + bool(self.problem.slope)
-        )
+        return (data + weights) * PIECE + 4 * self.columns * (bool(self.problem.bias) + bool(self.problem.slope))
 
     @property
     def fits(self):
