@@ -204,7 +204,8 @@ class _Kernel:
         # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
         with ib.for_range(0, -(-plan.all_tiles // workers), "round") as turn:
             number = local(ib, "tile", first + turn * workers)
-            residual = self.problem.residual and self._load_residual(self._positions(number), range(plan.groups))
+            # With mma, registers are too few to have it while multiplying.
+            residual = self._load_residual(self._positions(number)) if plan.is_async else None
             self._await_copies()
             self._team_barrier()
             self._start_sums()
@@ -272,8 +273,7 @@ class _Kernel:
         if plan.is_async:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
-        positions = self._positions(self.block)
-        self._write(positions, self.problem.residual and self._load_residual(positions, range(plan.groups)))
+        self._write(self._positions(self.block))
 
     def _load_step(self, tile, step, chunk, tap):
         plan = self.plan
@@ -449,24 +449,27 @@ class _Kernel:
         column = self.warp_in_columns * plan.warp_columns + group * plan.group
         return local(self.ib, "column", column + tir.truncmod(self.lane, 4) * plan.run)
 
-    def _load_residual(self, positions, groups):
-        """All of it at once, and long before it is needed: no branches, and at the wrong place if outside."""
+    def _load_residual(self, positions):
+        """All of it at once: without branches, from the first place if it is outside."""
+        if not self.problem.residual:
+            return None
         residual = {}
-        for group in groups:
+        for group in range(self.plan.groups):
             first = local(self.ib, "filter", self.first_filter + self._first_of_group(group))
             for i, h, place in positions:
                 for begin in range(0, self.plan.run, self.vector_out):
                     k = first + begin
                     at = tir.Select((place >= 0) & (k < self.problem.filters), place + k, 0)
-                    pairs = self.ib.allocate("uint32", (max(self.vector_out // 2, 1),), "added", scope="local")
+                    pairs = self.ib.allocate("uint32", (-(-self.vector_out // 2),), "added", scope="local")
                     source = tir.address_of(self.buffers["residual"][at])
                     self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
                     residual[group, i, h, begin] = pairs
         return residual
 
-    def _write(self, positions, residual):
+    def _write(self, positions, residual=None):
         """What follows the sums, and to where it goes."""
         ib, run = self.ib, self.plan.run
+        residual = residual or self._load_residual(positions)
         for group in range(self.plan.groups):
             column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)

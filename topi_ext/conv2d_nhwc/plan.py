@@ -232,11 +232,11 @@ def candidates(problem, arch):
     # Weights of a block of filters that fit are loaded once. More teams hide each other's waiting.
     if columns >= problem.filters:
         warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-        for tile, most in _tiles(columns, problem.residual):
-            for teams in range(_teams(problem, arch, tile, most), 1, -1):
-                yield Plan(**common, tile=tile, columns=columns, warps=warps, resident=True, teams=teams)
-        tile = _tiles(columns, problem.residual)[-1][0]
-        yield Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
+        for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
+            resident = Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
+            for teams in range(min(most, resident.all_tiles // MULTIPROCESSORS.get(arch, 100)), 1, -1):
+                yield replace(resident, teams=teams)
+        yield resident
     for width in (columns, 128, 64, 32):
         if width > columns or (is_async and width > 256):
             continue
@@ -252,22 +252,15 @@ def candidates(problem, arch):
             yield replace(some, planes=planes, ahead=1, by_taps=True)
 
 
-def _tiles(columns, residual):
-    """Of a team: 64 sums a thread, less where there are few filters; and the most teams of a block, that sums and
-    residual find registers."""
-    most = 3 if residual else 4
+def _tiles(columns, all_in_registers):
+    """Of a team: 64 sums a thread, less where there are few filters. And the most teams that the registers
+    are enough for, with the residual or the operands of mma in them too."""
+    most = 3 if all_in_registers else 4
     if columns > 64:
         return [((8, 8), most)]
     if columns > 16:
         return [((8, 16), most), ((8, 8), most)]
     return [((16, 16), 8), ((8, 16), 8)]
-
-
-def _teams(problem, arch, tile, most):
-    """No more than there are tiles for."""
-    height, width = problem.out_size
-    tiles = problem.batch * -(-height // tile[0]) * -(-width // tile[1])
-    return max(1, min(most, tiles // MULTIPROCESSORS.get(arch, 100)))
 
 
 def _columns(filters):
