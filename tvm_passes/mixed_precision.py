@@ -1,13 +1,21 @@
 """Bring a float32 network to half precision, where that is enough."""
 
+import topi_ext.conv2d_nhwc  # noqa: F401  registers the operator
+
 import tvm
 from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform import mixed_precision as stock
 
-# It moves elements only; TVM has forgotten it, and would go back to float32 for it.
-if relay.op.get("nn.space_to_depth").get_attr("FTVMMixedPrecisionConversionType") is None:
-    registry.register_mixed_precision_conversion("nn.space_to_depth", stock.generic_follow_op)
+# What TVM does not know of, and would go back to float32 for.
+KINDS = {
+    "nn.space_to_depth": stock.generic_follow_op,
+    "layout_transform": stock.generic_follow_op,
+    "topi_ext.conv2d_nhwc": stock.generic_always_op,
+}
+for _name, _kind in KINDS.items():
+    if relay.op.get(_name).get_attr("FTVMMixedPrecisionConversionType") is None:
+        registry.register_mixed_precision_conversion(_name, _kind)
 
 
 def InMixedPrecision(dtype="float16"):

@@ -1,4 +1,4 @@
-"""Whole super-resolution networks after `subpixel_pipeline`: equal results, and no kernel that only moves data."""
+"""Super-resolution networks after `subpixel_pipeline`: equal results, and no kernel that only moves data."""
 
 import numpy as np
 import pytest
