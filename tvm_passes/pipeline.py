@@ -61,7 +61,7 @@ def subpixel_pipeline(target=None, dtype=None):
     if has_tensor_cores:
         passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
     if dtype != "float32":
-        passes.append(InMixedPrecision(dtype))
+        passes += [InMixedPrecision(dtype), Canonicalize()]  # it casts some tensors to the type they have
     passes += [ConvertToNHWC(), CombineTransposes()]
     passes.append(FuseConv2dNHWC())  # after all that changes what is next to what
     return tvm.transform.Sequential(passes, name="subpixel_pipeline")

@@ -82,13 +82,12 @@ def espcn(scale=3):
     )
 
 
-def edsr(scale=2, channels=64, blocks=16, res_scale=1.0):
-    """Lim et al. 2017; as given, EDSR-baseline."""
+def edsr(scale=2, channels=64, blocks=16, res_scale=1.0, prelu=False, clamp=False):
+    """Lim et al. 2017; as given, EDSR-baseline. Others of its kind have PReLU after each shuffle, or clamp."""
     c = channels
     body = [Residual(conv(c, c), nn.ReLU(), conv(c, c), scale=res_scale) for _ in range(blocks)]
-    return nn.Sequential(
-        conv(3, c), Residual(*body, conv(c, c)), *upsampler(scale, c), conv(c, 3), Clamp(-3.0, 3.0)
-    )
+    end = [conv(c, 3), Clamp(-3.0, 3.0)] if clamp else [conv(c, 3)]
+    return nn.Sequential(conv(3, c), Residual(*body, conv(c, c)), *upsampler(scale, c, prelu), *end)
 
 
 def rcan(scale=2, channels=64, groups=2, blocks=2, reduction=16):
@@ -102,11 +101,12 @@ def rcan(scale=2, channels=64, groups=2, blocks=2, reduction=16):
     return nn.Sequential(conv(3, c), Residual(*body, conv(c, c)), *upsampler(scale, c), conv(c, 3))
 
 
-def upsampler(scale, channels):
-    """Convolution, shuffle by 2 and PReLU until the scale is reached."""
+def upsampler(scale, channels, prelu=False):
+    """Convolution and shuffle by 2, and PReLU if wanted, until the scale is reached."""
     layers = []
     for _ in range(scale.bit_length() - 1):
-        layers += [conv(channels, 4 * channels), nn.PixelShuffle(2), nn.PReLU(channels)]
+        layers += [conv(channels, 4 * channels), nn.PixelShuffle(2)]
+        layers += [nn.PReLU(channels)] if prelu else []
     return layers
 
 

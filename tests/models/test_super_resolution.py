@@ -19,7 +19,7 @@ SMALL = {
     "thread": {"channels": 16},
     "espcn": {},
     "edsr_x2": {"channels": 16, "blocks": 1, "res_scale": 0.1},
-    "edsr_x4": {"channels": 16, "blocks": 1},
+    "edsr_x4": {"channels": 16, "blocks": 1, "prelu": True, "clamp": True},
     "rcan": {"channels": 16, "groups": 1, "blocks": 1, "reduction": 4},
     "unet": {},
     "interpolated": {"channels": 16, "blocks": 1},
