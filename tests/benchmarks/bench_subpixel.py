@@ -1,9 +1,9 @@
 """Time super-resolution networks beside torch and stock TVM: `python -m tests.benchmarks.bench_subpixel`.
 
-On the GPU, fp16 in and out, batch 1. "layouts by TVM" is our convolution after TVM's own ConvertLayout alone: it
-shows what the shuffles and transposes cost that `subpixel_pipeline` does away with. "shuffles stay" leaves
+On the GPU, fp16 in and out, batch 1. "layouts by TVM" is our convolution after TVM's own ConvertLayout alone:
+it shows what the shuffles and transposes cost that `subpixel_pipeline` does away with. "shuffles stay" leaves
 MoveDepthToSpace out, whose cost model that judges. Stock TVM, untuned, works on a 16th of the picture.
-Results are compared with float32 before anything is timed.
+Results are compared with float32 before they are timed.
 
 `--target llvm` (or any such target) times the CPU instead, in float32. `--network` takes one of the networks.
 """
@@ -34,6 +34,7 @@ NETWORKS = {  # the name, its options, height and width
     "EDSR-baseline x4": ("edsr_x4", {}, 540, 960),
 }
 CPU_SIZE = 180, 320
+CPU_ROUNDS = 11
 TENSOR_CORES = {
     "NVIDIA H200": 790e12,
     "NVIDIA H100": 790e12,
@@ -74,22 +75,19 @@ def compare(names, args):
     for name in names:
         print(f"--- {name}", flush=True)
         network = Network(name)
-        times[name] = {"floor": attempt("floor", lambda: network.floor_ms(bandwidth))}
+        times[name] = {"floor": attempt("floor", network.floor_ms, bandwidth)}
         for peer, passes in our_pipelines().items():
-            module = attempt(peer, lambda: network.compiled(passes))
-            if module is None:
-                times[name][peer] = None
-                continue
-            errors[name, peer] = attempt(peer, lambda: network.error(module))
-            times[name][peer] = attempt(peer, lambda: common.median_ms(module.run))
-            shares[name, peer] = attempt(peer, lambda: network.share_of_movement(passes))
-            del module
+            module = attempt(peer, network.compiled, passes)
+            if module is not None:
+                errors[name, peer] = attempt(peer, network.error, module)
+                times[name][peer] = attempt(peer, common.median_ms, module.run)
+                shares[name, peer] = attempt(peer, network.share_of_movement, passes)
         for peer, run in network.torch_peers(args.no_compile).items():
-            times[name][peer] = attempt(peer, lambda: measured_in_torch(run))
+            times[name][peer] = attempt(peer, measured_in_torch, run)
             torch.cuda.empty_cache()
         if not args.no_stock:
             times[name]["stock TVM"] = attempt("stock TVM", network.stock_ms)
-        print({peer: time and round(time, 3) for peer, time in times[name].items()}, flush=True)
+        print({peer: ms and round(ms, 3) for peer, ms in times[name].items()}, flush=True)
     write_report(names, times, shares, errors, bandwidth)
 
 
@@ -97,8 +95,8 @@ def our_pipelines():
     target = cuda_target()
     return {
         "ours": tvm_passes.subpixel_pipeline(target, "float16"),
-        "shuffles stay": without("MoveDepthToSpace", tvm_passes.subpixel_pipeline(target, "float16")),
-        "layouts by TVM": layouts_by_tvm(),
+        "shuffles stay": all_but(["MoveDepthToSpace"], tvm_passes.subpixel_pipeline(target, "float16")),
+        "layouts by TVM": all_but([], layouts_by_tvm()),
     }
 
 
@@ -107,16 +105,18 @@ def cuda_target():
     return tvm.target.Target(f"cuda -arch=sm_{major}{minor}", host="llvm")
 
 
-def without(name, passes):
+def all_but(disabled, passes):
+    """Passes at the level at which TVM leaves none of them out, but for the disabled ones."""
+
     def transform(mod, _context):
-        with tvm.transform.PassContext(opt_level=3, disabled_pass=[name]):
+        with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
             return passes(mod)
 
-    return tvm.transform.module_pass(transform, opt_level=0, name=f"without_{name}")
+    return tvm.transform.module_pass(transform, opt_level=0)
 
 
 def layouts_by_tvm():
-    """What there was before: ConvertLayout, which stops at each shuffle; and our convolution, for any to be fast."""
+    """What there was before, ConvertLayout, which stops at each shuffle; but with our convolution."""
     return tvm.transform.Sequential(
         [
             tvm_passes.RestoreDepthToSpace(),
@@ -124,9 +124,7 @@ def layouts_by_tvm():
             relay.transform.ConvertLayout({"nn.conv2d": ["NHWC", "default"]}),
             relay.transform.FoldConstant(),
             tvm_passes.FuseConv2dNHWC(),
-        ],
-        opt_level=0,
-        name="layouts_by_tvm",
+        ]
     )
 
 
@@ -146,18 +144,9 @@ class Network:
         return torch.rand(1, channels_of(self.model_name), height, width, generator=generator).half()
 
     def imported(self, height, width):
-        # Imported in float32, which torch can trace on any CPU, with casts at both ends that the passes drop.
-        mod, params = frontends.from_pytorch(self.model(), self.picture_of(height, width).float())
-        main = relay.build_module.bind_params_by_name(mod["main"], params)
-        mod = tvm.IRModule.from_expr(main)
-        half = tvm_passes.InMixedPrecision("float16")(mod)["main"]
-        (x,) = half.params
-        given = relay.var(x.name_hint, shape=x.type_annotation.shape, dtype="float16")
-        body = relay.cast(relay.bind(half.body, {x: relay.cast(given, "float32")}), "float16")
-        mod = tvm.IRModule.from_expr(relay.Function([given], body))
-        return tvm.transform.Sequential(
-            [relay.transform.InferType(), DropCasts(), relay.transform.InferType()]
-        )(mod)
+        mod, params = frontends.from_pytorch(self.model().half(), self.picture_of(height, width))
+        mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+        return mod
 
     def library(self, passes):
         if passes not in self.libraries:
@@ -233,12 +222,12 @@ class Network:
         return min(times) * STOCK_PART**2
 
     def floor_ms(self, bandwidth):
-        """The sum over the convolutions of what each takes at least, for products or to read and write once."""
+        """The sum over the convolutions of what each takes at least, for products or for memory."""
         peak = next((value for card, value in TENSOR_CORES.items() if card in common.card()), None)
         least = []
 
         def count(layer, inputs, output):
-            filters, channels, rows, columns = layer.weight.shape
+            _, channels, rows, columns = layer.weight.shape
             products = 2 * output.numel() * channels * rows * columns
             moved = 2 * (inputs[0].numel() + output.numel())
             least.append(max(moved / bandwidth, products / peak if peak else 0))
@@ -252,37 +241,15 @@ class Network:
         return sum(least) * 1e3
 
 
-def DropCasts():
-    """Casts there and back, where the network had been given and gave float32."""
-    return tvm.transform.Sequential([tvm_passes.Canonicalize(), _DropCastsBetweenHalf()])
-
-
-class _CastThereAndBack(tvm_passes.Rule):
-    data = tvm.relay.dataflow_pattern.wildcard()
-    inner = tvm.relay.dataflow_pattern.is_op("cast")(data)
-    pattern = tvm.relay.dataflow_pattern.is_op("cast")(inner)
-
-    def where(self, match):
-        types = [expr.checked_type.dtype for expr in (match.data, match.inner, match.root)]
-        return types == ["float16", "float32", "float16"]
-
-    def rewrite(self, match):
-        return match.data
-
-
-class _DropCastsBetweenHalf(tvm_passes.RulePass):
-    rules = (_CastThereAndBack,)
-
-
 def measured_in_torch(run):
     with torch.no_grad():
         return common.median_ms(run)
 
 
-def attempt(what, run):
+def attempt(what, run, *args):
     """What `run` gives, or None and the error printed: a peer that fails spoils no other."""
     try:
-        return run()
+        return run(*args)
     except Exception as error:
         traceback.print_exc()
         print(f"{what} failed: {type(error).__name__}: {str(error)[:500]}", flush=True)
@@ -290,7 +257,7 @@ def attempt(what, run):
 
 
 def only_moves(kernel):
-    """Whether the name of a kernel tells of nothing but moves, such as `..._fused_cast_layout_transform_1`."""
+    """Whether the name of a kernel tells of nothing but moves: `..._fused_cast_layout_transform_1`."""
     rest = kernel.split("fused_")[-1]
     for name in sorted(MOVERS, key=len, reverse=True):
         rest = rest.replace(name, "")
@@ -309,8 +276,7 @@ def write_report(names, times, shares, errors, bandwidth):
     for name in names:
         ours = times[name].get("ours")
         best = min((times[name][peer] for peer in TORCH if times[name].get(peer)), default=None)
-        ratio = f"{best / ours:.2f}" if ours and best else None
-        rows.append([label(name), *(cell(times[name].get(peer)) for peer in PEERS), cell(ratio)])
+        rows.append([label(name), *(cell(times[name].get(peer)) for peer in PEERS), ratio(best, ours)])
     moved = [
         [
             label(name),
@@ -334,15 +300,15 @@ def write_report(names, times, shares, errors, bandwidth):
         "",
         common.markdown_table(["network", "ours"], off),
         "",
-        attempt("plot", lambda: plot(names, times, shares)) or "(No plot.)",
+        attempt("plot", plot, names, times, shares) or "(No plot.)",
     ]
     common.publish("subpixel", "Super-resolution networks", "\n".join(text))
 
 
-NOTES = f"""fp16, batch 1, in ms. shuffles stay: without MoveDepthToSpace. layouts by TVM: our convolution after
-TVM's ConvertLayout alone. torch.compile: channels_last. stock TVM: untuned, NCHW, one run of a picture of a
-{STOCK_PART**2}th the size, times {STOCK_PART**2}. floor: what all convolutions take at the speed of tensor cores
-or, each input and result once, of memory, whichever is longer for each."""
+NOTES = f"""fp16, batch 1, in ms. shuffles stay: without MoveDepthToSpace. layouts by TVM: our convolution
+after TVM's ConvertLayout alone. torch.compile: channels_last. stock TVM: untuned, NCHW, one run of a picture
+of a {STOCK_PART**2}th the size, times {STOCK_PART**2}. floor: what all convolutions take at the speed of
+tensor cores or, each input and result once, of memory, whichever is longer for each."""
 
 
 def plot(names, times, shares):
@@ -399,6 +365,10 @@ def cell(value):
     return "-" if value is None else value
 
 
+def ratio(theirs, ours):
+    return f"{theirs / ours:.2f}" if theirs and ours else "-"
+
+
 def percent(value):
     return "-" if value is None else f"{100 * value:.1f} %"
 
@@ -410,21 +380,13 @@ def compare_on_cpu(names, target):
     threads = min(2, os.cpu_count())
     torch.set_num_threads(threads)
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
+    measured = {name: measure_on_cpu(name, target) for name in names}
+    rows = [
+        [name, *(cell(ms) for ms in times.values()), ratio(times["stock TVM"], times["ours"])]
+        for name, times in measured.items()
+    ]
+    header = ["network", *next(iter(measured.values())), "stock TVM / ours"]
     height, width = CPU_SIZE
-    rows = []
-    for name in names:
-        model_name, options, *_ = NETWORKS[name]
-        model = super_resolution_model(model_name, **options)
-        x = torch.rand(1, channels_of(model_name), height, width, generator=torch.Generator().manual_seed(0))
-        with torch.no_grad():
-            expected = model(x).numpy()
-            times = {"torch": common.cpu_ms(lambda: model(x))}
-        for peer, passes in cpu_pipelines(target).items():
-            times[peer] = attempt(peer, lambda: time_on_cpu(model, x, passes, target, expected))
-            print(name, peer, times[peer], flush=True)
-        ours, stock = times["ours"], times["stock TVM"]
-        rows.append([name, *map(cell, times.values()), f"{stock / ours:.2f}" if ours and stock else "-"])
-    header = ["network", *times, "stock TVM / ours"]
     facts = [f"- CPU: {common.cpu_name()}, {threads} threads", f"- Target: `{target}`"]
     facts += [f"- torch: {torch.__version__}", f"- Pictures: {height}x{width}, float32, batch 1"]
     report = ["# Super-resolution networks on a CPU", "", *facts, "", common.markdown_table(header, rows), ""]
@@ -435,8 +397,32 @@ def compare_on_cpu(names, target):
     print(f"written to {path}")
 
 
-CPU_NOTES = """Medians, in ms. ours: `subpixel_pipeline("llvm")`, which leaves NCHW to TVM. The last two are what it
-does not do, and why: the network in NHWC with TVM's convolution, and with `topi_ext.conv2d_nhwc`."""
+CPU_NOTES = f"""Medians of {CPU_ROUNDS} rounds in which each runs once, in ms. ours:
+`subpixel_pipeline("llvm")`, which leaves NCHW to TVM. The last two are what it does not do, and why: the
+network in NHWC with TVM's convolution, and with `topi_ext.conv2d_nhwc`."""
+
+
+def measure_on_cpu(name, target):
+    """{peer: the median time in ms, or None}"""
+    model_name, options, *_ = NETWORKS[name]
+    model = super_resolution_model(model_name, **options)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(1, channels_of(model_name), *CPU_SIZE, generator=generator)
+    with torch.no_grad():
+        expected = model(x).numpy()
+        runs = {"torch": torch.no_grad()(lambda: model(x))}
+    for peer, passes in cpu_pipelines(target).items():
+        runs[peer] = attempt(peer, compiled_for_cpu, model, x, passes, target, expected)
+    times = {peer: [] for peer in runs}
+    for _ in range(CPU_ROUNDS):  # in turn, for other work on the machine to slow all alike
+        for peer, run in runs.items():
+            if run is not None:
+                start = time.perf_counter()
+                run()
+                times[peer].append((time.perf_counter() - start) * 1e3)
+    medians = {peer: statistics.median(found) if found else None for peer, found in times.items()}
+    print(name, medians, flush=True)
+    return medians
 
 
 def cpu_pipelines(target):
@@ -449,7 +435,7 @@ def cpu_pipelines(target):
     }
 
 
-def time_on_cpu(model, x, passes, target, expected):
+def compiled_for_cpu(model, x, passes, target, expected):
     mod, params = frontends.from_pytorch(model, x)
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     mod = passes(mod)
@@ -459,7 +445,7 @@ def time_on_cpu(model, x, passes, target, expected):
     module.set_input(0, x.numpy())
     module.run()
     np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-3, atol=1e-3)
-    return common.cpu_ms(module.run)
+    return module.run
 
 
 if __name__ == "__main__":

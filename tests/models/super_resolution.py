@@ -83,7 +83,7 @@ def espcn(scale=3):
 
 
 def edsr(scale=2, channels=64, blocks=16, res_scale=1.0, prelu=False, clamp=False):
-    """Lim et al. 2017; as given, EDSR-baseline. Others of its kind have PReLU after each shuffle, or clamp."""
+    """Lim et al. 2017; as given, EDSR-baseline. Others have PReLU after each shuffle, or clamp."""
     c = channels
     body = [Residual(conv(c, c), nn.ReLU(), conv(c, c), scale=res_scale) for _ in range(blocks)]
     end = [conv(c, 3), Clamp(-3.0, 3.0)] if clamp else [conv(c, 3)]
@@ -151,6 +151,7 @@ def super_resolution_model(name, seed=0, **options):
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.normal_(layer.bias, std=0.1)
+        for layer in model.modules():
             if isinstance(layer, Residual):  # else each one would double the variance
                 last = [each for each in layer.layers.modules() if isinstance(each, nn.Conv2d)][-1]
                 last.weight *= 0.3
