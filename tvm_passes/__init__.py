@@ -21,6 +21,7 @@ else:
     from .mixed_precision import InMixedPrecision
     from .move_depth_to_space import MoveDepthToSpace
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
+    from .pool_by_means import PoolByMeans
     from .reorder_depth_to_space import ReorderDepthToSpace
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
@@ -40,6 +41,7 @@ __all__ = [
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
+    "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",
     "RestoreBatchedNMS",

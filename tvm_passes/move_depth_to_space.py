@@ -9,6 +9,7 @@ from math import ceil
 
 import numpy as np
 
+from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import (
@@ -98,16 +99,10 @@ def cost(pixels, shape):
 
 
 def _fuses_with_producer(match):
-    """Whether the shuffle costs nothing where it is."""
-    return op_name(match.data) in (
-        "nn.conv2d",
-        "add",
-        "nn.bias_add",
-        "nn.relu",
-        "nn.leaky_relu",
-        "nn.prelu",
-        "clip",
-    )
+    """Whether the shuffle costs nothing where it is: not after the sum of two tensors."""
+    if op_name(match.data) == "add":
+        return any(isinstance(term, relay.Constant) for term in match.data.args)
+    return op_name(match.data) in ("nn.conv2d", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip")
 
 
 def _axes(match):
