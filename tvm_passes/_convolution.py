@@ -63,7 +63,7 @@ def with_weights(conv, data, weights, **changes):
     return relay.nn.conv2d(data, as_constant(packed, conv.args[1].data.dtype), **attrs)
 
 
-def is_plain(conv):
+def why_not_plain(conv):
     """Why an nn.conv2d is not one whose weights can be rearranged; None if it is."""
     layout = str(conv.attrs.data_layout)
     if channel_axis(layout) is None or str(conv.attrs.out_layout) not in ("", layout):

@@ -4,7 +4,7 @@ import numpy as np
 
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._convolution import Shuffle, constant_weights, is_plain, pairs, with_weights
+from ._convolution import Shuffle, constant_weights, pairs, why_not_plain, with_weights
 from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
 from .restore_depth_to_space import unshuffle_mode, why_no_unshuffle
@@ -17,7 +17,7 @@ class _Fold(Rule):
         conv = match.root
         if None in (static_shape(match.data), static_shape(match.blocks)):
             return "the shape is dynamic"
-        reason = is_plain(conv)
+        reason = why_not_plain(conv)
         if reason is not None:
             return reason
         if self.layout(match) != str(conv.attrs.data_layout):

@@ -13,7 +13,15 @@ from topi_ext.conv2d_nhwc import conv2d_nhwc
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._convolution import Shuffle, as_constant, constant_weights, is_plain, of_each_channel, pairs, values
+from ._convolution import (
+    Shuffle,
+    as_constant,
+    constant_weights,
+    of_each_channel,
+    pairs,
+    values,
+    why_not_plain,
+)
 from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
 
@@ -47,7 +55,7 @@ class OfHalf(Rule):
             return "the tensor is empty"
         if max(map(np.prod, shapes)) > MOST_ELEMENTS:
             return "the tensor has too many elements"
-        reason = is_plain(match.root)
+        reason = why_not_plain(match.root)
         if reason is not None:
             return reason
         if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
@@ -76,7 +84,7 @@ class _Grow(Rule):
     conv = is_op("topi_ext.conv2d_nhwc")(None)
 
     def check(self, match):
-        if match.used_elsewhere(match.conv):
+        if match.graph.users(match.conv) != [match.root]:  # also where what is added is made of it
             return "the result of the convolution has other users"
         if match.root.checked_type.dtype != match.conv.checked_type.dtype:
             return "the type changes"

@@ -17,8 +17,8 @@ from ._convolution import (
     channel_axis,
     constant_weights,
     depth_to_space,
-    is_plain,
     pairs,
+    why_not_plain,
     with_weights,
 )
 from ._matchers import op_name, static_shape
@@ -47,7 +47,7 @@ class PastConvolution(Rule):
         conv, shapes = match.root, [static_shape(expr) for expr in (match.data, match.shuffle, match.root)]
         if None in shapes:
             return "the shape is dynamic"
-        reason = is_plain(conv)
+        reason = why_not_plain(conv)
         if reason is not None:
             return reason
         if str(match.shuffle.attrs.layout) != str(conv.attrs.data_layout):

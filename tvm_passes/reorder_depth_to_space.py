@@ -14,7 +14,7 @@ from ._convolution import (
     constant_channels,
     constant_weights,
     depth_to_space,
-    is_plain,
+    why_not_plain,
     with_channels,
     with_weights,
 )
@@ -94,7 +94,7 @@ def _reordered(graph, expr, order, axis):
 
 
 def _reordered_convolution(conv, order, axis):
-    reason = is_plain(conv)
+    reason = why_not_plain(conv)
     if reason is not None:
         raise _CannotReorder(reason)
     if channel_axis(str(conv.attrs.data_layout)) != axis:

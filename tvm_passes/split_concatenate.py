@@ -7,7 +7,7 @@ import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._convolution import channel_axis, constant_weights, is_plain, with_weights
+from ._convolution import channel_axis, constant_weights, why_not_plain, with_weights
 from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
 
@@ -29,7 +29,7 @@ class ConvolutionOfConcatenate(Rule):
     def check(self, match):
         if None in (static_shape(match.concatenate), static_shape(match.root)):
             return "the shape is dynamic"
-        reason = is_plain(match.root)
+        reason = why_not_plain(match.root)
         if reason is not None:
             return reason
         axis = channel_axis(str(match.root.attrs.data_layout))

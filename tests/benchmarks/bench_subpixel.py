@@ -34,7 +34,7 @@ NETWORKS = {  # the name, its options, height and width
     "EDSR-baseline x4": ("edsr_x4", {}, 540, 960),
 }
 CPU_SIZE = 180, 320
-CPU_ROUNDS = 11
+CPU_ROUNDS = 5
 TENSOR_CORES = {
     "NVIDIA H200": 790e12,
     "NVIDIA H100": 790e12,

@@ -191,6 +191,8 @@ def fused(make, **options):
             ["nn.relu"],
             "has other users",
         ),
+        (fused(lambda x, y: relay.add(y, relay.nn.relu(y))), ["nn.relu", "add"], "has other users"),
+        (fused(lambda x, y: relay.add(y, y)), ["add"], "has other users"),
     ],
 )
 def test_the_operator_stops_growing(mod, left, reason):
