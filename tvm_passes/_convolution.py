@@ -74,6 +74,21 @@ def why_not_plain(conv):
         return "the weights of the convolution are not constant"
 
 
+def why_not_whole(shuffle):
+    """Why an nn.depth_to_space or nn.space_to_depth does not move all elements, or not by channels; or None.
+
+    TVM takes such ones too, and drops what is left over.
+    """
+    layout, block = str(shuffle.attrs.layout), int(shuffle.attrs.block_size)
+    if channel_axis(layout) is None:
+        return "the layout of the shuffle splits the channels"
+    extents = dict(zip(layout, shuffle.args[0].checked_type.shape))
+    is_deep = op_name(shuffle) == "nn.depth_to_space"
+    for axis, divisor in {"C": block**2}.items() if is_deep else {"H": block, "W": block}.items():
+        if hasattr(extents[axis], "value") and int(extents[axis]) % divisor:
+            return f"the shuffle drops some of the {int(extents[axis])} elements along {axis}"
+
+
 def pairs(conv):
     """(stride, dilation, padding before, padding after) of the rows and of the columns."""
     attrs = conv.attrs

@@ -43,9 +43,8 @@ def _register_prelu():
     relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, OVERRIDE)
 
 
-if (
-    relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None
-):  # TVM keeps it, if imported again
+# TVM keeps what is registered, even if this module is imported again.
+if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     for _name, _build in SHUFFLES.items():
         _register_shuffle(_name, _build)
     _register_prelu()

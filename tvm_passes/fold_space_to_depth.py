@@ -4,7 +4,7 @@ import numpy as np
 
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._convolution import Shuffle, constant_weights, pairs, why_not_plain, with_weights
+from ._convolution import Shuffle, constant_weights, pairs, why_not_plain, why_not_whole, with_weights
 from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
 from .restore_depth_to_space import unshuffle_mode, why_no_unshuffle
@@ -55,6 +55,9 @@ class OfSpaceToDepth(_Fold):
 
     blocks = is_op("nn.space_to_depth")(_Fold.data)
     pattern = is_op("nn.conv2d")(blocks, _Fold.weight)
+
+    def check(self, match):
+        return why_not_whole(match.blocks) or super().check(match)
 
     def layout(self, match):
         return str(match.blocks.attrs.layout)

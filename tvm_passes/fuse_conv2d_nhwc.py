@@ -21,6 +21,7 @@ from ._convolution import (
     pairs,
     values,
     why_not_plain,
+    why_not_whole,
 )
 from ._matchers import op_name, static_shape
 from ._rule import Rule, RulePass
@@ -140,6 +141,8 @@ class WithActivation(_Grow):
                 return "the slopes are not those of the channels"
             if values(match.root.args[1]) is None:
                 return "the slopes are not constant"
+        if op_name(match.root) == "clip" and not match.root.attrs.a_min <= match.root.attrs.a_max:
+            return "the bounds of the clip are the wrong way round"
         if arguments.final_activation:
             return "the convolution has two activations already"
 
@@ -197,6 +200,8 @@ class WithDepthToSpace(_Grow):
     def check_order(self, match, arguments):
         if str(match.root.attrs.layout) != "NHWC":
             return "the shuffle is not of NHWC"
+        if why_not_whole(match.root) is not None:
+            return why_not_whole(match.root)
         if Shuffle.of(match.root).mode != "DCR":
             return "the shuffle is in the order CRD"
         if arguments.residual:

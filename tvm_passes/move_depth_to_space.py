@@ -19,6 +19,7 @@ from ._convolution import (
     depth_to_space,
     pairs,
     why_not_plain,
+    why_not_whole,
     with_weights,
 )
 from ._matchers import op_name, static_shape
@@ -47,7 +48,7 @@ class PastConvolution(Rule):
         conv, shapes = match.root, [static_shape(expr) for expr in (match.data, match.shuffle, match.root)]
         if None in shapes:
             return "the shape is dynamic"
-        reason = why_not_plain(conv)
+        reason = why_not_plain(conv) or why_not_whole(match.shuffle)
         if reason is not None:
             return reason
         if str(match.shuffle.attrs.layout) != str(conv.attrs.data_layout):

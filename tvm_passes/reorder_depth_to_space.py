@@ -15,6 +15,7 @@ from ._convolution import (
     constant_weights,
     depth_to_space,
     why_not_plain,
+    why_not_whole,
     with_channels,
     with_weights,
 )
@@ -37,9 +38,9 @@ class CrdToDcr(Rule):
         return Shuffle.of(match.root).mode == "CRD"
 
     def check(self, match):
-        axis = channel_axis(str(match.root.attrs.layout))
-        if axis is None:
-            return "the layout of the shuffle splits the channels"
+        reason = why_not_whole(match.root)
+        if reason is not None:
+            return reason
         if static_shape(match.root) is None or static_shape(match.data) is None:
             return "the shape is dynamic"
         try:

@@ -13,6 +13,7 @@ from ._convolution import (
     channel_axis,
     constant_channels,
     depth_to_space,
+    why_not_whole,
     with_channels,
 )
 from ._rule import Rule, RulePass
@@ -27,8 +28,9 @@ class _Sink(Rule):
     shuffle = is_op("nn.depth_to_space")(data)
 
     def check(self, match):
-        if channel_axis(str(match.shuffle.attrs.layout)) is None:
-            return "the layout of the shuffle splits the channels"
+        reason = why_not_whole(match.shuffle)
+        if reason is not None:
+            return reason
         if match.used_elsewhere(match.shuffle):
             return "the shuffled tensor has other users"
 

@@ -170,6 +170,7 @@ def fused(make, **options):
         (fused(lambda x, y: bias(relay.nn.relu(y))), ["add"], "added after an activation"),
         (fused(lambda x, y: relay.add(y, relay.const(numbers(6, 7, 1)))), ["add"], "not one number for each"),
         (fused(lambda x, y: clip(clip(clip(y)))), ["clip"], "two activations already"),
+        (fused(lambda x, y: relay.clip(y, 1.0, -1.0)), ["clip"], "the wrong way round"),
         (fused(lambda x, y: prelu(relay.nn.relu(y))), ["nn.prelu"], "the first activation only"),
         (fused(lambda x, y: relay.nn.prelu(y, vector(7), axis=2)), ["nn.prelu"], "not those of the channels"),
         (
@@ -179,6 +180,7 @@ def fused(make, **options):
         ),
         (fused(lambda x, y: relay.add(clip(clip(y)), x)), ["add"], "after the final activation"),
         (fused(lambda x, y: shuffle(relay.add(y, x))), ["nn.depth_to_space"], "a residual is added"),
+        (fused(lambda x, y: shuffle(y), filters=9), ["nn.depth_to_space"], "drops some of the 9"),
         (fused(lambda x, y: shuffle(y, "CRD")), ["nn.depth_to_space"], "the order CRD"),
         (fused(lambda x, y: relay.nn.relu(shuffle(y))), ["nn.relu"], "comes after a shuffle"),
         (

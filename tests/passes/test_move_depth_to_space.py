@@ -71,6 +71,11 @@ def in_groups():
     return module(x, relay.nn.conv2d(y, relay.const(numbers(4, 4, 1, 1)), groups=4))
 
 
+def of_65_channels():
+    x = relay.var("x", shape=(1, 65, 4, 5))
+    return module(x, convolution(relay.nn.depth_to_space(x, 2), 3, 16))
+
+
 def dynamic():
     x = relay.var("x", shape=(relay.Any(), 64, 4, 5))
     return module(x, convolution(relay.nn.depth_to_space(x, 2), 3, 16))
@@ -81,6 +86,7 @@ def dynamic():
     [
         (two_users(), "has other users"),
         (in_groups(), "in groups"),
+        (of_65_channels(), "drops some of the 65"),
         (dynamic(), "the shape is dynamic"),
         (moved(strides=2)[0], "has strides"),
         (moved(padding=0)[0], "not as large as"),

@@ -121,6 +121,7 @@ def variable_weights(x):
 @pytest.mark.parametrize(
     "mod, reason",
     [
+        (of(lambda x: shuffle(convolution(x, 13, 5))), "drops some of the 13"),
         (of(two_users), "nn.conv2d has other users"),
         (of(variable_weights), "not constant"),
         (of(shuffle, (1, 12, 4, 4)), "come from outside"),

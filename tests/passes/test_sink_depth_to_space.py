@@ -85,6 +85,11 @@ def two(first, second):
     return module(x, y, relay.add(shuffle(x, first), shuffle(y, second)))
 
 
+def of_13_channels():
+    x = picture((1, 13, 3, 5))
+    return module(x, relay.nn.prelu(shuffle(x), per_channel(3, rank=1)))
+
+
 @pytest.mark.parametrize(
     "mod, reason",
     [
@@ -92,6 +97,7 @@ def two(first, second):
         (plus((6, 10)), "not one number for each channel"),
         (plus((1, 1, 1, 1, 1)), "makes the tensor larger"),
         (two("CRD", "DCR"), "the two shuffles differ"),
+        (of_13_channels(), "drops some of the 13"),
     ],
 )
 def test_refused(mod, reason):
