@@ -1,4 +1,4 @@
-"""The NHWC convolution as torch has it: cuDNN's convolution of channels-last tensors, and an operator a step."""
+"""The NHWC convolution as torch has it: convolution of channels-last tensors, and an operator a step."""
 
 import torch
 from torch.nn import functional

@@ -3,6 +3,7 @@
 `conv2d_nhwc` builds the Relay expression; `reference.conv2d_nhwc` says in NumPy what it answers.
 """
 
+from . import tensor_core  # noqa: F401  it hooks into the compilation of CUDA code
 from .op import conv2d_nhwc
 
 __all__ = ["conv2d_nhwc"]

@@ -1,4 +1,4 @@
-"""The convolution for LLVM: float32 sums, of some neighbouring pixels by a vector of filters, kept in registers."""
+"""The convolution for LLVM: float32 sums of some neighbouring pixels by a vector of filters, in registers."""
 
 from math import gcd
 

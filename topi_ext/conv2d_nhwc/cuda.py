@@ -1,15 +1,15 @@
-"""The convolution on CUDA, as an implicit matrix product on tensor cores; `plan` says how it is cut into tiles.
+"""The convolution on CUDA: an implicit matrix product on tensor cores. `plan` says how it is cut into tiles.
 
-Of the sums, four neighbouring threads hold eight (or 16, or 32) filters of a pixel. The instructions deal out two
-of each eight to a thread, so the filters are put into shared memory in such an order that a thread holds
-neighbours: it then has up to 16 contiguous bytes of the result, and writes them without asking another thread.
-In NHWC, depth to space is but another address of these bytes.
+Of the sums, four neighbouring threads hold eight (or 16, or 32) filters of a pixel. The instructions deal out
+two of each eight to a thread, so the filters are put into shared memory in such an order that a thread holds
+neighbours: it then has up to 16 contiguous bytes of the result, and writes them without asking another
+thread. In NHWC, depth to space is but another address of these bytes.
 """
 
 import re
 
 import tvm
-from tvm import te, tir
+from tvm import te
 from tvm.topi.generic import schedule_extern
 
 from .kernel import emit
@@ -21,14 +21,14 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, target):
     arch = arch_of(target)
     if problem.dtype == "float32":
         raise tvm.TVMError(
-            "topi_ext.conv2d_nhwc: on CUDA, data is float16 or bfloat16: tensor cores do not multiply float32 in "
-            "full precision. Cast to one of these, or use nn.conv2d"
+            "topi_ext.conv2d_nhwc: on CUDA, data is float16 or bfloat16: tensor cores do not multiply "
+            "float32 in full precision. Cast to one of these, or use nn.conv2d"
         )
     if known_arch(arch) is None or (problem.dtype == "bfloat16" and arch < 80):
         needed = "80" if problem.dtype == "bfloat16" else "75"
         raise tvm.TVMError(
-            f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the target is "
-            f"sm_{arch}. Say what you have with `-arch=sm_XX` in the target"
+            f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the "
+            f"target is sm_{arch}. Say what you have with `-arch=sm_XX` in the target"
         )
     plan = plan_for(problem, known_arch(arch))
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}

@@ -7,10 +7,12 @@ from operator import mul
 
 from tvm import te, tir
 
-from ..sort.kernel import barrier, local, variables
+from ..sort.kernel import barrier, launch, local, variables
 from . import tensor_core
 from .cpu import activate
 from .plan import PIECE, Plan
+
+RESIDUAL_REGISTERS = 32  # of a thread
 
 
 def emit(plan: Plan, buffers):
@@ -23,8 +25,8 @@ class _Kernel:
         self.ib = tir.ir_builder.create()
         self.buffers = {name: self._flat(buffer) for name, buffer in buffers.items()}
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
-        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it. If that is 1, they are
-        # read one by one, but written together.
+        # Channels copied at once; those of a pixel and of a tap begin at a multiple of it. If that is 1, they
+        # are read one by one, but written together.
         self.vector = gcd(self.problem.channels, 8)
         self.unit = self.vector if self.vector > 1 else 8
         # Filters that are contiguous in the result, and how many a thread writes at once.
@@ -33,12 +35,13 @@ class _Kernel:
 
     def emit(self):
         ib, plan = self.ib, self.plan
-        axes = [te.thread_axis(tag) for tag in ("blockIdx.x", "blockIdx.y", "threadIdx.x")]
-        for axis, extent in zip(axes, (*plan.grid, plan.threads)):
-            ib.scope_attr(axis, "thread_extent", extent)
-        ib.scope_attr(tir.const(0), "hand_threaded", 0)
-        ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)  # nvcc unrolls
-        self.block, column_block, self.thread = (axis.var for axis in axes)
+        with launch(ib, plan.blocks, plan.threads) as (block, self.thread):
+            self._emit_kernel(block)
+        return ib.get()
+
+    def _emit_kernel(self, block):
+        plan = self.plan
+        self.block, column_block = self._split(block, plan.column_blocks)
         self.first_filter = column_block * plan.columns
         warp = self._uniform("warp_of_block", tir.truncdiv(self.thread, 32))
         self.team, self.warp = self._indices("team", warp, plan.team_threads // 32)
@@ -47,7 +50,6 @@ class _Kernel:
         self._allocate()
         self._find_own_operands()
         (self._emit_resident if plan.resident else self._emit_streaming)()
-        return ib.get()
 
     # --- shared memory
 
@@ -79,7 +81,9 @@ class _Kernel:
                 k = self.first_filter + i
                 exists = k < problem.filters
                 value = self.buffers[name][tir.Select(exists, k, 0)].astype("float32")
-                self._call("put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32")))
+                self._call(
+                    "put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32"))
+                )
 
     def _zero(self, at, count):
         """Some bytes of shared memory, a multiple of 16."""
@@ -106,8 +110,7 @@ class _Kernel:
             y, x = y0 + row * step_y, x0 + column * step_x
             inside = self._within(y, problem.size[0]) & self._within(x, problem.size[1])
             channel = unit * self.unit
-            if not plan.resident:
-                inside = inside & (first_channel + channel < problem.channels)
+            inside = inside & self._is_channel(first_channel + channel)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = ((image * problem.size[0] + y) * problem.size[1] + x) * problem.channels
             source = tir.Select(inside != 0, source + first_channel + channel, 0)
@@ -127,7 +130,7 @@ class _Kernel:
             rest, unit = self._indices("rest", item, units)
             row, tap = self._indices("row", rest, plan.taps)
             k = self.first_filter + row
-            inside = local(self.ib, "inside", (k < problem.filters).astype("int32"))
+            inside = local(self.ib, "inside", self._is_filter(k).astype("int32"))
             channel = unit * self.unit
             source = (k * plan.taps + tap) * problem.channels + channel
             if plan.pairs_taps:
@@ -144,14 +147,19 @@ class _Kernel:
         first_channel, _ = self._chunk(chunk)
         if plan.by_taps:
             tap = self._tap_of(chunk)
-        with self._each(plan.columns * units) as item:
-            row, unit = self._indices("row", item, units)
-            k, channel = self.first_filter + row, unit * self.unit
-            inside = (k < problem.filters) & (first_channel + channel < problem.channels)
+        # A thread keeps to its channels, and its rows are so far apart that nvcc makes constants of the rest.
+        rows = plan.threads // units
+        first_row, unit = self._indices("row", self.thread, units)
+        with self.ib.for_range(0, -(-plan.columns // rows), "i", kind="unroll") as i:
+            row, channel = first_row + i * rows, unit * self.unit
+            k = self.first_filter + row
+            inside = self._is_filter(k) & self._is_channel(first_channel + channel)
             inside = local(self.ib, "inside", inside.astype("int32"))
             source = (k * plan.taps + tap) * problem.channels + first_channel + channel
             place = self._weight_place(slot, tir.truncdiv(channel, 8), row, channel)
-            self._copy(place, "weight", tir.Select(inside != 0, source, 0), inside, first_channel + channel)
+            with self.ib.if_scope(row < plan.columns):
+                source = tir.Select(inside != 0, source, 0)
+                self._copy(place, "weight", source, inside, first_channel + channel)
 
     def _weight_place(self, slot, half, row, channel):
         """The order of filters in a group is such that a thread gets neighbours among its sums."""
@@ -195,17 +203,17 @@ class _Kernel:
             self._zero(0, self.weights_at + self.weight_bytes)
             barrier(ib)
         self._load_all_weights()
-        workers = plan.grid[0] * plan.teams
         first = local(ib, "first_tile", self.block * plan.teams + self.team)
         self._load_tile(first)
         self._fill_tables()
         self._await_copies()
         barrier(ib)  # the weights are there
         # All teams go as many rounds, since nvcc serialises wgmma in a loop that seems to diverge.
-        with ib.for_range(0, -(-plan.all_tiles // workers), "round") as turn:
-            number = local(ib, "tile", first + turn * workers)
-            # With mma, registers are too few to have it while multiplying.
-            residual = self._load_residual(self._positions(number)) if plan.is_async else None
+        with ib.for_range(0, -(-plan.all_tiles // plan.workers), "round") as turn:
+            number = local(ib, "tile", first + turn * plan.workers)
+            residual = None
+            if plan.is_async and self.problem.residual:  # with mma, registers are too few to have it so early
+                residual = self._load_residual(self._positions(number), range(plan.groups))
             self._await_copies()
             self._team_barrier()
             self._start_sums()
@@ -214,7 +222,7 @@ class _Kernel:
             self._multiply_all(data, tir.const(self.weights_at))
             self._end()
             self._team_barrier()
-            self._load_tile(number + workers)
+            self._load_tile(number + plan.workers)
             self._write(self._positions(number), residual)
 
     def _load_tile(self, number):
@@ -235,16 +243,33 @@ class _Kernel:
             self._call(f"team_barrier<{self.plan.team_threads}>", self.team + 1)
 
     def _emit_streaming(self):
-        ib, plan = self.ib, self.plan
-        tile = self._tile(self.block)
-        total = plan.chunks * plan.steps
+        plan = self.plan
         self._fill_tables()
-        for step in range(plan.ahead):
-            if step < total:
-                self._load_step(tile, tir.const(step), step // plan.steps, step % plan.steps)
-            if step == 0 and plan.steps > 1:
-                self._load_data(tile, 0, tir.const(0))
-            self._call("copy_commit")
+        self._load_first_steps(self.block)
+        rounds = tir.truncdiv(plan.all_tiles - 1 - self.block, plan.workers) + 1
+        with self.ib.for_range(0, rounds, "round") as turn:
+            number = local(self.ib, "tile", self.block + turn * plan.workers)
+            self._multiply_all_steps(self._tile(number))
+            if plan.workers < plan.all_tiles:
+                barrier(self.ib)  # the slots are free
+                self._load_first_steps(number + plan.workers)
+            self._write(self._positions(number))
+
+    def _load_first_steps(self, number):
+        """Of a tile, if it exists."""
+        plan = self.plan
+        with self.ib.if_scope(number < plan.all_tiles):
+            tile = self._tile(number)
+            for step in range(plan.ahead):
+                if step < plan.chunks * plan.steps:
+                    self._load_step(tile, tir.const(step), step // plan.steps, step % plan.steps)
+                if step == 0 and plan.steps > 1:
+                    self._load_data(tile, 0, tir.const(0))
+                self._call("copy_commit")
+
+    def _multiply_all_steps(self, tile):
+        ib, plan = self.ib, self.plan
+        total = plan.chunks * plan.steps
         self._start_sums()
         with ib.for_range(0, plan.chunks, "chunk") as chunk, ib.for_range(0, plan.steps, "tap") as tap:
             step = local(ib, "step", chunk * plan.steps + tap)
@@ -253,9 +278,7 @@ class _Kernel:
             barrier(ib)
             later = local(ib, "later", step + plan.ahead)
             with ib.if_scope(later < total):
-                self._load_step(
-                    tile, later, tir.truncdiv(later, plan.steps), tir.truncmod(later, plan.steps)
-                )
+                self._load_step(tile, later, tir.truncdiv(later, plan.steps), tir.truncmod(later, plan.steps))
             if plan.steps > 1:
                 # The slot of the chunk before: its last step is over now.
                 with ib.if_scope((tap == 1) & (chunk + 1 < plan.chunks)):
@@ -273,7 +296,6 @@ class _Kernel:
         if plan.is_async:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
-        self._write(self._positions(self.block))
 
     def _load_step(self, tile, step, chunk, tap):
         plan = self.plan
@@ -308,7 +330,9 @@ class _Kernel:
             return
         with self.ib.for_range(0, plan.taps, "tap") as tap:
             data = local(self.ib, "data_of_tap", data + self._tap(tap))
-            weights = local(self.ib, "weights_of_tap", weights + tap * (plan.chunk_planes * plan.half * PIECE))
+            weights = local(
+                self.ib, "weights_of_tap", weights + tap * (plan.chunk_planes * plan.half * PIECE)
+            )
             self._multiply(data, weights, self._planes())
 
     def _planes(self):
@@ -319,7 +343,11 @@ class _Kernel:
     def _tap(self, tap):
         """How many bytes a tap is away from the first one."""
         plan = self.plan
-        (dilation_y, dilation_x), columns, step = self.problem.dilation, self.problem.kernel[1], plan.steps_between[1]
+        (dilation_y, dilation_x), columns, step = (
+            self.problem.dilation,
+            self.problem.kernel[1],
+            plan.steps_between[1],
+        )
         row, column = self._split(tap, columns)
         phase, x = tir.truncmod(column * dilation_x, step), tir.truncdiv(column * dilation_x, step)
         return (row * (dilation_y * plan.pitch) + phase * plan.columns_of_a_phase + x) * PIECE
@@ -386,8 +414,8 @@ class _Kernel:
                     )
 
     def _find_own_operands(self):
-        """The byte where this warp's operands begin, in the data of a tap and in the weights; with mma, of the
-        row whose address this thread gives (see `load_matrices`)."""
+        """The byte where this warp's operands begin, in the data of a tap and in the weights; with mma, of
+        the row whose address this thread gives (see `load_matrices`)."""
         ib, plan = self.ib, self.plan
         rows = range(plan.warp_rows)
         column = self.warp_in_columns * (plan.warp_columns * PIECE)
@@ -422,7 +450,7 @@ class _Kernel:
     # --- the result
 
     def _positions(self, number):
-        """Of each pixel of this thread: which instruction and half, where its result begins, -1 if there is none."""
+        """Of each pixel of this thread: the instruction and its half; where its result begins, or -1."""
         ib, plan, problem = self.ib, self.plan, self.problem
         image, y0, x0 = self._tile(number)
         height, width = problem.out_size
@@ -449,17 +477,17 @@ class _Kernel:
         column = self.warp_in_columns * plan.warp_columns + group * plan.group
         return local(self.ib, "column", column + tir.truncmod(self.lane, 4) * plan.run)
 
-    def _load_residual(self, positions):
-        """All of it at once: without branches, from the first place if it is outside."""
+    def _load_residual(self, positions, groups):
+        """Of these groups at once: without branches, from the first place if it is outside."""
         if not self.problem.residual:
             return None
         residual = {}
-        for group in range(self.plan.groups):
+        for group in groups:
             first = local(self.ib, "filter", self.first_filter + self._first_of_group(group))
             for i, h, place in positions:
                 for begin in range(0, self.plan.run, self.vector_out):
                     k = first + begin
-                    at = tir.Select((place >= 0) & (k < self.problem.filters), place + k, 0)
+                    at = tir.Select((place >= 0) & self._is_filter(k), place + k, 0)
                     pairs = self.ib.allocate("uint32", (-(-self.vector_out // 2),), "added", scope="local")
                     source = tir.address_of(self.buffers["residual"][at])
                     self._call(f"load<{self.vector_out * 2}>", self._at(pairs, 0), source)
@@ -469,8 +497,12 @@ class _Kernel:
     def _write(self, positions, residual=None):
         """What follows the sums, and to where it goes."""
         ib, run = self.ib, self.plan.run
-        residual = residual or self._load_residual(positions)
+        added = residual
+        at_once = max(1, RESIDUAL_REGISTERS // (len(positions) * run // 2))
         for group in range(self.plan.groups):
+            if residual is None and group % at_once == 0:
+                groups = range(group, min(group + at_once, self.plan.groups))
+                added = self._load_residual(positions, groups)
             column = self._first_of_group(group)
             first = local(ib, "filter", self.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self.tables.items()}
@@ -479,7 +511,7 @@ class _Kernel:
                 sums = [self.sums[of_row + j // 2 * 4 + j % 2] for j in range(run)]
                 with ib.if_scope(place >= 0):
                     for begin in range(0, run, self.vector_out):
-                        piece = residual and residual[group, i, h, begin]
+                        piece = added and added[group, i, h, begin]
                         self._write_piece(first, place, begin, sums, tables, piece)
 
     def _read_table(self, at, column, count):
@@ -491,7 +523,7 @@ class _Kernel:
         """Neighbouring filters of a pixel, written at once."""
         ib, problem, vector = self.ib, self.problem, self.vector_out
         k = first + begin
-        with ib.if_scope(k < problem.filters):
+        with ib.if_scope(self._is_filter(k)):
             at = place + k
             if problem.block > 1:
                 row = local(ib, "row", tir.truncdiv(k, self.slab))
@@ -533,10 +565,10 @@ class _Kernel:
 
     @contextmanager
     def _each(self, count, of_team=False):
-        """Indices below `count`, shared out among the threads of the block, or of the team; neighbours get
-        neighbours."""
-        threads, thread = (self.plan.team_threads, self.member) if of_team else (self.plan.threads, self.thread)
-        # nvcc would unroll a loop of known length, and keep all its addresses in registers from tile to tile.
+        """Indices below `count`, shared out among the threads of the block, or of the team."""
+        plan = self.plan
+        threads, thread = (plan.team_threads, self.member) if of_team else (plan.threads, self.thread)
+        # nvcc would unroll a loop of known length, and keep its addresses in registers from tile to tile.
         (item,) = variables(self.ib, "int32", "item")
         item[0] = thread
         with self.ib.while_loop(item[0] < count):
@@ -557,10 +589,19 @@ class _Kernel:
         """At least 0, and less than the extent."""
         return value.astype("uint32") < tir.const(extent, "uint32")
 
+    def _is_filter(self, k):
+        rest = self.problem.filters % self.plan.columns
+        return k < self.problem.filters if rest else tir.const(True, "bool")
+
+    def _is_channel(self, channel):
+        rest = not self.plan.resident and self.problem.channels % (self.plan.planes * 8)
+        return channel < self.problem.channels if rest else tir.const(True, "bool")
+
     def _uniform(self, name, value):
-        """A value that is the same for all lanes, so that nvcc knows it: addresses made of it are the warp's."""
+        """A value that is the same for all lanes, in a way that nvcc sees: it may be the warp's register."""
         lanes = tir.const(0xFFFFFFFF, "uint32")
-        return local(self.ib, name, tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32))
+        value = tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32)
+        return local(self.ib, name, value)
 
     def _lookup(self, index, table):
         value = tir.const(0)

@@ -1,15 +1,15 @@
 """How a convolution is cut into tiles, for a GPU of a given architecture.
 
-A block computes tiles of `tile` output pixels by `columns` filters. It brings the pixels that a tile sees into
-shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel are one
-piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring pixels are neighbours in shared
-memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight channels),
-two of them in one instruction.
+A block computes tiles of `tile` output pixels by `columns` filters. It brings the pixels that a tile sees
+into shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel
+are one piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring pixels are neighbours
+in shared memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight
+channels), two of them in one instruction.
 
-- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which goes
-  from tile to tile on its own: while one loads or writes, others multiply.
-- "streaming": a block has one tile; chunks of planes are loaded one after the other, and the weights tap by
-  tap, some steps ahead.
+- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which
+  goes from tile to tile on its own: while one loads or writes, others multiply.
+- "streaming": chunks of planes are loaded one after the other, and the weights tap by tap, some steps ahead;
+  those of the next tile, if the block has one, while the result is written.
 - "streaming by taps": as before, but for each tap the pixels are loaded again: where a halo is too large, or
   where there is one tap only.
 """
@@ -19,8 +19,18 @@ from functools import cached_property
 
 from .problem import Problem
 
-SHARED_MEMORY = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB a block
-MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}  # of a large card
+SHARED_MEMORY = {
+    75: 64,
+    80: 163,
+    86: 99,
+    87: 163,
+    89: 99,
+    90: 227,
+    100: 227,
+    103: 227,
+    120: 99,
+}  # KiB a block
+MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}
 PIECE = 16  # bytes
 KIB = 1024
 
@@ -157,7 +167,9 @@ class Plan:
     def shared_memory(self):
         data = self.data_slots * self.chunk_planes * self.plane
         weights = self.weight_slots * self.halves * self.half
-        return (data + weights) * PIECE + 4 * self.columns * (bool(self.problem.bias) + bool(self.problem.slope))
+        return (data + weights) * PIECE + 4 * self.columns * (
+            bool(self.problem.bias) + bool(self.problem.slope)
+        )
 
     @property
     def fits(self):
@@ -179,11 +191,18 @@ class Plan:
         return -(-self.problem.filters // self.columns)
 
     @property
-    def grid(self):
-        if not self.resident:
-            return self.all_tiles, self.column_blocks
-        at_once = MULTIPROCESSORS.get(self.arch, 100)
-        return min(at_once, -(-self.all_tiles // self.teams)), self.column_blocks
+    def blocks(self):
+        """Neighbours have the same pixels, and other filters."""
+        every = -(-self.all_tiles // self.teams) * self.column_blocks
+        if not self.resident and 2 * self.shared_memory <= SHARED_MEMORY[self.arch] * KIB:
+            return every  # those that share a multiprocessor hide each other's waiting
+        at_once = MULTIPROCESSORS.get(self.arch, 100) // self.column_blocks * self.column_blocks
+        return min(every, max(at_once, self.column_blocks))
+
+    @property
+    def workers(self):
+        """Teams with the same filters: each takes the tiles from its number on, at this distance."""
+        return self.blocks // self.column_blocks * self.teams
 
     # --- the share of a warp
 
@@ -226,36 +245,53 @@ def plan_for(problem, arch):
 
 def candidates(problem, arch):
     """Plans from the best to the last resort."""
-    is_async = arch == 90
     columns = _columns(problem.filters)
-    common = {"problem": problem, "arch": arch, "is_async": is_async}
-    # Weights of a block of filters that fit are loaded once. More teams hide each other's waiting.
     if columns >= problem.filters:
-        warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-        for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
-            resident = Plan(**common, tile=tile, columns=columns, warps=warps, resident=True)
-            for teams in range(min(most, resident.all_tiles // MULTIPROCESSORS.get(arch, 100)), 1, -1):
-                yield replace(resident, teams=teams)
-        yield resident
-    for width in (columns, 128, 64, 32):
-        if width > columns or (is_async and width > 256):
+        yield from _resident(problem, arch, columns)
+    narrower = [width for width in (256, 128, 64, 32) if width < columns]
+    streaming = [_streaming(problem, arch, width) for width in (columns, *narrower)]
+    multiprocessors = MULTIPROCESSORS.get(arch, 100)
+    busy = [plan for plan in streaming if plan.all_tiles * plan.column_blocks >= multiprocessors]
+    # As wide as keeps all multiprocessors busy, else as narrow as possible.
+    for some in busy or streaming[::-1]:
+        yield from _chunks(some)
+    for some in streaming:
+        yield from _chunks(some)
+
+
+def _resident(problem, arch, columns):
+    """Weights that fit are loaded once. Several teams hide each other's waiting, if tiles are enough."""
+    is_async = arch == 90
+    warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
+    for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
+        plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True)
+        wanted = max(1, min(most, plan.all_tiles // MULTIPROCESSORS.get(arch, 100)))
+        for teams in range(wanted, min(wanted, 2) - 1, -1):
+            yield replace(plan, teams=teams)
+
+
+def _streaming(problem, arch, columns):
+    is_async = arch == 90
+    warps = (8, 1) if is_async or columns % 32 else (4, 2)
+    return Plan(problem, arch, is_async, (8, 16), columns, warps, resident=False)
+
+
+def _chunks(some):
+    for planes in (8, 4, 2):
+        if planes > max(2, some.all_planes):
             continue
-        warps = (8, 1) if is_async or width % 32 else (4, 2)
-        some = Plan(**common, tile=(8, 16), columns=width, warps=warps, resident=False)
-        taps = some.taps
-        for planes in (8, 4, 2):
-            if planes > max(2, some.all_planes):
-                continue
-            if taps > 1:
-                yield replace(some, planes=planes, ahead=min(2, taps - 1))
-            yield replace(some, planes=planes, ahead=2, by_taps=True)
-            yield replace(some, planes=planes, ahead=1, by_taps=True)
+        if some.taps > 1:
+            yield replace(some, planes=planes, ahead=min(2, some.taps - 1))
+        yield replace(some, planes=planes, ahead=2, by_taps=True)
+        yield replace(some, planes=planes, ahead=1, by_taps=True)
 
 
 def _tiles(columns, all_in_registers):
-    """Of a team: 64 sums a thread, less where there are few filters. And the most teams that the registers
-    are enough for, with the residual or the operands of mma in them too."""
+    """Of a team: 64 sums a thread if it can be, less where there are few filters. And the most teams that the
+    registers are enough for, with the residual or the operands of mma in them too."""
     most = 3 if all_in_registers else 4
+    if columns > 128:
+        return [((8, 8), 2)]
     if columns > 64:
         return [((8, 8), most)]
     if columns > 16:

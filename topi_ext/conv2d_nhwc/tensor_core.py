@@ -6,14 +6,15 @@ them. Operands of matrix instructions are 16-byte pieces in shared memory: eight
 
 - `copy_async<bytes>(to, from, inside)`: a copy into shared memory of 16, 8, 4 or 2 bytes, or zeros;
   it is there after `copy_commit()` and `copy_wait<groups>()`, and a barrier for other threads.
-- `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
 - `copy_few(to, from, count)`: a piece of `count` values of 16 bits at any address, zeros after them; at once.
+- `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
 - `multiply<type>(sums, a, b)`: 16 x 8 sums of a warp, 16 along the reduction.
-- `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of
-  which each has 16 rows in the manner of `multiply`; `keep` 0 means that sums start from 0. In shared memory, 8
-  rows of an operand are 128 contiguous bytes; `a_step`, `b_step` lead to the next 8 along the reduction,
-  `a_rows`, `b_rows` to the next 8 rows (all in bytes).
+- `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of which each has
+  16 rows in the manner of `multiply`; `keep` 0 means that sums start from 0. In shared memory, 8 rows of an
+  operand are 128 contiguous bytes; `a_step`, `b_step` lead to the next 8 along the reduction, `a_rows`,
+  `b_rows` to the next 8 rows (all in bytes). It reads what was copied after `see_copies()` and a barrier,
+  stands between `begin_async()` and `commit_async()`, and is done after `wait_async<groups>()`.
 """
 
 import re
@@ -184,22 +185,24 @@ __device__ __forceinline__ void multiply(float* d, const unsigned* a, const unsi
 template <>
 __device__ __forceinline__ void multiply<half>(float* d, const unsigned* a, const unsigned* b) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+               "{%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+               "{%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+               "{%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b[1]));
 #endif
 }
 template <>
 __device__ __forceinline__ void multiply<nv_bfloat16>(float* d, const unsigned* a, const unsigned* b) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+               "{%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
@@ -211,7 +214,9 @@ __device__ __forceinline__ void see_copies() {
 #endif
 }
 __device__ __forceinline__ void begin_async() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void commit_async() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void commit_async() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 template <int kGroups> __device__ __forceinline__ void wait_async() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
@@ -226,8 +231,8 @@ __device__ __forceinline__ unsigned long long describe(const void* from, int ste
          (unsigned long long)(rows >> 4) << 32;
 }
 template <class T, int N>
-__device__ __forceinline__ void multiply_async(float* sums, const void* a, int a_step, int a_rows, const void* b,
-                                               int b_step, int b_rows, int keep);
+__device__ __forceinline__ void multiply_async(float* sums, const void* a, int a_step, int a_rows,
+                                               const void* b, int b_step, int b_rows, int keep);
 //WGMMA
 #endif
 }  // namespace topi_ext_tc

@@ -12,7 +12,6 @@ struct Stamp {
   unsigned block, phase, warp_phase;
   short thread;
   bool used, atomic;
-  short team;
   unsigned team_phase;
   bool several, blocks;  // other threads of the phase, or of other blocks, did the same before
 };
@@ -26,7 +25,9 @@ static bool unordered(const Stamp& before, const Stamp& now, bool shared) {
   if (before.blocks) return true;
   if (before.block != now.block) return !shared;
   if (before.phase != now.phase) return false;
-  if (before.team && before.team == now.team && before.team_phase != now.team_phase) return false;
+  // The other thread has passed this thread's barrier since, or this one would still wait.
+  bool same_team = current->team && team_of(before.thread) == current->team;
+  if (same_team && before.team_phase != now.team_phase) return false;
   if (before.thread == now.thread && !before.several) return false;
   return before.thread / 32 != now.thread / 32 || before.several || before.warp_phase == now.warp_phase;
 }
@@ -62,7 +63,7 @@ void check_race(const void* where, size_t size, Access access, const void* calle
   if (!r->accesses) r->accesses = static_cast<Accesses*>(calloc(r->size, sizeof(Accesses)));
   short thread = current->number;
   Stamp now = {block_number, phase, warp_phase[thread / 32], thread, true, access == Access::atomic};
-  now.team = current->team, now.team_phase = current->team_phase;
+  now.team_phase = current->team_phase;
   for (const char* a = address; a < address + size; ++a) {
     Accesses& last = r->accesses[a - r->begin];
     bool atomics = now.atomic && last.write.atomic;

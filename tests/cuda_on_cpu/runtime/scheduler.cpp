@@ -107,6 +107,8 @@ static bool release_named_barrier(const Thread& asked) {
   return true;
 }
 
+int team_of(int thread) { return threads[thread].team; }
+
 static bool release_named_barriers() {
   bool released = false;
   for (const Thread& t : threads) released |= release_named_barrier(t);

@@ -49,6 +49,8 @@ extern unsigned block_number;             // of the running block in its grid
 extern unsigned phase;                    // barriers that the running block has passed
 extern std::vector<unsigned> warp_phase;  // the same for each of its warps
 
+int team_of(int thread);  // 0: none
+
 // Give up the launch from within a thread: say what is wrong, where, and what to do.
 [[noreturn]] void fail(const std::string& what, const void* caller = nullptr);
 
