@@ -22,6 +22,7 @@ WIDE = [
     Case((9, 7), 320, 512, kernel=(1, 1), residual=True, **options(padding=0, activation="relu")),
     Case((12, 12), 512, 512, kernel=(2, 3), **options(padding=(1, 2), strides=(1, 2), activation=CLIP)),
     Case((15, 14), 256, 264, **options(padding=2, dilation=2, activation="prelu")),
+    Case((16, 18), 256, 256, **options(padding=(0, 0, 1, 1), strides=2)),
 ]
 by_name = {"ids": str}
 
@@ -49,7 +50,6 @@ def test_wide_convolutions_go_to_cudnn(case):
         Case((200, 336), 256, 256, **options(block_size=2)),  # shuffled
         Case((200, 336), 250, 256, **options()),  # channels that cuDNN does not take
         Case((200, 336), 256, 250, **options()),
-        Case((200, 336), 256, 256, **options(padding=(1, 1, 0, 0))),
     ],
     **by_name,
 )

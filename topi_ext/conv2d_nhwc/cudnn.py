@@ -36,14 +36,8 @@ def is_better(problem, target):
 
 
 def is_capable(problem):
-    top, left, bottom, right = problem.padding
-    return (
-        problem.dtype != "float32"
-        and problem.block == 1
-        and problem.channels % ALIGNMENT == 0
-        and problem.filters % ALIGNMENT == 0
-        and (top, left) == (bottom, right)
-    )
+    aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
+    return problem.dtype != "float32" and problem.block == 1 and aligned
 
 
 def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
