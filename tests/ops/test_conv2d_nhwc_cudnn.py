@@ -2,7 +2,9 @@
 
 import ctypes
 import importlib.util
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.ops.convolutions import BIG, CASES, CLIP, LEAKY, Case, options
@@ -12,8 +14,10 @@ from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
 
 import tvm
 from tvm import relay
+from tvm.contrib import graph_executor
 
 TARGET = "cuda -arch=sm_{arch} -libs=" + cudnn.LIBRARY
+GPU_TARGET = f"cuda -libs={cudnn.LIBRARY}"
 # Of each kind one, where cuDNN is the better one.
 WIDE = [
     Case((9, 18), 256, 256, bias=None, **options()),
@@ -134,6 +138,84 @@ def test_compiled_code_sets_the_device_first(oracle):
     assert "__tvm_set_device" in source and cudnn.PACKED_FUNCTION in source
 
 
+# --- the graph
+
+
+class GraphInNumpy:
+    """Computes what is added to it, with tensors in the layout that they are said to have."""
+
+    def __init__(self, arrays):
+        self.arrays, self.tensors = arrays, []
+
+    def tensor(self, name, dim, stride, data_type):
+        flat = np.ascontiguousarray(self.arrays[name], "float64").reshape(-1)
+        value = np.lib.stride_tricks.as_strided(flat, dim, [8 * step for step in stride])
+        return self._new(value).set_data_type(data_type)
+
+    def conv_fprop(self, image, weight, pre_padding, post_padding, stride, dilation):
+        data, weight = (tensor.value.transpose(0, 2, 3, 1) for tensor in (image, weight))
+        geometry = {"padding": [*pre_padding, *post_padding], "strides": stride, "dilation": dilation}
+        result = reference.conv2d_nhwc(data, weight, **geometry, rounded=False)
+        return self._new(result.transpose(0, 3, 1, 2))
+
+    def relu(self, x, lower_clip=0.0, upper_clip=np.inf):
+        return self._new(np.clip(x.value, lower_clip, upper_clip))
+
+    def leaky_relu(self, x, negative_slope):
+        return self._new(np.where(x.value > 0, x.value, x.value * negative_slope))
+
+    def neg(self, x):
+        return self._new(-x.value)
+
+    def add(self, a, b):
+        return self._new(a.value + b.value)
+
+    def sub(self, a, b):
+        return self._new(a.value - b.value)
+
+    def mul(self, a, b):
+        return self._new(a.value * b.value)
+
+    def _new(self, value):
+        self.tensors.append(TensorInNumpy(value))
+        return self.tensors[-1]
+
+
+class TensorInNumpy:
+    """Keeps what it is told: `set_dim(x)` makes `told["dim"]`."""
+
+    def __init__(self, value):
+        self.value, self.told = value, {}
+
+    def __getattr__(self, name):
+        if not name.startswith("set_"):
+            raise AttributeError(name)
+        return lambda given: self.told.update({name[len("set_") :]: given}) or self
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in [*WIDE, *CASES] if "block_size" not in case.options], **by_name
+)
+def test_the_graph_is_the_operator(case):
+    arrays = case.arrays()
+    types = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32")
+    library = SimpleNamespace(data_type=types, pygraph=lambda **_given: GraphInNumpy(arrays))
+    tensors = cudnn.build_graph(library, case.problem(), None).tensors
+    (y,) = [tensor for tensor in tensors if tensor.told.get("output")]
+    expected = case.expected(arrays)
+    assert_close(y.value.transpose(0, 2, 3, 1), expected, case.dtype)
+    batch, height, width, filters = expected.shape
+    assert y.told["dim"] == [batch, filters, height, width]
+    assert y.told["stride"] == [height * width * filters, 1, width * filters, filters]
+    numbered = sorted((tensor for tensor in tensors if "uid" in tensor.told), key=lambda t: t.told["uid"])
+    names = [name for name in op.ARGUMENTS if name in arrays]
+    assert [tensor.told["uid"] for tensor in numbered] == list(range(1, len(names) + 2))
+    assert [tensor.told["data_type"] for tensor in numbered] == [
+        *(case.types()[name] for name in names),
+        case.dtype,
+    ]
+
+
 # --- the call
 
 
@@ -180,12 +262,40 @@ def cudnn_alone(monkeypatch):
     "case", [case for case in [*WIDE, *CASES, *BIG] if cudnn.is_capable(case.problem())], **by_name
 )
 def test_gpu(cudnn_alone, case):
-    check_on_gpu(case, f"cuda -libs={cudnn.LIBRARY}")
+    check_on_gpu(case, GPU_TARGET)
+
+
+@pytest.mark.gpu
+def test_gpu_in_a_cuda_graph(cudnn_alone):
+    """On a stream of its own: a call after the first neither allocates nor waits, which capturing forbids."""
+    torch = pytest.importorskip("torch")
+    case = WIDE[1]
+    tensors = case.tensors(torch)
+    module = graph_executor.GraphModule(build(case, GPU_TARGET)["default"](tvm.cuda()))
+    for name, tensor in tensors.items():
+        module.set_input(name, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor)))
+    module.run()
+    tvm.cuda().sync()
+    output = torch.utils.dlpack.from_dlpack(module.get_output(0).to_dlpack())
+    expected = output.clone()
+    output.zero_()
+    stream, captured = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(captured, stream=stream):
+            tvm.cuda().set_raw_stream(ctypes.c_void_p(stream.cuda_stream))
+            module.run()
+    finally:
+        tvm.cuda().set_raw_stream(ctypes.c_void_p(None))
+    torch.cuda.synchronize()
+    assert not output.any()  # captured, not run
+    captured.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(output, expected)
 
 
 # --- helpers
 
 
-def build(case):
+def build(case, for_target=None):
     function = relay.Function(*case.call(case.shapes()))
-    return relay.build(function_module(function), target())
+    return relay.build(function_module(function), for_target or target())

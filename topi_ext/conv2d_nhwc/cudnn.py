@@ -63,13 +63,18 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
 
 def import_cudnn():
     """The module `cudnn`, with the library it wraps; an ImportError says what to install."""
+    if importlib.util.find_spec("cudnn") is None:
+        raise ImportError(f"the package nvidia-cudnn-frontend is missing: {INSTALL}")
     load_cudnn()
     try:
         import cudnn
 
         cudnn.backend_version()
-    except (ImportError, RuntimeError) as reason:
-        raise ImportError(f"cuDNN cannot be used: {reason}. {INSTALL}") from reason
+    except (OSError, RuntimeError) as reason:  # each version has its own
+        raise ImportError(
+            "the library libcudnn.so.9 is missing: pip install nvidia-cudnn-cu12, or nvidia-cudnn-cu13 where "
+            f"the driver is for CUDA 13 ({reason})"
+        ) from reason
     return cudnn
 
 
@@ -163,9 +168,8 @@ def build_graph(cudnn, problem, handle):
     for name, (shape, dtype) in arguments.items():
         if dtype:
             dim, stride = _layout(shape)
-            tensors[name] = graph.tensor(
-                name=name, uid=len(tensors) + 1, dim=dim, stride=stride, data_type=types[dtype]
-            )
+            tensors[name] = graph.tensor(name=name, dim=dim, stride=stride, data_type=types[dtype])
+            tensors[name].set_uid(len(tensors))
     y = graph.conv_fprop(
         image=tensors["data"],
         weight=tensors["weight"],
