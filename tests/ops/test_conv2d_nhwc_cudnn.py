@@ -64,7 +64,9 @@ def test_others_have_our_kernel(case):
 def test_other_targets_have_their_kernel():
     problem = WIDE[0].problem()
     assert op.kernels_for(problem, tvm.target.Target("llvm")).__name__.endswith(".cpu")
-    assert chosen(WIDE[0], arch=70) == "cuda"  # which says what it lacks
+    assert chosen(WIDE[0], arch=70) == "cuda"  # which says what is missing
+    assert chosen(WIDE[2], arch=75) == "cuda"
+    assert chosen(WIDE[2], arch=80) == "cudnn"
 
 
 def chosen(case, **of_target):
@@ -235,16 +237,22 @@ class FakeCudnn:
 def test_a_call_does_no_more_than_it_must(monkeypatch):
     """One plan a problem, the stream told when it changes, pointers by number."""
     fake, built, streams = FakeCudnn(), [], map(ctypes.c_void_p, (None, 7, 7))
-    workspace = tvm.nd.empty((1,), "uint8")
     session = cudnn._Session.__new__(cudnn._Session)
     vars(session).update(cudnn=fake, handle=None, stream=0, plans={}, current_stream=lambda: next(streams))
-    monkeypatch.setattr(session, "_build", lambda problem: built.append(problem) or (fake, workspace))
+    monkeypatch.setattr(session, "_build", lambda problem: built.append(problem) or (fake, 5))
     problem = WIDE[0].problem()
     for _ in range(3):
         session.run(problem.to_json(), [100, 200, 300])
-    execute = ("execute", {1: 100, 2: 200, 3: 300}, cudnn._address(workspace))
+    execute = ("execute", {1: 100, 2: 200, 3: 300}, 5)
     assert built == [problem]
     assert fake.calls == [execute, ("set_stream", 7), execute, execute]
+
+
+def test_plans_share_a_workspace_that_stays():
+    session = cudnn._Session.__new__(cudnn._Session)
+    vars(session).update(device=tvm.cpu(), workspaces=[])
+    first, smaller, larger = (session._workspace(size) for size in (100, 50, 200))
+    assert first == smaller != larger and len(session.workspaces) == 2
 
 
 # --- on a GPU

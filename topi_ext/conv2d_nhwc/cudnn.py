@@ -14,8 +14,8 @@ import tvm
 from tvm import te, tir
 
 from .._bootstrap.find_libraries import load_cudnn
-from .cuda import arch_of, schedule  # noqa: F401  one packed function needs no other schedule
-from .plan import known_arch, plan_for
+from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
+from .plan import plan_for
 from .problem import Problem
 
 # In the target, as in `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it TVM compiles
@@ -29,10 +29,8 @@ INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 def is_better(problem, target):
     """Whether to prefer it to this project's own kernel, which is the faster one while all weights of its
     filters stay in shared memory, and the only one that shuffles."""
-    arch = known_arch(arch_of(target))
-    if arch is None or not is_capable(problem):
-        return False
-    return not plan_for(problem, arch).resident
+    arch = supported_arch(problem, target)
+    return arch is not None and is_capable(problem) and not plan_for(problem, arch).resident
 
 
 def is_capable(problem):
@@ -78,7 +76,7 @@ def import_cudnn():
     return cudnn
 
 
-@tvm.register_func(PACKED_FUNCTION)
+@tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps it, even if this module is imported again
 def _run(text, *tensors):
     device = tensors[0].handle.contents.device.device_id
     on_device = _sessions.by_device.get(device)
@@ -104,7 +102,7 @@ _sessions = _Sessions()
 
 
 class _Session:
-    """Plans for a device, each built once, and the workspace that they share."""
+    """Plans for a device, each built once."""
 
     def __init__(self, device):
         self.cudnn = import_cudnn()
@@ -112,7 +110,7 @@ class _Session:
         self.handle = self.cudnn.create_handle()
         self.stream = 0
         self.current_stream = tvm.get_global_func("runtime.get_cuda_stream")
-        self.workspace = None
+        self.workspaces = []  # none is freed: a captured CUDA graph may know its address
         self.plans = {}
 
     def run(self, text, addresses):
@@ -124,7 +122,7 @@ class _Session:
         if stream != self.stream:
             self.cudnn.set_stream(self.handle, stream)
             self.stream = stream
-        graph.execute(dict(enumerate(addresses, 1)), _address(workspace), self.handle)
+        graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
 
     def _build(self, problem):
         cudnn = self.cudnn
@@ -136,11 +134,13 @@ class _Session:
                 f"topi_ext.conv2d_nhwc: cuDNN {cudnn.backend_version_string()} has no plan for {problem} on "
                 f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {reason}"
             ) from reason
-        size = max(1, graph.get_workspace_size())
-        # A plan keeps the workspace that it was built with: a captured CUDA graph may know its address.
-        if self.workspace is None or self.workspace.shape[0] < size:
-            self.workspace = tvm.nd.empty((size,), "uint8", self.device)
-        return graph, self.workspace
+        return graph, self._workspace(max(1, graph.get_workspace_size()))
+
+    def _workspace(self, size):
+        """The address of this many bytes, which plans share since they run one after the other."""
+        if not self.workspaces or self.workspaces[-1].shape[0] < size:
+            self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
+        return _address(self.workspaces[-1])
 
 
 def build_graph(cudnn, problem, handle):
