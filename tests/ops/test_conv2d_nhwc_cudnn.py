@@ -261,7 +261,10 @@ def test_plans_share_a_workspace_that_stays():
 @pytest.fixture
 def cudnn_alone(monkeypatch):
     """cuDNN for all that it can do at all."""
-    pytest.importorskip("cudnn")
+    try:
+        cudnn.import_cudnn()
+    except ImportError as reason:
+        pytest.skip(str(reason))
     monkeypatch.setattr(cudnn, "is_better", lambda problem, _target: cudnn.is_capable(problem))
 
 

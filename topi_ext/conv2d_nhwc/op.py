@@ -39,6 +39,7 @@ def conv2d_nhwc(
     """Convolution of NHWC data, with what often follows it in the same kernel.
 
     In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
+    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes what it is faster at.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ def _refuse(reason):
 
 
 def kernels_for(problem, target):
-    """The module that has them. A library only computes what it is better at, and only if the target asks."""
+    """The module that has them: a library's where the target allows it and it is the better one."""
     kind = target.kind.name
     if kind not in KERNELS:
         _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
