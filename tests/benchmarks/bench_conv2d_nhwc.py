@@ -10,6 +10,7 @@ plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 
 import argparse
 import faulthandler
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
@@ -19,7 +20,7 @@ import torch
 
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
-from tests.ops.convolutions import BIG
+from tests.ops.convolutions import BIG, Case, options
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 
@@ -27,6 +28,7 @@ import tvm
 from tvm import relay
 
 QUICK = 3  # of the convolutions
+HOST_CALLS = 200  # as many as the device queues
 LIMIT_S = 540  # for all of it; then say where it hangs
 WITH_CUDNN = f"cuda -libs={cudnn.LIBRARY}"
 TOLERANCE = {torch.float16: 2**-11 * 1.01, torch.bfloat16: 2**-8}
@@ -53,6 +55,7 @@ def main():
 def compare(cases):
     bandwidth = common.copy_bandwidth()
     byte_rate, flop_rate, source = rates(bandwidth)
+    notes = [NOTES + source, "", host_cost()]
     rows = []
     for case in cases:
         try:
@@ -64,7 +67,7 @@ def compare(cases):
     header = ["convolution", "ours", "cuDNN, fused", "chosen", "TFLOP/s of the better"]
     header += ["torch, alone", "torch, eager epilogue", "torch alone / the better"]
     header += ["floor by bytes", "floor by arithmetic"]
-    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES + source]
+    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", *notes]
     common.publish("conv2d_nhwc", "Convolution in NHWC", "\n".join(text))
 
 
@@ -104,7 +107,7 @@ def compare_one(case, byte_rate, flop_rate):
     ]
     floors = [size / byte_rate * 1e3, flops / flop_rate * 1e3]
     ratio = f"{torch_times[0] / best:.2f}"
-    providers = [marked(time, time == best) for time in times]
+    providers = [marked(each, each == best) for each in times]
     return [
         str(case),
         *providers,
@@ -124,14 +127,34 @@ def time_of_cudnn(case, tensors):
         return common.median_ms(checked(case, tensors, WITH_CUDNN).run)
 
 
+def host_cost():
+    """What a call costs the host beside its time on the device: cuDNN's goes through Python."""
+    case = replace_bias(Case((25, 42), 256, 256, residual=True, **options(activation="relu")))
+    tensors = case.tensors(torch)
+    costs = [f"ours {host_us(checked(case, tensors).run):.0f}"]
+    if find_spec("cudnn"):
+        costs.append(f"cuDNN {host_us(checked(case, tensors, WITH_CUDNN).run):.0f}")
+    return f"Time of the host a call, of {case}, in µs: {', '.join(costs)}."
+
+
+def host_us(run):
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(HOST_CALLS):
+        run()
+    elapsed = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return elapsed / HOST_CALLS * 1e6
+
+
 def chosen(case):
     """By the operator, for this GPU."""
     is_cudnn = op.kernels_for(case.problem(), tvm.target.Target(WITH_CUDNN)) is cudnn
     return "cuDNN" if is_cudnn else "ours"
 
 
-def marked(time, is_best):
-    text = "-" if time == float("inf") else f"{time:.3f}"
+def marked(ms, is_best):
+    text = "-" if ms == float("inf") else f"{ms:.3f}"
     return f"**{text}**" if is_best else text
 
 
