@@ -1,11 +1,15 @@
 """The doctor: its table, its verdict, and that it runs where TVM is missing."""
 
+import importlib.util
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from tests.test_find_tvm import make_tvm, python
+from topi_ext.conv2d_nhwc import cudnn
 from tvm_passes import doctor as doctor_module
 from tvm_passes.doctor import Finding, doctor
 
@@ -26,6 +30,21 @@ def test_what_is_missing_is_named_with_its_cost_and_cure(monkeypatch, capsys, ne
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "a thing" in told and "nothing goes" in told and "'thing[extra]'" in told
     assert ("cannot run without a thing" in told) == needed
+
+
+def test_cudnn_without_its_package(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    finding = doctor_module._cudnn()
+    assert not finding.found and 'pip install "tvm-vision-passes[cudnn]"' in finding.get
+
+
+def test_cudnn_without_its_library(monkeypatch):
+    monkeypatch.setattr(cudnn, "load_cudnn", lambda: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    unable = SimpleNamespace(backend_version=mock.Mock(side_effect=RuntimeError("no symbol cudnnGetVersion")))
+    monkeypatch.setitem(sys.modules, "cudnn", unable)
+    finding = doctor_module._cudnn()
+    assert not finding.found and "libcudnn.so.9 is missing: pip install" in finding.get
 
 
 def test_from_the_command_line():

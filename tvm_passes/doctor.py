@@ -113,12 +113,18 @@ def _nvcc():
 
 
 def _cudnn():
+    """Not only that its Python package is installed: that this finds the library."""
+    costs = "convolutions on CUDA have this project's own kernels only"
     try:
-        version = importlib.metadata.version("nvidia-cudnn-frontend")
-    except importlib.metadata.PackageNotFoundError:
-        get = 'pip install "tvm-vision-passes[cudnn]"'
-        return Finding("cuDNN", "", "convolutions on CUDA use this project's own kernels", get)
-    return Finding("cuDNN", f"frontend {version}")
+        from topi_ext.conv2d_nhwc.cudnn import LIBRARY, import_cudnn
+    except (ImportError, OSError):
+        return Finding("cuDNN", "", costs, "a TVM first")
+    try:
+        cudnn = import_cudnn()
+    except ImportError as reason:
+        return Finding("cuDNN", "", costs, str(reason))
+    found = f"{cudnn.backend_version_string()}, frontend {cudnn.__version__}"
+    return Finding("cuDNN", f"{found}, for targets with -libs={LIBRARY}")
 
 
 def _package(name, use, distribution):

@@ -60,9 +60,9 @@ def copy_bandwidth() -> float:
     return 2 * source.numel() / (median_ms(lambda: target.copy_(source)) * 1e-3)
 
 
-def compile_for_gpu(function, *inputs):
+def compile_for_gpu(function, *inputs, target="cuda"):
     """A Relay function as a graph module with these torch tensors as inputs; call `.run()`."""
-    library = relay.build(tvm.IRModule.from_expr(function), tvm.target.Target("cuda", host="llvm"))
+    library = relay.build(tvm.IRModule.from_expr(function), tvm.target.Target(target, host="llvm"))
     module = graph_executor.GraphModule(library["default"](tvm.cuda(0)))
     for i, value in enumerate(inputs):
         module.set_input(i, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(value)))

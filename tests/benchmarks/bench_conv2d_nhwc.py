@@ -1,8 +1,8 @@
 """Time the NHWC convolution beside cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
 
-cuDNN is torch's `conv2d` of channels-last tensors, the algorithm chosen by trial: alone, and with what
-follows it in eager mode. Ours has all of it in one kernel; it is compared with torch's in float32 before it
-is timed.
+Both kernels of the operator are timed: ours, and the one that cuDNN's graph API fuses. Each has all of it in
+one kernel, and is compared with torch's float32 before it is timed. Beside them, torch's `conv2d` of
+channels-last tensors, the algorithm chosen by trial: alone, and with what follows it in eager mode.
 
 `--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other
 plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
@@ -10,7 +10,9 @@ plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 
 import argparse
 import faulthandler
+import time
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from unittest import mock
 
@@ -18,15 +20,17 @@ import torch
 
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
-from tests.ops.convolutions import BIG
-from topi_ext.conv2d_nhwc import cuda
+from tests.ops.convolutions import BIG, Case, options
+from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 
 import tvm
 from tvm import relay
 
 QUICK = 3  # of the convolutions
+HOST_CALLS = 200  # as many as the device queues
 LIMIT_S = 540  # for all of it; then say where it hangs
+WITH_CUDNN = f"cuda -libs={cudnn.LIBRARY}"
 TOLERANCE = {torch.float16: 2**-11 * 1.01, torch.bfloat16: 2**-8}
 # What large copies and large matrix products reach, in TB/s and TFLOP/s of 16-bit numbers.
 CARDS = {"H200": (4.3, 790), "H100": (2.9, 790), "A100": (1.7, 270)}
@@ -51,23 +55,26 @@ def main():
 def compare(cases):
     bandwidth = common.copy_bandwidth()
     byte_rate, flop_rate, source = rates(bandwidth)
+    notes = [NOTES + source, "", host_cost()]
     rows = []
     for case in cases:
         try:
             rows.append(compare_one(replace_bias(case), byte_rate, flop_rate))
         except Exception as error:  # the others are still worth timing
-            rows.append([str(case), f"{type(error).__name__}: {last_line(error)}", *[""] * 6])
+            rows.append([str(case), f"{type(error).__name__}: {last_line(error)}", *[""] * 8])
         print(rows[-1], flush=True)
         torch.cuda.empty_cache()
-    header = ["convolution", "ours", "TFLOP/s", "cuDNN alone", "cuDNN, eager epilogue", "cuDNN alone / ours"]
+    header = ["convolution", "ours", "cuDNN, fused", "chosen", "TFLOP/s of the better"]
+    header += ["torch, alone", "torch, eager epilogue", "torch alone / the better"]
     header += ["floor by bytes", "floor by arithmetic"]
-    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES + source]
+    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", *notes]
     common.publish("conv2d_nhwc", "Convolution in NHWC", "\n".join(text))
 
 
-NOTES = """Data as height x width, channels to filters, kernel, type, options. ours: all of it, in one kernel.
-cuDNN alone: with the bias only. floor: what it takes at least to read the inputs and write the result once,
-and to multiply, """
+NOTES = f"""Data as height x width, channels to filters, kernel, type, options. ours: this project's kernel.
+cuDNN, fused: the one from its graph API; - where that cannot be asked for it. The better of both is bold.
+chosen: what a target with -libs={cudnn.LIBRARY} gives. torch, alone: with the bias only. floor: what it
+takes at least to read the inputs and write the result once, and to multiply, """
 
 
 def rates(bandwidth):
@@ -92,14 +99,63 @@ def compare_one(case, byte_rate, flop_rate):
     without = {
         name: case.options[name] for name in ("strides", "padding", "dilation") if name in case.options
     }
-    times = [
-        common.median_ms(ours.run),
+    times = [common.median_ms(ours.run), time_of_cudnn(case, tensors)]
+    best = min(times)
+    torch_times = [
         common.median_ms(lambda: conv2d_in_torch.conv2d_nhwc(**alone, **without)),
         common.median_ms(lambda: conv2d_in_torch.conv2d_nhwc(**tensors, **case.options)),
     ]
     floors = [size / byte_rate * 1e3, flops / flop_rate * 1e3]
-    ratio = f"{times[1] / times[0]:.2f}"
-    return [str(case), times[0], f"{flops / times[0] / 1e9:.0f}", *times[1:], ratio, *floors]
+    ratio = f"{torch_times[0] / best:.2f}"
+    providers = [marked(each, each == best) for each in times]
+    return [
+        str(case),
+        *providers,
+        chosen(case),
+        f"{flops / best / 1e9:.0f}",
+        *torch_times,
+        ratio,
+        *floors,
+    ]
+
+
+def time_of_cudnn(case, tensors):
+    """Infinite where it cannot be asked."""
+    if find_spec("cudnn") is None or not cudnn.is_capable(case.problem()):
+        return float("inf")
+    with mock.patch.object(cudnn, "is_better", return_value=True):
+        return common.median_ms(checked(case, tensors, WITH_CUDNN).run)
+
+
+def host_cost():
+    """What a call costs the host beside its time on the device: cuDNN's goes through Python."""
+    case = replace_bias(Case((25, 42), 256, 256, residual=True, **options(activation="relu")))
+    tensors = case.tensors(torch)
+    costs = [f"ours {host_us(checked(case, tensors).run):.0f}"]
+    if find_spec("cudnn"):
+        costs.append(f"cuDNN {host_us(checked(case, tensors, WITH_CUDNN).run):.0f}")
+    return f"Time of the host a call, of {case}, in µs: {', '.join(costs)}."
+
+
+def host_us(run):
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(HOST_CALLS):
+        run()
+    elapsed = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return elapsed / HOST_CALLS * 1e6
+
+
+def chosen(case):
+    """By the operator, for this GPU."""
+    is_cudnn = op.kernels_for(case.problem(), tvm.target.Target(WITH_CUDNN)) is cudnn
+    return "cuDNN" if is_cudnn else "ours"
+
+
+def marked(ms, is_best):
+    text = "-" if ms == float("inf") else f"{ms:.3f}"
+    return f"**{text}**" if is_best else text
 
 
 def replace_bias(case):
@@ -107,10 +163,10 @@ def replace_bias(case):
     return replace(case, bias=case.dtype)
 
 
-def checked(case, tensors):
+def checked(case, tensors, target="cuda"):
     """Our operator, compiled; it has answered what it should."""
     function = relay.Function(*case.call(case.shapes()))
-    module = common.compile_for_gpu(function, *tensors.values())
+    module = common.compile_for_gpu(function, *tensors.values(), target=target)
     module.run()
     (result,) = common.outputs_of(module)
     exact = conv2d_in_torch.conv2d_nhwc(

@@ -126,6 +126,13 @@ BIG = [
     Case((200, 336), 256, 256, dtype="bfloat16", batch=2, residual=True, **options()),
     Case((399, 667), 64, 64, batch=3, **options(strides=2)),
     Case((200, 336), 512, 1024, kernel=(1, 1), **options(padding=0)),
+    Case((200, 336), 256, 64, kernel=(1, 1), **options(padding=0, activation="relu")),
+    Case((200, 336), 64, 256, kernel=(1, 1), residual=True, **options(padding=0, final_activation="relu")),
+    Case((200, 336), 128, 64, **options(activation="relu")),
+    Case((200, 336), 128, 128, **options(activation="relu")),
+    Case((100, 168), 256, 256, **options(activation="relu")),
+    Case((50, 84), 512, 512, **options(activation="relu")),
+    Case((50, 84), 2048, 256, kernel=(1, 1), **options(padding=0)),
 ]
 
 

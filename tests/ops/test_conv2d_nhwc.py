@@ -248,13 +248,13 @@ def check(case, target, device):
     assert_close(module.get_output(0).numpy(), case.expected(arrays), case.dtype)
 
 
-def check_on_gpu(case):
+def check_on_gpu(case, target="cuda"):
     torch = pytest.importorskip("torch")
     from tests.ops import conv2d_in_torch
 
     tensors = case.tensors(torch)
     function = relay.Function(*case.call(case.shapes()))
-    module = graph_executor.GraphModule(relay.build(function_module(function), "cuda")["default"](tvm.cuda()))
+    module = graph_executor.GraphModule(relay.build(function_module(function), target)["default"](tvm.cuda()))
     torch.cuda.synchronize()
     for name, tensor in tensors.items():
         module.set_input(name, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor)))

@@ -14,6 +14,7 @@ CUDA_RUNTIME = {  # soname: the wheel's folder below `nvidia`
     "libnvrtc.so.12": "cuda_nvrtc",
     "libcudart.so.12": "cuda_runtime",
 }
+CUDNN = "libcudnn.so.9"
 DRIVER = "libcuda.so.1"
 DRIVER_STAND_IN = Path(__file__).with_name("libcuda_absent.so")
 
@@ -23,6 +24,11 @@ def load_cuda_libraries() -> None:
     for soname, wheel in CUDA_RUNTIME.items():
         _load(soname) or any(_load(path) for path in _in_wheels(wheel, soname))
     _load(DRIVER) or _load(DRIVER_STAND_IN)
+
+
+def load_cudnn() -> None:
+    """For its Python package, which looks for it in one place only. TVM does not need it."""
+    _load(CUDNN) or any(_load(path) for path in _in_wheels("cudnn", CUDNN))
 
 
 def driver_version() -> Optional[str]:

@@ -18,19 +18,19 @@ from .plan import known_arch, plan_for
 
 def conv2d_nhwc(problem, data, weight, bias, residual, slope, target):
     """See `topi_ext.conv2d_nhwc`."""
-    arch = arch_of(target)
+    arch = supported_arch(problem, target)
     if problem.dtype == "float32":
         raise tvm.TVMError(
             "topi_ext.conv2d_nhwc: on CUDA, data is float16 or bfloat16: tensor cores do not multiply "
             "float32 in full precision. Cast to one of these, or use nn.conv2d"
         )
-    if known_arch(arch) is None or (problem.dtype == "bfloat16" and arch < 80):
+    if arch is None:
         needed = "80" if problem.dtype == "bfloat16" else "75"
         raise tvm.TVMError(
             f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the "
-            f"target is sm_{arch}. Say what you have with `-arch=sm_XX` in the target"
+            f"target is sm_{arch_of(target)}. Say what you have with `-arch=sm_XX` in the target"
         )
-    plan = plan_for(problem, known_arch(arch))
+    plan = plan_for(problem, arch)
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     return te.extern(
@@ -45,6 +45,12 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, target):
 
 def schedule(outs):
     return schedule_extern(outs)
+
+
+def supported_arch(problem, target):
+    """What to plan for, or None where the target has no tensor cores for the type of the data."""
+    arch = arch_of(target)
+    return None if problem.dtype == "bfloat16" and arch < 80 else known_arch(arch)
 
 
 def arch_of(target):

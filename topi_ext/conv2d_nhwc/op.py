@@ -7,6 +7,7 @@ from tvm import relay, tir
 from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
 
+from . import cudnn
 from .problem import Activation, Problem, four_sides, pair
 
 NAME = "topi_ext.conv2d_nhwc"
@@ -38,6 +39,7 @@ def conv2d_nhwc(
     """Convolution of NHWC data, with what often follows it in the same kernel.
 
     In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
+    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes what it is faster at.
 
     Parameters
     ----------
@@ -188,11 +190,18 @@ def _refuse(reason):
 # --- kernels
 
 
-def _strategy(attrs, _inputs, _out_type, target):
+def kernels_for(problem, target):
+    """The module that has them: a library's where the target allows it and it is the better one."""
     kind = target.kind.name
     if kind not in KERNELS:
         _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
-    kernels = importlib.import_module(f"{__package__}.{KERNELS[kind]}")
+    if kind == "cuda" and cudnn.LIBRARY in target.libs and cudnn.is_better(problem, target):
+        return cudnn
+    return importlib.import_module(f"{__package__}.{KERNELS[kind]}")
+
+
+def _strategy(attrs, inputs, _out_type, target):
+    kernels = kernels_for(problem_of(inputs, attrs), target)
 
     def compute(attrs, inputs, _out_type):
         problem = problem_of(inputs, attrs)
@@ -202,7 +211,7 @@ def _strategy(attrs, _inputs, _out_type, target):
 
     strategy = registry.OpStrategy()
     strategy.add_implementation(
-        compute, lambda _attrs, outs, _target: kernels.schedule(outs), name=f"{NAME}.{kind}"
+        compute, lambda _attrs, outs, _target: kernels.schedule(outs), name=kernels.__name__
     )
     return strategy
 

@@ -1,6 +1,7 @@
 """What a call of the operator asks for, as plain numbers: common to the type relation and all kernels."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import Optional
 
 ACTIVATIONS = {"none": 0, "relu": 0, "leaky_relu": 1, "clip": 2, "prelu": 0}  # and their number of constants
@@ -70,6 +71,17 @@ class Problem:
             width * self.block,
             self.filters // self.block**2,
         )
+
+    def to_json(self):
+        """As text, for compiled code to tell a library at run time."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text):
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(text).items()}
+        for name in ("activation", "final_activation"):
+            values[name] = Activation(**values[name])
+        return cls(**values)
 
 
 def pair(value, argument):

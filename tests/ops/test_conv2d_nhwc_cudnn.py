@@ -1,0 +1,312 @@
+"""The NHWC convolution by cuDNN: when it is chosen, what compiled code asks of it, its results on a GPU."""
+
+import ctypes
+import importlib.util
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.ops.convolutions import BIG, CASES, CLIP, LEAKY, Case, options
+from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
+from topi_ext.conv2d_nhwc import cudnn, op, reference
+from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+TARGET = "cuda -arch=sm_{arch} -libs=" + cudnn.LIBRARY
+GPU_TARGET = f"cuda -libs={cudnn.LIBRARY}"
+# Of each kind one, where cuDNN is the better one.
+WIDE = [
+    Case((9, 18), 256, 256, bias=None, **options()),
+    Case((9, 18), 128, 136, batch=2, bias="float16", **options(activation=LEAKY)),
+    Case((9, 18), 256, 256, dtype="bfloat16", residual=True, **options(final_activation="relu")),
+    Case((9, 7), 320, 512, kernel=(1, 1), residual=True, **options(padding=0, activation="relu")),
+    Case((12, 12), 512, 512, kernel=(2, 3), **options(padding=(1, 2), strides=(1, 2), activation=CLIP)),
+    Case((15, 14), 256, 264, **options(padding=2, dilation=2, activation="prelu")),
+    Case((16, 18), 256, 256, **options(padding=(0, 0, 1, 1), strides=2)),
+]
+by_name = {"ids": str}
+
+
+def target(arch=90, libs=True):
+    text = TARGET if libs else TARGET.split(" -libs")[0]
+    return tvm.target.Target(text.format(arch=arch), host="llvm")
+
+
+# --- which one is chosen
+
+
+@pytest.mark.parametrize("case", WIDE, **by_name)
+def test_wide_convolutions_go_to_cudnn(case):
+    assert chosen(case) == "cudnn"
+    assert chosen(case, libs=False) == "cuda"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((720, 1280), 64, 64, **options(activation=LEAKY)),  # few channels
+        Case((720, 1280), 3, 64, **options(activation="prelu")),
+        Case((200, 336), 256, 64, kernel=(1, 1), **options(padding=0)),
+        Case((200, 336), 256, 256, **options(block_size=2)),  # shuffled
+        Case((200, 336), 250, 256, **options()),  # channels that cuDNN does not take
+        Case((200, 336), 256, 250, **options()),
+    ],
+    **by_name,
+)
+def test_others_have_our_kernel(case):
+    assert chosen(case) == "cuda"
+
+
+def test_other_targets_have_their_kernel():
+    problem = WIDE[0].problem()
+    assert op.kernels_for(problem, tvm.target.Target("llvm")).__name__.endswith(".cpu")
+    assert chosen(WIDE[0], arch=70) == "cuda"  # which says what is missing
+    assert chosen(WIDE[2], arch=75) == "cuda"
+    assert chosen(WIDE[2], arch=80) == "cudnn"
+
+
+def chosen(case, **of_target):
+    return op.kernels_for(case.problem(), target(**of_target)).__name__.split(".")[-1]
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(tvm.TVMError, match=r'missing: pip install "tvm-vision-passes\[cudnn\]"'):
+        build(WIDE[0])
+
+
+# --- what compiled code asks for
+
+
+@pytest.mark.parametrize("case", CASES, **by_name)
+def test_the_problem_as_text(case):
+    problem = case.problem()
+    assert Problem.from_json(problem.to_json()) == problem
+
+
+@pytest.fixture
+def oracle(monkeypatch):
+    """The packed function answers as the reference does; the problems that it was asked, in order."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    asked = []
+
+    def answer(text, *tensors):
+        problem = Problem.from_json(text)
+        asked.append(problem)
+        given = {"bias": problem.bias, "residual": problem.residual, "slope": problem.slope}
+        names = [name for name in op.ARGUMENTS if given.get(name, True)]
+        *inputs, result = tensors
+        arrays = {name: tensor.numpy() for name, tensor in zip(names, inputs)}
+        result.copyfrom(reference.conv2d_nhwc(**arrays, **as_options(problem)))
+
+    run = tvm.get_global_func(cudnn.PACKED_FUNCTION)
+    tvm.register_func(cudnn.PACKED_FUNCTION, answer, override=True)
+    yield asked
+    tvm.register_func(cudnn.PACKED_FUNCTION, run, override=True)
+
+
+def as_options(problem):
+    """What the reference is to be told beside the arrays."""
+    written = {}
+    for name in ("activation", "final_activation"):
+        activation = getattr(problem, name)
+        constants = (activation.low, activation.high)[: ACTIVATIONS[activation.name]]
+        written[name] = (activation.name, *constants)
+    return {
+        "strides": problem.strides,
+        "padding": problem.padding,
+        "dilation": problem.dilation,
+        **written,
+    }
+
+
+@pytest.mark.parametrize("executor", ["graph", "vm"])
+@pytest.mark.parametrize("case", [case for case in WIDE if case.dtype == "float16"], **by_name)
+def test_compiled_code_asks_for_it(emulated_cuda, oracle, case, executor):
+    emulated_cuda.target = target()
+    arrays = case.arrays()
+    (output,) = emulated_cuda.run_relay(case.function(arrays), *arrays.values(), executor=executor)
+    assert oracle == [case.problem()]
+    assert_close(output, case.expected(arrays), case.dtype)
+
+
+def test_compiled_code_sets_the_device_first(oracle):
+    (case,) = [case for case in WIDE if case.dtype == "bfloat16"]
+    source = build(case).lib.get_source("ll")
+    assert "__tvm_set_device" in source and cudnn.PACKED_FUNCTION in source
+
+
+# --- the graph
+
+
+class GraphInNumpy:
+    """Computes what is added to it, with tensors in the layout that they are said to have."""
+
+    def __init__(self, arrays):
+        self.arrays, self.tensors = arrays, []
+
+    def tensor(self, name, dim, stride, data_type):
+        flat = np.ascontiguousarray(self.arrays[name], "float64").reshape(-1)
+        value = np.lib.stride_tricks.as_strided(flat, dim, [8 * step for step in stride])
+        return self._new(value).set_data_type(data_type)
+
+    def conv_fprop(self, image, weight, pre_padding, post_padding, stride, dilation):
+        data, weight = (tensor.value.transpose(0, 2, 3, 1) for tensor in (image, weight))
+        geometry = {"padding": [*pre_padding, *post_padding], "strides": stride, "dilation": dilation}
+        result = reference.conv2d_nhwc(data, weight, **geometry, rounded=False)
+        return self._new(result.transpose(0, 3, 1, 2))
+
+    def relu(self, x, lower_clip=0.0, upper_clip=np.inf):
+        return self._new(np.clip(x.value, lower_clip, upper_clip))
+
+    def leaky_relu(self, x, negative_slope):
+        return self._new(np.where(x.value > 0, x.value, x.value * negative_slope))
+
+    def neg(self, x):
+        return self._new(-x.value)
+
+    def add(self, a, b):
+        return self._new(a.value + b.value)
+
+    def sub(self, a, b):
+        return self._new(a.value - b.value)
+
+    def mul(self, a, b):
+        return self._new(a.value * b.value)
+
+    def _new(self, value):
+        self.tensors.append(TensorInNumpy(value))
+        return self.tensors[-1]
+
+
+class TensorInNumpy:
+    """Keeps what it is told: `set_dim(x)` makes `told["dim"]`."""
+
+    def __init__(self, value):
+        self.value, self.told = value, {}
+
+    def __getattr__(self, name):
+        if not name.startswith("set_"):
+            raise AttributeError(name)
+        return lambda given: self.told.update({name[len("set_") :]: given}) or self
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in [*WIDE, *CASES] if "block_size" not in case.options], **by_name
+)
+def test_the_graph_is_the_operator(case):
+    arrays = case.arrays()
+    types = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32")
+    library = SimpleNamespace(data_type=types, pygraph=lambda **_given: GraphInNumpy(arrays))
+    tensors = cudnn.build_graph(library, case.problem(), None).tensors
+    (y,) = [tensor for tensor in tensors if tensor.told.get("output")]
+    expected = case.expected(arrays)
+    assert_close(y.value.transpose(0, 2, 3, 1), expected, case.dtype)
+    batch, height, width, filters = expected.shape
+    assert y.told["dim"] == [batch, filters, height, width]
+    assert y.told["stride"] == [height * width * filters, 1, width * filters, filters]
+    numbered = sorted((tensor for tensor in tensors if "uid" in tensor.told), key=lambda t: t.told["uid"])
+    names = [name for name in op.ARGUMENTS if name in arrays]
+    assert [tensor.told["uid"] for tensor in numbered] == list(range(1, len(names) + 2))
+    assert [tensor.told["data_type"] for tensor in numbered] == [
+        *(case.types()[name] for name in names),
+        case.dtype,
+    ]
+
+
+# --- the call
+
+
+class FakeCudnn:
+    """Counts what a call asks of the library."""
+
+    def __init__(self):
+        self.calls = []
+
+    def set_stream(self, _handle, stream):
+        self.calls.append(("set_stream", stream))
+
+    def execute(self, addresses, workspace, _handle):
+        self.calls.append(("execute", addresses, workspace))
+
+
+def test_a_call_does_no_more_than_it_must(monkeypatch):
+    """One plan a problem, the stream told when it changes, pointers by number."""
+    fake, built, streams = FakeCudnn(), [], map(ctypes.c_void_p, (None, 7, 7))
+    session = cudnn._Session.__new__(cudnn._Session)
+    vars(session).update(cudnn=fake, handle=None, stream=0, plans={}, current_stream=lambda: next(streams))
+    monkeypatch.setattr(session, "_build", lambda problem: built.append(problem) or (fake, 5))
+    problem = WIDE[0].problem()
+    for _ in range(3):
+        session.run(problem.to_json(), [100, 200, 300])
+    execute = ("execute", {1: 100, 2: 200, 3: 300}, 5)
+    assert built == [problem]
+    assert fake.calls == [execute, ("set_stream", 7), execute, execute]
+
+
+def test_plans_share_a_workspace_that_stays():
+    session = cudnn._Session.__new__(cudnn._Session)
+    vars(session).update(device=tvm.cpu(), workspaces=[])
+    first, smaller, larger = (session._workspace(size) for size in (100, 50, 200))
+    assert first == smaller != larger and len(session.workspaces) == 2
+
+
+# --- on a GPU
+
+
+@pytest.fixture
+def cudnn_alone(monkeypatch):
+    """cuDNN for all that it can do at all."""
+    try:
+        cudnn.import_cudnn()
+    except ImportError as reason:
+        pytest.skip(str(reason))
+    monkeypatch.setattr(cudnn, "is_better", lambda problem, _target: cudnn.is_capable(problem))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "case", [case for case in [*WIDE, *CASES, *BIG] if cudnn.is_capable(case.problem())], **by_name
+)
+def test_gpu(cudnn_alone, case):
+    check_on_gpu(case, GPU_TARGET)
+
+
+@pytest.mark.gpu
+def test_gpu_in_a_cuda_graph(cudnn_alone):
+    """On a stream of its own: a call after the first neither allocates nor waits, which capturing forbids."""
+    torch = pytest.importorskip("torch")
+    case = WIDE[1]
+    tensors = case.tensors(torch)
+    module = graph_executor.GraphModule(build(case, GPU_TARGET)["default"](tvm.cuda()))
+    for name, tensor in tensors.items():
+        module.set_input(name, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor)))
+    module.run()
+    tvm.cuda().sync()
+    output = torch.utils.dlpack.from_dlpack(module.get_output(0).to_dlpack())
+    expected = output.clone()
+    output.zero_()
+    stream, captured = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(captured, stream=stream):
+            tvm.cuda().set_raw_stream(ctypes.c_void_p(stream.cuda_stream))
+            module.run()
+    finally:
+        tvm.cuda().set_raw_stream(ctypes.c_void_p(None))
+    torch.cuda.synchronize()
+    assert not output.any()  # captured, not run
+    captured.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(output, expected)
+
+
+# --- helpers
+
+
+def build(case, for_target=None):
+    function = relay.Function(*case.call(case.shapes()))
+    return relay.build(function_module(function), for_target or target())

@@ -1,0 +1,211 @@
+"""The convolution on CUDA by cuDNN: its graph API fuses bias, activations and residual into one kernel.
+
+Compiled code calls a packed function, as TVM's own bindings of cuDNN do, with the problem as text: so it can
+be saved, and run wherever `topi_ext` is imported. The first call of a problem builds its plan. Later calls
+neither allocate nor wait, so a CUDA graph can capture them.
+
+The Python package `nvidia-cudnn-frontend` is imported only when something is to run.
+"""
+
+import importlib.util
+import threading
+
+import tvm
+from tvm import te, tir
+
+from .._bootstrap.find_libraries import load_cudnn
+from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
+from .plan import plan_for
+from .problem import Problem
+
+# In the target, as in `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it TVM compiles
+# softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
+LIBRARY = "cudnn-frontend"
+PACKED_FUNCTION = "topi_ext.conv2d_nhwc.cudnn"
+ALIGNMENT = 8  # channels: cuDNN's tensor core kernels copy 16 bytes at once
+INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
+
+
+def is_better(problem, target):
+    """Whether to prefer it to this project's own kernel, which is the faster one while all weights of its
+    filters stay in shared memory, and the only one that shuffles."""
+    arch = supported_arch(problem, target)
+    return arch is not None and is_capable(problem) and not plan_for(problem, arch).resident
+
+
+def is_capable(problem):
+    aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
+    return problem.dtype != "float32" and problem.block == 1 and aligned
+
+
+def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
+    """See `topi_ext.conv2d_nhwc`."""
+    if importlib.util.find_spec("cudnn") is None:
+        raise tvm.TVMError(
+            f"topi_ext.conv2d_nhwc: the target says -libs={LIBRARY}, and the package it needs is missing: "
+            f"{INSTALL}, or take it out of the target to have this project's own kernels"
+        )
+    inputs = [tensor for tensor in (data, weight, bias, residual, slope) if tensor is not None]
+    return te.extern(
+        problem.shape,
+        inputs,
+        lambda ins, outs: tir.call_packed(PACKED_FUNCTION, problem.to_json(), *ins, *outs),
+        dtype=problem.dtype,
+        name="conv2d_nhwc",
+        tag="conv2d_nhwc_cudnn",
+    )
+
+
+# --- at run time
+
+
+def import_cudnn():
+    """The module `cudnn`, with the library it wraps; an ImportError says what to install."""
+    if importlib.util.find_spec("cudnn") is None:
+        raise ImportError(f"the package nvidia-cudnn-frontend is missing: {INSTALL}")
+    load_cudnn()
+    try:
+        import cudnn
+
+        cudnn.backend_version()
+    except (OSError, RuntimeError) as reason:  # each version has its own
+        raise ImportError(
+            "the library libcudnn.so.9 is missing: pip install nvidia-cudnn-cu12, or nvidia-cudnn-cu13 where "
+            f"the driver is for CUDA 13 ({reason})"
+        ) from reason
+    return cudnn
+
+
+@tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps it, even if this module is imported again
+def _run(text, *tensors):
+    device = tensors[0].handle.contents.device.device_id
+    on_device = _sessions.by_device.get(device)
+    if on_device is None:
+        on_device = _sessions.by_device[device] = _Session(tvm.cuda(device))
+    on_device.run(text, [_address(tensor) for tensor in tensors])
+
+
+def _address(tensor):
+    """On the device. Quicker than through DLPack: this is in every call."""
+    array = tensor.handle.contents
+    return array.data + array.byte_offset
+
+
+class _Sessions(threading.local):
+    """Of each thread its own, since neither a handle of cuDNN nor a stream of TVM is shared by threads."""
+
+    def __init__(self):
+        self.by_device = {}
+
+
+_sessions = _Sessions()
+
+
+class _Session:
+    """Plans for a device, each built once."""
+
+    def __init__(self, device):
+        self.cudnn = import_cudnn()
+        self.device = device
+        self.handle = self.cudnn.create_handle()
+        self.stream = 0
+        self.current_stream = tvm.get_global_func("runtime.get_cuda_stream")
+        self.workspaces = []  # none is freed: a captured CUDA graph may know its address
+        self.plans = {}
+
+    def run(self, text, addresses):
+        plan = self.plans.get(text)
+        if plan is None:
+            plan = self.plans[text] = self._build(Problem.from_json(text))
+        graph, workspace = plan
+        stream = self.current_stream().value or 0
+        if stream != self.stream:
+            self.cudnn.set_stream(self.handle, stream)
+            self.stream = stream
+        graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
+
+    def _build(self, problem):
+        cudnn = self.cudnn
+        graph = build_graph(cudnn, problem, self.handle)
+        try:
+            graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        except cudnn.cudnnGraphNotSupportedError as reason:
+            raise tvm.TVMError(
+                f"topi_ext.conv2d_nhwc: cuDNN {cudnn.backend_version_string()} has no plan for {problem} on "
+                f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {reason}"
+            ) from reason
+        return graph, self._workspace(max(1, graph.get_workspace_size()))
+
+    def _workspace(self, size):
+        """The address of this many bytes, which plans share since they run one after the other."""
+        if not self.workspaces or self.workspaces[-1].shape[0] < size:
+            self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
+        return _address(self.workspaces[-1])
+
+
+def build_graph(cudnn, problem, handle):
+    """Its tensors have the numbers from 1 on, in the order of the arguments, the result last."""
+    types = {
+        "float16": cudnn.data_type.HALF,
+        "bfloat16": cudnn.data_type.BFLOAT16,
+        "float32": cudnn.data_type.FLOAT,
+    }
+    graph = cudnn.pygraph(
+        handle=handle,
+        io_data_type=types[problem.dtype],
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+    result = problem.batch, *problem.out_size, problem.filters
+    arguments = {
+        "data": ((problem.batch, *problem.size, problem.channels), problem.dtype),
+        "weight": ((problem.filters, *problem.kernel, problem.channels), problem.dtype),
+        "bias": ((1, 1, 1, problem.filters), problem.bias),
+        "residual": (result, problem.residual and problem.dtype),
+        "slope": ((1, 1, 1, problem.filters), problem.slope),
+    }
+    tensors = {}
+    for name, (shape, dtype) in arguments.items():
+        if dtype:
+            dim, stride = _layout(shape)
+            tensors[name] = graph.tensor(name=name, dim=dim, stride=stride, data_type=types[dtype])
+            tensors[name].set_uid(len(tensors))
+    y = graph.conv_fprop(
+        image=tensors["data"],
+        weight=tensors["weight"],
+        pre_padding=list(problem.padding[:2]),
+        post_padding=list(problem.padding[2:]),
+        stride=list(problem.strides),
+        dilation=list(problem.dilation),
+    )
+    if problem.bias:
+        y = graph.add(y, tensors["bias"])
+    y = _activate(graph, problem.activation, y, tensors.get("slope"))
+    if problem.residual:
+        y = graph.add(y, tensors["residual"])
+    y = _activate(graph, problem.final_activation, y)
+    dim, stride = _layout(result)
+    y.set_output(True).set_data_type(types[problem.dtype]).set_dim(dim).set_stride(stride)
+    y.set_uid(len(tensors) + 1)
+    return graph
+
+
+def _layout(shape):
+    """Extents and strides of NHWC data, in the order that cuDNN wants them: NCHW."""
+    batch, height, width, channels = shape
+    return (
+        [batch, channels, height, width],
+        [height * width * channels, 1, width * channels, channels],
+    )
+
+
+def _activate(graph, activation, y, slope=None):
+    if activation.name == "relu":
+        return graph.relu(y)
+    if activation.name == "leaky_relu":
+        return graph.leaky_relu(y, negative_slope=activation.low)
+    if activation.name == "clip":
+        return graph.relu(y, lower_clip=activation.low, upper_clip=activation.high)
+    if activation.name == "prelu":  # which cuDNN has not
+        return graph.sub(graph.relu(y), graph.mul(graph.relu(graph.neg(y)), slope))
+    return y
