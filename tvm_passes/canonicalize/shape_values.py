@@ -5,6 +5,7 @@ elements of such tensors are known even where a dimension is not: `concatenate(t
 is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Clamped` or UNKNOWN.
 """
 
+import functools
 import operator
 from typing import NamedTuple
 
@@ -180,6 +181,8 @@ def _at_least(left, right):
 
 
 def _minimum(left, right):
+    if UNKNOWN in (left, right):
+        return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
         return min(left, right)
     if isinstance(left, Dim):
@@ -193,6 +196,8 @@ def _minimum(left, right):
 
 
 def _maximum(left, right):
+    if UNKNOWN in (left, right):
+        return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right)
     if isinstance(left, Dim) and isinstance(right, int) and right <= 0:
@@ -301,6 +306,8 @@ _BY_VALUE = {
     "greater": _of_ints(operator.gt),
     "minimum": _elementwise(_minimum),
     "maximum": _elementwise(_maximum),
+    "min": lambda _, data: _array([functools.reduce(_minimum, data.flat)], ()) if data.size else None,
+    "max": lambda _, data: _array([functools.reduce(_maximum, data.flat)], ()) if data.size else None,
     "where": _elementwise(_where),
     "take": _take,
     "strided_slice": _strided_slice,
