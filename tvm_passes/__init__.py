@@ -15,6 +15,7 @@ else:
     from .fold_post_nms_topk import FoldPostNMSTopK
     from .fold_pre_nms_filter import FoldPreNMSFilter
     from .lower_class_aware_nms import LowerClassAwareNMS
+    from .make_detection_static import MakeDetectionStatic
     from .pipeline import default_pipeline, detection_pipeline, explain
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
@@ -24,6 +25,7 @@ __all__ = [
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",
     "LowerClassAwareNMS",
+    "MakeDetectionStatic",
     "PassBrokeModule",
     "PassReport",
     "Report",

@@ -163,6 +163,9 @@ def _of_ints(function, neutral_right=None, neutral_left=None):
 
 
 def _equal(left, right):
+    for length, number in ((left, right), (right, left)):
+        if isinstance(length, (Dim, Clamped)) and isinstance(number, int) and number < 0:
+            return 0  # neither is ever negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left == right) if both else UNKNOWN
 
@@ -200,7 +203,7 @@ def _maximum(left, right):
         return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right)
-    if isinstance(left, Dim) and isinstance(right, int) and right <= 0:
+    if left == right or (isinstance(left, Dim) and isinstance(right, int) and right <= 0):
         return left
     return right if isinstance(right, Dim) and isinstance(left, int) and left <= 0 else UNKNOWN
 

@@ -56,9 +56,9 @@ class MakeDetectionStatic(ModulePass):
 
 def _with_fixed_shapes(function, finish):
     """The function, or None where nothing in it depends on what is detected."""
-    walk = Walk(Graph(function))
-    result = walk.of(function.body)
-    if result is function.body:
+    walk, body = Walk(Graph(function)), function.body
+    result = walk.of(body)
+    if result is body:
         return None
     body, attrs = finish(walk, result, function.attrs)
     return relay.Function(function.params, body, None, function.type_params, attrs, function.span)

@@ -59,7 +59,7 @@ def _elementwise(walk, call, args):
 def _item_by_item(walk, call, args):
     """One argument has items along its first axis, and each gives one of the result."""
     (items,) = (arg for arg in args if isinstance(arg, Padded))
-    layouts = [str(call.attrs[key]) for key in ("data_layout", "layout") if key in call.attrs]
+    layouts = (str(getattr(call.attrs, name, "N")) for name in ("data_layout", "layout"))
     if items.axis != 0 or any(layout[0] != "N" for layout in layouts):
         raise NotStatic("the rows are not the items of a batch")
     return walk.padded(call, args, items.rows, 0)

@@ -41,25 +41,22 @@ class Walk:
     def _visit(self, node):
         if isinstance(node, relay.Call) and op_name(node):
             became = self._call(node)
+        elif not self._is_changed(*children(node)) or node.same_as(self.graph.root):
+            return
         elif isinstance(node, relay.Tuple):
-            became = self._tuple(node)
+            fields = [self.of(field) for field in node.fields]
+            became = SIZE if SIZE in fields else tuple(fields)
         elif isinstance(node, relay.TupleGetItem):
             whole = self.of(node.tuple_value)
-            became = whole[node.index] if isinstance(whole, tuple) else None
-            if became is None and whole is not node.tuple_value:
-                became = self.typed(relay.TupleGetItem(whole, node.index))
-        elif not node.same_as(self.graph.root) and any(child in self._became for child in children(node)):
-            raise NotStatic("a function, a branch or a loop depends on what is detected")
+            is_tuple = isinstance(whole, tuple)
+            became = whole[node.index] if is_tuple else self.typed(relay.TupleGetItem(whole, node.index))
         else:
-            return
-        if became is not None and became is not node:
+            raise NotStatic("a function, a branch or a loop depends on what is detected")
+        if became is not None:
             self._became[node] = became
 
-    def _tuple(self, node):
-        fields = [self.of(field) for field in node.fields]
-        if all(field is old for field, old in zip(fields, node.fields)):
-            return None
-        return SIZE if SIZE in fields else tuple(fields)
+    def _is_changed(self, *nodes):
+        return any(node in self._became for node in nodes)
 
     def _call(self, call):
         args = [self.of(arg) for arg in call.args]
@@ -72,7 +69,7 @@ class Walk:
             return handler_of(call)(self, call, args)
         if SIZE in parts:
             return handler_of(call)(self, call, args) if op_name(call) in SHAPED_BY_SIZES else SIZE
-        if all(arg is old for arg, old in zip(args, call.args)):
+        if not self._is_changed(*call.args):
             return None
         return self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
 
