@@ -9,11 +9,13 @@ loops. A test takes the fixture `emulated_cuda` (see `EmulatedCuda` for all of i
         (out,) = emulated_cuda.run_relay(function, data)  # or executor="vm"
         kernel = emulated_cuda.build(prim_func)  # takes arrays on emulated_cuda.device
         emulated_cuda.run_kernel(cuda_source, "name", grid, block, [array, 3])
+        emulated_cuda.set_arch(90)  # what follows is built for Hopper
 
 A test of a real GPU takes the mark `gpu` instead. Where there is one, CUDA_VISIBLE_DEVICES= in front of
 pytest hides it and runs the tests of the emulated device, which are skipped otherwise.
 
-Out of reach: speed; inline PTX; threads of different blocks that wait for each other; packed functions that
+Out of reach: speed; inline PTX, but for what `__EMULATED_CUDA__` leaves out (runtime/tensor_cores.h has the
+matrix instructions as functions); threads of different blocks that wait for each other; packed functions that
 want a real device pointer (DLPack to torch, cuDNN); what only weak memory ordering makes wrong. Buffers that
 a graph executor's memory plan shares are checked to the end of the larger one.
 """

@@ -15,7 +15,7 @@ from tvm.runtime import vm as vm_runtime
 from .compile_source import LAUNCH_TAGS, CannotEmulate, compile_source, emulator_library
 
 # Fixed, so that nothing is asked of a device.
-TARGET = "cuda -arch=sm_80 -max_num_threads=1024 -thread_warp_size=32 -max_shared_memory_per_block=49152"
+TARGET = "cuda -arch=sm_{arch} -max_num_threads=1024 -thread_warp_size=32 -max_shared_memory_per_block=49152"
 STEPS_PER_THREAD = 100_000_000
 # What TVM's schedules ask of a device, by the number of DeviceAttrKind.
 DEVICE_ATTRIBUTES = {
@@ -70,7 +70,7 @@ class EmulatedCuda:
     """
 
     def __init__(self, emulator):
-        self.target = tvm.target.Target(TARGET, host="llvm")
+        self.set_arch(80)
         self.device = tvm.cuda(0)
         self.sources = []
         self.sanitize = "address"
@@ -80,6 +80,11 @@ class EmulatedCuda:
         self.set_steps_per_thread(STEPS_PER_THREAD)
 
     # --- how kernels run
+
+    def set_arch(self, arch):
+        """What is built from now on is for this architecture: 80, or 90 with its larger shared memory."""
+        self.target = tvm.target.Target(TARGET.format(arch=arch), host="llvm")
+        self._arch = arch * 10
 
     def run_in_order(self):
         """Run blocks and threads by their number, the default."""
@@ -133,7 +138,7 @@ class EmulatedCuda:
 
     def run_kernel(self, source, name, grid, block, args, dynamic_shared=0):
         """Launch a kernel of CUDA source; NumPy arrays in `args` go to the device and come back."""
-        library = compile_source(source, {name: list(LAUNCH_TAGS)}, self.sanitize, self.flags)
+        library = compile_source(source, {name: list(LAUNCH_TAGS)}, self.sanitize, self.flags, self._arch)
         module = tvm.runtime.load_module(str(library))
         on_device = [tvm.nd.array(a, self.device) if isinstance(a, np.ndarray) else a for a in args]
         values = [_address(a) if isinstance(a, tvm.nd.NDArray) else a for a in on_device]
@@ -149,7 +154,8 @@ class EmulatedCuda:
             function.attrs["global_symbol"]: [str(tag) for tag in function.attrs["tir.kernel_launch_params"]]
             for function in mod.functions.values()
         }
-        return tvm.runtime.load_module(str(compile_source(source, params, self.sanitize, self.flags)))
+        library = compile_source(source, params, self.sanitize, self.flags, self._arch)
+        return tvm.runtime.load_module(str(library))
 
 
 @cache

@@ -112,6 +112,38 @@ def test_too_much_shared_memory(emulated_cuda):
         run(emulated_cuda, "__shared__ int a[12288]; __shared__ int b; a[0] = b;")
     with pytest.raises(tvm.TVMError, match="dynamic shared memory; a block has 166912"):
         run(emulated_cuda, "", dynamic_shared=164 << 10)
+    emulated_cuda.set_arch(90)
+    run(emulated_cuda, "", dynamic_shared=164 << 10)
+
+
+TEAMS = """
+  __shared__ int s[64];
+  int team = threadIdx.x / 32;
+  s[threadIdx.x] = threadIdx.x;
+  %s
+  out[threadIdx.x] = s[threadIdx.x ^ 31];
+  if (team == 1) emulator::emulator_named_barrier(team + 1, 32, __LINE__);  // the other team does not
+"""
+
+
+def test_named_barrier(emulated_cuda):
+    emulated_cuda.sanitize = "thread"
+    body = TEAMS % "emulator::emulator_named_barrier(team + 1, 32, __LINE__);"
+    np.testing.assert_array_equal(run(emulated_cuda, body)[:64], np.arange(64) ^ 31)
+
+
+def test_named_barrier_orders_its_team_only(emulated_cuda):
+    emulated_cuda.sanitize = "thread"
+    body = TEAMS.replace("s[threadIdx.x ^ 31]", "s[threadIdx.x ^ 63]")
+    with pytest.raises(tvm.TVMError, match="race"):
+        run(emulated_cuda, body % "emulator::emulator_named_barrier(team + 1, 32, __LINE__);")
+
+
+def test_thread_that_misses_a_named_barrier(emulated_cuda):
+    with pytest.raises(
+        tvm.TVMError, match="threads 0-31 wait at a named barrier of line 3; threads 32-63 ended"
+    ):
+        run(emulated_cuda, "if (threadIdx.x < 32) emulator::emulator_named_barrier(1, 64, __LINE__);")
 
 
 def test_barriers_that_count(emulated_cuda):

@@ -238,6 +238,7 @@ inline float __int2float_rn(int a) { return a; }
 
 #include "vector_types.h"
 #include "half.h"
+#include "tensor_cores.h"
 #include "launch.h"
 
 // g++ counts the steps of a kernel (see scheduler.cpp), but not those of a loop that it has emptied.

@@ -26,7 +26,7 @@ struct Launch {
   const char* kernel;
   int launch_bounds;  // 0: none given
   dim3 grid, block;
-  size_t dynamic_shared;
+  size_t dynamic_shared, shared_limit;
   void (*run_thread)(const void* arguments);
   const void* arguments;
   void* const* pointers;  // the pointers among the arguments, null for the others
@@ -40,6 +40,7 @@ enum class Wait {
   barrier_count,
   barrier_and,
   barrier_or,
+  named_barrier,
   syncwarp,
   vote,
   shuffle,
@@ -53,6 +54,7 @@ const char* emulator_launch(const Launch* launch);
 
 // From a kernel's thread:
 int emulator_barrier(Wait kind, int predicate, int line);
+void emulator_named_barrier(int id, int threads, int line);
 uint64_t emulator_warp(Wait kind, unsigned mask, uint64_t value, int source_lane, int line);
 void* emulator_shared(int slot, const char* name, size_t size);
 void* emulator_dynamic_shared();

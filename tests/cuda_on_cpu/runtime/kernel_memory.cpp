@@ -12,8 +12,8 @@
 
 namespace emulator {
 
-constexpr size_t kStaticShared = 48 << 10, kShared = 163 << 10;  // of compute capability 8.0
-constexpr size_t kGap = 256;                                     // between shared arrays
+constexpr size_t kStaticShared = 48 << 10;
+constexpr size_t kGap = 256;  // between shared arrays
 constexpr size_t kArena = 1 << 20;
 
 static std::vector<Region> regions;
@@ -48,9 +48,9 @@ std::string open_memory(const Launch& l) {
   if (!arena) arena = static_cast<char*>(aligned_alloc(kGap, kArena));
   dynamic_shared = arena + kGap;
   arena_used = 2 * kGap + (l.dynamic_shared + kGap - 1) / kGap * kGap;
-  if (l.dynamic_shared > kShared) {
+  if (l.dynamic_shared > l.shared_limit) {
     return format("kernel %s: %zu bytes of dynamic shared memory; a block has %zu", l.kernel,
-                  l.dynamic_shared, kShared);
+                  l.dynamic_shared, l.shared_limit);
   }
   add_region(dynamic_shared, l.dynamic_shared, "the dynamic shared memory", true);
   return "";

@@ -36,7 +36,9 @@ int emulated_launch(const char* name, void (*kernel)(Parameters...), void (*run_
   constexpr bool is_pointer[] = {std::is_pointer<Parameters>::value..., false};
   void* pointers[count + 1];
   for (int i = 0; i < count; ++i) pointers[i] = is_pointer[i] ? values[i].pointer : nullptr;
-  emulator::Launch launch = {name,   launch_bounds, {1, 1, 1}, {1, 1, 1},     0,    run_thread,
+  // of compute capabilities 8.0 and 9.0
+  constexpr size_t shared_limit = (__CUDA_ARCH__ >= 900 ? 227 : 163) << 10;
+  emulator::Launch launch = {name,   launch_bounds, {1, 1, 1}, {1, 1, 1},     0,    shared_limit, run_thread,
                              values, pointers,      count,     &__ehdr_start, &_end};
   dim3 &grid = launch.grid, &block = launch.block;
   unsigned* extents[] = {&grid.x, &grid.y, &grid.z, &block.x, &block.y, &block.z};

@@ -1,6 +1,7 @@
 // Each byte remembers its last write and last read in the launch. Two accesses race if they are by different
-// threads, one of them writes, not both are atomic, and nothing orders them: in a block a barrier does, in a
-// warp a warp function does (whichever lanes take part), between blocks nothing does.
+// threads, one of them writes, not both are atomic, and nothing orders them: in a block a barrier does, among
+// threads that use the same named barrier that does, in a warp a warp function does (whichever lanes take
+// part), between blocks nothing does.
 #include <stdlib.h>
 
 #include "state.h"
@@ -11,6 +12,7 @@ struct Stamp {
   unsigned block, phase, warp_phase;
   short thread;
   bool used, atomic;
+  unsigned team_phase;
   bool several, blocks;  // other threads of the phase, or of other blocks, did the same before
 };
 
@@ -23,6 +25,9 @@ static bool unordered(const Stamp& before, const Stamp& now, bool shared) {
   if (before.blocks) return true;
   if (before.block != now.block) return !shared;
   if (before.phase != now.phase) return false;
+  // The other thread has passed this thread's barrier since, or this one would still wait.
+  bool same_team = current->team && team_of(before.thread) == current->team;
+  if (same_team && before.team_phase != now.team_phase) return false;
   if (before.thread == now.thread && !before.several) return false;
   return before.thread / 32 != now.thread / 32 || before.several || before.warp_phase == now.warp_phase;
 }
@@ -57,8 +62,8 @@ void check_race(const void* where, size_t size, Access access, const void* calle
   if (!r) return;
   if (!r->accesses) r->accesses = static_cast<Accesses*>(calloc(r->size, sizeof(Accesses)));
   short thread = current->number;
-  Stamp now = {block_number, phase, warp_phase[thread / 32], thread, true, access == Access::atomic,
-               false,        false};
+  Stamp now = {block_number, phase, warp_phase[thread / 32], thread, true, access == Access::atomic};
+  now.team_phase = current->team_phase;
   for (const char* a = address; a < address + size; ++a) {
     Accesses& last = r->accesses[a - r->begin];
     bool atomics = now.atomic && last.write.atomic;

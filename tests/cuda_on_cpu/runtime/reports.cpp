@@ -42,7 +42,7 @@ static std::string threads_that(const std::vector<int>& numbers) {
 std::string report_stuck(const std::vector<Thread>& threads) {
   static const char* names[] = {
       "",           "__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
-      "__syncwarp", "a vote",        "a shuffle",           "__activemask"};
+      "a named barrier", "__syncwarp", "a vote", "a shuffle", "__activemask"};
   struct Group {
     std::string doing;
     std::vector<int> numbers;
@@ -53,7 +53,7 @@ std::string report_stuck(const std::vector<Thread>& threads) {
     std::string doing = "ended";
     if (t.state == Thread::waiting) {
       doing = format("wait at %s of line %d", names[int(t.kind)], t.line);
-      if (!is_barrier(t.kind)) doing += format(" with mask 0x%08x", t.mask), at_warp = true;
+      if (is_of_warp(t.kind)) doing += format(" with mask 0x%08x", t.mask), at_warp = true;
     }
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.doing == doing; });
     if (group == groups.end()) group = groups.insert(group, Group{doing, {}});

@@ -83,6 +83,38 @@ extern "C" uint64_t emulator_warp(Wait kind, unsigned mask, uint64_t value, int 
   return current->result;
 }
 
+// PTX's `bar.sync id, threads`: as many threads as it says, whole warps, wait for each other.
+extern "C" void emulator_named_barrier(int id, int threads, int line) {
+  current->kind = Wait::named_barrier;
+  current->line = line;
+  current->mask = id;
+  current->value = threads;
+  wait();
+}
+
+static bool release_named_barrier(const Thread& asked) {
+  auto waits = [&](const Thread& t) {
+    return t.state == Thread::waiting && t.kind == Wait::named_barrier && t.mask == asked.mask;
+  };
+  if (!waits(asked) || std::count_if(threads.begin(), threads.end(), waits) < long(asked.value)) return false;
+  int id = asked.mask;
+  for (Thread& t : threads) {
+    if (t.state != Thread::waiting || t.kind != Wait::named_barrier || int(t.mask) != id) continue;
+    ++t.team_phase;
+    t.team = id;
+    t.state = Thread::ready;
+  }
+  return true;
+}
+
+int team_of(int thread) { return threads[thread].team; }
+
+static bool release_named_barriers() {
+  bool released = false;
+  for (const Thread& t : threads) released |= release_named_barrier(t);
+  return released;
+}
+
 static bool release_barrier() {
   const Thread& first = threads[0];
   size_t count = 0;
@@ -119,7 +151,7 @@ static bool release_warp(unsigned number, bool activemask) {
   bool released = false;
   for (int lane = 0; lane < lanes; ++lane) {
     const Thread& asked = warp[lane];
-    bool suits = asked.state == Thread::waiting && !is_barrier(asked.kind);
+    bool suits = asked.state == Thread::waiting && is_of_warp(asked.kind);
     if (!suits || (asked.kind == Wait::activemask) != activemask) continue;
     unsigned group = complete_group(warp, lanes, lane), ballot = 0;
     for (int i = 0; i < lanes; ++i) ballot |= unsigned(group >> i & 1 && warp[i].value) << i;
@@ -151,6 +183,7 @@ static bool run_block() {
   for (Thread& t : threads) {
     t.state = Thread::unstarted;
     t.steps_left = settings.steps_per_thread;
+    t.team = t.team_phase = 0;
   }
   phase = 0;
   warp_phase.assign((threads.size() + kWarp - 1) / kWarp, 0);
@@ -165,7 +198,7 @@ static bool run_block() {
       all_ended = all_ended && t.state == Thread::ended;
     }
     if (all_ended) return true;
-    if (release_warps() || release_barrier()) continue;
+    if (release_warps() || release_named_barriers() || release_barrier()) continue;
     failure = report_stuck(threads);
     return false;
   }

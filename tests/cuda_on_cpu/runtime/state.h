@@ -26,9 +26,14 @@ struct Thread {
   uint64_t value;
   int source_lane;
   uint64_t result;
+
+  // The named barrier that it has passed last, and how often.
+  int team;
+  unsigned team_phase;
 };
 
 inline bool is_barrier(Wait kind) { return kind >= Wait::barrier && kind <= Wait::barrier_or; }
+inline bool is_of_warp(Wait kind) { return kind > Wait::named_barrier; }
 
 // Set from Python; see emulator_set_*.
 struct Settings {
@@ -43,6 +48,8 @@ extern Thread* current;                   // the thread that runs, null in the s
 extern unsigned block_number;             // of the running block in its grid
 extern unsigned phase;                    // barriers that the running block has passed
 extern std::vector<unsigned> warp_phase;  // the same for each of its warps
+
+int team_of(int thread);  // 0: none
 
 // Give up the launch from within a thread: say what is wrong, where, and what to do.
 [[noreturn]] void fail(const std::string& what, const void* caller = nullptr);

@@ -1,0 +1,182 @@
+"""Time the NHWC convolution beside cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
+
+cuDNN is torch's `conv2d` of channels-last tensors, the algorithm chosen by trial: alone, and with what
+follows it in eager mode. Ours has all of it in one kernel; it is compared with torch's in float32 before it
+is timed.
+
+`--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other
+plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+"""
+
+import argparse
+import faulthandler
+from dataclasses import replace
+from itertools import product
+from unittest import mock
+
+import torch
+
+from tests.benchmarks import _common as common
+from tests.ops import conv2d_in_torch
+from tests.ops.convolutions import BIG
+from topi_ext.conv2d_nhwc import cuda
+from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
+
+import tvm
+from tvm import relay
+
+QUICK = 3  # of the convolutions
+LIMIT_S = 540  # for all of it; then say where it hangs
+TOLERANCE = {torch.float16: 2**-11 * 1.01, torch.bfloat16: 2**-8}
+# What large copies and large matrix products reach, in TB/s and TFLOP/s of 16-bit numbers.
+CARDS = {"H200": (4.3, 790), "H100": (2.9, 790), "A100": (1.7, 270)}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a few convolutions only")
+    parser.add_argument("--only", default="", help="those whose name has this text")
+    parser.add_argument("--sweep", action="store_true", help="time other plans")
+    args = parser.parse_args()
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+    common.require_gpu()
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False
+    cases = [case for case in (BIG[:QUICK] if args.quick else BIG) if args.only in str(case)]
+    sweep(cases) if args.sweep else compare(cases)
+
+
+def compare(cases):
+    bandwidth = common.copy_bandwidth()
+    byte_rate, flop_rate, source = rates(bandwidth)
+    rows = []
+    for case in cases:
+        try:
+            rows.append(compare_one(replace_bias(case), byte_rate, flop_rate))
+        except Exception as error:  # the others are still worth timing
+            rows.append([str(case), f"{type(error).__name__}: {last_line(error)}", *[""] * 6])
+        print(rows[-1], flush=True)
+        torch.cuda.empty_cache()
+    header = ["convolution", "ours", "TFLOP/s", "cuDNN alone", "cuDNN, eager epilogue", "cuDNN alone / ours"]
+    header += ["floor by bytes", "floor by arithmetic"]
+    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES + source]
+    common.publish("conv2d_nhwc", "Convolution in NHWC", "\n".join(text))
+
+
+NOTES = """Data as height x width, channels to filters, kernel, type, options. ours: all of it, in one kernel.
+cuDNN alone: with the bias only. floor: what it takes at least to read the inputs and write the result once,
+and to multiply, """
+
+
+def rates(bandwidth):
+    """Bytes and operations a second, and where that is known from."""
+    for name, (terabytes, teraflops) in CARDS.items():
+        if name in common.card():
+            return (
+                terabytes * 1e12,
+                teraflops * 1e12,
+                f"at {terabytes} TB/s and {teraflops} TFLOP/s, known of {name}.",
+            )
+    return bandwidth, float("inf"), "at the measured bandwidth; what the card multiplies is not known."
+
+
+def compare_one(case, byte_rate, flop_rate):
+    tensors = case.tensors(torch)
+    ours = checked(case, tensors)
+    (result,) = common.outputs_of(ours)
+    size = sum(tensor.nbytes for tensor in [*tensors.values(), result])
+    flops = 2 * result.numel() * tensors["weight"][0].numel()
+    alone = {name: tensors[name] for name in ("data", "weight", "bias")}
+    without = {
+        name: case.options[name] for name in ("strides", "padding", "dilation") if name in case.options
+    }
+    times = [
+        common.median_ms(ours.run),
+        common.median_ms(lambda: conv2d_in_torch.conv2d_nhwc(**alone, **without)),
+        common.median_ms(lambda: conv2d_in_torch.conv2d_nhwc(**tensors, **case.options)),
+    ]
+    floors = [size / byte_rate * 1e3, flops / flop_rate * 1e3]
+    ratio = f"{times[1] / times[0]:.2f}"
+    return [str(case), times[0], f"{flops / times[0] / 1e9:.0f}", *times[1:], ratio, *floors]
+
+
+def replace_bias(case):
+    """torch wants a bias of the type of the data."""
+    return replace(case, bias=case.dtype)
+
+
+def checked(case, tensors):
+    """Our operator, compiled; it has answered what it should."""
+    function = relay.Function(*case.call(case.shapes()))
+    module = common.compile_for_gpu(function, *tensors.values())
+    module.run()
+    (result,) = common.outputs_of(module)
+    exact = conv2d_in_torch.conv2d_nhwc(
+        **{name: tensor.float() for name, tensor in tensors.items()}, **case.options
+    )
+    error = (result.float() - exact).abs_().sub_(exact.abs_(), alpha=TOLERANCE[result.dtype]).max().item()
+    if not error < 1e-3:
+        raise ValueError(f"wrong by {error} beyond rounding, so not timed")
+    return module
+
+
+def last_line(error):
+    return (str(error).splitlines() or [""])[-1]
+
+
+# --- other plans
+
+
+def sweep(cases):
+    arch = int(tvm.cuda(0).compute_version.replace(".", ""))
+    for case in map(replace_bias, cases):
+        tensors = case.tensors(torch)
+        in_use = plan_for(case.problem(), known_arch(arch))
+        print(f"{case}, in use: {describe(in_use)}", flush=True)
+        times = []
+        for plan in [in_use, *other_plans(in_use)]:
+            with mock.patch.object(cuda, "plan_for", return_value=plan):
+                try:
+                    times.append((common.median_ms(checked(case, tensors).run), describe(plan)))
+                except Exception as error:
+                    times.append((float("inf"), f"{describe(plan)}: {last_line(error)}"))
+            print(f"  {times[-1][0]:.3f}  {times[-1][1]}", flush=True)
+        print("  the best: {:.3f}  {}".format(*min(times)), flush=True)
+
+
+def other_plans(plan: Plan):
+    """Those that fit, by shared memory and about by registers."""
+    plans = []
+    if plan.resident:
+        tiles, teams = ((8, 8), (8, 16), (16, 16), (16, 32)), (1, 2, 3, 4, 5, 6, 8)
+        plans += [replace(plan, tile=tile, teams=n) for tile, n in product(tiles, teams)]
+    else:
+        plans += [
+            replace(plan, planes=planes, ahead=ahead, columns=columns, tile=tile, by_taps=by_taps)
+            for planes, ahead, columns, tile, by_taps in product(
+                (4, 8), (1, 2, 3), (128, 256), ((8, 16), (16, 16)), (False, True)
+            )
+            if columns <= max(plan.columns, 128) and (by_taps or ahead < plan.taps)
+        ]
+    return [each for each in plans if each.fits and each != plan and enough_registers(each)]
+
+
+def enough_registers(plan):
+    sums = plan.warp_rows * plan.warp_columns // 2
+    each = min(255, 65536 // plan.threads)
+    return plan.threads <= 1024 and 16 <= sums <= 128 and sums + 40 <= each
+
+
+def describe(plan):
+    names = (
+        ("tile", "columns", "warps", "teams")
+        if plan.resident
+        else ("tile", "columns", "planes", "ahead", "by_taps")
+    )
+    return ", ".join(f"{name} {getattr(plan, name)}" for name in names)
+
+
+if __name__ == "__main__":
+    main()

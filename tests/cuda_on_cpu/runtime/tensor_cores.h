@@ -1,0 +1,69 @@
+// Instructions of tensor cores that CUDA offers as PTX only, with the layout over lanes that PTX specifies.
+//
+// Operands in shared memory are read by the thread that needs them, so that bounds and races are checked.
+#pragma once
+
+// ldmatrix: lane 8i + r holds the address of row r of matrix i; each lane gets two values of each matrix.
+template <int kCount>
+void emulated_ldmatrix(unsigned* out, const void* row) {
+  int lane = emulated_lane();
+  for (int i = 0; i < kCount; ++i) {
+    uint64_t from = emulated_shuffle(~0u, reinterpret_cast<uint64_t>(row), 8 * i + lane / 4, __LINE__);
+    out[i] = reinterpret_cast<const unsigned*>(from)[lane % 4];
+  }
+}
+
+// What the lanes of each warp show each other.
+struct emulated_operands {
+  unsigned a[4], b[2];
+};
+inline emulated_operands emulated_board[32][warpSize];
+
+template <class T>
+EMULATED_UNCHECKED float emulated_dot(const emulated_operands* board, int row, int column) {
+  float sum = 0;
+  for (int k = 0; k < 16; ++k) {
+    const emulated_operands& of_row = board[row % 8 * 4 + k % 8 / 2];
+    const emulated_operands& of_column = board[column * 4 + k % 8 / 2];
+    unsigned a = of_row.a[k / 8 * 2 + row / 8] >> k % 2 * 16, b = of_column.b[k / 8] >> k % 2 * 16;
+    sum += float(emulated_bits<T>(uint16_t(a))) * float(emulated_bits<T>(uint16_t(b)));
+  }
+  return sum;
+}
+
+// mma.sync.m16n8k16, row by column
+template <class T>
+EMULATED_UNCHECKED void emulated_mma_m16n8k16(float* sums, const unsigned* a, const unsigned* b) {
+  int lane = emulated_lane(), thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  emulated_operands* board = emulated_board[thread / warpSize];
+  memcpy(board[lane].a, a, sizeof board->a);
+  memcpy(board[lane].b, b, sizeof board->b);
+  emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
+  for (int i = 0; i < 4; ++i) sums[i] += emulated_dot<T>(board, lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2);
+  emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
+}
+
+// wgmma.mma_async.m64nNk16 of operands without swizzle. It is done at once, each thread computing its own sums;
+// whether one waits for it as a GPU needs it is not checked.
+template <class T>
+inline float emulated_operand(const void* from, int step, int rows, int row, int k) {
+  const char* at = static_cast<const char*>(from) + k / 8 * step + row / 8 * rows + row % 8 * 16 + k % 8 * 2;
+  return *reinterpret_cast<const T*>(at);
+}
+template <class T, int N>
+void emulated_wgmma(float* sums, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows,
+                    int keep) {
+  int lane = emulated_lane(), warp = threadIdx.x / warpSize % 4;
+  emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
+  for (int h = 0; h < 2; ++h) {
+    float own[16];
+    for (int k = 0; k < 16; ++k)
+      own[k] = emulated_operand<T>(a, a_step, a_rows, warp * 16 + h * 8 + lane / 4, k);
+    for (int j = 0; j < N / 4; ++j) {
+      float& sum = sums[j / 2 * 4 + h * 2 + j % 2];
+      if (!keep) sum = 0;
+      for (int k = 0; k < 16; ++k)
+        sum += own[k] * emulated_operand<T>(b, b_step, b_rows, j / 2 * 8 + lane % 4 * 2 + j % 2, k);
+    }
+  }
+}

@@ -1,0 +1,134 @@
+"""Convolutions to test and to time: small ones of all kinds, and large ones."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from topi_ext.conv2d_nhwc import conv2d_nhwc, reference
+from topi_ext.conv2d_nhwc.op import problem_of
+
+from tvm import relay
+
+ARGUMENTS = "data", "weight", "bias", "slope", "residual"
+LEAKY, CLIP = ("leaky_relu", 0.1), ("clip", -0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    size: tuple  # height and width of the data
+    channels: int
+    filters: int
+    kernel: tuple = (3, 3)
+    batch: int = 1
+    dtype: str = "float16"
+    bias: str = "float32"  # its type
+    residual: bool = False
+    options: dict = field(default_factory=dict)
+
+    def __str__(self):
+        size, kernel = ("x".join(map(str, extents)) for extents in (self.size, self.kernel))
+        more = [f"{name}={value}" for name, value in self.options.items()] + ["residual"] * self.residual
+        name = ",".join([size, f"{self.channels}to{self.filters}", kernel, self.dtype, *more])
+        return name.replace(" ", "")
+
+    @property
+    def shape(self):
+        return self.batch, *self.size, self.channels
+
+    def shapes(self):
+        """Of the arguments, by name."""
+        shapes = {"data": self.shape, "weight": (self.filters, *self.kernel, self.channels)}
+        if self.bias:
+            shapes["bias"] = (self.filters,)
+        if self.options.get("activation") == "prelu":
+            shapes["slope"] = (self.filters,)
+        if self.residual:
+            call = self.call(shapes)[1]
+            shapes["residual"] = tuple(map(int, relay.transform.InferTypeLocal(call).shape))
+        return shapes
+
+    def types(self):
+        return {name: self.bias if name == "bias" else self.dtype for name in ARGUMENTS}
+
+    def arrays(self):
+        """Arguments by name, of float32 values that the case's type holds exactly; results are about 1."""
+        rng = np.random.default_rng(0)
+        arrays = {name: rng.standard_normal(shape, "float32") for name, shape in self.shapes().items()}
+        arrays["weight"] /= np.float32(np.prod(arrays["weight"].shape[1:]) ** 0.5)
+        return {name: rounded(array, self.dtype) for name, array in arrays.items()}
+
+    def tensors(self, torch):
+        """The like for a GPU, in the types that they have."""
+        torch.manual_seed(0)
+        types = {name: getattr(torch, dtype or "float32") for name, dtype in self.types().items()}
+        tensors = {name: torch.randn(shape, device="cuda") for name, shape in self.shapes().items()}
+        tensors["weight"] /= tensors["weight"][0].numel() ** 0.5
+        return {name: tensor.to(types[name]) for name, tensor in tensors.items()}
+
+    def call(self, shapes, cast=False):
+        """Variables, and the call of the operator with them; if `cast`, they and the result are float32."""
+        types = self.types()
+        variables = {
+            name: relay.var(name, shape=shape, dtype="float32" if cast else types[name])
+            for name, shape in shapes.items()
+        }
+        inputs = {name: relay.cast(v, types[name]) if cast else v for name, v in variables.items()}
+        result = conv2d_nhwc(**inputs, **self.options)
+        return list(variables.values()), relay.cast(result, "float32") if cast else result
+
+    def problem(self):
+        """What the operator makes of it."""
+        call = self.call(self.shapes())[1]
+        return problem_of([relay.transform.InferTypeLocal(argument) for argument in call.args], call.attrs)
+
+    def function(self, arrays):
+        """For NumPy, which has no bfloat16."""
+        return relay.Function(*self.call({name: array.shape for name, array in arrays.items()}, cast=True))
+
+    def expected(self, arrays):
+        return reference.conv2d_nhwc(**arrays, **self.options, rounded=False)
+
+
+def options(**given):
+    return {"options": {"padding": 1, **given}}
+
+
+CASES = [
+    Case((20, 20), 16, 16, **options()),
+    Case((7, 20), 64, 64, batch=2, **options(activation=LEAKY)),
+    Case((9, 18), 64, 64, residual=True, **options(activation="relu", final_activation=CLIP)),
+    Case((7, 9), 64, 128, dtype="bfloat16", bias="bfloat16", **options(block_size=2)),
+    Case((9, 17), 32, 64, bias="float16", **options(block_size=2, activation="prelu")),
+    Case((11, 19), 12, 27, **options(padding=(0, 1, 2, 1), block_size=3)),
+    Case((5, 6), 8, 64, kernel=(1, 1), **options(padding=0, block_size=4)),
+    Case((9, 18), 256, 256, kernel=(2, 1), **options(padding=0, activation="relu")),
+    Case((9, 7), 128, 128, kernel=(1, 1), residual=True, **options(padding=0)),
+    Case((17, 19), 3, 64, **options(strides=2)),
+    Case((13, 14), 3, 12, kernel=(5, 5), dtype="bfloat16", **options(padding=2)),
+    Case((17, 20), 50, 12, kernel=(1, 1), bias=None, **options(padding=0, strides=(2, 1))),
+    Case((19, 17), 16, 3, **options(final_activation=CLIP)),
+    Case((15, 14), 32, 24, kernel=(5, 5), **options(padding=(4, 4), dilation=2)),
+    Case((15, 14), 37, 65, kernel=(3, 2), batch=2, **options(dilation=(1, 2), padding=(3, 0, 0, 2))),
+    Case((12, 12), 16, 300, kernel=(2, 2), residual=True, **options(strides=(1, 2))),
+    Case((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
+]
+BIG = [
+    Case((720, 1280), 64, 64, **options(activation=LEAKY)),
+    Case((720, 1280), 64, 64, residual=True, **options(activation="relu", final_activation="relu")),
+    Case((720, 1280), 64, 128, **options(block_size=2)),
+    Case((1440, 2560), 32, 64, **options(block_size=2)),
+    Case((2880, 5120), 16, 3, **options()),
+    Case((1440, 2560), 64, 12, **options(block_size=2)),
+    Case((720, 1280), 3, 64, **options(activation="prelu")),
+    Case((200, 336), 256, 256, **options(activation="relu")),
+    Case((200, 336), 256, 256, dtype="bfloat16", batch=2, residual=True, **options()),
+    Case((399, 667), 64, 64, batch=3, **options(strides=2)),
+    Case((200, 336), 512, 1024, kernel=(1, 1), **options(padding=0)),
+]
+
+
+def rounded(array, dtype):
+    """To what the type holds exactly."""
+    if dtype == "bfloat16":
+        return (array.view("uint32") & np.uint32(0xFFFF0000)).view("float32")
+    return array.astype(dtype).astype("float32")

@@ -1,0 +1,303 @@
+"""The NHWC convolution: against NumPy on LLVM and on the emulated device, against torch on a GPU."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.ops.convolutions import BIG, CASES, LEAKY, Case, options
+from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
+from topi_ext.conv2d_nhwc import cuda as cuda_kernel
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+ROUNDING = {"float32": 1e-6, "float16": 2**-11, "bfloat16": 2**-8}
+SUMMING = 1e-4  # of float32, in sums of about 1
+SPILLED = 16  # bytes: a number or two that are needed once a tile
+by_name = {"ids": str}
+
+
+# --- on LLVM
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.dtype == "float16"], **by_name)
+def test_llvm(case):
+    check(case, "llvm", tvm.cpu())
+
+
+@pytest.mark.parametrize("channels, filters", [(3, 64), (50, 12), (16, 3)])
+def test_llvm_float32(channels, filters):
+    check(Case((9, 11), channels, filters, dtype="float32", **options(activation=LEAKY)), "llvm", tvm.cpu())
+
+
+def test_llvm_bfloat16():
+    """TVM cannot cast to bfloat16 and back on LLVM here, so arrays are passed as they are."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    case = Case((9, 11), 16, 24, dtype="bfloat16", bias="bfloat16", residual=True, **options())
+    arrays = case.arrays()
+    variables = {name: relay.var(name, shape=array.shape, dtype="bfloat16") for name, array in arrays.items()}
+    function = relay.Function([*variables.values()], conv2d_nhwc(**variables, **case.options))
+    module = graph_executor.GraphModule(relay.build(function_module(function), "llvm")["default"](tvm.cpu()))
+    for name, array in arrays.items():
+        module.set_input(name, tvm.nd.array(array.astype(ml_dtypes.bfloat16)))
+    module.run()
+    output = module.get_output(0).numpy().view(ml_dtypes.bfloat16).astype("float32")
+    assert_close(output, case.expected(arrays), "bfloat16")
+
+
+# --- on the emulated device
+
+
+@pytest.fixture(params=[80, 90])
+def cuda(request, emulated_cuda, monkeypatch):
+    """With one multiprocessor: then a block has several teams, and they several tiles."""
+    emulated_cuda.set_arch(request.param)
+    monkeypatch.setitem(plan.MULTIPROCESSORS, request.param, 1)
+    return emulated_cuda
+
+
+@pytest.mark.parametrize("case", CASES, **by_name)
+def test_cuda(cuda, case):
+    arrays = case.arrays()
+    (output,) = cuda.run_relay(case.function(arrays), *arrays.values())
+    assert_close(output, case.expected(arrays), case.dtype)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((8, 70), 16, 20, **options()),  # teams
+        Case((9, 18), 256, 136, kernel=(1, 2), **options(padding=0)),  # weights tap by tap
+        Case((9, 18), 24, 300, kernel=(1, 1), **options(padding=0)),  # one tap
+        Case((14, 10), 3, 8, **options()),  # taps in pairs
+    ],
+    **by_name,
+)
+def test_cuda_has_no_race(cuda, case):
+    cuda.sanitize = "thread"
+    cuda.shuffle_order(0)
+    arrays = case.arrays()
+    (output,) = cuda.run_relay(case.function(arrays), *arrays.values())
+    assert_close(output, case.expected(arrays), case.dtype)
+
+
+def test_cuda_in_the_vm(emulated_cuda):
+    case = CASES[0]
+    arrays = case.arrays()
+    (output,) = emulated_cuda.run_relay(case.function(arrays), *arrays.values(), executor="vm")
+    assert_close(output, case.expected(arrays), case.dtype)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
+@pytest.mark.parametrize("arch", [75, 80, 86, 89, 90])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((720, 1280), 64, 64, **options(activation=LEAKY)),
+        Case((720, 1280), 64, 64, residual=True, **options(final_activation="relu")),
+        Case((720, 1280), 3, 64, **options()),
+        Case((200, 336), 256, 256, **options(activation="relu")),
+    ],
+    **by_name,
+)
+def test_compiles_for_registers(tmp_path, arch, case):
+    report = compiler_report(kernel_source(case, arch), arch, tmp_path)
+    assert "serialized" not in report  # of wgmma
+    spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", report)]
+    assert spilled and max(spilled) <= SPILLED
+
+
+@pytest.mark.parametrize("arch", plan.SHARED_MEMORY)
+@pytest.mark.parametrize(
+    "case",
+    [
+        *CASES,
+        Case((99, 99), 2048, 2048, **options()),
+        Case((99, 99), 2048, 1000, kernel=(1, 1), **options(padding=0)),
+        Case((512, 512), 512, 512, kernel=(15, 15), **options(dilation=16, padding=112)),
+        Case((512, 512), 5, 200, kernel=(31, 31), **options(strides=7)),
+    ],
+    **by_name,
+)
+def test_every_convolution_has_a_plan(arch, case):
+    chosen = plan.plan_for(case.problem(), arch)
+    assert chosen.fits and chosen.threads <= 1024
+
+
+# --- what is refused
+
+DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
+
+
+@pytest.mark.parametrize(
+    "types, given, reason",
+    [
+        ([((9, 9, 16), "float16"), WEIGHT], {}, r"data must have the shape \(N, H, W, C\), not \[9, 9, 16\]"),
+        ([((1, 9, 9, 16), "int8"), WEIGHT], {}, "data must be of type float16, bfloat16, float32, not int8"),
+        ([DATA, (WEIGHT[0], "float32")], {}, "weight must be of the type of data, float16, not float32"),
+        ([DATA, ((8, 3, 3, 4), "float16")], {}, "as many channels as data, 16, not 4, and .* in groups"),
+        ([DATA, ((8, 3, 3, 5), "float16")], {}, "as many channels as data, 16, not 5$"),
+        ([((0, 9, 9, 16), "float16"), WEIGHT], {}, "no extent may be 0"),
+        ([((relay.Any(), 9, 9, 16), "float16"), WEIGHT], {}, "known at compile time, but data has"),
+        ([DATA, ((8, 10, 3, 16), "float16")], {}, "the kernel reaches over"),
+        ([DATA, WEIGHT], {"block_size": 3}, "8 filters are no multiple of the square of block_size 3"),
+        ([DATA, WEIGHT], {"bias": ((9,), "float16")}, r"bias must have the shape \(8,\), not \[9\]"),
+        ([DATA, WEIGHT], {"bias": ((8,), "int32")}, "bias must be of type float32 or float16, not int32"),
+        (
+            [DATA, WEIGHT],
+            {"residual": ((1, 9, 9, 8), "float16")},
+            r"residual must have the shape \(1, 7, 7, 8\) and type float16, not \[1, 9, 9, 8\] of float16",
+        ),
+        (
+            [DATA, WEIGHT],
+            {"residual": ((1, 14, 14, 2), "float16"), "block_size": 2},
+            "a residual goes with block_size 1 only",
+        ),
+        ([((1, 9, 2**15, 2**13), "float16"), ((1, 1, 1, 2**13), "float16")], {}, "split the batch"),
+    ],
+)
+def test_refuses_types(types, given, reason):
+    def variable(name, type_):
+        return relay.var(name, shape=type_[0], dtype=type_[1])
+
+    data, weight = map(variable, ("data", "weight"), types)
+    given = {
+        name: variable(name, value) if isinstance(value, tuple) else value for name, value in given.items()
+    }
+    with pytest.raises(tvm.TVMError) as error:
+        relay.transform.InferType()(function_module(conv2d_nhwc(data, weight, **given)))
+    (said,) = re.findall(r"topi_ext\.conv2d_nhwc: (.*)", str(error.value))[-1:]
+    assert re.search(reason, said)
+
+
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ({"activation": "gelu"}, "activation is one of none, relu, leaky_relu, clip, prelu, not 'gelu'"),
+        ({"final_activation": "prelu"}, "final_activation is one of none, relu, leaky_relu, clip, not"),
+        ({"activation": "leaky_relu"}, r"is to be written as \('leaky_relu', 0.1\), not 'leaky_relu'"),
+        ({"activation": ("clip", 1, 0)}, "clips to 1.0 to 0.0"),
+        ({"activation": "prelu"}, "slope and the activation 'prelu' go together"),
+        ({"padding": (1, 2, 3)}, "padding is one number, two"),
+        ({"padding": -1}, "none below 0"),
+        ({"strides": (1, 1, 1)}, r"strides is one number or two \(height, width\)"),
+        ({"dilation": 0}, "must be at least 1"),
+        ({"block_size": 0}, "block_size must be at least 1, not 0"),
+    ],
+)
+def test_refuses_arguments(given, reason):
+    data, weight = (relay.var("x", shape=shape, dtype=dtype) for shape, dtype in (DATA, WEIGHT))
+    with pytest.raises(ValueError, match=reason):
+        conv2d_nhwc(data, weight, **given)
+
+
+@pytest.mark.parametrize(
+    "target, dtype, reason",
+    [
+        ("cuda -arch=sm_80", "float32", "tensor cores do not multiply float32"),
+        (
+            "cuda -arch=sm_75",
+            "bfloat16",
+            "bfloat16 needs tensor cores of sm_80 or newer, and .* is sm_75",
+        ),
+        ("cuda -arch=sm_70", "float16", "float16 needs tensor cores of sm_75 or newer"),
+        ("c", "float16", "kernels for the targets llvm and cuda, not for c"),
+    ],
+)
+def test_refuses_targets(target, dtype, reason):
+    data, weight = (
+        relay.var(name, shape=shape, dtype=dtype) for name, (shape, _) in zip("dw", (DATA, WEIGHT))
+    )
+    with pytest.raises(tvm.TVMError, match=reason):
+        relay.build(function_module(conv2d_nhwc(data, weight)), tvm.target.Target(target, host="llvm"))
+
+
+# --- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("as_if", [None, 80, 86])
+@pytest.mark.parametrize("case", CASES, **by_name)
+def test_gpu(monkeypatch, case, as_if):
+    """As if of an older architecture, too: a newer one has its instructions."""
+    if as_if:
+        monkeypatch.setattr(cuda_kernel, "known_arch", lambda _arch: as_if)
+    check_on_gpu(case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", BIG, **by_name)
+def test_gpu_large(case):
+    check_on_gpu(case)
+
+
+# --- helpers
+
+
+def check(case, target, device):
+    arrays = case.arrays()
+    library = relay.build(function_module(case.function(arrays)), target)
+    module = graph_executor.GraphModule(library["default"](device))
+    for name, array in arrays.items():
+        module.set_input(name, array)
+    module.run()
+    assert_close(module.get_output(0).numpy(), case.expected(arrays), case.dtype)
+
+
+def check_on_gpu(case):
+    torch = pytest.importorskip("torch")
+    from tests.ops import conv2d_in_torch
+
+    tensors = case.tensors(torch)
+    function = relay.Function(*case.call(case.shapes()))
+    module = graph_executor.GraphModule(relay.build(function_module(function), "cuda")["default"](tvm.cuda()))
+    torch.cuda.synchronize()
+    for name, tensor in tensors.items():
+        module.set_input(name, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor)))
+    torch.backends.cudnn.allow_tf32 = False
+    exact = conv2d_in_torch.conv2d_nhwc(**{n: t.float() for n, t in tensors.items()}, **case.options)
+    for _ in range(3):
+        module.run()
+        tvm.cuda().sync()
+        output = torch.utils.dlpack.from_dlpack(module.get_output(0).to_dlpack()).float()
+        error = (output - exact).abs_().sub_(exact.abs(), alpha=ROUNDING[case.dtype] * 1.01).max().item()
+        assert output.shape == exact.shape and error < SUMMING
+
+
+def assert_close(output, exact, dtype):
+    assert output.shape == exact.shape
+    np.testing.assert_allclose(output, exact, rtol=ROUNDING[dtype] * 1.01, atol=SUMMING)
+
+
+def function_module(expression):
+    return tvm.IRModule.from_expr(expression)
+
+
+def kernel_source(case, arch):
+    """The CUDA source of a case, as it goes to the compiler."""
+    sources = []
+    compile_cuda = tvm.get_global_func("tvm_callback_cuda_compile")
+    tvm.register_func(
+        "tvm_callback_cuda_compile", lambda code, _target: sources.append(code) or "/ no PTX", override=True
+    )
+    try:
+        relay.build(function_module(relay.Function(*case.call(case.shapes()))), f"cuda -arch=sm_{arch}")
+    finally:
+        tvm.register_func("tvm_callback_cuda_compile", compile_cuda, override=True)
+    (source,) = sources
+    return source
+
+
+def compiler_report(source, arch, folder):
+    path = folder / "kernel.cu"
+    path.write_text(source)
+    arch = "90a" if "wgmma" in source else arch
+    target = ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+    command = ["nvcc", "-std=c++17", "-cubin", "-Xptxas", "-v", *target, "-o", folder / "out", path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr

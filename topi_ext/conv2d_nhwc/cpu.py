@@ -1,0 +1,99 @@
+"""The convolution for LLVM: float32 sums of some neighbouring pixels by a vector of filters, in registers."""
+
+from math import gcd
+
+from tvm import te, tir
+
+LANES = 16
+PIXELS = 4
+
+
+def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
+    """See `topi_ext.conv2d_nhwc`."""
+    (stride_y, stride_x), (dilation_y, dilation_x) = problem.strides, problem.dilation
+    (height, width), (top, left, _, _) = problem.size, problem.padding
+    (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
+    # Up to whole tiles, which need no conditions; what is beyond the result is not read again.
+    all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
+    zero = tir.const(0, "float32")
+
+    def padded_at(n, y, x, c):
+        inside = tir.all(y >= top, y < height + top, x >= left, x < width + left)
+        return tir.if_then_else(inside, data[n, y - top, x - left, c].astype("float32"), zero)
+
+    def packed_at(r, s, c, k):
+        return tir.if_then_else(k < problem.filters, weight[k, r, s, c].astype("float32"), zero)
+
+    seen = [
+        (extent - 1) * stride + reach
+        for extent, stride, reach in zip((out_height, all_columns), problem.strides, problem.reach)
+    ]
+    padded = te.compute((problem.batch, *seen, problem.channels), padded_at, name="padded")
+    packed = te.compute((rows, columns, problem.channels, all_filters), packed_at, name="packed")
+    r = te.reduce_axis((0, rows), "r")
+    s = te.reduce_axis((0, columns), "s")
+    c = te.reduce_axis((0, problem.channels), "c")
+    sums = te.compute(
+        (problem.batch, out_height, all_columns, all_filters),
+        lambda n, y, x, k: te.sum(
+            padded[n, y * stride_y + r * dilation_y, x * stride_x + s * dilation_x, c] * packed[r, s, c, k],
+            axis=[r, s, c],
+        ),
+        name="sums",
+    )
+    block, channels = problem.block, problem.shape[-1]
+
+    def result_at(n, y, x, c):
+        k = (y % block * block + x % block) * channels + c
+        value = sums[n, y // block, x // block, k]
+        if bias is not None:
+            value = value + bias[k].astype("float32")
+        value = activate(problem.activation, value, slope is not None and slope[k].astype("float32"))
+        if residual is not None:
+            value = value + residual[n, y, x, k].astype("float32")
+        return activate(problem.final_activation, value).astype(problem.dtype)
+
+    return te.compute(problem.shape, result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
+
+
+def activate(activation, value, slope=None):
+    """An activation of a float32, for kernels of any target."""
+    low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
+    zero = tir.const(0, "float32")
+    if activation.name == "relu":
+        return te.max(value, zero)
+    if activation.name in ("leaky_relu", "prelu"):
+        return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
+    if activation.name == "clip":
+        return te.max(te.min(value, high), low)
+    return value
+
+
+def schedule(outs):
+    s = te.create_schedule([out.op for out in outs])
+    result = outs[0]
+    (sums,) = [tensor for tensor in result.op.input_tensors if tensor.op.name == "sums"]
+    padded, packed = sums.op.input_tensors
+    for tensor in (padded, packed, result):
+        s[tensor].parallel(s[tensor].fuse(*s[tensor].op.axis[:-1]))
+        # TVM cannot legalise a vector of bfloat16 that is loaded.
+        if all(source.dtype != "bfloat16" for source in tensor.op.input_tensors):
+            lanes = gcd(int(tensor.shape[-1]), LANES)
+            s[tensor].vectorize(s[tensor].split(s[tensor].op.axis[-1], lanes)[1])
+    tile = s.cache_write(sums, "local")
+    n, y, x, k = s[sums].op.axis
+    x, pixels = s[sums].split(x, PIXELS)
+    k, lanes = s[sums].split(k, LANES)
+    s[sums].reorder(n, y, k, x, pixels, lanes)
+    s[sums].vectorize(lanes)
+    s[sums].parallel(s[sums].fuse(n, y))
+    s[tile].compute_at(s[sums], x)
+    _, _, pixels, lanes = s[tile].op.axis
+    s[tile].reorder(*s[tile].op.reduce_axis, pixels, lanes)
+    s[tile].unroll(pixels)
+    s[tile].vectorize(lanes)
+    return s
+
+
+def _up_to_multiple(extent, of):
+    return -(-extent // of) * of

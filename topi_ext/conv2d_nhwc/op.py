@@ -1,0 +1,224 @@
+"""The Relay operator `topi_ext.conv2d_nhwc`: its arguments, types, shapes, and the kernels that it calls."""
+
+import importlib
+
+import tvm
+from tvm import relay, tir
+from tvm.relay.op import op as registry
+from tvm.target import override_native_generic_func
+
+from .problem import Activation, Problem, four_sides, pair
+
+NAME = "topi_ext.conv2d_nhwc"
+KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
+FLOATS = ("float16", "bfloat16", "float32")
+ARGUMENTS = {
+    "data": "(N, H, W, C)",
+    "weight": "(K, R, S, C)",
+    "bias": "(K,), or a scalar where there is none",
+    "residual": "the result's shape, or a scalar where there is none",
+    "slope": "(K,), or a scalar where there is none",
+}
+
+
+def conv2d_nhwc(
+    data,
+    weight,
+    bias=None,
+    residual=None,
+    *,
+    strides=1,
+    padding=0,
+    dilation=1,
+    activation=None,
+    final_activation=None,
+    slope=None,
+    block_size=1,
+):
+    """Convolution of NHWC data, with what often follows it in the same kernel.
+
+    In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
+
+    Parameters
+    ----------
+    data : relay.Expr
+        (N, H, W, C), float16 or bfloat16; on LLVM also float32. All extents are known at compile time.
+    weight : relay.Expr
+        (K, R, S, C), of the type of the data. No groups.
+    bias : relay.Expr, optional
+        (K,), float32 or of the type of the data.
+    residual : relay.Expr, optional
+        (N, OH, OW, K), of the type of the data; not together with a `block_size` above 1.
+    strides, dilation : int or pair of int
+        Of height and width.
+    padding : int, pair or four of int
+        For all sides; for height and width; or top, left, bottom, right. Zeros are padded.
+    activation, final_activation : None, str or tuple
+        None, "relu", ("leaky_relu", slope), ("clip", low, high); the first one also "prelu".
+    slope : relay.Expr, optional
+        (K,), float32 or of the type of the data: the slopes of "prelu" below 0.
+    block_size : int
+        K is a multiple of its square.
+
+    Returns
+    -------
+    result : relay.Expr
+        (N, OH * block_size, OW * block_size, K / block_size ** 2), of the type of the data.
+
+    Convention
+    ----------
+    - Sums, bias, activations and residual are float32; only the result is rounded, once.
+    - As everywhere in deep learning, the kernel is not flipped (cross-correlation).
+    - Depth to space is in the order DCR: with y the result before it and C' = K / block_size ** 2,
+      result[n, h * block_size + i, w * block_size + j, c] = y[n, h, w, (i * block_size + j) * C' + c].
+    - A NaN may stay or become a bound in an activation, as the target has it.
+    """
+    activation = Activation.of(activation, "activation")
+    final_activation = Activation.of(final_activation, "final_activation", may_be_prelu=False)
+    if (activation.name == "prelu") != (slope is not None):
+        raise ValueError("conv2d_nhwc: slope and the activation 'prelu' go together")
+    if block_size < 1:
+        raise ValueError(f"conv2d_nhwc: block_size must be at least 1, not {block_size}")
+    strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
+    if min(*strides, *dilation) < 1:
+        raise ValueError(f"conv2d_nhwc: strides {strides} and dilation {dilation} must be at least 1")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        strides=strides,
+        padding=four_sides(padding),
+        dilation=dilation,
+        activation=activation.name,
+        activation_low=activation.low,
+        activation_high=activation.high,
+        final_activation=final_activation.name,
+        final_activation_low=final_activation.low,
+        final_activation_high=final_activation.high,
+        block_size=int(block_size),
+        has_bias=int(bias is not None),
+        has_residual=int(residual is not None),
+        has_slope=int(slope is not None),
+    )
+    nothing = relay.const(0, "float32")
+    optional = [nothing if value is None else value for value in (bias, residual, slope)]
+    return relay.Call(relay.op.get(NAME), [data, weight, *optional], attrs)
+
+
+# --- types and shapes
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    problem = problem_of(types, attrs)
+    return relay.TensorType(problem.shape, problem.dtype)
+
+
+def problem_of(tensors, attrs):
+    """From types or tensors: all have a shape and a dtype. Refuses what is no convolution."""
+    data, weight, bias, residual, slope = tensors
+    for name, axes, tensor in (("data", "(N, H, W, C)", data), ("weight", "(K, R, S, C)", weight)):
+        if len(tensor.shape) != 4:
+            _refuse(f"{name} must have the shape {axes}, not {tensor.shape}")
+    if data.dtype not in FLOATS:
+        _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
+    if weight.dtype != data.dtype:
+        _refuse(f"weight must be of the type of data, {data.dtype}, not {weight.dtype}")
+    batch, *size, channels = _static("data", data.shape)
+    filters, *kernel, of_weight = _static("weight", weight.shape)
+    if of_weight != channels:
+        groups = ", and convolutions in groups are not taken" if channels % max(of_weight, 1) == 0 else ""
+        _refuse(f"weight must have as many channels as data, {channels}, not {of_weight}{groups}")
+    if min(batch, *size, channels, filters, *kernel) < 1:
+        _refuse(f"no extent may be 0: data {data.shape}, weight {weight.shape}")
+    problem = Problem(
+        batch=batch,
+        size=tuple(size),
+        channels=channels,
+        filters=filters,
+        kernel=tuple(kernel),
+        strides=tuple(map(int, attrs["strides"])),
+        padding=tuple(map(int, attrs["padding"])),
+        dilation=tuple(map(int, attrs["dilation"])),
+        dtype=data.dtype,
+        activation=_activation(attrs, "activation"),
+        final_activation=_activation(attrs, "final_activation"),
+        block=int(attrs["block_size"]),
+        bias=bias.dtype if attrs["has_bias"] else None,
+        residual=bool(attrs["has_residual"]),
+        slope=slope.dtype if attrs["has_slope"] else None,
+    )
+    if min(problem.out_size) < 1:
+        _refuse(f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has")
+    if filters % problem.block**2:
+        _refuse(f"{filters} filters are no multiple of the square of block_size {problem.block}")
+    for name, tensor in (("bias", bias), ("slope", slope)):
+        if attrs[f"has_{name}"]:
+            if _static(name, tensor.shape) != [filters]:
+                _refuse(f"{name} must have the shape ({filters},), not {tensor.shape}")
+            if tensor.dtype not in ("float32", data.dtype):
+                _refuse(f"{name} must be of type float32 or {data.dtype}, not {tensor.dtype}")
+    if problem.residual:
+        if problem.block > 1:
+            _refuse("a residual goes with block_size 1 only: add it after depth to space")
+        if residual.dtype != data.dtype or _static("residual", residual.shape) != list(problem.shape):
+            found = f"{residual.shape} of {residual.dtype}"
+            _refuse(f"residual must have the shape {problem.shape} and type {data.dtype}, not {found}")
+    height, width = problem.size
+    out_height, out_width = problem.out_size
+    if max(height * width * channels, out_height * out_width * filters) * batch >= 2**31:
+        _refuse("2 ** 31 elements and more are too many: split the batch")
+    return problem
+
+
+def _static(name, shape):
+    if not all(isinstance(extent, (int, tir.IntImm)) for extent in shape):
+        _refuse(f"all extents must be known at compile time, but {name} has the shape {shape}")
+    return [int(extent) for extent in shape]
+
+
+def _activation(attrs, name):
+    return Activation(str(attrs[name]), float(attrs[f"{name}_low"]), float(attrs[f"{name}_high"]))
+
+
+def _refuse(reason):
+    raise tvm.TVMError(f"{NAME}: {reason}")
+
+
+# --- kernels
+
+
+def _strategy(attrs, _inputs, _out_type, target):
+    kind = target.kind.name
+    if kind not in KERNELS:
+        _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
+    kernels = importlib.import_module(f"{__package__}.{KERNELS[kind]}")
+
+    def compute(attrs, inputs, _out_type):
+        problem = problem_of(inputs, attrs)
+        given = [problem.bias, problem.residual, problem.slope]
+        optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
+        return [kernels.conv2d_nhwc(problem, *inputs[:2], *optional, target)]
+
+    strategy = registry.OpStrategy()
+    strategy.add_implementation(
+        compute, lambda _attrs, outs, _target: kernels.schedule(outs), name=f"{NAME}.{kind}"
+    )
+    return strategy
+
+
+def _register():
+    registry.register(NAME, "Convolution of NHWC data with bias, activations, residual and depth to space.")
+    operator = relay.op.get(NAME)
+    operator.set_num_inputs(len(ARGUMENTS))
+    for name, shape in ARGUMENTS.items():
+        operator.add_argument(name, "Tensor", f"Of shape {shape}.")
+    operator.set_attrs_type_key("DictAttrs")
+    operator.set_support_level(10)
+    operator.add_type_rel("Conv2dNhwc", _type_relation)
+    registry.register_pattern(NAME, registry.OpPattern.OPAQUE)
+    registry.register_strategy(NAME, override_native_generic_func(f"{NAME}.strategy")(_strategy))
+
+
+if NAME not in tvm.ir.Op.list_op_names():  # TVM keeps it, even if this module is imported again
+    _register()

@@ -1,0 +1,307 @@
+"""How a convolution is cut into tiles, for a GPU of a given architecture.
+
+A block computes tiles of `tile` output pixels by `columns` filters. It brings the pixels that a tile sees
+into shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel
+are one piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring pixels are neighbours
+in shared memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight
+channels), two of them in one instruction.
+
+- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which
+  goes from tile to tile on its own: while one loads or writes, others multiply.
+- "streaming": chunks of planes are loaded one after the other, and the weights tap by tap, some steps ahead;
+  those of the next tile, if the block has one, while the result is written.
+- "streaming by taps": as before, but for each tap the pixels are loaded again: where a halo is too large, or
+  where there is one tap only.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from .problem import Problem
+
+SHARED_MEMORY = {
+    75: 64,
+    80: 163,
+    86: 99,
+    87: 163,
+    89: 99,
+    90: 227,
+    100: 227,
+    103: 227,
+    120: 99,
+}  # KiB a block
+MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}
+PIECE = 16  # bytes
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Plan:
+    problem: Problem
+    arch: int
+    is_async: bool  # wgmma, not mma
+    tile: tuple  # height and width in output pixels, multiples of 8
+    columns: int  # filters of a block
+    warps: tuple  # of a team: along the pixels, along the filters
+    resident: bool
+    teams: int = 1  # of a block, each with a tile of its own
+    by_taps: bool = False
+    planes: int = 0  # of a chunk; all of them if resident
+    ahead: int = 1  # how many steps ahead loads are issued
+
+    # --- the tile of pixels
+
+    @property
+    def team_threads(self):
+        return 32 * self.warps[0] * self.warps[1]
+
+    @property
+    def threads(self):
+        return self.teams * self.team_threads
+
+    @property
+    def pixels(self):
+        return self.tile[0] * self.tile[1]
+
+    @property
+    def steps_between(self):
+        """Distance in shared memory, in pixels, of what neighbouring output pixels see."""
+        return (1, 1) if self.by_taps else self.problem.strides
+
+    @property
+    def seen(self):
+        """Height and width of the pixels that are loaded for a tile."""
+        if self.by_taps:
+            return self.tile
+        zipped = zip(self.tile, self.problem.strides, self.problem.reach)
+        return tuple((extent - 1) * stride + reach for extent, stride, reach in zipped)
+
+    @property
+    def columns_of_a_phase(self):
+        """Columns of the same remainder by the stride are neighbours in shared memory."""
+        return -(-self.seen[1] // self.steps_between[1])
+
+    @property
+    def pitch(self):
+        return self.columns_of_a_phase * self.steps_between[1]
+
+    @property
+    def plane(self):
+        """Pieces of a plane: odd, so that the planes of a pixel are in different banks."""
+        return self.seen[0] * self.pitch | 1
+
+    def place(self, y, x):
+        """Where a pixel is in its plane."""
+        step = self.steps_between[1]
+        return y * self.pitch + x % step * self.columns_of_a_phase + x // step
+
+    # --- the reduction
+
+    @property
+    def all_planes(self):
+        """Planes with channels, and one of zeros where taps, not planes, are paired and one is left over."""
+        data = -(-self.problem.channels // 8)
+        if self.pairs_taps:
+            return 1 + self.taps % 2
+        return -(-data // 2) * 2
+
+    @property
+    def pairs_taps(self):
+        return self.resident and self.problem.channels <= 8
+
+    @property
+    def taps(self):
+        return self.problem.kernel[0] * self.problem.kernel[1]
+
+    @property
+    def chunks(self):
+        planes = 1 if self.resident else -(-self.all_planes // self.planes)
+        return planes * (self.taps if self.by_taps else 1)
+
+    @property
+    def chunk_planes(self):
+        return self.all_planes if self.resident else self.planes
+
+    @property
+    def steps(self):
+        """Of a chunk."""
+        return 1 if self.resident or self.by_taps else self.taps
+
+    @property
+    def tap_places(self):
+        """Where in a plane each tap begins, in ascending order of the place, with the number of the tap."""
+        if self.by_taps:
+            return [(0, 0)]
+        (dilation_y, dilation_x), (rows, columns) = self.problem.dilation, self.problem.kernel
+        return sorted(
+            (self.place(r * dilation_y, s * dilation_x), r * columns + s)
+            for r in range(rows)
+            for s in range(columns)
+        )
+
+    @property
+    def halves(self):
+        """Of the weights in one slot of shared memory."""
+        if self.pairs_taps:
+            return self.taps + self.taps % 2
+        return self.chunk_planes * (self.taps if self.resident else 1)
+
+    # --- shared memory
+
+    @property
+    def half(self):
+        """Pieces of the weights of a half: odd."""
+        return self.columns + 1
+
+    @property
+    def data_slots(self):
+        if self.resident:
+            return self.teams
+        return 2 if self.steps > 1 else self.ahead + 2
+
+    @property
+    def weight_slots(self):
+        return 1 if self.resident else self.ahead + 2
+
+    @cached_property
+    def shared_memory(self):
+        data = self.data_slots * self.chunk_planes * self.plane
+        weights = self.weight_slots * self.halves * self.half
+        return (data + weights) * PIECE + 4 * self.columns * (
+            bool(self.problem.bias) + bool(self.problem.slope)
+        )
+
+    @property
+    def fits(self):
+        return self.shared_memory <= SHARED_MEMORY[self.arch] * KIB
+
+    # --- the grid
+
+    @property
+    def tiles(self):
+        height, width = self.problem.out_size
+        return -(-height // self.tile[0]), -(-width // self.tile[1])
+
+    @property
+    def all_tiles(self):
+        return self.problem.batch * self.tiles[0] * self.tiles[1]
+
+    @property
+    def column_blocks(self):
+        return -(-self.problem.filters // self.columns)
+
+    @property
+    def blocks(self):
+        """Neighbours have the same pixels, and other filters."""
+        every = -(-self.all_tiles // self.teams) * self.column_blocks
+        if not self.resident and 2 * self.shared_memory <= SHARED_MEMORY[self.arch] * KIB:
+            return every  # those that share a multiprocessor hide each other's waiting
+        at_once = MULTIPROCESSORS.get(self.arch, 100) // self.column_blocks * self.column_blocks
+        return min(every, max(at_once, self.column_blocks))
+
+    @property
+    def workers(self):
+        """Teams with the same filters: each takes the tiles from its number on, at this distance."""
+        return self.blocks // self.column_blocks * self.teams
+
+    # --- the share of a warp
+
+    @property
+    def warp_columns(self):
+        return self.columns // self.warps[1]
+
+    @property
+    def warp_rows(self):
+        """Instructions of a warp along the pixels: of 64 pixels and four warps, or of 16."""
+        return self.pixels // 64 * 4 // self.warps[0] if self.is_async else self.pixels // 16 // self.warps[0]
+
+    @property
+    def group(self):
+        """Filters that four neighbouring threads have together: each a run of a quarter of them."""
+        return next(size for size in (32, 16, 8) if self.warp_columns % size == 0)
+
+    @property
+    def groups(self):
+        return self.warp_columns // self.group
+
+    @property
+    def run(self):
+        return self.group // 4
+
+
+def known_arch(arch):
+    """The last one in the tables that is not newer."""
+    older = [known for known in SHARED_MEMORY if known <= arch]
+    return max(older) if older else None
+
+
+def plan_for(problem, arch):
+    """The best of what is known to be good, the first that fits."""
+    for plan in candidates(problem, arch):
+        if plan.fits:
+            return plan
+    raise AssertionError(f"no plan for {problem}")  # the last candidate always fits
+
+
+def candidates(problem, arch):
+    """Plans from the best to the last resort."""
+    columns = _columns(problem.filters)
+    if columns >= problem.filters:
+        yield from _resident(problem, arch, columns)
+    narrower = [width for width in (256, 128, 64, 32) if width < columns]
+    streaming = [_streaming(problem, arch, width) for width in (columns, *narrower)]
+    multiprocessors = MULTIPROCESSORS.get(arch, 100)
+    busy = [plan for plan in streaming if plan.all_tiles * plan.column_blocks >= multiprocessors]
+    # As wide as keeps all multiprocessors busy, else as narrow as possible.
+    for some in busy or streaming[::-1]:
+        yield from _chunks(some)
+    for some in streaming:
+        yield from _chunks(some)
+
+
+def _resident(problem, arch, columns):
+    """Weights that fit are loaded once. Several teams hide each other's waiting, if tiles are enough."""
+    is_async = arch == 90
+    warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
+    for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
+        plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True)
+        wanted = max(1, min(most, plan.all_tiles // MULTIPROCESSORS.get(arch, 100)))
+        for teams in range(wanted, min(wanted, 2) - 1, -1):
+            yield replace(plan, teams=teams)
+
+
+def _streaming(problem, arch, columns):
+    is_async = arch == 90
+    warps = (8, 1) if is_async or columns % 32 else (4, 2)
+    return Plan(problem, arch, is_async, (8, 16), columns, warps, resident=False)
+
+
+def _chunks(some):
+    for planes in (8, 4, 2):
+        if planes > max(2, some.all_planes):
+            continue
+        if some.taps > 1:
+            yield replace(some, planes=planes, ahead=min(2, some.taps - 1))
+        yield replace(some, planes=planes, ahead=2, by_taps=True)
+        yield replace(some, planes=planes, ahead=1, by_taps=True)
+
+
+def _tiles(columns, all_in_registers):
+    """Of a team: 64 sums a thread if it can be, less where there are few filters. And the most teams that the
+    registers are enough for, with the residual or the operands of mma in them too."""
+    most = 3 if all_in_registers else 4
+    if columns > 128:
+        return [((8, 8), 2)]
+    if columns > 64:
+        return [((8, 8), most)]
+    if columns > 16:
+        return [((8, 16), most), ((8, 8), most)]
+    return [((16, 16), 8), ((8, 16), 8)]
+
+
+def _columns(filters):
+    """Filters of a block: few enough for the registers, and a multiple of 8."""
+    for columns in (8, 16, 32, 48, 64, 96, 128):
+        if filters <= columns:
+            return columns
+    return 256 if filters % 256 == 0 else 128

@@ -1,0 +1,62 @@
+"""What `topi_ext.conv2d_nhwc` answers, in NumPy, computed in float64."""
+
+import numpy as np
+
+from .problem import Activation, four_sides, pair
+
+
+def conv2d_nhwc(
+    data,
+    weight,
+    bias=None,
+    residual=None,
+    *,
+    strides=1,
+    padding=0,
+    dilation=1,
+    activation=None,
+    final_activation=None,
+    slope=None,
+    block_size=1,
+    rounded=True,
+):
+    """The arguments of the operator, as arrays; `rounded=False` gives the result before it is rounded."""
+    (stride_y, stride_x), (dilation_y, dilation_x) = pair(strides, "strides"), pair(dilation, "dilation")
+    top, left, bottom, right = four_sides(padding)
+    padded = np.pad(data.astype("float64"), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    _, rows, columns, _ = weight.shape
+    height = (padded.shape[1] - (rows - 1) * dilation_y - 1) // stride_y + 1
+    width = (padded.shape[2] - (columns - 1) * dilation_x - 1) // stride_x + 1
+    out = np.zeros((len(data), height, width, len(weight)))
+    for r in range(rows):
+        for s in range(columns):
+            y, x = r * dilation_y, s * dilation_x
+            seen = padded[:, y : y + (height - 1) * stride_y + 1, x : x + (width - 1) * stride_x + 1]
+            out += seen[:, ::stride_y, ::stride_x] @ weight[:, r, s].astype("float64").T
+    if bias is not None:
+        out += bias.astype("float64")
+    out = activate(Activation.of(activation, "activation"), out, slope)
+    if residual is not None:
+        out = out + residual.astype("float64")
+    out = activate(Activation.of(final_activation, "final_activation"), out)
+    out = depth_to_space(out, block_size)
+    return out.astype(data.dtype) if rounded else out
+
+
+def activate(activation, x, slope=None):
+    if activation.name == "relu":
+        return np.maximum(x, 0)
+    if activation.name == "leaky_relu":
+        return np.where(x > 0, x, x * np.float32(activation.low))
+    if activation.name == "prelu":
+        return np.where(x > 0, x, x * slope.astype("float64"))
+    if activation.name == "clip":
+        return np.clip(x, np.float32(activation.low), np.float32(activation.high))
+    return x
+
+
+def depth_to_space(x, block):
+    """In the order DCR: channel (i * block + j) * C' + c goes to row i, column j, channel c of the block."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height, width, block, block, channels // block**2)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, height * block, width * block, -1)

@@ -1,0 +1,295 @@
+"""The instructions of tensor cores and of asynchronous copies, as functions that a kernel calls by name.
+
+TVM can write a kernel, but it has no words for these instructions that would also run on the emulated device
+of the tests. So kernels call the functions of `SOURCE`, which `provide` puts in front of CUDA code that uses
+them. Operands of matrix instructions are 16-byte pieces in shared memory: eight values along the reduction.
+
+- `copy_async<bytes>(to, from, inside)`: a copy into shared memory of 16, 8, 4 or 2 bytes, or zeros;
+  it is there after `copy_commit()` and `copy_wait<groups>()`, and a barrier for other threads.
+- `copy_few(to, from, count)`: a piece of `count` values of 16 bits at any address, zeros after them; at once.
+- `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
+- `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
+- `multiply<type>(sums, a, b)`: 16 x 8 sums of a warp, 16 along the reduction.
+- `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of which each has
+  16 rows in the manner of `multiply`; `keep` 0 means that sums start from 0. In shared memory, 8 rows of an
+  operand are 128 contiguous bytes; `a_step`, `b_step` lead to the next 8 along the reduction, `a_rows`,
+  `b_rows` to the next 8 rows (all in bytes). It reads what was copied after `see_copies()` and a barrier,
+  stands between `begin_async()` and `commit_async()`, and is done after `wait_async<groups>()`.
+"""
+
+import re
+
+import tvm
+
+NAMESPACE = "topi_ext_tc"
+C_TYPES = {"float16": "half", "bfloat16": "nv_bfloat16"}
+PTX_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+
+_SOURCE = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+namespace topi_ext_tc {
+template <int kBytes> struct Bits {};
+template <> struct Bits<2> { typedef unsigned short type; };
+template <> struct Bits<4> { typedef unsigned type; };
+template <> struct Bits<8> { typedef uint2 type; };
+template <> struct Bits<16> { typedef uint4 type; };
+
+template <int kBytes>
+__device__ __forceinline__ void copy_now(void* to, const void* from, bool inside) {
+  typedef typename Bits<kBytes>::type T;
+  T value = T();
+  if (inside) value = *(const T*)from;
+  *(T*)to = value;
+}
+__device__ __forceinline__ void copy_few(void* to, const void* from, int count) {
+  union {
+    uint4 piece;
+    unsigned short values[8];
+  } all;
+  all.piece = make_uint4(0, 0, 0, 0);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i < count) all.values[i] = ((const unsigned short*)from)[i];
+  }
+  *(uint4*)to = all.piece;
+}
+__device__ __forceinline__ float to_float(half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(nv_bfloat16 x) { return __bfloat162float(x); }
+template <class T> __device__ __forceinline__ T from_float(float x);
+template <> __device__ __forceinline__ half from_float<half>(float x) { return __float2half_rn(x); }
+template <> __device__ __forceinline__ nv_bfloat16 from_float<nv_bfloat16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+union Two {
+  unsigned bits;
+  unsigned short halves[2];
+};
+template <class T> __device__ __forceinline__ unsigned pack(float x, float y) {
+  T a = from_float<T>(x), b = from_float<T>(y);
+  Two two;
+  two.halves[0] = *(unsigned short*)&a;
+  two.halves[1] = *(unsigned short*)&b;
+  return two.bits;
+}
+template <class T> __device__ __forceinline__ float unpack(unsigned bits, int which) {
+  unsigned short half_of_it = (unsigned short)(bits >> (16 * which));
+  return to_float(*(T*)&half_of_it);
+}
+// Values in pairs, stored to or loaded from kBytes contiguous bytes.
+template <int kBytes> __device__ __forceinline__ void store(void* to, const unsigned* pairs) {
+  if constexpr (kBytes == 16) {
+    *(uint4*)to = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  } else if constexpr (kBytes == 8) {
+    *(uint2*)to = make_uint2(pairs[0], pairs[1]);
+  } else {
+    *(unsigned*)to = pairs[0];
+  }
+}
+template <class T> __device__ __forceinline__ void store_one(void* to, float value) {
+  *(T*)to = from_float<T>(value);
+}
+template <int kBytes> __device__ __forceinline__ void load(unsigned* pairs, const void* from) {
+  if constexpr (kBytes == 16) {
+    uint4 v = *(const uint4*)from;
+    pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
+  } else if constexpr (kBytes == 8) {
+    uint2 v = *(const uint2*)from;
+    pairs[0] = v.x, pairs[1] = v.y;
+  } else if constexpr (kBytes == 4) {
+    pairs[0] = *(const unsigned*)from;
+  } else {
+    pairs[0] = *(const unsigned short*)from;
+  }
+}
+__device__ __forceinline__ void put(void* to, float value) { *(float*)to = value; }
+template <int kCount> __device__ __forceinline__ void get(float* values, const void* from) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    float2 v = ((const float2*)from)[i / 2];
+    values[i] = v.x, values[i + 1] = v.y;
+  }
+}
+
+#ifdef __EMULATED_CUDA__
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+  copy_now<kBytes>(to, from, inside);
+}
+template <int kThreads> inline void team_barrier(int id) {
+  emulator::emulator_named_barrier(id, kThreads, __LINE__);
+}
+inline void copy_commit() {}
+template <int kGroups> inline void copy_wait() {}
+template <int kCount> inline void load_matrices(unsigned* out, const void* from) {
+  emulated_ldmatrix<kCount>(out, from);
+}
+template <class T> inline void multiply(float* sums, const unsigned* a, const unsigned* b) {
+  emulated_mma_m16n8k16<T>(sums, a, b);
+}
+inline void see_copies() {}
+inline void begin_async() {}
+inline void commit_async() {}
+template <int kGroups> inline void wait_async() {}
+template <int kCount> inline void settle(float*) {}
+template <class T, int N>
+inline void multiply_async(float* sums, const void* a, int a_step, int a_rows, const void* b, int b_step,
+                           int b_rows, int keep) {
+  emulated_wgmma<T, N>(sums, a, a_step, a_rows, b, b_step, b_rows, keep);
+}
+#else
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return (unsigned)__cvta_generic_to_shared(pointer);
+}
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(inside ? 16 : 0) : "memory");
+  } else if constexpr (kBytes >= 4) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from),
+                 "n"(kBytes), "r"(inside ? kBytes : 0) : "memory");
+  } else {
+    copy_now<kBytes>(to, from, inside);
+  }
+#else
+  copy_now<kBytes>(to, from, inside);
+#endif
+}
+template <int kThreads> __device__ __forceinline__ void team_barrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+__device__ __forceinline__ void copy_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kGroups> __device__ __forceinline__ void copy_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+#endif
+}
+template <int kCount> __device__ __forceinline__ void load_matrices(unsigned* out, const void* from) {
+  if constexpr (kCount == 4) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(shared_address(from))
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(out[0]), "=r"(out[1]) : "r"(shared_address(from)) : "memory");
+  }
+}
+template <class T>
+__device__ __forceinline__ void multiply(float* d, const unsigned* a, const unsigned* b);
+template <>
+__device__ __forceinline__ void multiply<half>(float* d, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+               "{%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b[1]));
+#endif
+}
+template <>
+__device__ __forceinline__ void multiply<nv_bfloat16>(float* d, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+               "{%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+// What follows needs sm_90a.
+__device__ __forceinline__ void see_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void begin_async() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void commit_async() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kGroups> __device__ __forceinline__ void wait_async() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+// Sums are read or written by others than wgmma only before and after this.
+template <int kCount> __device__ __forceinline__ void settle(float* sums) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+// No swizzle: the address, the step along the reduction, the step to the next 8 rows, in units of 16 bytes.
+__device__ __forceinline__ unsigned long long describe(const void* from, int step, int rows) {
+  return (unsigned long long)(shared_address(from) >> 4) | (unsigned long long)(step >> 4) << 16 |
+         (unsigned long long)(rows >> 4) << 32;
+}
+template <class T, int N>
+__device__ __forceinline__ void multiply_async(float* sums, const void* a, int a_step, int a_rows,
+                                               const void* b, int b_step, int b_rows, int keep);
+//WGMMA
+#endif
+}  // namespace topi_ext_tc
+"""
+
+
+def _wgmma(dtype, n):
+    count = n // 2
+    registers = ", ".join(f"%{i}" for i in range(count))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    kind = PTX_TYPES[dtype]
+    return f"""template <>
+__device__ __forceinline__ void multiply_async<{C_TYPES[dtype]}, {n}>(
+    float* d, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows, int keep) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
+               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, "
+               "%{count}, %{count + 1}, p, 1, 1, 0, 0; }}"
+               : {outputs}
+               : "l"(describe(a, a_step, a_rows)), "l"(describe(b, b_step, b_rows)), "r"(keep));
+}}
+"""
+
+
+def provide(code):
+    """CUDA code with the functions that it calls in front of it."""
+    if NAMESPACE not in code:
+        return code
+    dtypes = {c_type: dtype for dtype, c_type in C_TYPES.items()}
+    found = re.findall(rf"{NAMESPACE}::multiply_async<(\w+), (\d+)>", code)
+    needed = [_wgmma(dtypes[c_type], int(n)) for c_type, n in sorted(set(found))]
+    return _SOURCE.replace("//WGMMA\n", "".join(needed)) + code
+
+
+def _provide_in_cuda_code():
+    """Whatever else is done to CUDA code before it is compiled is done first."""
+    name = "tvm_callback_cuda_postproc"
+    others = tvm.get_global_func(name, allow_missing=True)
+
+    @tvm.register_func(name, override=True)
+    def provide_what_tensor_cores_need(code, target):
+        return provide(str(others(code, target)) if others else code)
+
+
+def _compile_for_all_of_hopper():
+    """wgmma is not part of sm_90, but of sm_90a, which the same cards have."""
+    name = "tvm_callback_cuda_compile"
+    compile_cuda = tvm.get_global_func(name, allow_missing=True)
+    if compile_cuda is None:
+        return
+
+    @tvm.register_func(name, override=True)
+    def compile_wgmma_for_sm_90a(code, target):
+        if "wgmma.mma_async" not in code:
+            return compile_cuda(code, target)
+        with tvm.target.Target("cuda -arch=sm_90a"):
+            return compile_cuda(code, target)
+
+
+_provide_in_cuda_code()
+_compile_for_all_of_hopper()
