@@ -1,4 +1,5 @@
 from . import _bootstrap, reshape, sort  # noqa: F401  _bootstrap comes first: it finds TVM
 from .batched_nms import batched_nms
+from .roi_align import multiscale_roi_align, roi_align
 
-__all__ = ["batched_nms"]
+__all__ = ["batched_nms", "multiscale_roi_align", "roi_align"]
