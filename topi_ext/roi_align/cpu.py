@@ -28,9 +28,9 @@ def multiscale_roi_align(features, rois, *, layout, **options):
             loop=lambda _: "serial",
         )
         with ib.for_range(0, rois.shape[0], "row", kind="parallel") as row:
-            with ib.for_range(0, channels // lanes, "block") as block:
+            with ib.for_range(0, channels // lanes, "vector") as vector:
                 with ib.for_range(0, down, "p") as p, ib.for_range(0, across, "q") as q:
-                    pooling.emit_bin(row, p, q, block * lanes)
+                    pooling.emit_bin(row, p, q, vector)
         return ib.get()
 
     return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")

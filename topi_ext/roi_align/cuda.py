@@ -1,6 +1,6 @@
 """RoIAlign on CUDA: a thread pools a bin in the channels of a vector, with no word to any other thread.
 
-In NHWC the threads of a warp lie along the channels, and read and write 16 bytes each, side by side. In NCHW
+In NHWC the threads of a warp lie along the channels, and read and write four of them each, side by side. In NCHW
 they lie along the bins of a channel, which are written side by side and read from close together.
 """
 
@@ -11,13 +11,13 @@ from ..sort.kernel import ceil_div, launch, local
 from .kernel import Pooling, most_lanes
 
 THREADS = 128
-MOST_LANES = {("NHWC", "float32"): 4, ("NHWC", "float16"): 8, ("NCHW", "float32"): 1, ("NCHW", "float16"): 1}
+MOST_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
 
 
 def multiscale_roi_align(features, rois, *, layout, **options):
     """The result of `topi_ext.multiscale_roi_align`; `least_areas` are those of the levels."""
     channels = int(features[0].shape[layout.index("C")])
-    lanes = most_lanes(channels, MOST_LANES[layout, features[0].dtype])
+    lanes = most_lanes(channels, MOST_LANES[layout])
     down, across = options["pooled_size"]
     rows = rois.shape[0]
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
@@ -47,7 +47,7 @@ def multiscale_roi_align(features, rois, *, layout, **options):
                 for axis, length in reversed(axes):
                     at[axis] = local(ib, f"at_{axis}".lower(), tir.truncmod(place, length))
                     place = tir.truncdiv(place, length)
-                pooling.emit_bin(row, at["H"], at["W"], at["C"] * lanes)
+                pooling.emit_bin(row, at["H"], at["W"], at["C"])
         return ib.get()
 
     return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")

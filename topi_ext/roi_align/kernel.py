@@ -41,8 +41,8 @@ class Pooling:
         self._maps = [_Maps(ib, feature, options["layout"], lanes) for feature in features]
         self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], lanes)
 
-    def emit_bin(self, row, p, q, channel):
-        """Pool bin (p, q) of a region, in the channels from `channel` on."""
+    def emit_bin(self, row, p, q, vector):
+        """Pool bin (p, q) of a region, in one vector of channels."""
         ib, every = self.ib, _ramp(0, 1, self._lanes)
         total = ib.allocate("float32", self._lanes, "total", scope=self._scope)
         total[every] = self._broadcast(tir.const(0, "float32"))
@@ -55,7 +55,7 @@ class Pooling:
             valid = [has_level, _is_finite(index), index > -1.0, index < _float(maps.count)]
             valid += [level == number] if len(self._maps) > 1 else []
             with ib.if_scope(tir.all(*valid)):
-                start = self._local("first", maps.start(index.astype("int32"), channel))
+                start = self._local("first", maps.start(index.astype("int32"), vector))
                 with self._sides(number, maps, corners, p, q) as (rows, columns):
                     with self._each(rows) as ys, self._each(columns) as xs:
                         weighted = [
@@ -66,7 +66,7 @@ class Pooling:
                         total[every] += reduce(add, weighted)
                     count = self._local("count", te.max(rows.count * columns.count, tir.const(1.0)))
                     total[every] = total[every] / self._broadcast(count)
-        start = self._local("first", self._output.start(row, channel))
+        start = self._local("first", self._output.start(row, vector))
         self._output[start, p, q] = total[every].astype(self._output.dtype)
 
     def _level(self, x1, y1, x2, y2):
@@ -137,20 +137,26 @@ class Pooling:
 
 
 class _Maps:
-    """A tensor of maps as `maps[start, y, x]`, a vector of channels; `start` is that of the pixel (0, 0)."""
+    """A tensor of maps as `maps[start, y, x]`, a vector of channels; `start` is that of the pixel (0, 0).
+
+    In NHWC the index of each vector is written as so many vectors, so that TVM sees that it is aligned.
+    """
 
     def __init__(self, ib, buffer, layout, lanes):
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
-        self.count, self.height, self.width, self._channels = (extent[axis] for axis in "NHWC")
-        size = self.count * self.height * self.width * self._channels
+        self.count, self.height, self.width, channels = (extent[axis] for axis in "NHWC")
+        size = self.count * self.height * self.width * channels
         self._index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
-        flat = tir.decl_buffer([tir.const(1, "int64") * size], buffer.dtype, buffer.name, data=buffer.data)
+        flat = tir.decl_buffer([tir.const(1, self._index_type) * size], buffer.dtype, "flat", data=buffer.data)
         self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
-        self._last, self._lanes = layout == "NHWC", lanes
+        self._lanes, self._beside = lanes, layout == "NHWC"
+        self._channels = channels // lanes if self._beside else channels
 
-    def start(self, number, channel):
-        number = number.astype(self._index_type) * (self.height * self.width * self._channels)
-        return number + channel * (1 if self._last else self.height * self.width)
+    def start(self, number, vector):
+        """Of a vector of channels, the one of this number, on the map of a picture or region."""
+        size = self.height * self.width
+        start = number.astype(self._index_type) * (size * self._channels)
+        return start + vector * (1 if self._beside else self._lanes * size)
 
     def __getitem__(self, at):
         return self._flat[self._place(*at)]
@@ -159,8 +165,10 @@ class _Maps:
         self._flat[self._place(*at)] = value
 
     def _place(self, start, y, x):
-        pixel = (y * self.width + x) * (self._channels if self._last else 1)
-        return _ramp(start + pixel, 1 if self._last else self.height * self.width, self._lanes)
+        pixel = y * self.width + x
+        if self._beside:
+            return _ramp((start + pixel * self._channels) * self._lanes, 1, self._lanes)
+        return _ramp(start + pixel, self.height * self.width, self._lanes)
 
 
 def most_lanes(channels, most):

@@ -4,6 +4,8 @@ import numpy as np
 
 from .levels import level_of
 
+MOST_SAMPLES = 2**20  # of a side of a bin
+
 
 def multiscale_roi_align(
     features,
@@ -67,7 +69,7 @@ def _level(corners, count, formula):
 def _weights(start, side, bins, sampling_ratio, length):
     """How much each pixel along a side counts in each bin, (bins, length), and how many samples a bin has."""
     bin_side = side / np.float32(bins)
-    count = sampling_ratio if sampling_ratio > 0 else int(np.ceil(bin_side))
+    count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MOST_SAMPLES))
     weights = np.zeros((bins, length), "float32")
     for place in range(bins):
         samples = start + place * bin_side + (np.arange(count, dtype="float32") + np.float32(0.5)) * bin_side / (
