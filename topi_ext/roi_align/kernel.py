@@ -147,7 +147,9 @@ class _Maps:
         self.count, self.height, self.width, channels = (extent[axis] for axis in "NHWC")
         size = self.count * self.height * self.width * channels
         self._index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
-        flat = tir.decl_buffer([tir.const(1, self._index_type) * size], buffer.dtype, "flat", data=buffer.data)
+        flat = tir.decl_buffer(
+            [tir.const(1, self._index_type) * size], buffer.dtype, "flat", data=buffer.data
+        )
         self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
         self._lanes, self._beside = lanes, layout == "NHWC"
         self._channels = channels // lanes if self._beside else channels

@@ -72,8 +72,10 @@ def _weights(start, side, bins, sampling_ratio, length):
     count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MOST_SAMPLES))
     weights = np.zeros((bins, length), "float32")
     for place in range(bins):
-        samples = start + place * bin_side + (np.arange(count, dtype="float32") + np.float32(0.5)) * bin_side / (
-            np.float32(count)
+        samples = (
+            start
+            + place * bin_side
+            + (np.arange(count, dtype="float32") + np.float32(0.5)) * bin_side / (np.float32(count))
         )
         samples = np.clip(samples[(samples >= -1) & (samples <= length)], 0, length - 1).astype("float32")
         low = samples.astype("int32")
