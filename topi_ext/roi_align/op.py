@@ -15,9 +15,10 @@ from .levels import least_areas
 NAME = "topi_ext.multiscale_roi_align"
 FLOATS = ("float32", "float16")
 CHANNEL_AXIS = {"NCHW": 1, "NHWC": 3}
+# One tuple: TVM has no shapes known at run time for an operator that takes a tuple and something else.
 ARGUMENTS = {
-    "features": "A tuple of feature maps, (N, C, H, W) or (N, H, W, C), float32 or float16.",
-    "rois": "(R, 5): index in the batch, x1, y1, x2, y2; float32 or float16.",
+    "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C), float32 or float16; then regions, (R, 5): "
+    "index in the batch, x1, y1, x2, y2, float32 or float16.",
 }
 
 
@@ -110,7 +111,7 @@ def multiscale_roi_align(
         aligned=int(aligned),
         layout=layout,
     )
-    return relay.Call(relay.op.get(NAME), [relay.Tuple(features), rois], attrs)
+    return relay.Call(relay.op.get(NAME), [relay.Tuple([*features, rois])], attrs)
 
 
 def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
@@ -131,25 +132,24 @@ def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned
 
 def _type_relation(types, attrs):
     """The type of the result, or None while that of an argument is not known."""
-    features, rois = types
-    if not isinstance(features, relay.TupleType) or not isinstance(rois, relay.TensorType):
+    fields = types[0].fields if isinstance(types[0], relay.TupleType) else [None]
+    if not all(isinstance(field, relay.TensorType) for field in fields):
         return None
-    if not all(isinstance(feature, relay.TensorType) for feature in features.fields):
-        return None
+    *features, rois = fields
     axis = CHANNEL_AXIS[attrs["layout"]]
-    for feature in features.fields:
+    for feature in features:
         if len(feature.shape) != 4:
             _refuse(f"feature maps must have the shape ({', '.join(attrs['layout'])}), not {feature.shape}")
         if feature.dtype not in FLOATS:
             _refuse(f"feature maps must be of type {' or '.join(FLOATS)}, not {feature.dtype}")
         if 0 in [known(extent) for at, extent in enumerate(feature.shape) if at not in (0, axis)]:
             _refuse(f"a feature map has no pixels: {feature.shape}")
-    if len({feature.dtype for feature in features.fields}) > 1:
+    if len({feature.dtype for feature in features}) > 1:
         _refuse("all feature maps must be of one type")
-    channels = {known(feature.shape[axis]) for feature in features.fields}
+    channels = {known(feature.shape[axis]) for feature in features}
     if len(channels) > 1 or None in channels:
         _refuse("the feature maps' number of channels must be known, and the same for all")
-    if len({known(feature.shape[0]) for feature in features.fields} - {None}) > 1:
+    if len({known(feature.shape[0]) for feature in features} - {None}) > 1:
         _refuse("all feature maps must be of one batch")
     if len(rois.shape) != 2 or known(rois.shape[1]) not in (5, None):
         _refuse(f"rois must have the shape (R, 5), not {rois.shape}")
@@ -157,7 +157,7 @@ def _type_relation(types, attrs):
         _refuse(f"rois must be of type {' or '.join(FLOATS)}, not {rois.dtype}")
     shape = [rois.shape[0], *attrs["pooled_size"]]
     shape.insert(axis, channels.pop())
-    return relay.TensorType(shape, features.fields[0].dtype)
+    return relay.TensorType(shape, features[0].dtype)
 
 
 def _refuse(reason):
