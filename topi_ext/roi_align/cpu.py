@@ -9,7 +9,7 @@ MOST_LANES = {"NHWC": 64, "NCHW": 16}
 
 
 def multiscale_roi_align(features, rois, *, layout, **options):
-    """The result of `topi_ext.multiscale_roi_align`; `least_areas` are those of the levels."""
+    """The result of `topi_ext.multiscale_roi_align`; `least_areas` are those of all levels but the first, None if none is picked."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MOST_LANES[layout])
     down, across = options["pooled_size"]

@@ -72,10 +72,11 @@ class Pooling:
     def _level(self, x1, y1, x2, y2):
         """Which feature map a region is pooled from, and whether from any."""
         least_areas = self._options["least_areas"]
-        if not least_areas:
-            return None, tir.const(True)
+        if least_areas is None:
+            return tir.const(0), tir.const(True)
         area = self._local("area", (x2 - x1) * (y2 - y1))
-        level = reduce(add, ((area >= tir.const(least, "float32")).astype("int32") for least in least_areas))
+        reached = ((area >= tir.const(least, "float32")).astype("int32") for least in least_areas)
+        level = reduce(add, reached, tir.const(0))
         has_level = tir.all(_magnitude(area) <= BITS_OF_INFINITY, area >= 0.0)
         return self._local("level", level), has_level
 

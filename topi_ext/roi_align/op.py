@@ -75,17 +75,63 @@ def multiscale_roi_align(
 
     Convention
     ----------
-    - The level is exactly that of the formula with each operation rounded to float32. With one feature map
-      there is no level to pick.
+    - The level is exactly that of the formula with each operation rounded to float32.
     - All is computed in float32. Sample i of n in bin p is at `start + p * bin + (i + 0.5) * bin / n`.
     - A sample more than a pixel off the map (below -1, or above H or W) counts as 0; nearer, it is moved to
       the border. A bin without samples is 0.
-    - Zeros come out where a corner is NaN or infinite, where the batch has no such index, and, if there are
-      levels, where the area is negative, which has no logarithm. Nothing is read out of bounds.
+    - Zeros come out where a corner is NaN or infinite, where the batch has no such index, and where the area
+      is negative, which has no level. Nothing is read out of bounds.
 
-    But for the last point, which torchvision leaves open, these are the conventions of torchvision's
-    `MultiScaleRoIAlign` and `roi_align`.
+    These are the conventions of torchvision's `MultiScaleRoIAlign`, which leaves open what becomes of such
+    regions; of one feature map it picks no level, and neither does `roi_align`.
     """
+    return _call(
+        features,
+        rois,
+        pooled_size=pooled_size,
+        scales=scales,
+        sampling_ratio=sampling_ratio,
+        by_area=True,
+        canonical_size=canonical_size,
+        canonical_level=canonical_level,
+        min_level=min_level,
+        eps=eps,
+        eps_in_log2=eps_in_log2,
+        aligned=aligned,
+        layout=layout,
+    )
+
+
+def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
+    """`multiscale_roi_align` of one feature map, from which regions of any area are taken, as by torchvision."""
+    return _call(
+        [data],
+        rois,
+        pooled_size=pooled_size,
+        scales=[spatial_scale],
+        sampling_ratio=sampling_ratio,
+        by_area=False,
+        aligned=aligned,
+        layout=layout,
+    )
+
+
+def _call(
+    features,
+    rois,
+    *,
+    pooled_size,
+    scales,
+    sampling_ratio,
+    by_area,
+    aligned,
+    layout,
+    canonical_size=224,
+    canonical_level=4,
+    min_level=2,
+    eps=1e-6,
+    eps_in_log2=False,
+):
     features = list(features)
     if layout not in CHANNEL_AXIS:
         raise ValueError(f"roi_align: the layout must be NCHW or NHWC, not {layout!r}")
@@ -103,6 +149,7 @@ def multiscale_roi_align(
         pooled_size=[int(bins) for bins in pooled],
         scales=[float(scale) for scale in scales],
         sampling_ratio=max(int(sampling_ratio), 0),
+        by_area=int(by_area),
         canonical_size=float(canonical_size),
         canonical_level=int(canonical_level),
         min_level=int(min_level),
@@ -112,19 +159,6 @@ def multiscale_roi_align(
         layout=layout,
     )
     return relay.Call(relay.op.get(NAME), [relay.Tuple([*features, rois])], attrs)
-
-
-def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
-    """`multiscale_roi_align` of one feature map."""
-    return multiscale_roi_align(
-        [data],
-        rois,
-        pooled_size=pooled_size,
-        scales=[spatial_scale],
-        sampling_ratio=sampling_ratio,
-        aligned=aligned,
-        layout=layout,
-    )
 
 
 # --- types and shapes
@@ -201,7 +235,7 @@ def _compute(kernels, attrs, inputs):
         inputs[-1],
         pooled_size=[int(bins) for bins in attrs["pooled_size"]],
         scales=scales,
-        least_areas=least_areas(len(scales), **formula),
+        least_areas=least_areas(len(scales), **formula) if attrs["by_area"] else None,
         sampling_ratio=int(attrs["sampling_ratio"]),
         aligned=bool(attrs["aligned"]),
         layout=str(attrs["layout"]),

@@ -23,10 +23,6 @@ def multiscale_roi_align(
     layout="NCHW",
 ):
     """The arguments and the result of `topi_ext.multiscale_roi_align`, as arrays."""
-    if layout == "NCHW":
-        features = [np.moveaxis(feature, 1, 3) for feature in features]
-    down, across = (pooled_size, pooled_size) if isinstance(pooled_size, int) else pooled_size
-    result = np.zeros((len(rois), down, across, features[0].shape[-1]), "float32")
     formula = {
         "canonical_size": canonical_size,
         "canonical_level": canonical_level,
@@ -34,8 +30,29 @@ def multiscale_roi_align(
         "eps": eps,
         "eps_in_log2": eps_in_log2,
     }
+
+    def level_of_area(area):
+        return int(level_of(area, len(features), **formula)) if area >= 0 else None
+
+    options = {"pooled_size": pooled_size, "sampling_ratio": sampling_ratio, "aligned": aligned}
+    return _pool(features, rois, scales, level_of_area, layout=layout, **options)
+
+
+def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
+    """The arguments and the result of `topi_ext.roi_align`, as arrays."""
+    options = {"pooled_size": pooled_size, "sampling_ratio": sampling_ratio, "aligned": aligned}
+    return _pool([data], rois, [spatial_scale], lambda _area: 0, layout=layout, **options)
+
+
+def _pool(features, rois, scales, level_of_area, *, pooled_size, sampling_ratio, aligned, layout):
+    if layout == "NCHW":
+        features = [np.moveaxis(feature, 1, 3) for feature in features]
+    down, across = (pooled_size, pooled_size) if isinstance(pooled_size, int) else pooled_size
+    result = np.zeros((len(rois), down, across, features[0].shape[-1]), "float32")
     for row, (index, *corners) in enumerate(rois.astype("float32")):
-        level = _level(corners, len(features), formula)
+        x1, y1, x2, y2 = np.array(corners)
+        with np.errstate(over="ignore", invalid="ignore"):
+            level = level_of_area((x2 - x1) * (y2 - y1))
         if level is None or not np.isfinite(corners).all() or not -1 < index < len(features[level]):
             continue
         with np.errstate(over="ignore", invalid="ignore"):
@@ -50,20 +67,6 @@ def multiscale_roi_align(
             result[row] = total / np.maximum(row_count * column_count, 1)
     result = result.astype(features[0].dtype)
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
-
-
-def roi_align(data, rois, *, spatial_scale, **options):
-    """The arguments and the result of `topi_ext.roi_align`, as arrays."""
-    return multiscale_roi_align([data], rois, scales=[spatial_scale], **options)
-
-
-def _level(corners, count, formula):
-    if count == 1:
-        return 0
-    x1, y1, x2, y2 = corners
-    with np.errstate(over="ignore", invalid="ignore"):
-        area = (x2 - x1) * (y2 - y1)
-    return int(level_of(area, count, **formula)) if area >= 0 else None
 
 
 def _weights(start, side, bins, sampling_ratio, length):

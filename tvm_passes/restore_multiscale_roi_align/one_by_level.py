@@ -47,8 +47,9 @@ class OneByLevel(Rule):
 
     def rewrite(self, match):
         levels, _ = _levels_below(match.root)
-        levels = sorted(levels, key=lambda level: level.number)
         formula, attrs = read_level_formula(levels[0].numbers), match.pooled.attrs
+        # Levels beyond those of the formula have no regions.
+        levels = sorted(levels, key=lambda level: level.number)[: formula.count]
         return topi_ext.multiscale_roi_align(
             [level.pooled.args[0] for level in levels],
             levels[0].all_regions,
@@ -192,9 +193,9 @@ def _why_not_all_regions(levels):
     formula = read_level_formula(levels[0].numbers)
     if isinstance(formula, str):
         return formula
-    if sorted(level.number for level in levels) != list(range(formula.count)):
-        found = ", ".join(str(level.number) for level in sorted(levels, key=lambda level: level.number))
-        return f"of the {formula.count} levels by size, there are {found}"
+    numbers = sorted(level.number for level in levels)
+    if numbers != sorted(set(numbers)) or numbers[: formula.count] != list(range(formula.count)):
+        return f"there are {formula.count} levels by size, but the regions of level {numbers} are pooled"
     regions = levels[0].all_regions
     parts = regions.args[0].fields if op_name(regions) == "concatenate" else []
     if len(parts) != 2 or int(regions.attrs.axis) != 1 or not formula.is_of(parts[1]):
