@@ -51,7 +51,7 @@ class _Pasting:
             number = local(ib, "number", tir.truncdiv(block, blocks))
             first = local(ib, "first", tir.truncmod(block, blocks) * (THREADS * GROUPS))
             rows, columns = self._masks.spans(number)
-            with ib.for_range(0, GROUPS, "group", kind="unroll") as group:
+            with ib.for_range(0, GROUPS, "group") as group:
                 at = local(ib, "at", first + group * THREADS + thread)
                 with ib.if_scope(at < self._groups):
                     self._emit_group(number, at, rows, columns)
