@@ -19,6 +19,7 @@ else:
     from .pipeline import default_pipeline, detection_pipeline, explain
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
+    from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 
 __all__ = [
     "Canonicalize",
@@ -31,6 +32,7 @@ __all__ = [
     "Report",
     "RestoreBatchedNMS",
     "RestoreDepthToSpace",
+    "RestoreMultiScaleRoIAlign",
     "Rule",
     "RulePass",
     "canonical_pipeline",
