@@ -58,7 +58,10 @@ def _elementwise(walk, call, args):
 
 def _item_by_item(walk, call, args):
     """One argument has items along its first axis, and each gives one of the result."""
-    (items,) = (arg for arg in args if isinstance(arg, Padded))
+    parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
+    items, *others = (part for part in parts if isinstance(part, Padded))
+    if others:
+        raise NotStatic("several of what it takes are padded")
     layouts = (str(getattr(call.attrs, name, "N")) for name in ("data_layout", "layout"))
     if items.axis != 0 or any(layout[0] != "N" for layout in layouts):
         raise NotStatic("the rows are not the items of a batch")
@@ -412,7 +415,6 @@ _HANDLERS = {
             "nn.adaptive_avg_pool2d",
             "image.resize2d",
             "vision.roi_align",
-            "topi_ext.roi_align",
             "topi_ext.multiscale_roi_align",
             "topi_ext.paste_masks",
         ),
