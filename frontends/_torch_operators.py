@@ -23,6 +23,7 @@ class Operators(stock.PyTorchOpConverter):
         super().create_convert_map()
         for rank in (1, 2, 3):  # traced code calls aten::_convolution instead
             self.convert_map[f"aten::conv{rank}d"] = self.plain_convolution
+        self.convert_map["aten::pixel_unshuffle"] = self.pixel_unshuffle
         self.exact_division = self.convert_map["aten::div"]
         self.convert_map["aten::div"] = self.division
         self.convert_map[BATCHED_NMS] = self.batched_nms
@@ -32,6 +33,14 @@ class Operators(stock.PyTorchOpConverter):
         transposed, output_padding = False, [0] * len(strides)
         inputs = [data, weight, bias, strides, padding, dilation, transposed, output_padding, groups]
         return self.convolution(inputs, input_types)
+
+    def pixel_unshuffle(self, inputs, _input_types):
+        """The inverse of `pixel_shuffle`, spelled like it; TVM lacks it."""
+        data, block = inputs
+        batch, channels, height, width = self.infer_shape(data)
+        split = batch, channels, height // block, block, width // block, block
+        blocks = relay.transpose(relay.reshape(data, split), [0, 1, 3, 5, 2, 4])
+        return relay.reshape(blocks, (batch, channels * block**2, height // block, width // block))
 
     def division(self, inputs, input_types):
         """With `rounding_mode`, which TVM's own way passes over."""

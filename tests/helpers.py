@@ -69,3 +69,24 @@ def assert_no_second_change(passes, mod):
     again, report = apply(passes, mod)
     assert again.same_as(mod)
     assert not any(pass_report.rewrites for pass_report in report.passes)
+
+
+def numbers(*shape, dtype="float32", seed=0):
+    """A seeded array from a normal distribution."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def convolution(data, filters, channels, kernel=3, seed=1, **options):
+    """An nn.conv2d with seeded constant weights, "same" unless `padding` says otherwise."""
+    weight = numbers(filters, channels, kernel, kernel, seed=seed) / (channels * kernel**2) ** 0.5
+    layout = options.get("kernel_layout", "OIHW")
+    weight = weight.astype("float32").transpose(["OIHW".index(axis) for axis in layout])
+    options.setdefault("padding", kernel // 2)
+    return relay.nn.conv2d(
+        data, relay.const(weight), channels=filters, kernel_size=(kernel, kernel), **options
+    )
+
+
+def per_channel(count, seed=2, rank=3):
+    """A seeded constant for each channel of NCHW, as it is added to a picture."""
+    return relay.const(numbers(count, *[1] * (rank - 1), seed=seed))

@@ -12,33 +12,55 @@ else:
     from ._rule import Rule, RulePass
     from ._verify import PassBrokeModule, verify_each_pass
     from .canonicalize import Canonicalize, canonical_pipeline
+    from .combine_transposes import CombineTransposes
+    from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
     from .fold_post_nms_topk import FoldPostNMSTopK
     from .fold_pre_nms_filter import FoldPreNMSFilter
+    from .fold_space_to_depth import FoldSpaceToDepth
+    from .fuse_conv2d_nhwc import FuseConv2dNHWC
     from .lower_class_aware_nms import LowerClassAwareNMS
     from .make_detection_static import MakeDetectionStatic
-    from .pipeline import default_pipeline, detection_pipeline, explain
+    from .mixed_precision import InMixedPrecision
+    from .move_depth_to_space import MoveDepthToSpace
+    from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
+    from .pool_by_means import PoolByMeans
+    from .reorder_depth_to_space import ReorderDepthToSpace
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
     from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+    from .sink_depth_to_space import SinkDepthToSpace
+    from .split_concatenate import SplitConcatenate
 
 __all__ = [
     "Canonicalize",
+    "CombineTransposes",
+    "ConvertToNHWC",
+    "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",
+    "FoldSpaceToDepth",
+    "FuseConv2dNHWC",
+    "InMixedPrecision",
     "LowerClassAwareNMS",
     "MakeDetectionStatic",
+    "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
+    "PoolByMeans",
+    "ReorderDepthToSpace",
     "Report",
     "RestoreBatchedNMS",
     "RestoreDepthToSpace",
     "RestoreMultiScaleRoIAlign",
     "Rule",
     "RulePass",
+    "SinkDepthToSpace",
+    "SplitConcatenate",
     "canonical_pipeline",
     "default_pipeline",
     "detection_pipeline",
     "explain",
     "recording",
+    "subpixel_pipeline",
     "verify_each_pass",
 ]

@@ -1,14 +1,28 @@
 """The passes of this project, in the order they are applied; each line that needs its place says why."""
 
+from topi_ext.conv2d_nhwc.cuda import arch_of
+
 import tvm
 
 from ._report import recording
 from .canonicalize import Canonicalize
+from .combine_transposes import CombineTransposes
+from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
 from .fold_post_nms_topk import FoldPostNMSTopK
 from .fold_pre_nms_filter import FoldPreNMSFilter
+from .fold_space_to_depth import FoldSpaceToDepth
+from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .lower_class_aware_nms import LowerClassAwareNMS
+from .mixed_precision import InMixedPrecision
+from .move_depth_to_space import MoveDepthToSpace
+from .pool_by_means import PoolByMeans
+from .reorder_depth_to_space import ReorderDepthToSpace
 from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
+from .sink_depth_to_space import SinkDepthToSpace
+from .split_concatenate import SplitConcatenate
+
+TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture that multiplies the type
 
 
 def detection_pipeline():
@@ -24,6 +38,47 @@ def detection_pipeline():
         ],
         name="detection_pipeline",
     )
+
+
+def subpixel_pipeline(target=None, dtype=None):
+    """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
+
+    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For
+    a GPU with tensor cores, which `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`:
+    "float16" unless said otherwise, as they do not multiply float32. "float32" keeps all types.
+    """
+    target = tvm.target.Target(target) if target else tvm.target.Target.current()
+    kind = target.kind.name if target else None
+    dtype = dtype or ("float16" if _has_tensor_cores(target, "float16") else "float32")
+    has_tensor_cores = _has_tensor_cores(target, dtype)
+    passes = [
+        Canonicalize(),
+        RestoreDepthToSpace(),
+        FoldIntoConvolutions(),  # factors that the passes below would have to carry along
+        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
+        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
+    ]
+    if kind == "llvm":
+        # TVM lays NCHW out in blocks as it compiles, which on the CPU is several times faster than NHWC, and
+        # faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
+        return tvm.transform.Sequential(passes, name="subpixel_pipeline")
+    if has_tensor_cores:
+        passes.append(PoolByMeans())
+        passes.append(SplitConcatenate())  # before shuffles move: a part may be shuffled, the whole is not
+    passes.append(ReorderDepthToSpace())
+    if has_tensor_cores:
+        passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
+    if dtype != "float32":
+        passes += [InMixedPrecision(dtype), Canonicalize()]  # it casts some tensors to the type they have
+    passes += [ConvertToNHWC(), CombineTransposes()]
+    passes.append(FuseConv2dNHWC())  # after all that changes what is next to what
+    return tvm.transform.Sequential(passes, name="subpixel_pipeline")
+
+
+def _has_tensor_cores(target, dtype):
+    """Whether a target multiplies this type on tensor cores."""
+    is_cuda = target is not None and target.kind.name == "cuda"
+    return is_cuda and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]
 
 
 def default_pipeline():

@@ -69,17 +69,10 @@ class PixelUnshuffle(_Shuffle):
     from_space = True
 
     def check_geometry(self, data, split, result, axes):
-        batch, channels, height, width = data
-        if axes not in SPACE_TO_DEPTH:
-            return f"nn.space_to_depth does not transpose by the axes {list(axes)}"
-        if (split[2] * split[3], split[4] * split[5]) != (height, width):
-            return f"the first reshape, to {list(split)}, splits other axes than height and width"
-        if split[3] != split[5]:
-            return f"the block of {split[3]}x{split[5]} is not square"
-        if result != (batch, channels * split[3] ** 2, split[2], split[4]):
-            return f"the last reshape, to {list(result)}, does not merge the block into the channels"
-        if SPACE_TO_DEPTH[axes] == "CRD" and channels > 1:
+        reason = _why_no_unshuffle(data, split, result, axes)
+        if reason is None and SPACE_TO_DEPTH[axes] == "CRD" and data[1] > 1:
             return "nn.space_to_depth puts the place in the block before the channel, this puts it after"
+        return reason
 
     def rewrite(self, match):
         return relay.nn.space_to_depth(match.data, static_shape(match.split)[3])
@@ -94,9 +87,40 @@ class RestoreDepthToSpace(RulePass):
     rules = (PixelShuffle, PixelUnshuffle)
 
 
+def why_no_unshuffle(data, split, moved, result):
+    """Why these reshape, transpose and reshape are no unshuffle of `unshuffle_mode`, or None."""
+    shapes = [static_shape(expr) for expr in (data, split, result)]
+    if None in shapes or [len(shape) for shape in shapes] != [4, 6, 4] or any(0 in shape for shape in shapes):
+        return "the shapes are not those of an unshuffle"
+    if shapes[0][:2] != shapes[1][:2]:
+        return "the first reshape splits other axes than height and width"
+    return _why_no_unshuffle(*shapes, _axes_of(moved))
+
+
+def unshuffle_mode(moved):
+    """The mode of the unshuffle that this is the transpose of."""
+    return SPACE_TO_DEPTH[_axes_of(moved)]
+
+
+def _why_no_unshuffle(data, split, result, axes):
+    batch, channels, height, width = data
+    if axes not in SPACE_TO_DEPTH:
+        return f"nn.space_to_depth does not transpose by the axes {list(axes)}"
+    if (split[2] * split[3], split[4] * split[5]) != (height, width):
+        return f"the first reshape, to {list(split)}, splits other axes than height and width"
+    if split[3] != split[5]:
+        return f"the block of {split[3]}x{split[5]} is not square"
+    if result != (batch, channels * split[3] ** 2, split[2], split[4]):
+        return f"the last reshape, to {list(result)}, does not merge the block into the channels"
+
+
 def _axes(match):
-    rank = len(match.split.checked_type.shape)
-    axes = match.moved.attrs.axes
+    return _axes_of(match.moved)
+
+
+def _axes_of(moved):
+    rank = len(moved.checked_type.shape)
+    axes = moved.attrs.axes
     return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
 
 

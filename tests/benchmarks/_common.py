@@ -4,11 +4,13 @@ A benchmark is a script: `python -m tests.benchmarks.bench_sort` on a machine wi
 its results before it times them, and writes its table to `results/`, named after the card.
 """
 
+import platform
 import re
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -109,10 +111,30 @@ def publish(name, title, text) -> Path:
     report = f"# {title}\n\n{text}\n"
     print(report)
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}-{re.sub(r'[^a-z0-9]+', '-', card().lower()).strip('-')}.md"
+    path = RESULTS / f"{name}-{slug(card())}.md"
     path.write_text(report)
     print(f"written to {path}")
     return path
+
+
+def cpu_ms(run):
+    def once():
+        start = time.perf_counter()
+        run()
+        return (time.perf_counter() - start) * 1e3
+
+    trial = min(once() for _ in range(3))
+    return statistics.median(once() for _ in range(max(5, min(50, int(2000 / trial)))))
+
+
+def cpu_name():
+    path = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def slug(text):
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _nvcc_version():

@@ -153,6 +153,11 @@ def other_plans(plan: Plan):
         tiles, teams = ((8, 8), (8, 16), (16, 16), (16, 32)), (1, 2, 3, 4, 5, 6, 8)
         plans += [replace(plan, tile=tile, teams=n) for tile, n in product(tiles, teams)]
     else:
+        resident = replace(plan, resident=True, by_taps=False, planes=0, ahead=1, tile=(8, 8), warps=(4, 1))
+        plans += [
+            replace(resident, columns=columns, teams=n, tile=tile)
+            for columns, n, tile in product((32, 64), (1, 2, 3), ((8, 8), (8, 16)))
+        ]
         plans += [
             replace(plan, planes=planes, ahead=ahead, columns=columns, tile=tile, by_taps=by_taps)
             for planes, ahead, columns, tile, by_taps in product(

@@ -10,11 +10,8 @@ times several shapes of tile, to choose that in `topi_ext/batched_nms/cuda_suppr
 
 import argparse
 import os
-import platform
-import re
 import statistics
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -126,7 +123,7 @@ def plot(curves):
     axes[0].legend(["ours", "torchvision, shifted", "torchvision, class by class"])
     figure.suptitle(f"Batched NMS on {common.card()}")
     figure.tight_layout()
-    path = common.RESULTS / f"nms-{slug(common.card())}.png"
+    path = common.RESULTS / f"nms-{common.slug(common.card())}.png"
     common.RESULTS.mkdir(exist_ok=True)
     figure.savefig(path, dpi=120)
     return f"![Time by number of boxes]({path.name})"
@@ -245,10 +242,6 @@ def cell(value):
     return "-" if value is None else value
 
 
-def slug(text):
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
 # --- CPU
 
 
@@ -266,34 +259,18 @@ def compare_on_cpu(target):
             module.set_input(i, array)
         module.run()
         same([module.get_output(i).numpy() for i in range(2)], arrays)
-        times = [cpu_ms(run) for run in (module.run, shifted(inputs), loop(inputs))]
+        times = [common.cpu_ms(run) for run in (module.run, shifted(inputs), loop(inputs))]
         rows.append([f"{n:,} / {classes}", *times, ratio(times)])
-    facts = [f"- CPU: {cpu_name()}, {threads} threads", f"- Target: `{target}`"]
+    facts = [f"- CPU: {common.cpu_name()}, {threads} threads", f"- Target: `{target}`"]
     facts += [f"- torch: {torch.__version__}, torchvision {torchvision.__version__}"]
     table = common.markdown_table(
         ["boxes / classes", "ours", "shifted", "loop", "best torchvision / ours"], rows
     )
     report = "\n".join(["# Batched NMS on a CPU", "", *facts, "", table, "", "Medians, in ms."])
     print(report)
-    path = common.RESULTS / f"nms-{slug(cpu_name())}.md"
+    path = common.RESULTS / f"nms-{common.slug(common.cpu_name())}.md"
     path.write_text(report + "\n")
     print(f"written to {path}")
-
-
-def cpu_ms(run):
-    def once():
-        start = time.perf_counter()
-        run()
-        return (time.perf_counter() - start) * 1e3
-
-    trial = min(once() for _ in range(3))
-    return statistics.median(once() for _ in range(max(5, min(50, int(2000 / trial)))))
-
-
-def cpu_name():
-    path = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
-    return found.group(1) if found else platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -635,3 +635,9 @@ def test_mask_rcnn_computes_what_torch_computes():
     assert len(expected["boxes"]) >= 10
     assert found["scores"].shape == expected["scores"].shape
     assert share_found(found, expected) >= 0.95
+
+
+def test_pixel_unshuffle():
+    x = torch.rand(2, 3, 6, 9)
+    mod, _ = from_pytorch(nn.PixelUnshuffle(3), x)
+    np.testing.assert_array_equal(run(mod, x.numpy())[0], torch.nn.functional.pixel_unshuffle(x, 3).numpy())

@@ -119,6 +119,8 @@ BIG = [
     Case((1440, 2560), 32, 64, **options(block_size=2)),
     Case((2880, 5120), 16, 3, **options()),
     Case((1440, 2560), 64, 12, **options(block_size=2)),
+    Case((1080, 1920), 64, 256, **options(block_size=2)),
+    Case((2160, 3840), 64, 3, **options()),
     Case((720, 1280), 3, 64, **options(activation="prelu")),
     Case((200, 336), 256, 256, **options(activation="relu")),
     Case((200, 336), 256, 256, dtype="bfloat16", batch=2, residual=True, **options()),

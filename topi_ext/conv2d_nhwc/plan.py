@@ -246,13 +246,19 @@ def plan_for(problem, arch):
 def candidates(problem, arch):
     """Plans from the best to the last resort."""
     columns = _columns(problem.filters)
-    if columns >= problem.filters:
-        yield from _resident(problem, arch, columns)
-    narrower = [width for width in (256, 128, 64, 32) if width < columns]
-    streaming = [_streaming(problem, arch, width) for width in (columns, *narrower)]
+    for width in (columns, 128, 64):
+        # Blocks of other filters load the same pixels again, but these are soon in the cache.
+        if width <= columns and problem.filters <= 4 * width:
+            yield from _resident(problem, arch, width)
+    widest = 128 if arch == 90 else 256
+    widths = [width for width in (256, 128, 64, 32) if width < columns and width <= widest]
+    widths = widths if columns > widest else [columns, *widths]
+    streaming = [
+        _streaming(problem, arch, width, tile) for width in widths for tile in _streaming_tiles(arch)
+    ]
     multiprocessors = MULTIPROCESSORS.get(arch, 100)
     busy = [plan for plan in streaming if plan.all_tiles * plan.column_blocks >= multiprocessors]
-    # As wide as keeps all multiprocessors busy, else as narrow as possible.
+    # As large as keeps all multiprocessors busy, else as small as possible.
     for some in busy or streaming[::-1]:
         yield from _chunks(some)
     for some in streaming:
@@ -270,18 +276,22 @@ def _resident(problem, arch, columns):
             yield replace(plan, teams=teams)
 
 
-def _streaming(problem, arch, columns):
+def _streaming_tiles(arch):
+    return ((16, 16), (8, 16)) if arch == 90 else ((8, 16),)
+
+
+def _streaming(problem, arch, columns, tile):
     is_async = arch == 90
     warps = (8, 1) if is_async or columns % 32 else (4, 2)
-    return Plan(problem, arch, is_async, (8, 16), columns, warps, resident=False)
+    return Plan(problem, arch, is_async, tile, columns, warps, resident=False)
 
 
 def _chunks(some):
-    for planes in (8, 4, 2):
+    for planes in (4, 8, 2) if some.is_async else (8, 4, 2):
         if planes > max(2, some.all_planes):
             continue
         if some.taps > 1:
-            yield replace(some, planes=planes, ahead=min(2, some.taps - 1))
+            yield replace(some, planes=planes, ahead=min(3 if some.is_async else 2, some.taps - 1))
         yield replace(some, planes=planes, ahead=2, by_taps=True)
         yield replace(some, planes=planes, ahead=1, by_taps=True)
 
@@ -289,14 +299,14 @@ def _chunks(some):
 def _tiles(columns, all_in_registers):
     """Of a team: 64 sums a thread if it can be, less where there are few filters. And the most teams that the
     registers are enough for, with the residual or the operands of mma in them too."""
-    most = 3 if all_in_registers else 4
+    most = 2 if all_in_registers else 3
     if columns > 128:
         return [((8, 8), 2)]
     if columns > 64:
         return [((8, 8), most)]
     if columns > 16:
         return [((8, 16), most), ((8, 8), most)]
-    return [((16, 16), 8), ((8, 16), 8)]
+    return [((16, 16), most), ((8, 16), most)]
 
 
 def _columns(filters):

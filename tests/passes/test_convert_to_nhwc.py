@@ -1,0 +1,75 @@
+"""ConvertToNHWC: no transposes between convolutions, and equal numbers."""
+
+import pytest
+
+from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
+from tvm_passes import CombineTransposes, ConvertToNHWC, InMixedPrecision
+
+import tvm
+from tvm import relay
+
+SHAPE = (1, 8, 6, 10)
+
+
+def attention(y):
+    mean = relay.nn.adaptive_avg_pool2d(y, (1, 1))
+    return relay.multiply(y, relay.sigmoid(convolution(mean, 8, 8, kernel=1, seed=7)))
+
+
+def attention_by_mean(y):
+    mean = relay.mean(y, axis=[2, 3], keepdims=True)
+    return relay.multiply(y, relay.sigmoid(convolution(mean, 8, 8, kernel=1, seed=7)))
+
+
+BETWEEN = {
+    "bias": lambda y: relay.nn.bias_add(y, per_channel(8, rank=1)),
+    "prelu": lambda y: relay.nn.prelu(y, per_channel(8, rank=1)),
+    "leaky": lambda y: relay.nn.leaky_relu(y, 0.1),
+    "clip": lambda y: relay.clip(y, -1.0, 1.0),
+    "residual": lambda y: relay.add(y, convolution(y, 8, 8, seed=5)),
+    "concatenate": lambda y: relay.concatenate([y, relay.nn.relu(y)], 1),
+    "resize": lambda y: relay.image.resize2d(y, (12, 20), layout="NCHW"),
+    "attention": attention,
+    "attention by mean": attention_by_mean,
+    "DCR": lambda y: relay.nn.depth_to_space(y, 2, "NCHW", "DCR"),
+    "CRD": lambda y: relay.nn.depth_to_space(y, 2, "NCHW", "CRD"),
+    "CRD and PReLU": lambda y: relay.nn.prelu(
+        relay.nn.depth_to_space(y, 2, "NCHW", "CRD"), per_channel(2, rank=1)
+    ),
+    "space to depth": lambda y: relay.nn.space_to_depth(y, 2),
+    "explicit transposes": lambda y: relay.transpose(
+        relay.nn.relu(relay.transpose(y, [0, 2, 3, 1])), [0, 3, 1, 2]
+    ),
+}
+
+
+@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.parametrize("name", BETWEEN)
+def test_no_transpose_between_convolutions(name, opt_level):
+    x = relay.var("x", shape=SHAPE)
+    y = BETWEEN[name](convolution(x, 8, 8))
+    channels = int(tvm.relay.transform.InferTypeLocal(y).shape[1])
+    mod = module(x, convolution(y, 4, channels, seed=3))
+    with tvm.transform.PassContext(opt_level=opt_level):
+        after = CombineTransposes()(ConvertToNHWC()(mod))
+    names = ops(after)
+    first = names.index("nn.conv2d")
+    last = len(names) - 1 - names[::-1].index("nn.conv2d")
+    assert not {"layout_transform", "transpose"} & set(names[first:last])
+    assert_same_numbers(ConvertToNHWC(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_mixed_precision_keeps_types_and_means_in_float32(dtype):
+    x = relay.var("x", shape=SHAPE)
+    y = relay.nn.space_to_depth(convolution(x, 8, 8), 2)
+    mod = module(x, relay.mean(convolution(relay.nn.relu(y), 4, 32), axis=[2, 3]))
+    after = relay.transform.InferType()(InMixedPrecision(dtype)(mod))
+    types = {}
+    relay.analysis.post_order_visit(
+        after["main"],
+        lambda node: types.update({node.op.name: node.checked_type.dtype}) if hasattr(node, "op") else None,
+    )
+    assert (types["nn.conv2d"], types["nn.relu"], types["nn.space_to_depth"]) == (dtype,) * 3
+    assert types["mean"] == "float32"
+    assert after["main"].checked_type == relay.transform.InferType()(mod)["main"].checked_type

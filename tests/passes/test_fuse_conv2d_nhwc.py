@@ -1,0 +1,240 @@
+"""FuseConv2dNHWC: structure, numbers, refusals, and nothing more the second time."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import (
+    apply,
+    assert_no_second_change,
+    assert_same_numbers,
+    convolution,
+    module,
+    numbers,
+    ops,
+    refusals,
+)
+from tvm_passes import FuseConv2dNHWC
+from tvm_passes._convolution import values
+
+import tvm
+from tvm import relay
+
+SHAPE = (1, 6, 7, 8)
+FUSED = "topi_ext.conv2d_nhwc"
+
+
+def picture(shape=SHAPE, name="x", dtype="float32"):
+    return relay.var(name, shape=shape, dtype=dtype)
+
+
+def conv(x, filters=8, channels=8, **options):
+    options = {"data_layout": "NHWC", "kernel_layout": "HWIO", **options}
+    return convolution(x, filters, channels, **options)
+
+
+def vector(count=8, seed=3):
+    return relay.const(numbers(count, seed=seed))
+
+
+def bias(y):
+    return relay.add(y, vector())
+
+
+def leaky(y):
+    return relay.nn.leaky_relu(y, 0.1)
+
+
+def clip(y):
+    return relay.clip(y, -0.5, 0.5)
+
+
+def prelu(y):
+    return relay.nn.prelu(y, vector(seed=4), axis=3)
+
+
+def shuffle(y, mode="DCR"):
+    return relay.nn.depth_to_space(y, 2, "NHWC", mode)
+
+
+EPILOGUES = {
+    "nothing": lambda x, y: y,
+    "bias": lambda x, y: bias(y),
+    "bias_add": lambda x, y: relay.nn.bias_add(y, vector(), axis=3),
+    "a scalar": lambda x, y: relay.add(relay.const(0.5), y),
+    "two biases": lambda x, y: relay.add(bias(y), vector(seed=5)),
+    "bias, relu": lambda x, y: relay.nn.relu(bias(y)),
+    "prelu": lambda x, y: prelu(bias(y)),
+    "leaky": lambda x, y: leaky(y),
+    "two activations": lambda x, y: clip(relay.nn.relu(y)),
+    "residual": lambda x, y: relay.add(x, bias(y)),
+    "residual, bias": lambda x, y: relay.add(relay.add(y, x), vector()),
+    "activation, residual, activation": lambda x, y: clip(relay.add(prelu(bias(y)), x)),
+    "residual, relu": lambda x, y: relay.nn.relu(relay.add(y, x)),
+    "shuffle": lambda x, y: shuffle(leaky(bias(y))),
+    "two activations, shuffle": lambda x, y: shuffle(clip(leaky(bias(y)))),
+}
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_one_operator(name):
+    x = picture()
+    mod = module(x, EPILOGUES[name](x, conv(x)))
+    passes = FuseConv2dNHWC(also_float32=True)
+    after = assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after) == [FUSED]
+    assert_no_second_change(passes, after)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strides": (2, 1), "padding": (1, 0, 2, 1)},
+        {"dilation": 2, "padding": 2},
+        {"kernel": 1},
+    ],
+)
+def test_of_any_geometry(options):
+    x = picture()
+    after = assert_same_numbers(
+        FuseConv2dNHWC(also_float32=True),
+        module(x, conv(x, **options)),
+        numbers(*SHAPE),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert ops(after) == [FUSED]
+
+
+@pytest.mark.parametrize("layout", ["OIHW", "HWOI", "OHWI"])
+def test_weights_of_any_layout(layout):
+    x = picture()
+    passes = FuseConv2dNHWC(also_float32=True)
+    (expected, _), (found, _) = (
+        apply(passes, module(x, conv(x, kernel_layout=kernel_layout))) for kernel_layout in ("HWIO", layout)
+    )
+    assert tvm.ir.structural_equal(found, expected)
+
+
+def half(dtype):
+    x = picture(dtype=dtype)
+    weight = relay.cast(relay.const(numbers(3, 3, 8, 8) / 10), dtype)
+    y = relay.nn.conv2d(
+        x, weight, padding=1, channels=8, kernel_size=(3, 3), data_layout="NHWC", kernel_layout="HWIO"
+    )
+    y = relay.nn.relu(relay.add(y, relay.cast(vector(), dtype)))
+    return relay.transform.FoldConstant()(relay.transform.InferType()(module(x, y)))
+
+
+def test_of_half():
+    mod = half("float16")
+    after = assert_same_numbers(FuseConv2dNHWC(), mod, numbers(*SHAPE, dtype="float16"), rtol=5e-3, atol=5e-3)
+    assert ops(after) == [FUSED]
+
+
+def test_constants_of_bfloat16_stay_the_same_numbers():
+    after, _ = apply(FuseConv2dNHWC(), half("bfloat16"))
+    assert ops(after) == [FUSED]
+    _, weight, bias, *_ = after["main"].body.args
+    assert weight.data.dtype == "bfloat16"
+    expected = (numbers(3, 3, 8, 8) / 10).transpose(3, 0, 1, 2)
+    np.testing.assert_allclose(values(weight), expected, rtol=2**-8)
+    np.testing.assert_allclose(values(bias), numbers(8, seed=3), rtol=2**-8)
+
+
+def test_the_other_sum_is_the_residual_of_one():
+    x = picture()
+    mod = module(x, relay.nn.relu(relay.add(conv(x), conv(x, seed=5, kernel=1))))
+    passes = FuseConv2dNHWC(also_float32=True)
+    after = assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after) == [FUSED, FUSED]
+
+
+def test_a_shared_convolution_is_a_residual_and_takes_none():
+    x = picture()
+    shared = bias(conv(x))
+    mod = module(x, relay.add(shared, bias(conv(relay.nn.relu(shared), seed=5))))
+    passes = FuseConv2dNHWC(also_float32=True)
+    after = assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after) == [FUSED, "nn.relu", FUSED]
+
+
+def fused(make, **options):
+    """A module in which the convolution is fused, and what follows is not."""
+    x = picture()
+    return module(x, make(x, conv(x, **options)))
+
+
+@pytest.mark.parametrize(
+    "mod, left, reason",
+    [
+        (fused(lambda x, y: bias(relay.nn.relu(y))), ["add"], "added after an activation"),
+        (fused(lambda x, y: relay.add(y, relay.const(numbers(6, 7, 1)))), ["add"], "not one number for each"),
+        (fused(lambda x, y: clip(clip(clip(y)))), ["clip"], "two activations already"),
+        (fused(lambda x, y: relay.clip(y, 1.0, -1.0)), ["clip"], "the wrong way round"),
+        (fused(lambda x, y: prelu(relay.nn.relu(y))), ["nn.prelu"], "the first activation only"),
+        (fused(lambda x, y: relay.nn.prelu(y, vector(7), axis=2)), ["nn.prelu"], "not those of the channels"),
+        (
+            fused(lambda x, y: relay.add(relay.add(y, x), relay.nn.relu(x))),
+            ["nn.relu", "add"],
+            "a residual already",
+        ),
+        (fused(lambda x, y: relay.add(clip(clip(y)), x)), ["add"], "after the final activation"),
+        (fused(lambda x, y: shuffle(relay.add(y, x))), ["nn.depth_to_space"], "a residual is added"),
+        (fused(lambda x, y: shuffle(y), filters=9), ["nn.depth_to_space"], "drops some of the 9"),
+        (fused(lambda x, y: shuffle(y, "CRD")), ["nn.depth_to_space"], "the order CRD"),
+        (fused(lambda x, y: relay.nn.relu(shuffle(y))), ["nn.relu"], "comes after a shuffle"),
+        (
+            fused(lambda x, y: shuffle(shuffle(y, "DCR")), filters=16),
+            ["nn.depth_to_space"],
+            "shuffles already",
+        ),
+        (
+            fused(lambda x, y: relay.Tuple([relay.nn.relu(y), y])),
+            ["nn.relu"],
+            "has other users",
+        ),
+        (fused(lambda x, y: relay.add(y, relay.nn.relu(y))), ["nn.relu", "add"], "has other users"),
+        (fused(lambda x, y: relay.add(y, y)), ["add"], "has other users"),
+    ],
+)
+def test_the_operator_stops_growing(mod, left, reason):
+    passes = FuseConv2dNHWC(also_float32=True)
+    after, report = apply(passes, mod)
+    assert sorted(name for name in ops(after) if name != FUSED) == sorted(left)
+    assert any(reason in refusal for refusal in refusals(report))
+    assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+
+
+def plain(x, weight=None, **options):
+    weight = relay.const(numbers(3, 3, 8, 8).astype(x.type_annotation.dtype)) if weight is None else weight
+    layout = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    inputs = [x, weight] if isinstance(weight, relay.Var) else [x]
+    return module(*inputs, relay.nn.conv2d(x, weight, **{**layout, **options}))
+
+
+HALF = picture(dtype="float16")
+
+
+@pytest.mark.parametrize(
+    "mod, reason",
+    [
+        (plain(picture()), "do not multiply float32"),
+        (plain(HALF, out_dtype="float32"), "wanted as float32"),
+        (plain(HALF, relay.var("w", shape=(3, 3, 8, 8), dtype="float16")), "not constant"),
+        (plain(HALF, relay.const(numbers(1, 1, 4, 8).astype("float16")), groups=2), "in groups"),
+        (plain(picture((relay.Any(), 6, 7, 8), dtype="float16")), "dynamic"),
+        (plain(picture((1, 1 << 14, 1 << 14, 8), dtype="float16")), "too many elements"),
+        (plain(picture((0, 6, 7, 8), dtype="float16")), "empty"),
+    ],
+)
+def test_refused(mod, reason):
+    after, report = apply(FuseConv2dNHWC(), mod)
+    assert after.same_as(mod)
+    assert len(refusals(report)) == 1 and reason in refusals(report)[0]
+
+
+def test_nchw_is_no_match():
+    x = picture((1, 8, 6, 7), dtype="float16")
+    mod = module(x, relay.nn.conv2d(x, relay.const(numbers(8, 8, 1, 1).astype("float16"))))
+    after, report = apply(FuseConv2dNHWC(), mod)
+    assert after.same_as(mod) and report.passes[0].matches == []

@@ -1,0 +1,70 @@
+"""SplitConcatenate: structure, numbers, refusals, and nothing more the second time."""
+
+import pytest
+
+from tests.helpers import (
+    apply,
+    assert_no_second_change,
+    assert_same_numbers,
+    convolution,
+    module,
+    numbers,
+    ops,
+    refusals,
+)
+from tvm_passes import SplitConcatenate
+
+from tvm import relay
+
+CHANNELS = (3, 5, 8)
+
+
+def pictures(layout="NCHW"):
+    shapes = [(1, count, 6, 7) if layout == "NCHW" else (1, 6, 7, count) for count in CHANNELS]
+    return [relay.var(f"x{i}", shape=shape) for i, shape in enumerate(shapes)], shapes
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("options", [{}, {"strides": 2, "kernel": 5}, {"dilation": 2, "padding": (2, 1)}])
+def test_a_convolution_of_each_part(count, options):
+    xs, shapes = (each[:count] for each in pictures())
+    mod = module(*xs, convolution(relay.concatenate(xs, 1), 4, sum(CHANNELS[:count]), **options))
+    arrays = [numbers(*shape, seed=i) for i, shape in enumerate(shapes)]
+    after = assert_same_numbers(SplitConcatenate(), mod, *arrays, rtol=1e-4, atol=1e-5)
+    assert "concatenate" not in ops(after) and ops(after).count("nn.conv2d") == count
+    assert_no_second_change(SplitConcatenate(), after)
+
+
+def test_in_nhwc():
+    xs, shapes = pictures("NHWC")
+    y = convolution(relay.concatenate(xs, -1), 4, 16, data_layout="NHWC", kernel_layout="HWIO")
+    arrays = [numbers(*shape, seed=i) for i, shape in enumerate(shapes)]
+    after = assert_same_numbers(SplitConcatenate(), module(*xs, y), *arrays, rtol=1e-4, atol=1e-5)
+    assert "concatenate" not in ops(after)
+
+
+def of(make, axis=1):
+    xs, _ = pictures()
+    xs = xs if axis == 1 else [xs[2], xs[2]]
+    return module(*dict.fromkeys(xs), make(relay.concatenate(xs, axis)))
+
+
+def dynamic():
+    x = relay.var("x", shape=(relay.Any(), 8, 6, 7))
+    return module(x, convolution(relay.concatenate([x, x], 1), 4, 16))
+
+
+@pytest.mark.parametrize(
+    "mod, reason",
+    [
+        (of(lambda y: relay.Tuple([convolution(y, 4, 16), y])), "by what is no convolution"),
+        (of(lambda y: convolution(y, 32, 16)), "times the memory"),
+        (of(lambda y: convolution(y, 4, 8), axis=2), "not the channels"),
+        (of(lambda y: relay.nn.conv2d(y, relay.const(numbers(4, 8, 1, 1)), groups=2)), "in groups"),
+        (dynamic(), "dynamic"),
+    ],
+)
+def test_refused(mod, reason):
+    after, report = apply(SplitConcatenate(), mod)
+    assert after.same_as(mod)
+    assert len(refusals(report)) == 1 and reason in refusals(report)[0]

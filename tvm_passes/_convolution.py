@@ -1,0 +1,169 @@
+"""Reading convolutions, shuffles and constants of each channel, and writing them anew, in any layout."""
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from ._matchers import constant, op_name
+
+# They treat every element alike, so an element may be elsewhere.
+ELEMENTWISE = (
+    "nn.relu",
+    "nn.leaky_relu",
+    "clip",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "negative",
+    "abs",
+    "cast",
+    "copy",
+)
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+OF_A_CHANNEL = ("nn.bias_add", "nn.prelu")  # their second argument has an element for each channel
+
+
+def values(expr):
+    """The NumPy value of a constant expression, or None; bfloat16, which NumPy lacks, as float32."""
+    value = constant(expr)
+    if value is None or expr.data.dtype != "bfloat16":
+        return value
+    return (value.astype("uint32") << 16).view("float32")
+
+
+def as_constant(array, dtype):
+    """A constant of a type of Relay's, also of bfloat16, to which float32 is rounded."""
+    array = np.ascontiguousarray(array)
+    if dtype != "bfloat16":
+        return relay.const(array.astype(dtype), dtype)
+    bits = array.astype("float32").view("uint32")
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # to nearest, ties to even
+    return relay.const(tvm.nd.empty(array.shape, dtype).copyfrom(rounded.astype("uint16")))
+
+
+def channel_axis(layout):
+    """Where the channels of a picture are, or None for a layout that splits them."""
+    return layout.index("C") if layout in ("NCHW", "NHWC") else None
+
+
+def constant_weights(conv):
+    """The weights of an nn.conv2d as (filters, channels, rows, columns), or None if not known here."""
+    value, layout = values(conv.args[1]), str(conv.attrs.kernel_layout)
+    if value is None or sorted(layout) != sorted("OIHW"):
+        return None
+    return value.transpose([layout.index(axis) for axis in "OIHW"])
+
+
+def with_weights(conv, data, weights, **changes):
+    """The nn.conv2d with other data, weights (filters, channels, rows, columns) and attributes."""
+    attrs = dict(conv.attrs)
+    attrs.update(channels=len(weights), kernel_size=weights.shape[2:], **changes)
+    packed = weights.transpose(["OIHW".index(axis) for axis in str(conv.attrs.kernel_layout)])
+    return relay.nn.conv2d(data, as_constant(packed, conv.args[1].data.dtype), **attrs)
+
+
+def why_not_plain(conv):
+    """Why an nn.conv2d is not one whose weights can be rearranged; None if it is."""
+    layout = str(conv.attrs.data_layout)
+    if channel_axis(layout) is None or str(conv.attrs.out_layout) not in ("", layout):
+        return "the layout of the convolution splits or moves the channels"
+    if int(conv.attrs.groups) != 1:
+        return "the convolution is in groups, which its channels cannot leave"
+    if constant_weights(conv) is None:
+        return "the weights of the convolution are not constant"
+
+
+def why_not_whole(shuffle):
+    """Why an nn.depth_to_space or nn.space_to_depth does not move all elements, or not by channels; or None.
+
+    TVM takes such ones too, and drops what is left over.
+    """
+    layout, block = str(shuffle.attrs.layout), int(shuffle.attrs.block_size)
+    if channel_axis(layout) is None:
+        return "the layout of the shuffle splits the channels"
+    extents = dict(zip(layout, shuffle.args[0].checked_type.shape))
+    is_deep = op_name(shuffle) == "nn.depth_to_space"
+    for axis, divisor in {"C": block**2}.items() if is_deep else {"H": block, "W": block}.items():
+        if hasattr(extents[axis], "value") and int(extents[axis]) % divisor:
+            return f"the shuffle drops some of the {int(extents[axis])} elements along {axis}"
+
+
+def pairs(conv):
+    """(stride, dilation, padding before, padding after) of the rows and of the columns."""
+    attrs = conv.attrs
+    strides, dilation = [int(value) for value in attrs.strides], [int(value) for value in attrs.dilation]
+    padding = [int(value) for value in attrs.padding]
+    padding = padding * (4 // len(padding))  # one number, or two: of height and width
+    return list(zip(strides, dilation, padding[:2], padding[2:]))
+
+
+def of_each_channel(expr, rank, axis):
+    """A constant, broadcast to `rank` axes, as a vector of each channel or of one number for all, or None."""
+    value = values(expr)
+    if value is None or value.ndim > rank:
+        return None
+    value = value.reshape((1,) * (rank - value.ndim) + value.shape)
+    return value.reshape(-1) if value.size in (1, value.shape[axis]) else None
+
+
+def constant_channels(call, axis):
+    """{argument: vector} of a call over a picture and constants, or None where one is of another kind."""
+    name, rank = op_name(call), len(call.checked_type.shape)
+    found = {}
+    for index, argument in enumerate(call.args):
+        if not isinstance(argument, relay.Constant):
+            continue
+        if name in OF_A_CHANNEL:
+            is_channel = int(call.attrs.axis) % rank == axis
+            is_vector = index == 1 and is_channel and len(argument.data.shape) == 1
+            vector = values(argument) if is_vector else None
+        else:
+            vector = of_each_channel(argument, rank, axis)
+        if vector is None:
+            return None
+        found[index] = vector
+    return found
+
+
+def with_channels(call, arguments, vectors, axis):
+    """The call over other arguments, with other constants of each channel."""
+    arguments = list(arguments)
+    rank = len(call.checked_type.shape)
+    for index, vector in vectors.items():
+        flat = op_name(call) in OF_A_CHANNEL
+        shape = (-1,) if flat else (-1,) + (1,) * (rank - 1 - axis)
+        arguments[index] = as_constant(vector.reshape(shape), call.args[index].data.dtype)
+    return relay.Call(call.op, arguments, call.attrs)
+
+
+class Shuffle:
+    """What an nn.depth_to_space or nn.space_to_depth does with channels; DCR unless it says otherwise."""
+
+    def __init__(self, block, mode="DCR"):
+        self.block, self.mode = block, mode
+
+    @classmethod
+    def of(cls, call):
+        is_dcr = op_name(call) == "nn.space_to_depth" or str(call.attrs.mode) == "DCR"
+        return cls(int(call.attrs.block_size), "DCR" if is_dcr else "CRD")
+
+    def deep(self, channels):
+        """The channels in depth, by (row in the block, column in the block, channel in space)."""
+        block = self.block
+        order = np.arange(channels * block**2)
+        if self.mode == "DCR":
+            return order.reshape(block, block, channels)
+        return order.reshape(channels, block, block).transpose(1, 2, 0)
+
+    def spread(self, vector):
+        """What each channel in depth has, of what each channel in space has."""
+        deep = np.empty(len(vector) * self.block**2, vector.dtype)
+        deep[self.deep(len(vector))] = vector
+        return deep
+
+
+def depth_to_space(like, data, mode=None):
+    """The nn.depth_to_space `like` over other data, or of another mode."""
+    attrs = like.attrs
+    return relay.nn.depth_to_space(data, int(attrs.block_size), str(attrs.layout), mode or str(attrs.mode))

@@ -1,0 +1,50 @@
+"""Let TVM's ConvertLayout go through operators that have a layout but do not say so, or not well.
+
+nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are.
+"""
+
+import tvm
+from tvm import relay
+from tvm.relay.op import op as registry
+from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
+
+SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
+LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
+OVERRIDE = 11  # TVM registers at level 10
+
+
+def _register_shuffle(name, build):
+    def over(data, attrs, layout):
+        mode = (str(attrs.mode),) if name == "nn.depth_to_space" else ()
+        return build(data, int(attrs.block_size), layout, *mode)
+
+    def convert(attrs, args, _types, desired):
+        return over(args[0], attrs, str(desired[0]))
+
+    def infer(attrs, new_in_layouts, _old_in_layouts, _old_in_types):
+        # In ConvertLayout the attributes have the new layout: where data has another, it is transposed.
+        layout = tvm.tir.layout(str(attrs.layout))
+        return InferCorrectLayoutOutput([layout], [layout], attrs)
+
+    registry.register_convert_op_layout(name, convert)
+    relay.op.get(name).set_attr("FInferCorrectLayout", infer)
+
+
+def _register_prelu():
+    stock = relay.op.get("nn.prelu").get_attr("FInferCorrectLayout")
+
+    def infer(attrs, new_in_layouts, old_in_layouts, old_in_types):
+        old, new = old_in_layouts[0], new_in_layouts[0] if new_in_layouts else None
+        if not new or not {old.name, new.name} <= set(LAYOUTS) or old.name[attrs.axis] != "C":
+            return stock(attrs, new_in_layouts, old_in_layouts, old_in_types)
+        moved = relay.nn.prelu(relay.var("x"), relay.var("slopes"), axis=new.name.index("C")).attrs
+        return InferCorrectLayoutOutput([new, tvm.tir.layout("C")], [new], moved)
+
+    relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, OVERRIDE)
+
+
+# TVM keeps what is registered, even if this module is imported again.
+if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
+    for _name, _build in SHUFFLES.items():
+        _register_shuffle(_name, _build)
+    _register_prelu()

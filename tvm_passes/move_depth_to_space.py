@@ -1,0 +1,146 @@
+"""Move nn.depth_to_space past the convolution after it, where that makes the convolution faster.
+
+A convolution of few channels on a large picture is bound by memory, and by tensor cores that compute columns
+nobody wants. The same convolution before the shuffle has block² times the channels and the filters, on a
+picture block² times smaller.
+"""
+
+from math import ceil
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ._convolution import (
+    Shuffle,
+    channel_axis,
+    constant_weights,
+    depth_to_space,
+    pairs,
+    why_not_plain,
+    why_not_whole,
+    with_weights,
+)
+from ._matchers import op_name, static_shape
+from ._rule import Rule, RulePass
+
+# What tensor cores compute at once: fewer filters or channels take as long.
+FILTERS, CHANNELS = 8, 16
+# Multiplications that a GPU does while it moves one element to or from memory: 400 T/s to 2 T/s.
+MULTIPLICATIONS_PER_ELEMENT = 200
+
+
+class PastConvolution(Rule):
+    """Replace `conv2d(depth_to_space(x), w)` with `depth_to_space(conv2d(x, w'))`.
+
+    Why legal: the pixel (y, x) of the shuffled picture is in the channels (y % b, x % b) of pixel (y // b,
+    x // b). So each of the b x b pixels of a block, which w' computes as filters of their own, sees some
+    pixels of x, each through the channels and weights that w has for it, and through zeros elsewhere. Zeros
+    padded around the shuffled picture are zeros around x, as the result is as large as the picture.
+    """
+
+    data, weight = wildcard(), wildcard()
+    shuffle = is_op("nn.depth_to_space")(data)
+    pattern = is_op("nn.conv2d")(shuffle, weight)
+
+    def check(self, match):
+        conv, shapes = match.root, [static_shape(expr) for expr in (match.data, match.shuffle, match.root)]
+        if None in shapes:
+            return "the shape is dynamic"
+        reason = why_not_plain(conv) or why_not_whole(match.shuffle)
+        if reason is not None:
+            return reason
+        if str(match.shuffle.attrs.layout) != str(conv.attrs.data_layout):
+            return "the convolution and the shuffle are in different layouts"
+        if match.used_elsewhere(match.shuffle):
+            return "the shuffled tensor has other users"
+        if any(stride != 1 for stride, *_ in pairs(conv)):
+            return "the convolution has strides"
+        _, _, rows, columns = constant_weights(conv).shape
+        for extent, (_, dilation, before, after) in zip((rows, columns), pairs(conv)):
+            if before + after != (extent - 1) * dilation:
+                return "the result is not as large as the shuffled picture"
+            if min(before, after) < 0:
+                return "the padding is negative"
+        now, moved = self.costs(match)
+        if moved >= now:
+            return f"the convolution before the shuffle would take {moved / now:.1f} times as long"
+
+    def costs(self, match):
+        """Of the convolution as it is, and of the one that would take its place."""
+        axis, block = channel_axis(str(match.shuffle.attrs.layout)), int(match.shuffle.attrs.block_size)
+        shape = static_shape(match.root)
+        pixels = int(np.prod(shape)) // shape[axis]
+        weights = constant_weights(match.root)
+        now = cost(pixels, weights.shape)
+        if not _fuses_with_producer(match):
+            now += 2 * pixels * weights.shape[1]  # the shuffle reads and writes all
+        return now, cost(pixels // block**2, _moved_weights(match).shape)
+
+    def rewrite(self, match):
+        rows, columns = (_reach(*each) for each in _axes(match))
+        padding = [-rows[0], -columns[0], rows[-1], columns[-1]]
+        conv = with_weights(match.root, match.data, _moved_weights(match), padding=padding, dilation=(1, 1))
+        return depth_to_space(match.shuffle, conv)
+
+
+class MoveDepthToSpace(RulePass):
+    """Move shuffles past the convolution after them where that convolution becomes faster."""
+
+    rules = (PastConvolution,)
+
+
+def cost(pixels, shape):
+    """Of a convolution at so many pixels, in elements moved to or from memory."""
+    filters, channels, rows, columns = shape
+    columns_computed = ceil(filters / FILTERS) * FILTERS
+    multiplications = pixels * columns_computed * ceil(channels / CHANNELS) * CHANNELS * rows * columns
+    return max(multiplications / MULTIPLICATIONS_PER_ELEMENT, pixels * (filters + channels))
+
+
+def _fuses_with_producer(match):
+    """Whether the shuffle costs nothing where it is: not after the sum of two tensors."""
+    if op_name(match.data) == "add":
+        return any(isinstance(term, relay.Constant) for term in match.data.args)
+    return op_name(match.data) in ("nn.conv2d", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip")
+
+
+def _axes(match):
+    """(block, taps, dilation, padding before) of the rows and of the columns."""
+    block = int(match.shuffle.attrs.block_size)
+    taps = constant_weights(match.root).shape[2:]
+    return [
+        (block, count, dilation, before) for count, (_, dilation, before, _) in zip(taps, pairs(match.root))
+    ]
+
+
+def _reach(block, taps, dilation, before):
+    """Which pixels of x, from its own, a pixel of the block sees."""
+    return range(-before // block, (block - 1 + (taps - 1) * dilation - before) // block + 1)
+
+
+def _moved_weights(match):
+    weights = constant_weights(match.root)
+    filters, channels = weights.shape[:2]
+    shuffle = Shuffle.of(match.shuffle)
+    outputs, inputs = shuffle.deep(filters), shuffle.deep(channels)
+    (block, *_), _ = axes = _axes(match)
+    reach = [_reach(*each) for each in axes]
+    moved = np.zeros((outputs.size, inputs.size, *map(len, reach)), weights.dtype)
+    places = [
+        # pixel of the block, tap, the pixel of x that it sees, and which of its block
+        [
+            (pixel, tap, *divmod(pixel + tap * dilation - before, block))
+            for pixel in range(block)
+            for tap in range(taps)
+        ]
+        for _, taps, dilation, before in axes
+    ]
+    for i, row, seen_row, from_i in places[0]:
+        for j, column, seen_column, from_j in places[1]:
+            at = seen_row - reach[0][0], seen_column - reach[1][0]
+            moved[outputs[i, j][:, None], inputs[from_i, from_j][None], at[0], at[1]] = weights[
+                :, :, row, column
+            ]
+    return moved

@@ -1,0 +1,50 @@
+"""Average a whole picture in two steps, rows first, in float32."""
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ._convolution import channel_axis
+from ._matchers import static_shape
+from ._rule import Rule, RulePass
+
+HALF = ("float16", "bfloat16")
+
+
+class GlobalPool(Rule):
+    """Replace average pooling to one pixel with the mean of each row, and pooling of those.
+
+    Why legal: all rows are of the same length. TVM gives each channel's pooling to one block of threads, and
+    there are few channels; each row's mean is work of its own. TVM fuses a cast before with the mean, and one
+    after with the pooling, but neither the other way round.
+    """
+
+    data = wildcard()
+    pattern = is_op("nn.global_avg_pool2d")(data) | is_op("nn.adaptive_avg_pool2d")(data)
+
+    def where(self, match):
+        sizes = getattr(match.root.attrs, "output_size", [1])
+        to_one_pixel = len(sizes) > 0 and all(int(size) == 1 for size in sizes)
+        return to_one_pixel and not self.is_column(match)
+
+    def is_column(self, match):
+        shape, layout = static_shape(match.data), str(match.root.attrs.layout)
+        return shape is not None and channel_axis(layout) is not None and shape[layout.index("W")] == 1
+
+    def check(self, match):
+        attrs = match.root.attrs
+        layout = str(attrs.layout)
+        if channel_axis(layout) is None or str(attrs.out_layout) not in ("", layout):
+            return "the layout splits or moves the channels"
+
+    def rewrite(self, match):
+        layout, dtype = str(match.root.attrs.layout), match.root.checked_type.dtype
+        data = relay.cast(match.data, "float32") if dtype in HALF else match.data
+        rows = relay.mean(data, axis=layout.index("W"), keepdims=True)
+        mean = relay.nn.global_avg_pool2d(rows, layout)
+        return relay.cast(mean, dtype) if dtype in HALF else mean
+
+
+class PoolByMeans(RulePass):
+    """Average whole pictures, as channel attention does, by rows first."""
+
+    rules = (GlobalPool,)

@@ -1,0 +1,119 @@
+"""Move nn.depth_to_space behind the elementwise operators that follow it, next to the convolution to come."""
+
+from functools import reduce
+
+import tvm
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ._convolution import (
+    BINARY,
+    ELEMENTWISE,
+    OF_A_CHANNEL,
+    Shuffle,
+    channel_axis,
+    constant_channels,
+    depth_to_space,
+    why_not_whole,
+    with_channels,
+)
+from ._rule import Rule, RulePass
+
+
+def any_op(names, *args):
+    return reduce(lambda left, right: left | right, (is_op(name)(*args) for name in names))
+
+
+class _Sink(Rule):
+    data = wildcard()
+    shuffle = is_op("nn.depth_to_space")(data)
+
+    def check(self, match):
+        reason = why_not_whole(match.shuffle)
+        if reason is not None:
+            return reason
+        if match.used_elsewhere(match.shuffle):
+            return "the shuffled tensor has other users"
+
+
+class PastElementwise(_Sink):
+    """Replace `relu(depth_to_space(x))` with `depth_to_space(relu(x))`.
+
+    Why legal: the operator treats every element alike, wherever it is.
+    """
+
+    pattern = any_op(ELEMENTWISE, _Sink.shuffle)
+
+    def rewrite(self, match):
+        return depth_to_space(match.shuffle, tvm.relay.Call(match.root.op, [match.data], match.root.attrs))
+
+
+class PastConstant(_Sink):
+    """Replace `depth_to_space(x) + b` with `depth_to_space(x + b')`, and likewise others of a constant.
+
+    Why legal: the constant has one value for each channel, or one for all; b' has it in each of the channels
+    that the shuffle makes this one from.
+    """
+
+    constant = wildcard()
+    pattern = (
+        any_op(BINARY, _Sink.shuffle, constant)
+        | any_op(BINARY, constant, _Sink.shuffle)
+        | any_op(OF_A_CHANNEL, _Sink.shuffle, constant)
+    )
+
+    def where(self, match):
+        return isinstance(match.constant, tvm.relay.Constant)
+
+    def check(self, match):
+        reason = super().check(match)
+        if reason is None and match.root.checked_type != match.shuffle.checked_type:
+            return "the constant makes the tensor larger"
+        if reason is None and constant_channels(match.root, _axis(match)) is None:
+            return "the constant is not one number for each channel"
+        return reason
+
+    def rewrite(self, match):
+        vectors = constant_channels(match.root, _axis(match))
+        shuffle = Shuffle.of(match.shuffle)
+        deep = {
+            index: shuffle.spread(vector) if len(vector) > 1 else vector for index, vector in vectors.items()
+        }
+        data = [match.data if arg.same_as(match.shuffle) else arg for arg in match.root.args]
+        return depth_to_space(match.shuffle, with_channels(match.root, data, deep, _axis(match)))
+
+
+class PastBoth(_Sink):
+    """Replace `depth_to_space(x) + depth_to_space(y)` with `depth_to_space(x + y)`.
+
+    Why legal: the shuffles are alike, so the elements that meet are the same.
+    """
+
+    other_data = wildcard()
+    other = is_op("nn.depth_to_space")(other_data)
+    pattern = any_op(BINARY, _Sink.shuffle, other)
+
+    def check(self, match):
+        if not tvm.ir.structural_equal(match.shuffle.attrs, match.other.attrs):
+            return "the two shuffles differ"
+        if match.data.checked_type != match.other_data.checked_type:
+            return "one of the shuffled tensors is broadcast to the other"
+        if match.used_elsewhere(match.other):
+            return "the shuffled tensor has other users"
+        return super().check(match)
+
+    def rewrite(self, match):
+        data = tvm.relay.Call(match.root.op, [match.data, match.other_data], match.root.attrs)
+        return depth_to_space(match.shuffle, data)
+
+
+class SinkDepthToSpace(RulePass):
+    """Move shuffles behind elementwise operators, which then are next to the convolution before.
+
+    So they become part of its epilogue, and the shuffle is next to the convolution after.
+    """
+
+    rules = (PastElementwise, PastConstant, PastBoth)
+
+
+def _axis(match):
+    return channel_axis(str(match.shuffle.attrs.layout))
