@@ -122,6 +122,15 @@ def test_boundaries(run, side, level):
     np.testing.assert_array_equal(found, np.full((1, 4, 1, 1), level))
 
 
+def test_boundaries_to_the_bit(run):
+    features = [np.full((1, 4, 9, 9), number, "float32") for number in range(4)]
+    areas = np.float32(least_areas(4, **FORMULA))
+    rois = np.zeros((6, 5), "float32")
+    rois[:, 3], rois[:, 4] = np.concatenate([np.nextafter(areas, np.float32(0)), areas]), 1
+    found = run(features, rois, pooled_size=1, scales=[1e-9] * 4, sampling_ratio=1)
+    np.testing.assert_array_equal(found[:, 0, 0, 0], [0, 1, 2, 1, 2, 3])
+
+
 @pytest.mark.parametrize("eps_in_log2", [False, True])
 @pytest.mark.parametrize("eps", [1e-6, 0, 0.1])
 def test_least_areas_are_where_the_formula_changes(eps, eps_in_log2):

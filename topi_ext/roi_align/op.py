@@ -17,8 +17,8 @@ FLOATS = ("float32", "float16")
 CHANNEL_AXIS = {"NCHW": 1, "NHWC": 3}
 # One tuple: TVM has no shapes known at run time for an operator that takes a tuple and something else.
 ARGUMENTS = {
-    "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C), float32 or float16; then regions, (R, 5): "
-    "index in the batch, x1, y1, x2, y2, float32 or float16.",
+    "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C); then regions, (R, 5): index in the "
+    "batch, x1, y1, x2, y2. All float32 or float16.",
 }
 
 
@@ -103,7 +103,7 @@ def multiscale_roi_align(
 
 
 def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
-    """`multiscale_roi_align` of one feature map, from which regions of any area are taken, as by torchvision."""
+    """`multiscale_roi_align` of one feature map, from which regions of any area are taken."""
     return _call(
         [data],
         rois,
