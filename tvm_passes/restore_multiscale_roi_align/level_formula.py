@@ -26,7 +26,7 @@ level = is_op("cast")(clipped)
 
 @dataclass
 class LevelFormula:
-    """floor(canonical_level + log2(sqrt(area) / canonical_size) + eps), from `min_level` on, `count` levels."""
+    """The numbers of torchvision's formula, of which `count` levels from `min_level` on are left."""
 
     area: relay.Expr
     canonical_size: float

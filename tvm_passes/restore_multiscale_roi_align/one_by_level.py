@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+
 import topi_ext
 
 from tvm import relay
@@ -115,18 +116,20 @@ def _repeated_rows(index):
     if len(index.checked_type.shape) != 4:
         return None
     while op_name(index) in RESHAPING:
-        rank = len(index.args[0].checked_type.shape)
-        if rank == 1:
+        of = index.args[0]
+        if len(of.checked_type.shape) == 1:
             column = [getattr(length, "value", None) for length in index.checked_type.shape]
-            return index.args[0] if op_name(index) == "reshape" and column[1:] == [1, 1, 1] else None
-        keeps_rows = {
-            "reshape": lambda call: int(call.attrs.newshape[0]) == 0,
-            "repeat": lambda call: int(call.attrs.axis) % rank != 0,
-        }.get(op_name(index), lambda _: True)
-        if rank != 4 or not keeps_rows(index):
+            return of if op_name(index) == "reshape" and column[1:] == [1, 1, 1] else None
+        if len(of.checked_type.shape) != 4 or not _keeps_rows(index):
             return None
-        index = index.args[0]
+        index = of
     return None
+
+
+def _keeps_rows(reshaping):
+    if op_name(reshaping) == "reshape":
+        return int(reshaping.attrs.newshape[0]) == 0
+    return op_name(reshaping) != "repeat" or int(reshaping.attrs.axis) % 4 != 0
 
 
 def _without_integer_index(regions):
