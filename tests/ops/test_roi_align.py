@@ -218,7 +218,14 @@ def test_what_it_cannot_take_is_refused(shapes, dtypes, reason):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"layout": "CHWN"}, {"pooled_size": 0}, {"scales": [1]}, {"scales": [1, -1]}, {"canonical_size": 0}],
+    [
+        {"layout": "CHWN"},
+        {"pooled_size": 0},
+        {"scales": [1]},
+        {"scales": [1, -1]},
+        {"canonical_size": 0},
+        {"eps": -1},
+    ],
 )
 def test_wrong_attributes_are_refused(wrong):
     variables = [relay.var(f"x{i}", shape=shape) for i, shape in enumerate(VALID)]

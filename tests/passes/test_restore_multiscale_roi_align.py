@@ -227,6 +227,7 @@ FORMULA = "not computed by torchvision's formula"
         ({"log2": relay.sqrt}, FORMULA),
         ({"canonical": (224.0, 4.5)}, "numbers that make levels"),
         ({"canonical": (-224.0, 4.0)}, "numbers that make levels"),
+        ({"eps": -0.1}, "numbers that make levels"),
         ({"clip": (1.5, 5)}, "numbers that make levels"),
         ({"clip": (1, 4)}, "the first level is 1, but 2 is subtracted"),
         ({"clip": (2, 6)}, "there are 5 levels by size, but the regions of level [0, 1, 2, 3] are pooled"),
