@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import te, tir
 
-from .._floats import BITS_OF_INFINITY, Locals, bits, bits_of, is_finite
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
 from .._register import known
 
 MOST_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
@@ -78,8 +78,9 @@ class Pooling:
         area = self._local("area", (x2 - x1) * (y2 - y1))
         reached = ((bits(area) >= bits_of(least)).astype("int32") for least in least_areas)
         level = reduce(add, reached, tir.const(0))
-        has_level = tir.all(area >= 0.0, bits(area) <= BITS_OF_INFINITY)
-        return self._local("level", level), has_level
+        magnitude = bits(area) & MAGNITUDE
+        is_negative = tir.all(bits(area) < 0, magnitude > 0)
+        return self._local("level", level), tir.all(magnitude <= BITS_OF_INFINITY, tir.Not(is_negative))
 
     @contextmanager
     def _sides(self, number, maps, corners, p, q):

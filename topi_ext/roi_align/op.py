@@ -142,10 +142,10 @@ def _call(
         raise ValueError(f"roi_align: there must be a scale for each of the {len(features)} feature maps")
     if not all(math.isfinite(scale) and scale > 0 for scale in scales):
         raise ValueError(f"roi_align: scales must be above 0, not {list(scales)}")
-    if not 0 < canonical_size < math.inf or not 0 <= eps < math.inf:
-        raise ValueError(
-            f"roi_align: canonical_size must be above 0 and eps not below, not {canonical_size}, {eps}"
-        )
+    if not 0 < canonical_size < math.inf:
+        raise ValueError(f"roi_align: canonical_size must be above 0, not {canonical_size}")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"roi_align: eps must be at least 0, not {eps}")
     attrs = tvm.ir.make_node(
         "DictAttrs",
         pooled_size=[int(bins) for bins in pooled],
