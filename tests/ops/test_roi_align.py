@@ -122,6 +122,15 @@ def test_boundaries(run, side, level):
     np.testing.assert_array_equal(found, np.full((1, 4, 1, 1), level))
 
 
+def test_boundaries_to_the_bit(run):
+    features = [np.full((1, 4, 9, 9), number, "float32") for number in range(4)]
+    areas = np.float32(least_areas(4, **FORMULA))
+    rois = np.zeros((6, 5), "float32")
+    rois[:, 3], rois[:, 4] = np.concatenate([np.nextafter(areas, np.float32(0)), areas]), 1
+    found = run(features, rois, pooled_size=1, scales=[1e-9] * 4, sampling_ratio=1)
+    np.testing.assert_array_equal(found[:, 0, 0, 0], [0, 1, 2, 1, 2, 3])
+
+
 @pytest.mark.parametrize("eps_in_log2", [False, True])
 @pytest.mark.parametrize("eps", [1e-6, 0, 0.1])
 def test_least_areas_are_where_the_formula_changes(eps, eps_in_log2):
@@ -154,6 +163,14 @@ def test_other_formulas(run, formula):
     expected = expected_of(features, rois, **options)
     assert_close(run(features, rois, **options), expected)
     assert not np.allclose(expected, expected_of(features, rois, **{**options, "eps": 1.0}))
+
+
+def test_an_area_that_is_no_number_or_negative_has_no_level(run):
+    """Their only sample is on the map, though."""
+    features = [np.ones((1, 4, 9, 9), "float32")] * 2
+    rois = np.float32([[0, -3e38, 4, 3e38, 4], [0, 6, 2, 2, 6], [0, 6, 4, 2, 4], [0, 6, 6, 2, 2]])
+    found = run(features, rois, pooled_size=1, scales=[0.25, 0.125], sampling_ratio=1)
+    np.testing.assert_array_equal(found[:, 0, 0, 0], [0, 0, 1, 1])
 
 
 # --- shapes and types
@@ -209,12 +226,19 @@ def test_what_it_cannot_take_is_refused(shapes, dtypes, reason):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"layout": "CHWN"}, {"pooled_size": 0}, {"scales": [1]}, {"scales": [1, -1]}, {"canonical_size": 0}],
+    [
+        {"layout": "CHWN"},
+        {"pooled_size": 0},
+        {"scales": [1]},
+        {"scales": [1, -1]},
+        {"canonical_size": 0},
+        {"eps": -1},
+    ],
 )
 def test_wrong_attributes_are_refused(wrong):
     variables = [relay.var(f"x{i}", shape=shape) for i, shape in enumerate(VALID)]
     options = {"pooled_size": 2, "scales": [1, 0.5], "sampling_ratio": 2, **wrong}
-    with pytest.raises(ValueError, match=r"roi_align: .*(layout|pooled_size|scale|canonical_size)"):
+    with pytest.raises(ValueError, match=f"roi_align: .*{next(iter(wrong)).rstrip('s')}"):
         topi_ext.multiscale_roi_align(variables[:2], variables[2], **options)
 
 

@@ -2,7 +2,7 @@
 
 from tvm import te, tir
 
-from .kernel import Masks, shown
+from .kernel import Masks
 
 
 def paste_masks(masks, boxes, image_size, threshold):
@@ -13,24 +13,22 @@ def paste_masks(masks, boxes, image_size, threshold):
 
     def emit(ins, outs):
         ib = tir.ir_builder.create()
-        placed = Masks(ib, *ins, image_size, scope="global")
+        placed = Masks(ib, *ins, image_size, threshold, scope="global")
         (out,) = map(ib.buffer_ptr, outs)
-        nothing = shown(tir.const(0.0), threshold)
         with ib.for_range(0, count * height, "row", kind="parallel") as row:
             number, y = tir.truncdiv(row, height), tir.truncmod(row, height)
             rows, columns = placed.spans(number)
 
             def fill(begin, end):
                 with ib.for_range(0, end - begin, "x") as x:
-                    out[number, 0, y, begin + x] = nothing
+                    out[number, 0, y, begin + x] = placed.nothing
 
             with ib.if_scope(tir.all(rows.holds(y), columns.begin < columns.end)):
                 ys = placed.neighbours(rows, y)
                 fill(0, columns.begin)
                 with ib.for_range(0, columns.end - columns.begin, "x") as x:
                     x = columns.begin + x
-                    value = placed.pixel(number, ys, placed.neighbours(columns, x))
-                    out[number, 0, y, x] = shown(value, threshold)
+                    out[number, 0, y, x] = placed.pixel(number, ys, placed.neighbours(columns, x))
                 fill(columns.end, width)
             with ib.else_scope():
                 fill(0, width)

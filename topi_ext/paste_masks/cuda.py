@@ -1,29 +1,29 @@
-"""Pasting masks on CUDA: each pixel is written once, 16 bytes at a time, and masks are read only inside boxes.
+"""Pasting masks on CUDA: each pixel is written once, 16 bytes at a time.
 
-Writing is what takes time: most pixels are zeros outside a box. No thread waits for another.
+Writing is what takes time: most pixels lie outside a box, and for those no mask is read. No thread waits for
+another.
 """
 
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
 from ..sort.kernel import ceil_div, launch, local
-from .kernel import Masks, shown
+from .kernel import Masks
 
-THREADS, GROUPS = 256, 4  # groups of pixels that a thread writes, a group at once
+THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once
 MOST_PIXELS = {"float32": 4, "uint8": 16}  # of 16 bytes
 
 
 def paste_masks(masks, boxes, image_size, threshold):
     """The result of `topi_ext.paste_masks`."""
-    height, width = image_size
     count = masks.shape[0]
     dtype = "float32" if threshold is None else "uint8"
 
     def emit(ins, outs):
         ib = tir.ir_builder.create()
-        masks = Masks(ib, *ins, image_size, scope="local")
+        masks = Masks(ib, *ins, image_size, threshold, scope="local")
         with ib.if_scope(tir.const(0, "int32") < count):
-            _Pasting(ib, masks, outs[0], image_size, threshold).emit(count)
+            _Pasting(ib, masks, outs[0], image_size).emit(count)
         return ib.get()
 
     return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
@@ -36,8 +36,8 @@ def schedule(outs):
 class _Pasting:
     """The one kernel; it takes the pixels of a picture in groups of those that are written at once."""
 
-    def __init__(self, ib, masks, out, image_size, threshold):
-        self.ib, self._masks, self._threshold, self._dtype = ib, masks, threshold, out.dtype
+    def __init__(self, ib, masks, out, image_size):
+        self.ib, self._masks, self._dtype = ib, masks, out.dtype
         height, self._width = image_size
         area = height * self._width
         self._pixels = next(n for n in (16, 8, 4, 2, 1) if n <= MOST_PIXELS[out.dtype] and area % n == 0)
@@ -61,9 +61,8 @@ class _Pasting:
         ib, masks, pixels, width = self.ib, self._masks, self._pixels, self._width
         values = ib.allocate(self._dtype, pixels, "values", scope="local")
         every = tir.Ramp(0, 1, pixels) if pixels > 1 else 0
-        nothing = shown(tir.const(0.0), self._threshold)
         for i in range(pixels):
-            values[i] = nothing
+            values[i] = masks.nothing
         top, bottom = (local(ib, "row", tir.truncdiv(at * pixels + i, width)) for i in (0, pixels - 1))
         left = local(ib, "left", tir.truncmod(at * pixels, width))
         beside = tir.all(top == bottom, tir.any(left >= columns.end, left + pixels <= columns.begin))
@@ -73,6 +72,6 @@ class _Pasting:
                 x = local(ib, "x", tir.truncmod(at * pixels + i, width))
                 with ib.if_scope(tir.all(rows.holds(y), columns.holds(x))):
                     ys, xs = masks.neighbours(rows, y), masks.neighbours(columns, x)
-                    values[i] = shown(masks.pixel(number, ys, xs), self._threshold)
+                    values[i] = masks.pixel(number, ys, xs)
         place = number.astype("int64") * self._groups + at
         self._out[tir.Ramp(place * pixels, 1, pixels) if pixels > 1 else place] = values[every]

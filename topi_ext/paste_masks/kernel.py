@@ -10,13 +10,15 @@ from typing import Any
 
 from tvm import te, tir
 
-MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
+from .._floats import Locals, bits, is_finite
+from ..sort.kernel import clamp
+
 FARTHEST = 1e9
 
 
 @dataclass(frozen=True)
 class Span:
-    """Where a mask is along an axis: from pixel `first` of the picture, which holds `begin` to `end` of it."""
+    """Where a mask is along an axis: from pixel `first` on; the picture has those from `begin` to `end`."""
 
     first: Any
     ratio: Any  # pixels of the mask with its border to one of the picture
@@ -30,31 +32,28 @@ class Span:
 class Masks:
     """Emits places and pixels of masks; `scope` is where the target keeps variables."""
 
-    def __init__(self, ib, masks, boxes, image_size, scope):
-        self._ib, self._scope, self._image_size = ib, scope, image_size
+    def __init__(self, ib, masks, boxes, image_size, threshold, scope):
+        self.local, self._image_size, self._threshold = Locals(ib, scope), image_size, threshold
         self._masks, self._boxes = ib.buffer_ptr(masks), ib.buffer_ptr(boxes)
         self._side = int(masks.shape[-1])
 
     def spans(self, number):
         """Where a mask is, down and across: nowhere, if a corner is no number."""
         corners = [self.local("corner", self._boxes[number, at].astype("float32")) for at in range(4)]
-        invalid = tir.any(*((_bits(corner) & MAGNITUDE) >= BITS_OF_INFINITY for corner in corners))
-        invalid = self.local("invalid", -invalid.astype("int32"))
+        invalid = self.local("invalid", -tir.Not(tir.all(*map(is_finite, corners))).astype("int32"))
         x1, y1, x2, y2 = corners
         height, width = self._image_size
         return self._span(y1, y2, invalid, height), self._span(x1, x2, invalid, width)
 
     def _span(self, low, high, invalid, length):
         side = self._side
-        half = (high - low) * tir.const(0.5) * tir.const((side + 2) / side)
+        half = (high - low) * tir.const(0.5) * self.local.exact((side + 2) / side)
         # The compiler may fuse a product with a sum, which rounds only once, and then truncates to another
         # pixel. It cannot where something happens to the product in between.
-        half = self.local("half", tir.reinterpret("float32", _bits(half) | invalid))
+        half = self.local("half", tir.reinterpret("float32", bits(half) | invalid))
         centre = self.local("centre", (high + low) * tir.const(0.5))
         first, last = (
-            self.local(
-                "bound", te.max(te.min(bound, tir.const(FARTHEST)), tir.const(-FARTHEST)).astype("int32")
-            )
+            self.local("bound", clamp(bound, tir.const(-FARTHEST), tir.const(FARTHEST)).astype("int32"))
             for bound in (centre - half, centre + half)
         )
         pixels = te.max(last - first + 1, 1).astype("float32")
@@ -66,20 +65,29 @@ class Masks:
             self.local("end", end),
         )
 
+    @property
+    def nothing(self):
+        """A pixel of the result outside the box."""
+        threshold = self._threshold
+        return tir.const(0.0) if threshold is None else tir.const(int(threshold <= 0), "uint8")
+
     def pixel(self, number, ys, xs):
-        """What a pixel is between these neighbours down and across."""
+        """A pixel of the result between these neighbours down and across."""
         values = (
             self._masks[number, 0, y, x].astype("float32") * (down * across)
             for y, down in ys
             for x, across in xs
         )
-        return reduce(add, values)
+        value = reduce(add, values)
+        if self._threshold is None:
+            return value
+        return (value >= self.local.exact(self._threshold)).astype("uint8")
 
     def neighbours(self, span, at):
-        """The two pixels of the mask, without its border, that one of the picture is between, with weights."""
+        """The two pixels of the mask that one of the picture is between, with their weights."""
         side, zero = self._side, tir.const(0.0)
         source = ((at - span.first).astype("float32") + 0.5) * span.ratio - 0.5
-        source = self.local("source", te.max(te.min(source, tir.const(float(side + 1))), zero))
+        source = self.local("source", clamp(source, zero, tir.const(float(side + 1))))
         low = self.local("low", source.astype("int32"))
         fraction = self.local("fraction", source - low.astype("float32"))
         return (
@@ -89,18 +97,3 @@ class Masks:
             ),
             (te.min(low, side - 1), tir.Select(low < side, fraction, zero)),
         )
-
-    def local(self, name, value):
-        """A value that is computed once. (TVM repeats that of `ib.let` at each use.)"""
-        variable = self._ib.allocate(value.dtype, 1, name, scope=self._scope)
-        variable[0] = value
-        return variable[0]
-
-
-def shown(value, threshold):
-    """A pixel as the result has it."""
-    return value if threshold is None else (value >= tir.const(threshold, "float32")).astype("uint8")
-
-
-def _bits(value):
-    return tir.reinterpret("int32", value)

@@ -42,7 +42,7 @@ def paste_masks(masks, boxes, image_size, *, threshold=None):
     ----------
     - These are torchvision's, of `paste_masks_in_image`. A mask gets a border of one pixel of zeros, and its
       box grows about its centre in proportion, by (M + 2) / M.
-    - Then the corners are truncated toward zero, and both belong to the box, which is x2 - x1 + 1 pixels wide.
+    - Then the corners are truncated toward zero, and both belong to the box: it is x2 - x1 + 1 pixels wide.
       The mask is scaled to that bilinearly, `align_corners=False`, in float32. Outside its box all is zero.
     - A box wholly outside the picture, at which torchvision fails, leaves the picture empty, and so does
       a box with x2 + 1 <= x1 or y2 + 1 <= y1 when truncated, and one with a corner that is NaN or infinite.

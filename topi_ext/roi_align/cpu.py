@@ -1,4 +1,4 @@
-"""RoIAlign for LLVM: regions in parallel, and of each the bins, some channels at a time."""
+"""RoIAlign for LLVM: regions and channels in parallel, some channels at a time, and of each the bins."""
 
 from tvm import te, tir
 
@@ -9,7 +9,7 @@ MOST_LANES = {"NHWC": 64, "NCHW": 16}
 
 
 def multiscale_roi_align(features, rois, *, layout, **options):
-    """The result of `topi_ext.multiscale_roi_align`; `least_areas` are those of all levels but the first, None if none is picked."""
+    """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MOST_LANES[layout])
     down, across = options["pooled_size"]
@@ -27,10 +27,11 @@ def multiscale_roi_align(features, rois, *, layout, **options):
             scope="global",
             loop=lambda _: "serial",
         )
-        with ib.for_range(0, rois.shape[0], "row", kind="parallel") as row:
-            with ib.for_range(0, channels // lanes, "vector") as vector:
-                with ib.for_range(0, down, "p") as p, ib.for_range(0, across, "q") as q:
-                    pooling.emit_bin(row, p, q, vector)
+        vectors = channels // lanes
+        with ib.for_range(0, rois.shape[0] * vectors, "task", kind="parallel") as task:
+            row, vector = tir.truncdiv(task, vectors), tir.truncmod(task, vectors)
+            with ib.for_range(0, down, "p") as p, ib.for_range(0, across, "q") as q:
+                pooling.emit_bin(row, p, q, vector)
         return ib.get()
 
     return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")

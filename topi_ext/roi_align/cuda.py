@@ -1,7 +1,7 @@
 """RoIAlign on CUDA: a thread pools a bin in the channels of a vector, with no word to any other thread.
 
-In NHWC the threads of a warp lie along the channels, and read and write four of them each, side by side. In NCHW
-they lie along the bins of a channel, which are written side by side and read from close together.
+In NHWC the threads of a warp lie along the channels, and read and write four of them each, side by side. In
+NCHW they lie along the bins of a channel, which are written side by side and read from close together.
 """
 
 from tvm import te, tir
@@ -15,7 +15,7 @@ MOST_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float
 
 
 def multiscale_roi_align(features, rois, *, layout, **options):
-    """The result of `topi_ext.multiscale_roi_align`; `least_areas` are those of all levels but the first, None if none is picked."""
+    """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MOST_LANES[layout])
     down, across = options["pooled_size"]

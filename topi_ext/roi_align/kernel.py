@@ -1,10 +1,10 @@
-"""What one bin of one region is, emitted alike for every target and layout: all channels take the same samples.
+"""What one bin of one region is, emitted alike for every target and layout.
 
-Several channels, `lanes` of them, are pooled at once, as a vector. In NHWC they lie beside each other.
+All channels take the same samples. Several, `lanes` of them, are pooled at once, as a vector.
 
 No input makes a loop long or an access stray. Only samples that may be on the map are visited, so that a huge
 region costs no more than the map has pixels; indices are computed from coordinates that have been found to be
-on it. Since TVM tells LLVM that there is no NaN, what is to hold for NaN is asked of the bits, as integers.
+on it.
 """
 
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ from typing import Any
 
 from tvm import te, tir
 
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
 from .._register import known
 
-MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
 MOST_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
 
 
@@ -38,6 +38,7 @@ class Pooling:
 
     def __init__(self, ib, features, rois, output, options, *, lanes, scope, loop):
         self.ib, self._options, self._lanes, self._scope, self._loop = ib, options, lanes, scope, loop
+        self._local = Locals(ib, scope)
         self._maps = [_Maps(ib, feature, options["layout"], lanes) for feature in features]
         self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], lanes)
 
@@ -52,7 +53,7 @@ class Pooling:
         )
         level, has_level = self._level(*corners)
         for number, maps in enumerate(self._maps):
-            valid = [has_level, _is_finite(index), index > -1.0, index < _float(maps.count)]
+            valid = [has_level, is_finite(index), index > -1.0, index < _float(maps.count)]
             valid += [level == number] if len(self._maps) > 1 else []
             with ib.if_scope(tir.all(*valid)):
                 start = self._local("first", maps.start(index.astype("int32"), vector))
@@ -75,19 +76,20 @@ class Pooling:
         if least_areas is None:
             return tir.const(0), tir.const(True)
         area = self._local("area", (x2 - x1) * (y2 - y1))
-        reached = ((area >= tir.const(least, "float32")).astype("int32") for least in least_areas)
+        reached = ((bits(area) >= bits_of(least)).astype("int32") for least in least_areas)
         level = reduce(add, reached, tir.const(0))
-        has_level = tir.all(_magnitude(area) <= BITS_OF_INFINITY, area >= 0.0)
-        return self._local("level", level), has_level
+        magnitude = bits(area) & MAGNITUDE
+        is_negative = tir.all(bits(area) < 0, magnitude > 0)
+        return self._local("level", level), tir.all(magnitude <= BITS_OF_INFINITY, tir.Not(is_negative))
 
     @contextmanager
     def _sides(self, number, maps, corners, p, q):
         """The samples down and across, where the region has a place and a size."""
-        scale, offset = tir.const(self._options["scales"][number], "float32"), 0.5 * self._options["aligned"]
+        scale, offset = self._local.exact(self._options["scales"][number]), 0.5 * self._options["aligned"]
         x1, y1, x2, y2 = (self._local("corner", corner * scale - offset) for corner in corners)
         height, width = self._local("height", y2 - y1), self._local("width", x2 - x1)
         has_pixels = [length > 0 for length in (maps.height, maps.width) if known(length) is None]
-        with self.ib.if_scope(tir.all(*map(_is_finite, (x1, y1, height, width)), *has_pixels)):
+        with self.ib.if_scope(tir.all(*map(is_finite, (x1, y1, height, width)), *has_pixels)):
             down, across = self._options["pooled_size"]
             yield (
                 self._samples(y1, height, down, p, maps.height),
@@ -98,11 +100,11 @@ class Pooling:
         """The samples of one of the bins along a side."""
         if not self._options["aligned"]:
             size = te.max(size, tir.const(1.0))
-        size = self._local("size", size / tir.const(float(bins)))
+        size = self._local("size", size / self._local.exact(bins))
         start = self._local("start", start + _float(place) * size)
         if self._options["sampling_ratio"]:
             count = self._options["sampling_ratio"]
-            return _Samples(start, size, tir.const(float(count)), 0, count, length)
+            return _Samples(start, size, self._local.exact(count), 0, count, length)
         count = self._local("count", te.min(tir.ceil(size), tir.const(MOST_SAMPLES)))
         # Those on the map, and one more on either side as this is rounded.
         step = self._local("step", size / te.max(count, tir.const(1.0)))
@@ -126,12 +128,6 @@ class Pooling:
                 high = self._local("high", te.min(low + 1, last))
                 fraction = self._local("fraction", clamped - _float(low))
                 yield (low, 1.0 - fraction), (high, fraction)
-
-    def _local(self, name, value):
-        """A value that is computed once. (TVM repeats that of `ib.let` at each use.)"""
-        variable = self.ib.allocate(value.dtype, 1, name, scope=self._scope)
-        variable[0] = value
-        return variable[0]
 
     def _broadcast(self, value):
         return tir.Broadcast(value, self._lanes) if self._lanes > 1 else value
@@ -185,11 +181,3 @@ def _ramp(start, stride, lanes):
 
 def _float(value):
     return tir.const(float(value)) if isinstance(value, int) else value.astype("float32")
-
-
-def _is_finite(value):
-    return _magnitude(value) < BITS_OF_INFINITY
-
-
-def _magnitude(value):
-    return tir.reinterpret("int32", value) & MAGNITUDE

@@ -17,8 +17,8 @@ FLOATS = ("float32", "float16")
 CHANNEL_AXIS = {"NCHW": 1, "NHWC": 3}
 # One tuple: TVM has no shapes known at run time for an operator that takes a tuple and something else.
 ARGUMENTS = {
-    "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C), float32 or float16; then regions, (R, 5): "
-    "index in the batch, x1, y1, x2, y2, float32 or float16.",
+    "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C); then regions, (R, 5): index in the "
+    "batch, x1, y1, x2, y2. All float32 or float16.",
 }
 
 
@@ -103,7 +103,7 @@ def multiscale_roi_align(
 
 
 def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
-    """`multiscale_roi_align` of one feature map, from which regions of any area are taken, as by torchvision."""
+    """`multiscale_roi_align` of one feature map, from which regions of any area are taken."""
     return _call(
         [data],
         rois,
@@ -142,8 +142,10 @@ def _call(
         raise ValueError(f"roi_align: there must be a scale for each of the {len(features)} feature maps")
     if not all(math.isfinite(scale) and scale > 0 for scale in scales):
         raise ValueError(f"roi_align: scales must be above 0, not {list(scales)}")
-    if not canonical_size > 0:
+    if not 0 < canonical_size < math.inf:
         raise ValueError(f"roi_align: canonical_size must be above 0, not {canonical_size}")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"roi_align: eps must be at least 0, not {eps}")
     attrs = tvm.ir.make_node(
         "DictAttrs",
         pooled_size=[int(bins) for bins in pooled],

@@ -5,6 +5,6 @@ from .one_by_level import OneByLevel
 
 
 class RestoreMultiScaleRoIAlign(RulePass):
-    """Replace one RoIAlign a level, each of the regions of that level, with one that picks the level itself."""
+    """Replace one RoIAlign a level, each of that level's regions, with one that picks the level itself."""
 
     rules = (OneByLevel,)

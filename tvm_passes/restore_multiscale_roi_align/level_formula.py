@@ -26,7 +26,7 @@ level = is_op("cast")(clipped)
 
 @dataclass
 class LevelFormula:
-    """floor(canonical_level + log2(sqrt(area) / canonical_size) + eps), from `min_level` on, `count` levels."""
+    """The numbers of torchvision's formula, of which `count` levels from `min_level` on are left."""
 
     area: relay.Expr
     canonical_size: float
@@ -38,6 +38,8 @@ class LevelFormula:
 
     def is_of(self, boxes):
         """Whether the area is that of these boxes, row by row."""
+        if _is_area_of(self.area, boxes):
+            return True
         areas, parts = _joined(self.area), _joined(boxes)
         return len(areas) == len(parts) and all(map(_is_area_of, areas, parts))
 
@@ -58,7 +60,8 @@ def read_level_formula(numbers):
         return f"the levels are computed from a logarithm divided by {scalar(found[ln2])}, which is not log2"
     low, high = (float(bound) for bound in (found[clipped].attrs.a_min, found[clipped].attrs.a_max))
     whole = (low, high, scalar(found[canonical_level]))
-    if not all(number.is_integer() for number in whole) or low > high or scalar(found[size]) <= 0:
+    positive = 0 < scalar(found[size]) < math.inf and 0 <= scalar(found[eps]) < math.inf
+    if not positive or not all(number.is_integer() for number in whole) or low > high:
         return "the levels are not computed with numbers that make levels"
     if offset != low:
         return f"the first level is {low:g}, but {offset} is subtracted from the levels"

@@ -1,5 +1,6 @@
 """Replace what torchvision's MultiScaleRoIAlign becomes when it is traced or exported."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import topi_ext
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from .._matchers import constant, op_name, static_shape
+from .._matchers import constant, op_name
 from .._rule import Rule
 from .._selection import scalar
 from ..canonicalize.shape_values import Dim, shape_values
@@ -103,9 +104,8 @@ def _read_level(scatter):
 def _level_of_rows(rows):
     """(the levels of all regions, the one level) of which `rows` lists the regions; or None twice."""
     mask = None if rows is None else mask_of_rows(rows)
-    if op_name(mask) == "equal" and static_shape(mask.args[1]) == ():
-        return mask.args[0], scalar(mask.args[1])
-    return None, None
+    number = scalar(mask.args[1]) if op_name(mask) == "equal" else None
+    return (None, None) if number is None else (mask.args[0], number)
 
 
 def _repeated_rows(index):
@@ -116,18 +116,20 @@ def _repeated_rows(index):
     if len(index.checked_type.shape) != 4:
         return None
     while op_name(index) in RESHAPING:
-        rank = len(index.args[0].checked_type.shape)
-        if rank == 1:
+        of = index.args[0]
+        if len(of.checked_type.shape) == 1:
             column = [getattr(length, "value", None) for length in index.checked_type.shape]
-            return index.args[0] if op_name(index) == "reshape" and column[1:] == [1, 1, 1] else None
-        keeps_rows = {
-            "reshape": lambda call: int(call.attrs.newshape[0]) == 0,
-            "repeat": lambda call: int(call.attrs.axis) % rank != 0,
-        }.get(op_name(index), lambda _: True)
-        if rank != 4 or not keeps_rows(index):
+            return of if op_name(index) == "reshape" and column[1:] == [1, 1, 1] else None
+        if len(of.checked_type.shape) != 4 or not _keeps_rows(index):
             return None
-        index = index.args[0]
+        index = of
     return None
+
+
+def _keeps_rows(reshaping):
+    if op_name(reshaping) == "reshape":
+        return int(reshaping.attrs.newshape[0]) == 0
+    return op_name(reshaping) != "repeat" or int(reshaping.attrs.axis) % 4 != 0
 
 
 def _without_integer_index(regions):
@@ -179,14 +181,20 @@ def _why_not_together(match, levels):
             return "the result of one level is used elsewhere"
         if not level.numbers.same_as(first.numbers) or not level.all_regions.same_as(first.all_regions):
             return "the levels are not of the same regions"
+        if not 0 < float(level.pooled.attrs.spatial_scale) < math.inf:
+            return "a level has no scale"
         both = level.pooled.attrs, first.pooled.attrs
         if len({(*map(int, attrs.pooled_size), max(int(attrs.sample_ratio), 0)) for attrs in both}) > 1:
             return "the levels have other numbers of bins or samples"
     maps = [level.pooled.args[0].checked_type for level in levels]
+    shapes = [map_.shape for map_ in maps]
     if len({map_.dtype for map_ in maps}) > 1 or maps[0].dtype not in ("float32", "float16"):
         return "the feature maps are not all float32 or all float16"
-    if not all(hasattr(map_.shape[1], "value") for map_ in maps):
+    pictures, channels, *sides = ([getattr(n, "value", None) for n in axis] for axis in zip(*shapes))
+    if None in channels:
         return "the number of channels is known only at run time"
+    if len({*pictures} - {None}) > 1 or any(0 in lengths for lengths in sides):
+        return "the feature maps are not of one batch, or without pixels"
 
 
 def _why_not_all_regions(levels):
@@ -199,7 +207,8 @@ def _why_not_all_regions(levels):
         return f"there are {formula.count} levels by size, but the regions of level {numbers} are pooled"
     regions = levels[0].all_regions
     parts = regions.args[0].fields if op_name(regions) == "concatenate" else []
-    if len(parts) != 2 or int(regions.attrs.axis) != 1 or not formula.is_of(parts[1]):
+    columns = [getattr(part.checked_type.shape[1], "value", None) for part in parts]
+    if columns != [1, 4] or int(regions.attrs.axis) != 1 or not formula.is_of(parts[1]):
         return "the levels are by the size of other regions"
 
 
