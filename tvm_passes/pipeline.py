@@ -19,11 +19,11 @@ from .pool_by_means import PoolByMeans
 from .reorder_depth_to_space import ReorderDepthToSpace
 from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
+from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .sink_depth_to_space import SinkDepthToSpace
 from .split_concatenate import SplitConcatenate
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture that multiplies the type
-from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 
 
 def detection_pipeline():

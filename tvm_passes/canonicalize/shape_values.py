@@ -203,9 +203,16 @@ def _maximum(left, right):
         return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right)
-    if left == right or (isinstance(left, Dim) and isinstance(right, int) and right <= 0):
+    if isinstance(left, int):
+        left, right = right, left
+    if isinstance(right, int):
+        return left if right <= 0 else UNKNOWN  # a length is never negative
+    if left == right or left == getattr(right, "dim", None):
         return left
-    return right if isinstance(right, Dim) and isinstance(left, int) and left <= 0 else UNKNOWN
+    if right == getattr(left, "dim", None):
+        return right
+    of_one_dim = isinstance(left, Clamped) and isinstance(right, Clamped) and left.dim == right.dim
+    return Clamped(max(left.bound, right.bound), left.dim) if of_one_dim else UNKNOWN
 
 
 def _where(condition, true, false):
