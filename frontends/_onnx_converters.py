@@ -61,6 +61,22 @@ CONSTANT_ATTRIBUTES = {
 }
 
 
+def expand(importer, inputs, attrs, params):
+    """TVM's own takes the greater of two lengths, and so makes one row of none."""
+    data, shape = inputs
+    known, wanted = type_of(data).shape, type_of(shape)
+    if any(not hasattr(dim, "value") for dim in (*known, *wanted.shape)):
+        return _stock(importer, "Expand")(inputs, attrs, params)
+    rank = max(len(known), int(wanted.shape[0]))
+    lengths = [1] * (rank - len(known)) + [int(dim) for dim in known]
+    missing = relay.const([1] * (rank - int(wanted.shape[0])), wanted.dtype)
+    shape = relay.concatenate([missing, shape], 0) if rank > int(wanted.shape[0]) else shape
+    # Only what is 1 gets longer.
+    is_one, lengths = np.array(lengths) == 1, np.array(lengths, wanted.dtype)
+    shape = relay.where(relay.const(is_one), shape, relay.const(lengths, wanted.dtype))
+    return relay.broadcast_to(data, importer.fold_constant(shape))
+
+
 def gather(importer, inputs, attrs, params):
     """TVM's own wraps negative indices around at run time, also those that cannot be negative.
 
@@ -228,6 +244,7 @@ CONVERTERS = {
     "Clip": clip,
     "Concat": concat,
     "Constant": constant,
+    "Expand": expand,
     "Gather": gather,
     "Identity": identity,
     "If": if_,

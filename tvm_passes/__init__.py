@@ -19,6 +19,7 @@ else:
     from .fold_space_to_depth import FoldSpaceToDepth
     from .fuse_conv2d_nhwc import FuseConv2dNHWC
     from .lower_class_aware_nms import LowerClassAwareNMS
+    from .make_detection_static import MakeDetectionStatic
     from .mixed_precision import InMixedPrecision
     from .move_depth_to_space import MoveDepthToSpace
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
@@ -26,6 +27,7 @@ else:
     from .reorder_depth_to_space import ReorderDepthToSpace
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
+    from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
     from .sink_depth_to_space import SinkDepthToSpace
     from .split_concatenate import SplitConcatenate
 
@@ -40,6 +42,7 @@ __all__ = [
     "FuseConv2dNHWC",
     "InMixedPrecision",
     "LowerClassAwareNMS",
+    "MakeDetectionStatic",
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
@@ -48,6 +51,7 @@ __all__ = [
     "Report",
     "RestoreBatchedNMS",
     "RestoreDepthToSpace",
+    "RestoreMultiScaleRoIAlign",
     "Rule",
     "RulePass",
     "SinkDepthToSpace",

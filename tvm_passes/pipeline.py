@@ -19,6 +19,7 @@ from .pool_by_means import PoolByMeans
 from .reorder_depth_to_space import ReorderDepthToSpace
 from .restore_batched_nms import RestoreBatchedNMS
 from .restore_depth_to_space import RestoreDepthToSpace
+from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .sink_depth_to_space import SinkDepthToSpace
 from .split_concatenate import SplitConcatenate
 
@@ -33,6 +34,7 @@ def detection_pipeline():
             RestoreBatchedNMS(),  # before any cast to fp16: the offsets between classes would be rounded
             FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
             FoldPreNMSFilter(),  # after the top-k has found that it takes the first of the kept boxes
+            RestoreMultiScaleRoIAlign(),  # before any cast to fp16: levels are computed in float32
             LowerClassAwareNMS(),  # takes what is left: one picture and class need no rows to gather
             Canonicalize(),  # folds the bounds of the slices that the passes before have written
         ],

@@ -6,11 +6,17 @@ from tests.helpers import run
 from tests.models.detectors import FRONTENDS, detect, example, share_found, small_detector
 from tests.models.nms_table import PAGE, row
 from tests.models.zoo import DETECTION_MODELS
-from tvm_passes import detection_pipeline
+from tvm_passes import Canonicalize, MakeDetectionStatic, detection_pipeline, explain
 from tvm_passes._graph import Graph
 from tvm_passes._matchers import location
 
+import tvm
+from tvm import relay
+
 pytestmark = pytest.mark.slow
+
+WITH_A_LOOP = ("maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn")
+RUN_ON_FIXED_SHAPES = ("fasterrcnn_mobilenet_v3_large_320_fpn", "retinanet_resnet50_fpn")
 
 
 @pytest.fixture(scope="module", params=DETECTION_MODELS)
@@ -39,6 +45,35 @@ def test_outputs_have_torchs_names_and_the_nms_its_source(detector, from_pytorch
 def test_through_onnx_its_nms_is_restored(detector):
     model, name = detector
     assert row(name, "ONNX", FRONTENDS["ONNX"](model)) in PAGE.read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def static(from_pytorch):
+    """With fixed shapes, and what was refused."""
+    passes = [detection_pipeline(), MakeDetectionStatic("padded"), Canonicalize()]
+    report = explain(from_pytorch, tvm.transform.Sequential(passes))
+    (made,) = (part for part in report.passes if part.name == "MakeDetectionStatic")
+    return report.module, [outcome.reason for outcome in made.refusals]
+
+
+def test_its_shapes_are_fixed(detector, static):
+    mod, refused = static
+    if detector[1] in WITH_A_LOOP:
+        assert len(refused) == 1 and "a loop depends on what is detected" in refused[0]
+        return
+    nodes = Graph(relay.transform.InferType()(mod)["main"]).nodes
+    assert not refused and not any("?" in str(getattr(node, "_checked_type_", "")) for node in nodes)
+
+
+def test_on_fixed_shapes_it_finds_what_torch_finds(detector, static):
+    if detector[1] not in RUN_ON_FIXED_SHAPES:
+        pytest.skip("takes a minute; those that run show what shapes can change")
+    image, mod = example(seed=1), static[0]
+    *outputs, number = run(mod, image.numpy())
+    found = dict(zip(map(str, mod["main"].attrs["output_names"]), (array[:number] for array in outputs)))
+    expected = detect(detector[0], image)
+    assert number == len(expected["boxes"]) >= 10
+    assert share_found(found, expected) >= 0.9
 
 
 def test_it_finds_what_torch_finds(detector, from_pytorch):

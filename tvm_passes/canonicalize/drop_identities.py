@@ -1,10 +1,12 @@
 """Drop operators that change nothing."""
 
 from tvm import relay
+from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 
 from .._matchers import static_shape
 from .._rule import Rule
+from .signs import never_holds
 
 
 class _Identity(Rule):
@@ -72,6 +74,23 @@ class ConcatenateOfOne(Rule):
         return match.parts.fields[0]
 
 
+class WhereNever(Rule):
+    """Drop a choice whose condition never holds, such as `where(index < 0, index + length, index)`.
+
+    Why legal: of an index that comes from argwhere or a top-k, no element is negative.
+    """
+
+    condition, chosen = wildcard(), wildcard()
+    pattern = is_op("where")(condition, wildcard(), chosen)
+
+    def where(self, match):
+        same_type = structural_equal(match.chosen.checked_type, match.root.checked_type)
+        return same_type and never_holds(match.graph, match.condition)
+
+    def rewrite(self, match):
+        return match.chosen
+
+
 class SplitIntoOne(_Identity):
     """Drop a split into one piece."""
 
@@ -106,6 +125,7 @@ IDENTITIES = (
     ReshapeToSameShape,
     CastToSameType,
     SliceOfEverything,
+    WhereNever,
     ConcatenateOfOne,
     SplitIntoOne,
     FieldOfTuple,

@@ -5,6 +5,7 @@ elements of such tensors are known even where a dimension is not: `concatenate(t
 is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Clamped` or UNKNOWN.
 """
 
+import functools
 import operator
 from typing import NamedTuple
 
@@ -162,6 +163,9 @@ def _of_ints(function, neutral_right=None, neutral_left=None):
 
 
 def _equal(left, right):
+    for length, number in ((left, right), (right, left)):
+        if isinstance(length, (Dim, Clamped)) and isinstance(number, int) and number < 0:
+            return 0  # neither is ever negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left == right) if both else UNKNOWN
 
@@ -180,6 +184,8 @@ def _at_least(left, right):
 
 
 def _minimum(left, right):
+    if UNKNOWN in (left, right):
+        return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
         return min(left, right)
     if isinstance(left, Dim):
@@ -193,11 +199,20 @@ def _minimum(left, right):
 
 
 def _maximum(left, right):
+    if UNKNOWN in (left, right):
+        return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right)
-    if isinstance(left, Dim) and isinstance(right, int) and right <= 0:
+    if isinstance(left, int):
+        left, right = right, left
+    if isinstance(right, int):
+        return left if right <= 0 else UNKNOWN  # a length is never negative
+    if left == right or left == getattr(right, "dim", None):
         return left
-    return right if isinstance(right, Dim) and isinstance(left, int) and left <= 0 else UNKNOWN
+    if right == getattr(left, "dim", None):
+        return right
+    of_one_dim = isinstance(left, Clamped) and isinstance(right, Clamped) and left.dim == right.dim
+    return Clamped(max(left.bound, right.bound), left.dim) if of_one_dim else UNKNOWN
 
 
 def _where(condition, true, false):
@@ -301,6 +316,8 @@ _BY_VALUE = {
     "greater": _of_ints(operator.gt),
     "minimum": _elementwise(_minimum),
     "maximum": _elementwise(_maximum),
+    "min": lambda _, data: _array([functools.reduce(_minimum, data.flat)], ()) if data.size else None,
+    "max": lambda _, data: _array([functools.reduce(_maximum, data.flat)], ()) if data.size else None,
     "where": _elementwise(_where),
     "take": _take,
     "strided_slice": _strided_slice,

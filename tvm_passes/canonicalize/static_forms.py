@@ -106,7 +106,24 @@ class TakeForAdvIndex(Rule):
         return relay.take(match.data, match.rows, axis=0)
 
 
-STATIC_FORMS = (StaticSlice, StaticReshape, StaticOperator, TakeForAdvIndex)
+class TakeForGatherNd(Rule):
+    """Replace gather_nd with one index per element with take, as above.
+
+    Why legal: with one row of indices, gather_nd takes rows along the first axis.
+    """
+
+    data, indices = wildcard(), wildcard()
+    pattern = is_op("gather_nd")(data, indices)
+
+    def where(self, match):
+        attrs, length = match.root.attrs, match.indices.checked_type.shape[0]
+        return int(attrs.batch_dims) == 0 and hasattr(length, "value") and int(length) == 1
+
+    def rewrite(self, match):
+        return relay.take(match.data, relay.squeeze(match.indices, [0]), axis=0)
+
+
+STATIC_FORMS = (StaticSlice, StaticReshape, StaticOperator, TakeForAdvIndex, TakeForGatherNd)
 
 
 def _bounds(match):

@@ -5,12 +5,11 @@ from functools import reduce
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
+from .._filters import LOWEST, conditions, is_bounded, lower_bound
 from .._matchers import op_name
 from .._rule import Rule
 from .._selection import Selection, scalar, select
 from .row_by_row import as_long_as, before_taking, mask_in_front, rows_before_taking
-
-LOWEST = -float("inf")
 
 
 class NmsOfFiltered(Selection, Rule):
@@ -59,7 +58,7 @@ def _why_not(match, mask):
     tensors = [rows_before_taking(tensor) for tensor in nms.args[:3]]
     if len({as_long_as(tensor) for tensor in (mask, *tensors)}) > 1:
         return "whether boxes, scores, class ids and mask have as many rows is known only at run time"
-    if not nms.attrs["has_score_threshold"] and not _is_bounded(nms.args[1]):
+    if not nms.attrs["has_score_threshold"] and not is_bounded(nms.args[1]):
         return "the filter may leave a score that is NaN or -inf, which no NMS with a score threshold does"
     for user in match.graph.users(match.selection):
         if op_name(user) != "shape_of" and not _is_taken_from_filtered(user, match.selection, mask):
@@ -76,17 +75,6 @@ def _is_taken_from_filtered(user, selection, mask):
     )
 
 
-def _is_bounded(scores):
-    """Whether scores taken by masks are above some number, by one of the masks."""
-    while True:
-        mask = mask_in_front(scores)
-        if mask is None or op_name(scores) != "take":
-            return False
-        scores = rows_before_taking(scores)
-        if any(_lower_bound(part, scores) is not None for part in _conditions(mask)):
-            return True
-
-
 def _select(nms, mask):
     """The kept indices of the NMS of all boxes, without those that the mask leaves out."""
     boxes, scores, class_ids = (before_taking(tensor, mask) for tensor in nms.args[:3])
@@ -94,8 +82,8 @@ def _select(nms, mask):
     if not nms.attrs["has_score_threshold"]:
         threshold = relay.const(LOWEST, "float32")
     others = []
-    for part in _conditions(mask):
-        bound = _lower_bound(part, _without_masks(scores), strict=True)
+    for part in conditions(mask):
+        bound = lower_bound(part, _without_masks(scores), strict=True)
         if bound is None or scalar(threshold) is None:
             others.append(part)
         else:
@@ -112,24 +100,6 @@ def _select(nms, mask):
         score_threshold=threshold,
         max_output_size=None if most < 0 else most,
     )
-
-
-def _conditions(mask):
-    """What must hold, each for itself, for the mask to hold."""
-    if op_name(mask) == "logical_and":
-        return [part for arg in mask.args for part in _conditions(arg)]
-    return [mask]
-
-
-def _lower_bound(condition, scores, strict=False):
-    """The number that scores are above where the condition holds (or may be at, if not strict), or None."""
-    name = op_name(condition)
-    if name not in ("greater", "less") and (strict or name not in ("greater_equal", "less_equal")):
-        return None
-    above, below = condition.args if name.startswith("greater") else reversed(condition.args)
-    number = scalar(below)
-    # Nothing is above NaN; at -inf would be -inf itself.
-    return number if above.same_as(scores) and number is not None and number > LOWEST else None
 
 
 def _without_masks(scores):

@@ -2,23 +2,9 @@
 
 from tvm import relay
 
+from .._filters import mask_of_rows
 from .._matchers import constant, op_name, static_shape
 from ..canonicalize.static_forms import TO_THE_END
-
-RESHAPING = ("cast", "squeeze", "reshape", "transpose", "take")
-
-
-def mask_of_rows(rows):
-    """The mask of which `rows` lists the places that hold, in order; None if it is something else."""
-    if not isinstance(rows, relay.Call) or len(rows.checked_type.shape) != 1:
-        return None
-    while op_name(rows) in RESHAPING:  # argwhere of a mask of rank 1 is one column, however it is turned
-        if op_name(rows) == "take" and not _is_first_column(rows):
-            return None
-        rows = rows.args[0]
-    if op_name(rows) != "argwhere" or len(rows.args[0].checked_type.shape) != 1:
-        return None
-    return rows.args[0]
 
 
 def mask_in_front(expr):
@@ -84,17 +70,6 @@ def _takes_rows(expr):
         and int(expr.attrs.axis) == 0
         and int(expr.attrs.batch_dims) == 0
         and mask_of_rows(expr.args[1]) is not None
-    )
-
-
-def _is_first_column(take):
-    index, axis = constant(take.args[1]), take.attrs.axis
-    return (
-        index is not None
-        and index.size == 1
-        and int(index.item()) == 0
-        and axis is not None
-        and int(axis) == 1
     )
 
 

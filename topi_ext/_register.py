@@ -1,0 +1,58 @@
+"""Registering a Relay operator of this package from Python: its types, its shapes, and a kernel by target."""
+
+import importlib
+
+import tvm
+from tvm import relay, tir
+from tvm.relay.op import op as registry
+from tvm.target import override_native_generic_func
+
+KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
+
+
+def refuse(name, reason):
+    """Raise the error of an operator that cannot take what it was given."""
+    raise tvm.TVMError(f"{name}: {reason}")
+
+
+def known(extent):
+    """The number that an extent is, or None where it is known only at run time."""
+    return int(extent) if isinstance(extent, (int, tir.IntImm)) else None
+
+
+def register(name, description, arguments, type_relation, shape_function, package, compute):
+    """Register an operator once; TVM keeps it, even if the module that does so is imported again.
+
+    `arguments` says what each is, by name. `compute(kernels, attrs, inputs)` gives the outputs by `kernels`,
+    the module of `package` for the target, whose function `schedule` takes them.
+    """
+    if name in tvm.ir.Op.list_op_names():
+        return
+
+    def strategy(attrs, _inputs, _out_type, target):
+        kind = target.kind.name
+        if kind not in KERNELS:
+            refuse(name, f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
+        kernels = importlib.import_module(f"{package}.{KERNELS[kind]}")
+
+        def schedule(_attrs, outs, target):
+            with target:
+                return kernels.schedule(outs)
+
+        result = registry.OpStrategy()
+        result.add_implementation(
+            lambda _attrs, inputs, _out_type: compute(kernels, attrs, inputs), schedule, name=f"{name}.{kind}"
+        )
+        return result
+
+    registry.register(name, description)
+    operator = relay.op.get(name)
+    operator.set_num_inputs(len(arguments))
+    for argument, meaning in arguments.items():
+        operator.add_argument(argument, "Tensor", meaning)
+    operator.set_attrs_type_key("DictAttrs")
+    operator.set_support_level(10)
+    operator.add_type_rel(name.split(".")[-1], type_relation)
+    registry.register_pattern(name, registry.OpPattern.OPAQUE)
+    registry.register_shape_func(name, False, shape_function)
+    registry.register_strategy(name, override_native_generic_func(f"{name}.strategy")(strategy))

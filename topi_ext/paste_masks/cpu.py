@@ -1,0 +1,41 @@
+"""Pasting masks for LLVM: the rows of all pictures in parallel, each written once."""
+
+from tvm import te, tir
+
+from .kernel import Masks
+
+
+def paste_masks(masks, boxes, image_size, threshold):
+    """The result of `topi_ext.paste_masks`."""
+    height, width = image_size
+    count = masks.shape[0]
+    dtype = "float32" if threshold is None else "uint8"
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        placed = Masks(ib, *ins, image_size, threshold, scope="global")
+        (out,) = map(ib.buffer_ptr, outs)
+        with ib.for_range(0, count * height, "row", kind="parallel") as row:
+            number, y = tir.truncdiv(row, height), tir.truncmod(row, height)
+            rows, columns = placed.spans(number)
+
+            def fill(begin, end):
+                with ib.for_range(0, end - begin, "x") as x:
+                    out[number, 0, y, begin + x] = placed.nothing
+
+            with ib.if_scope(tir.all(rows.holds(y), columns.begin < columns.end)):
+                ys = placed.neighbours(rows, y)
+                fill(0, columns.begin)
+                with ib.for_range(0, columns.end - columns.begin, "x") as x:
+                    x = columns.begin + x
+                    out[number, 0, y, x] = placed.pixel(number, ys, placed.neighbours(columns, x))
+                fill(columns.end, width)
+            with ib.else_scope():
+                fill(0, width)
+        return ib.get()
+
+    return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
+
+
+def schedule(outs):
+    return te.create_schedule([out.op for out in outs])

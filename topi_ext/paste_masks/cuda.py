@@ -1,0 +1,77 @@
+"""Pasting masks on CUDA: each pixel is written once, 16 bytes at a time.
+
+Writing is what takes time: most pixels lie outside a box, and for those no mask is read. No thread waits for
+another.
+"""
+
+from tvm import te, tir
+from tvm.topi.generic import schedule_extern
+
+from ..sort.kernel import ceil_div, launch, local
+from .kernel import Masks
+
+THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once
+MOST_PIXELS = {"float32": 4, "uint8": 16}  # of 16 bytes
+
+
+def paste_masks(masks, boxes, image_size, threshold):
+    """The result of `topi_ext.paste_masks`."""
+    count = masks.shape[0]
+    dtype = "float32" if threshold is None else "uint8"
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        masks = Masks(ib, *ins, image_size, threshold, scope="local")
+        with ib.if_scope(tir.const(0, "int32") < count):
+            _Pasting(ib, masks, outs[0], image_size).emit(count)
+        return ib.get()
+
+    return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
+
+
+def schedule(outs):
+    return schedule_extern(outs)
+
+
+class _Pasting:
+    """The one kernel; it takes the pixels of a picture in groups of those that are written at once."""
+
+    def __init__(self, ib, masks, out, image_size):
+        self.ib, self._masks, self._dtype = ib, masks, out.dtype
+        height, self._width = image_size
+        area = height * self._width
+        self._pixels = next(n for n in (16, 8, 4, 2, 1) if n <= MOST_PIXELS[out.dtype] and area % n == 0)
+        self._groups = area // self._pixels
+        size = out.shape[0].astype("int64") * area
+        self._out = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "pictures", data=out.data))
+
+    def emit(self, count):
+        ib, blocks = self.ib, ceil_div(self._groups, THREADS * GROUPS)
+        with launch(ib, count * blocks, THREADS) as (block, thread):
+            number = local(ib, "number", tir.truncdiv(block, blocks))
+            first = local(ib, "first", tir.truncmod(block, blocks) * (THREADS * GROUPS))
+            rows, columns = self._masks.spans(number)
+            with ib.for_range(0, GROUPS, "group") as group:
+                at = local(ib, "at", first + group * THREADS + thread)
+                with ib.if_scope(at < self._groups):
+                    self._emit_group(number, at, rows, columns)
+
+    def _emit_group(self, number, at, rows, columns):
+        """Write one group, which may go on in the next rows."""
+        ib, masks, pixels, width = self.ib, self._masks, self._pixels, self._width
+        values = ib.allocate(self._dtype, pixels, "values", scope="local")
+        every = tir.Ramp(0, 1, pixels) if pixels > 1 else 0
+        for i in range(pixels):
+            values[i] = masks.nothing
+        top, bottom = (local(ib, "row", tir.truncdiv(at * pixels + i, width)) for i in (0, pixels - 1))
+        left = local(ib, "left", tir.truncmod(at * pixels, width))
+        beside = tir.all(top == bottom, tir.any(left >= columns.end, left + pixels <= columns.begin))
+        with ib.if_scope(tir.all(top < rows.end, bottom >= rows.begin, tir.Not(beside))):
+            for i in range(pixels):
+                y = local(ib, "y", tir.truncdiv(at * pixels + i, width))
+                x = local(ib, "x", tir.truncmod(at * pixels + i, width))
+                with ib.if_scope(tir.all(rows.holds(y), columns.holds(x))):
+                    ys, xs = masks.neighbours(rows, y), masks.neighbours(columns, x)
+                    values[i] = masks.pixel(number, ys, xs)
+        place = number.astype("int64") * self._groups + at
+        self._out[tir.Ramp(place * pixels, 1, pixels) if pixels > 1 else place] = values[every]

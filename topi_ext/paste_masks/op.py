@@ -1,0 +1,124 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.paste_masks`: its arguments, types, shapes, and its kernels."""
+
+import math
+
+import tvm
+from tvm import relay
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+
+NAME = "topi_ext.paste_masks"
+FLOATS = ("float32", "float16")
+ARGUMENTS = {
+    "masks": "(N, 1, M, M), float32 or float16.",
+    "boxes": "(N, 4): x1, y1, x2, y2; float32 or float16.",
+}
+
+
+def paste_masks(masks, boxes, image_size, *, threshold=None):
+    """Each mask, scaled to its box and pasted into an empty picture.
+
+    Parameters
+    ----------
+    masks : relay.Expr
+        (N, 1, M, M), float32 or float16, such as probabilities. N may be 0, and known only at run time.
+    boxes : relay.Expr
+        (N, 4), float32 or float16: the corners x1, y1, x2, y2 in the picture.
+    image_size : (int, int)
+        Height and width of the pictures.
+    threshold : float, optional
+        If given, the result is whether a pixel is at least this.
+
+    Returns
+    -------
+    pictures : relay.Expr
+        (N, 1, height, width), float32, or with a threshold uint8, 0 or 1.
+
+    Convention
+    ----------
+    - These are torchvision's, of `paste_masks_in_image`. A mask gets a border of one pixel of zeros, and its
+      box grows about its centre in proportion, by (M + 2) / M.
+    - Then the corners are truncated toward zero, and both belong to the box: it is x2 - x1 + 1 pixels wide.
+      The mask is scaled to that bilinearly, `align_corners=False`, in float32. Outside its box all is zero.
+    - A box wholly outside the picture, at which torchvision fails, leaves the picture empty, and so does
+      a box with x2 + 1 <= x1 or y2 + 1 <= y1 when truncated, and one with a corner that is NaN or infinite.
+      Coordinates beyond a thousand million count as that.
+    """
+    height, width = (int(length) for length in image_size)
+    if min(height, width) < 1 or height * width >= 2**31:
+        raise ValueError(
+            f"paste_masks: the picture must have from 1 to 2**31 - 1 pixels, not {height}x{width}"
+        )
+    if threshold is not None and math.isnan(threshold):
+        raise ValueError("paste_masks: the threshold is NaN")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        image_size=[height, width],
+        threshold=float(threshold or 0),
+        has_threshold=int(threshold is not None),
+    )
+    return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    masks, boxes = types
+    for name, type_ in zip(ARGUMENTS, types):
+        if type_.dtype not in FLOATS:
+            _refuse(f"{name} must be of type {' or '.join(FLOATS)}, not {type_.dtype}")
+    side = known(masks.shape[-1]) if len(masks.shape) == 4 else None
+    if not side or known(masks.shape[1]) not in (1, None) or known(masks.shape[2]) not in (side, None):
+        _refuse(f"masks must have the shape (N, 1, M, M) with a known M above 0, not {masks.shape}")
+    if len(boxes.shape) != 2 or known(boxes.shape[1]) not in (4, None):
+        _refuse(f"boxes must have the shape (N, 4), not {boxes.shape}")
+    counts = [known(type_.shape[0]) for type_ in types]
+    if None not in counts and counts[0] != counts[1]:
+        _refuse(f"there must be as many masks as boxes: masks has {counts[0]}, boxes has {counts[1]}")
+    count = relay.Any() if None in counts else counts[0]
+    dtype = "uint8" if attrs["has_threshold"] else "float32"
+    return relay.TensorType([count, 1, *attrs["image_size"]], dtype)
+
+
+def _refuse(reason):
+    _register.refuse(NAME, reason)
+
+
+@script
+def _shapes(masks, boxes, height, width):
+    pictures = output_tensor((4,), "int64")
+    assert masks[0] == boxes[0], "topi_ext.paste_masks: there must be as many masks as boxes"
+    assert masks[1] == int64(1), "topi_ext.paste_masks: masks must have the shape (N, 1, M, M)"
+    assert masks[2] == masks[3], "topi_ext.paste_masks: masks must have the shape (N, 1, M, M)"
+    assert boxes[1] == int64(4), "topi_ext.paste_masks: boxes must have the shape (N, 4)"
+    pictures[0] = masks[0]
+    pictures[1] = int64(1)
+    pictures[2] = int64(height)
+    pictures[3] = int64(width)
+    return pictures
+
+
+def _shape_function(attrs, inputs, _):
+    return [_shapes(*inputs, *map(convert, attrs["image_size"]))]
+
+
+def _compute(kernels, attrs, inputs):
+    image_size = [int(length) for length in attrs["image_size"]]
+    threshold = float(attrs["threshold"]) if attrs["has_threshold"] else None
+    return [kernels.paste_masks(*inputs, image_size, threshold)]
+
+
+_register.register(
+    NAME,
+    "Each mask, scaled to its box and pasted into an empty picture.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    __package__,
+    _compute,
+)

@@ -1,0 +1,41 @@
+"""RoIAlign for LLVM: regions and channels in parallel, some channels at a time, and of each the bins."""
+
+from tvm import te, tir
+
+from .kernel import Pooling, most_lanes
+
+# Channels pooled at once. In NCHW each of them is read from a place of its own, and few places fit the cache.
+MOST_LANES = {"NHWC": 64, "NCHW": 16}
+
+
+def multiscale_roi_align(features, rois, *, layout, **options):
+    """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
+    channels = int(features[0].shape[layout.index("C")])
+    lanes = most_lanes(channels, MOST_LANES[layout])
+    down, across = options["pooled_size"]
+    shape = [{"N": rois.shape[0], "C": channels, "H": down, "W": across}[axis] for axis in layout]
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        pooling = Pooling(
+            ib,
+            ins[:-1],
+            ins[-1],
+            outs[0],
+            {"layout": layout, **options},
+            lanes=lanes,
+            scope="global",
+            loop=lambda _: "serial",
+        )
+        vectors = channels // lanes
+        with ib.for_range(0, rois.shape[0] * vectors, "task", kind="parallel") as task:
+            row, vector = tir.truncdiv(task, vectors), tir.truncmod(task, vectors)
+            with ib.for_range(0, down, "p") as p, ib.for_range(0, across, "q") as q:
+                pooling.emit_bin(row, p, q, vector)
+        return ib.get()
+
+    return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")
+
+
+def schedule(outs):
+    return te.create_schedule([out.op for out in outs])

@@ -1,0 +1,57 @@
+"""RoIAlign on CUDA: a thread pools a bin in the channels of a vector, with no word to any other thread.
+
+In NHWC the threads of a warp lie along the channels, and read and write four of them each, side by side. In
+NCHW they lie along the bins of a channel, which are written side by side and read from close together.
+"""
+
+from tvm import te, tir
+from tvm.topi.generic import schedule_extern
+
+from ..sort.kernel import ceil_div, launch, local
+from .kernel import Pooling, most_lanes
+
+THREADS = 128
+MOST_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
+
+
+def multiscale_roi_align(features, rois, *, layout, **options):
+    """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
+    channels = int(features[0].shape[layout.index("C")])
+    lanes = most_lanes(channels, MOST_LANES[layout])
+    down, across = options["pooled_size"]
+    rows = rois.shape[0]
+    shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        pooling = Pooling(
+            ib,
+            ins[:-1],
+            ins[-1],
+            outs[0],
+            {"layout": layout, **options},
+            lanes=lanes,
+            scope="local",
+            loop=lambda length: "unroll" if isinstance(length, int) else "serial",
+        )
+        # The place of a bin in a region, the axis that changes fastest last.
+        axes = [("C", channels // lanes), ("H", down), ("W", across)]
+        axes = axes if layout == "NCHW" else axes[1:] + axes[:1]
+        bins = down * across * (channels // lanes)
+        blocks = ceil_div(bins, THREADS)
+        with ib.if_scope(tir.const(0, "int32") < rows), launch(ib, rows * blocks, THREADS) as (block, thread):
+            row = local(ib, "row", tir.truncdiv(block, blocks))
+            place = local(ib, "place", tir.truncmod(block, blocks) * THREADS + thread)
+            with ib.if_scope(place < bins):
+                at = {}
+                for axis, length in reversed(axes):
+                    at[axis] = local(ib, f"at_{axis}".lower(), tir.truncmod(place, length))
+                    place = tir.truncdiv(place, length)
+                pooling.emit_bin(row, at["H"], at["W"], at["C"])
+        return ib.get()
+
+    return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")
+
+
+def schedule(outs):
+    return schedule_extern(outs)

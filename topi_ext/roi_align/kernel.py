@@ -1,0 +1,183 @@
+"""What one bin of one region is, emitted alike for every target and layout.
+
+All channels take the same samples. Several, `lanes` of them, are pooled at once, as a vector.
+
+No input makes a loop long or an access stray. Only samples that may be on the map are visited, so that a huge
+region costs no more than the map has pixels; indices are computed from coordinates that have been found to be
+on it.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from tvm import te, tir
+
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
+from .._register import known
+
+MOST_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """The samples along a side of a bin; sample i is at `start + (i + 0.5) * size / count`."""
+
+    start: Any
+    size: Any
+    count: Any
+    begin: Any  # the first sample to visit
+    visited: Any  # how many; what is left out is off the map
+    length: Any  # of the map, in pixels
+
+
+class Pooling:
+    """Emits bins of regions; `scope` is where the target keeps variables, `loop` the kind of short loops."""
+
+    def __init__(self, ib, features, rois, output, options, *, lanes, scope, loop):
+        self.ib, self._options, self._lanes, self._scope, self._loop = ib, options, lanes, scope, loop
+        self._local = Locals(ib, scope)
+        self._maps = [_Maps(ib, feature, options["layout"], lanes) for feature in features]
+        self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], lanes)
+
+    def emit_bin(self, row, p, q, vector):
+        """Pool bin (p, q) of a region, in one vector of channels."""
+        ib, every = self.ib, _ramp(0, 1, self._lanes)
+        total = ib.allocate("float32", self._lanes, "total", scope=self._scope)
+        total[every] = self._broadcast(tir.const(0, "float32"))
+        index, *corners = (
+            self._local(name, self._rois[row, at].astype("float32"))
+            for at, name in enumerate(("index", "x1", "y1", "x2", "y2"))
+        )
+        level, has_level = self._level(*corners)
+        for number, maps in enumerate(self._maps):
+            valid = [has_level, is_finite(index), index > -1.0, index < _float(maps.count)]
+            valid += [level == number] if len(self._maps) > 1 else []
+            with ib.if_scope(tir.all(*valid)):
+                start = self._local("first", maps.start(index.astype("int32"), vector))
+                with self._sides(number, maps, corners, p, q) as (rows, columns):
+                    with self._each(rows) as ys, self._each(columns) as xs:
+                        weighted = [
+                            maps[start, y, x].astype(total[every].dtype) * self._broadcast(down * across)
+                            for y, down in ys
+                            for x, across in xs
+                        ]
+                        total[every] += reduce(add, weighted)
+                    count = self._local("count", te.max(rows.count * columns.count, tir.const(1.0)))
+                    total[every] = total[every] / self._broadcast(count)
+        start = self._local("first", self._output.start(row, vector))
+        self._output[start, p, q] = total[every].astype(self._output.dtype)
+
+    def _level(self, x1, y1, x2, y2):
+        """Which feature map a region is pooled from, and whether from any."""
+        least_areas = self._options["least_areas"]
+        if least_areas is None:
+            return tir.const(0), tir.const(True)
+        area = self._local("area", (x2 - x1) * (y2 - y1))
+        reached = ((bits(area) >= bits_of(least)).astype("int32") for least in least_areas)
+        level = reduce(add, reached, tir.const(0))
+        magnitude = bits(area) & MAGNITUDE
+        is_negative = tir.all(bits(area) < 0, magnitude > 0)
+        return self._local("level", level), tir.all(magnitude <= BITS_OF_INFINITY, tir.Not(is_negative))
+
+    @contextmanager
+    def _sides(self, number, maps, corners, p, q):
+        """The samples down and across, where the region has a place and a size."""
+        scale, offset = self._local.exact(self._options["scales"][number]), 0.5 * self._options["aligned"]
+        x1, y1, x2, y2 = (self._local("corner", corner * scale - offset) for corner in corners)
+        height, width = self._local("height", y2 - y1), self._local("width", x2 - x1)
+        has_pixels = [length > 0 for length in (maps.height, maps.width) if known(length) is None]
+        with self.ib.if_scope(tir.all(*map(is_finite, (x1, y1, height, width)), *has_pixels)):
+            down, across = self._options["pooled_size"]
+            yield (
+                self._samples(y1, height, down, p, maps.height),
+                self._samples(x1, width, across, q, maps.width),
+            )
+
+    def _samples(self, start, size, bins, place, length):
+        """The samples of one of the bins along a side."""
+        if not self._options["aligned"]:
+            size = te.max(size, tir.const(1.0))
+        size = self._local("size", size / self._local.exact(bins))
+        start = self._local("start", start + _float(place) * size)
+        if self._options["sampling_ratio"]:
+            count = self._options["sampling_ratio"]
+            return _Samples(start, size, self._local.exact(count), 0, count, length)
+        count = self._local("count", te.min(tir.ceil(size), tir.const(MOST_SAMPLES)))
+        # Those on the map, and one more on either side as this is rounded.
+        step = self._local("step", size / te.max(count, tir.const(1.0)))
+        begin = tir.floor((-1.0 - start) / step - 1.5)
+        end = tir.ceil((_float(length) - start) / step + 1.5)
+        begin, end = (te.max(te.min(bound, count), tir.const(0.0)) for bound in (begin, end))
+        begin = self._local("begin", begin.astype("int32"))
+        visited = self._local("visited", end.astype("int32") - begin)
+        return _Samples(start, size, count, begin, visited, length)
+
+    @contextmanager
+    def _each(self, samples):
+        """For each sample on the map, the two pixels that it lies between, with their weights."""
+        ib, last = self.ib, samples.length - 1
+        with ib.for_range(0, samples.visited, "sample", kind=self._loop(samples.visited)) as i:
+            i = samples.begin + i
+            at = self._local("at", samples.start + (_float(i) + 0.5) * samples.size / samples.count)
+            with ib.if_scope(tir.all(at >= -1.0, at <= _float(samples.length))):
+                clamped = self._local("clamped", te.max(te.min(at, _float(last)), tir.const(0.0)))
+                low = self._local("low", clamped.astype("int32"))
+                high = self._local("high", te.min(low + 1, last))
+                fraction = self._local("fraction", clamped - _float(low))
+                yield (low, 1.0 - fraction), (high, fraction)
+
+    def _broadcast(self, value):
+        return tir.Broadcast(value, self._lanes) if self._lanes > 1 else value
+
+
+class _Maps:
+    """A tensor of maps as `maps[start, y, x]`, a vector of channels; `start` is that of the pixel (0, 0).
+
+    In NHWC the index of each vector is written as so many vectors, so that TVM sees that it is aligned.
+    """
+
+    def __init__(self, ib, buffer, layout, lanes):
+        extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
+        self.count, self.height, self.width, channels = (extent[axis] for axis in "NHWC")
+        size = self.count * self.height * self.width * channels
+        self._index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
+        flat = tir.decl_buffer(
+            [tir.const(1, self._index_type) * size], buffer.dtype, "flat", data=buffer.data
+        )
+        self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
+        self._lanes, self._beside = lanes, layout == "NHWC"
+        self._channels = channels // lanes if self._beside else channels
+
+    def start(self, number, vector):
+        """Of a vector of channels, the one of this number, on the map of a picture or region."""
+        size = self.height * self.width
+        start = number.astype(self._index_type) * (size * self._channels)
+        return start + vector * (1 if self._beside else self._lanes * size)
+
+    def __getitem__(self, at):
+        return self._flat[self._place(*at)]
+
+    def __setitem__(self, at, value):
+        self._flat[self._place(*at)] = value
+
+    def _place(self, start, y, x):
+        pixel = y * self.width + x
+        if self._beside:
+            return _ramp((start + pixel * self._channels) * self._lanes, 1, self._lanes)
+        return _ramp(start + pixel, self.height * self.width, self._lanes)
+
+
+def most_lanes(channels, most):
+    """The largest power of two that divides the number of channels, up to `most`."""
+    return next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if lanes <= most and channels % lanes == 0)
+
+
+def _ramp(start, stride, lanes):
+    return tir.Ramp(start, stride, lanes) if lanes > 1 else start
+
+
+def _float(value):
+    return tir.const(float(value)) if isinstance(value, int) else value.astype("float32")

@@ -1,0 +1,256 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.multiscale_roi_align`: its arguments, types, shapes, and its kernels."""
+
+import math
+
+import tvm
+from tvm import relay
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+from .levels import least_areas
+
+NAME = "topi_ext.multiscale_roi_align"
+FLOATS = ("float32", "float16")
+CHANNEL_AXIS = {"NCHW": 1, "NHWC": 3}
+# One tuple: TVM has no shapes known at run time for an operator that takes a tuple and something else.
+ARGUMENTS = {
+    "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C); then regions, (R, 5): index in the "
+    "batch, x1, y1, x2, y2. All float32 or float16.",
+}
+
+
+def multiscale_roi_align(
+    features,
+    rois,
+    *,
+    pooled_size,
+    scales,
+    sampling_ratio,
+    canonical_size=224,
+    canonical_level=4,
+    min_level=2,
+    eps=1e-6,
+    eps_in_log2=False,
+    aligned=False,
+    layout="NCHW",
+):
+    """The means of regions on a grid of bins, each region from the level of a feature pyramid that suits it.
+
+    The level of a region of area A is `floor(canonical_level + log2(sqrt(A) / canonical_size) + eps)`, or the
+    first or last level where that is beyond them.
+
+    Parameters
+    ----------
+    features : sequence of relay.Expr
+        The levels, the finest first, (N, C, H, W) or (N, H, W, C), all float32 or all float16. The number of
+        channels must be known; N, H and W may be known only at run time.
+    rois : relay.Expr
+        (R, 5): index in the batch, then the corners x1, y1, x2, y2 in the image; float32 or float16. R may
+        be 0, and known only at run time.
+    pooled_size : int or (int, int)
+        Bins down and across.
+    scales : sequence of float
+        What takes the coordinates of the image to those of each feature map.
+    sampling_ratio : int
+        Samples along each side of a bin; if not above 0, as many as the bin is pixels long, rounded up.
+    canonical_size, canonical_level, eps
+        See above; as in torchvision.
+    min_level : int
+        The level that the first feature map is.
+    eps_in_log2 : bool
+        Whether eps is added to the quotient instead, as torchvision did before version 0.5.
+    aligned : bool
+        Whether pixel centres are at halves, so that corners move by -0.5 and a region may be of any size.
+        Otherwise each side counts as at least one pixel of the feature map.
+    layout : "NCHW" or "NHWC"
+        Of the feature maps, and of the result.
+
+    Returns
+    -------
+    pooled : relay.Expr
+        (R, C, down, across) or (R, down, across, C), of the type of the features.
+
+    Convention
+    ----------
+    - The level is exactly that of the formula with each operation rounded to float32.
+    - All is computed in float32. Sample i of n in bin p is at `start + p * bin + (i + 0.5) * bin / n`.
+    - A sample more than a pixel off the map (below -1, or above H or W) counts as 0; nearer, it is moved to
+      the border. A bin without samples is 0.
+    - Zeros come out where a corner is NaN or infinite, where the batch has no such index, and where the area
+      is negative, which has no level. Nothing is read out of bounds.
+
+    These are the conventions of torchvision's `MultiScaleRoIAlign`, which leaves open what becomes of such
+    regions; of one feature map it picks no level, and neither does `roi_align`.
+    """
+    return _call(
+        features,
+        rois,
+        pooled_size=pooled_size,
+        scales=scales,
+        sampling_ratio=sampling_ratio,
+        by_area=True,
+        canonical_size=canonical_size,
+        canonical_level=canonical_level,
+        min_level=min_level,
+        eps=eps,
+        eps_in_log2=eps_in_log2,
+        aligned=aligned,
+        layout=layout,
+    )
+
+
+def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
+    """`multiscale_roi_align` of one feature map, from which regions of any area are taken."""
+    return _call(
+        [data],
+        rois,
+        pooled_size=pooled_size,
+        scales=[spatial_scale],
+        sampling_ratio=sampling_ratio,
+        by_area=False,
+        aligned=aligned,
+        layout=layout,
+    )
+
+
+def _call(
+    features,
+    rois,
+    *,
+    pooled_size,
+    scales,
+    sampling_ratio,
+    by_area,
+    aligned,
+    layout,
+    canonical_size=224,
+    canonical_level=4,
+    min_level=2,
+    eps=1e-6,
+    eps_in_log2=False,
+):
+    features = list(features)
+    if layout not in CHANNEL_AXIS:
+        raise ValueError(f"roi_align: the layout must be NCHW or NHWC, not {layout!r}")
+    pooled = (pooled_size, pooled_size) if isinstance(pooled_size, int) else tuple(pooled_size)
+    if len(pooled) != 2 or min(pooled) < 1:
+        raise ValueError(f"roi_align: pooled_size must be one or two numbers above 0, not {pooled_size}")
+    if not features or len(features) != len(scales):
+        raise ValueError(f"roi_align: there must be a scale for each of the {len(features)} feature maps")
+    if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+        raise ValueError(f"roi_align: scales must be above 0, not {list(scales)}")
+    if not 0 < canonical_size < math.inf:
+        raise ValueError(f"roi_align: canonical_size must be above 0, not {canonical_size}")
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"roi_align: eps must be at least 0, not {eps}")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        pooled_size=[int(bins) for bins in pooled],
+        scales=[float(scale) for scale in scales],
+        sampling_ratio=max(int(sampling_ratio), 0),
+        by_area=int(by_area),
+        canonical_size=float(canonical_size),
+        canonical_level=int(canonical_level),
+        min_level=int(min_level),
+        eps=float(eps),
+        eps_in_log2=int(eps_in_log2),
+        aligned=int(aligned),
+        layout=layout,
+    )
+    return relay.Call(relay.op.get(NAME), [relay.Tuple([*features, rois])], attrs)
+
+
+# --- types and shapes
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    fields = types[0].fields if isinstance(types[0], relay.TupleType) else [None]
+    if not all(isinstance(field, relay.TensorType) for field in fields):
+        return None
+    *features, rois = fields
+    axis = CHANNEL_AXIS[attrs["layout"]]
+    for feature in features:
+        if len(feature.shape) != 4:
+            _refuse(f"feature maps must have the shape ({', '.join(attrs['layout'])}), not {feature.shape}")
+        if feature.dtype not in FLOATS:
+            _refuse(f"feature maps must be of type {' or '.join(FLOATS)}, not {feature.dtype}")
+        if 0 in [known(extent) for at, extent in enumerate(feature.shape) if at not in (0, axis)]:
+            _refuse(f"a feature map has no pixels: {feature.shape}")
+    if len({feature.dtype for feature in features}) > 1:
+        _refuse("all feature maps must be of one type")
+    channels = {known(feature.shape[axis]) for feature in features}
+    if len(channels) > 1 or None in channels:
+        _refuse("the feature maps' number of channels must be known, and the same for all")
+    if len({known(feature.shape[0]) for feature in features} - {None}) > 1:
+        _refuse("all feature maps must be of one batch")
+    if len(rois.shape) != 2 or known(rois.shape[1]) not in (5, None):
+        _refuse(f"rois must have the shape (R, 5), not {rois.shape}")
+    if rois.dtype not in FLOATS:
+        _refuse(f"rois must be of type {' or '.join(FLOATS)}, not {rois.dtype}")
+    shape = [rois.shape[0], *attrs["pooled_size"]]
+    shape.insert(axis, channels.pop())
+    return relay.TensorType(shape, features[0].dtype)
+
+
+def _refuse(reason):
+    _register.refuse(NAME, reason)
+
+
+@script
+def _shapes(feature, rois, down, across, axis):
+    pooled = output_tensor((4,), "int64")
+    assert rois[1] == int64(5), "topi_ext.multiscale_roi_align: rois must have the shape (R, 5)"
+    pooled[0] = rois[0]
+    pooled[axis] = feature[axis]
+    if axis == 1:
+        pooled[2] = int64(down)
+        pooled[3] = int64(across)
+    else:
+        pooled[1] = int64(down)
+        pooled[2] = int64(across)
+    return pooled
+
+
+def _shape_function(attrs, inputs, _):
+    axis = CHANNEL_AXIS[attrs["layout"]]
+    return [_shapes(inputs[0], inputs[-1], *map(convert, attrs["pooled_size"]), convert(axis))]
+
+
+# --- kernels
+
+
+def _compute(kernels, attrs, inputs):
+    scales = [float(scale) for scale in attrs["scales"]]
+    formula = {
+        "canonical_size": float(attrs["canonical_size"]),
+        "canonical_level": int(attrs["canonical_level"]),
+        "min_level": int(attrs["min_level"]),
+        "eps": float(attrs["eps"]),
+        "eps_in_log2": bool(attrs["eps_in_log2"]),
+    }
+    pooled = kernels.multiscale_roi_align(
+        inputs[:-1],
+        inputs[-1],
+        pooled_size=[int(bins) for bins in attrs["pooled_size"]],
+        scales=scales,
+        least_areas=least_areas(len(scales), **formula) if attrs["by_area"] else None,
+        sampling_ratio=int(attrs["sampling_ratio"]),
+        aligned=bool(attrs["aligned"]),
+        layout=str(attrs["layout"]),
+    )
+    return [pooled]
+
+
+_register.register(
+    NAME,
+    "The means of regions on a grid of bins, each from the level of a feature pyramid that suits it.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    __package__,
+    _compute,
+)

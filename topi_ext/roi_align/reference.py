@@ -1,0 +1,88 @@
+"""What `multiscale_roi_align` answers, in NumPy: region by region, in float32."""
+
+import numpy as np
+
+from .levels import level_of
+
+MOST_SAMPLES = 2**20  # of a side of a bin
+
+
+def multiscale_roi_align(
+    features,
+    rois,
+    *,
+    pooled_size,
+    scales,
+    sampling_ratio,
+    canonical_size=224,
+    canonical_level=4,
+    min_level=2,
+    eps=1e-6,
+    eps_in_log2=False,
+    aligned=False,
+    layout="NCHW",
+):
+    """The arguments and the result of `topi_ext.multiscale_roi_align`, as arrays."""
+    formula = {
+        "canonical_size": canonical_size,
+        "canonical_level": canonical_level,
+        "min_level": min_level,
+        "eps": eps,
+        "eps_in_log2": eps_in_log2,
+    }
+
+    def level_of_area(area):
+        return int(level_of(area, len(features), **formula)) if area >= 0 else None
+
+    options = {"pooled_size": pooled_size, "sampling_ratio": sampling_ratio, "aligned": aligned}
+    return _pool(features, rois, scales, level_of_area, layout=layout, **options)
+
+
+def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
+    """The arguments and the result of `topi_ext.roi_align`, as arrays."""
+    options = {"pooled_size": pooled_size, "sampling_ratio": sampling_ratio, "aligned": aligned}
+    return _pool([data], rois, [spatial_scale], lambda _area: 0, layout=layout, **options)
+
+
+def _pool(features, rois, scales, level_of_area, *, pooled_size, sampling_ratio, aligned, layout):
+    if layout == "NCHW":
+        features = [np.moveaxis(feature, 1, 3) for feature in features]
+    down, across = (pooled_size, pooled_size) if isinstance(pooled_size, int) else pooled_size
+    result = np.zeros((len(rois), down, across, features[0].shape[-1]), "float32")
+    for row, (index, *corners) in enumerate(rois.astype("float32")):
+        x1, y1, x2, y2 = np.array(corners)
+        with np.errstate(over="ignore", invalid="ignore"):
+            level = level_of_area((x2 - x1) * (y2 - y1))
+        if level is None or not np.isfinite(corners).all() or not -1 < index < len(features[level]):
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            x1, y1, x2, y2 = np.array(corners) * np.float32(scales[level]) - np.float32(0.5 * aligned)
+            sides = np.array([y2 - y1, x2 - x1])
+        if np.isfinite(sides).all():
+            height, width = sides if aligned else np.maximum(sides, 1)
+            picture = features[level][int(index)].astype("float32")
+            rows, row_count = _weights(y1, height, down, sampling_ratio, picture.shape[0])
+            columns, column_count = _weights(x1, width, across, sampling_ratio, picture.shape[1])
+            total = np.einsum("ph,qw,hwc->pqc", rows, columns, picture, optimize=True)
+            result[row] = total / np.maximum(row_count * column_count, 1)
+    result = result.astype(features[0].dtype)
+    return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
+
+
+def _weights(start, side, bins, sampling_ratio, length):
+    """How much each pixel along a side counts in each bin, (bins, length), and how many samples a bin has."""
+    bin_side = side / np.float32(bins)
+    count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MOST_SAMPLES))
+    weights = np.zeros((bins, length), "float32")
+    for place in range(bins):
+        samples = (
+            start
+            + place * bin_side
+            + (np.arange(count, dtype="float32") + np.float32(0.5)) * bin_side / (np.float32(count))
+        )
+        samples = np.clip(samples[(samples >= -1) & (samples <= length)], 0, length - 1).astype("float32")
+        low = samples.astype("int32")
+        fraction = samples - low
+        np.add.at(weights[place], low, 1 - fraction)
+        np.add.at(weights[place], np.minimum(low + 1, length - 1), fraction)
+    return weights, count

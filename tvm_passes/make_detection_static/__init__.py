@@ -1,0 +1,64 @@
+"""Fixed shapes from the picture to the detections, whose number is an output instead of a length."""
+
+from tvm import relay
+from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
+
+from .. import _verify
+from .._graph import Graph
+from .._report import PassReport, publish
+from .operators import NotStatic
+from .outputs import OUTPUTS
+from .walk import Walk
+
+
+class MakeDetectionStatic(ModulePass):
+    """Run what follows a filter or an NMS on as many rows as there can be, and carry along how many count.
+
+    Parameters
+    ----------
+    outputs : str
+        "cut": the outputs are what they were, cut to the number of detections at the very end; only there
+        shapes are dynamic. "padded": the outputs have as many rows as there can be; those behind the first
+        `num_detections`, an int32 scalar that becomes the last output, are 0.
+
+    Why legal: each operator between a filter and the outputs is known to give the rows that count what it
+    gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
+    one operator is not known to, the module stays as it is.
+    """
+
+    def __init__(self, outputs="cut"):
+        if outputs not in OUTPUTS:
+            raise ValueError(f"MakeDetectionStatic: outputs is one of {', '.join(OUTPUTS)}, not {outputs!r}")
+        name = type(self).__name__
+
+        def transform(mod, _context):
+            report = PassReport(name, [name])
+            typed = relay.transform.InferType()(mod)
+            try:
+                function = _with_fixed_shapes(typed["main"], OUTPUTS[outputs])
+            except NotStatic as reason:
+                report.refused(self, "", str(reason))
+                function = None
+            publish(report)
+            if function is None:
+                return mod
+            report.rewrote(self, "main")
+            typed.update_func(typed.get_global_var("main"), function)
+            result = relay.transform.InferType()(typed)
+            if outputs == "cut":  # the type of padded outputs is another
+                _verify.check(mod, result, name)
+            return result
+
+        self.__init_handle_by_constructor__(
+            _ffi_transform_api.MakeModulePass, transform, PassInfo(0, name, [], False)
+        )
+
+
+def _with_fixed_shapes(function, finish):
+    """The function, or None where nothing in it depends on what is detected."""
+    walk, body = Walk(Graph(function)), function.body
+    result = walk.of(body)
+    if result is body:
+        return None
+    body, attrs = finish(walk, result, function.attrs)
+    return relay.Function(function.params, body, None, function.type_params, attrs, function.span)

@@ -1,0 +1,98 @@
+"""Rows of which only some count: what a tensor of unknown length becomes once its length is fixed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Optional
+
+import numpy as np
+
+from tvm import relay
+
+from .._matchers import static_shape
+
+
+@dataclass(eq=False)
+class Rows:
+    """`capacity` rows, of which those count that `valid` says, in their order; or just the first `count`.
+
+    Tensors that are of the same `key` have the same rows that count.
+    """
+
+    capacity: int
+    key: tuple
+    count: relay.Expr = None  # int32 scalar, where the first rows are those that count
+    mask: relay.Expr = None  # bool (capacity,), where they may be any
+    origin: Optional["Rows"] = None  # of which each row is several of these
+
+    def __eq__(self, other):
+        return isinstance(other, Rows) and self.key == other.key
+
+    @property
+    def are_first(self):
+        return self.count is not None
+
+    @cached_property
+    def valid(self):
+        """bool (capacity,)."""
+        if self.mask is not None:
+            return self.mask
+        return relay.less(relay.const(np.arange(self.capacity, dtype="int32")), self.count)
+
+    @cached_property
+    def number(self):
+        """How many rows count, an int32 scalar."""
+        return self.count if self.are_first else relay.sum(relay.cast(self.mask, "int32"))
+
+    def repeated(self, times):
+        """Each row as `times` rows."""
+        if times == 1:
+            return self
+        repeated = Rows(self.capacity * times, ("repeated", times, self.key), origin=self)
+        if self.are_first:
+            repeated.count = relay.multiply(self.count, relay.const(times, "int32"))
+        else:
+            repeated.mask = relay.repeat(self.mask, times, axis=0)
+        return repeated
+
+    def merged(self, times):
+        """Each `times` rows as one, or None where they were not one before."""
+        if times == 1:
+            return self
+        was_one = self.origin is not None and self.capacity == self.origin.capacity * times
+        return self.origin if was_one else None
+
+    def first(self, most):
+        """No more than this many of the rows that count, where they are the first."""
+        if most >= self.capacity:
+            return self
+        count = relay.minimum(self.count, relay.const(most, "int32"))
+        return Rows(most, ("first", most, self.key), count=count)
+
+
+def in_a_row(parts):
+    """The rows of tensors put one behind the other."""
+    mask = relay.concatenate([part.valid for part in parts], axis=0)
+    key = ("in a row", *(part.key for part in parts))
+    return Rows(sum(part.capacity for part in parts), key, mask=mask)
+
+
+def all_of(capacity):
+    """Rows that all count."""
+    return Rows(capacity, ("all", capacity), count=relay.const(capacity, "int32"))
+
+
+@dataclass
+class Padded:
+    """A tensor of fixed shape whose `axis` is of such rows. What the other rows hold is junk."""
+
+    expr: relay.Expr
+    rows: Rows
+    axis: int = 0
+
+    @property
+    def shape(self):
+        return static_shape(self.expr)
+
+    @property
+    def rank(self):
+        return len(self.shape)

@@ -1,0 +1,140 @@
+"""Gives fixed shapes to all that depends on which boxes an NMS keeps or a filter leaves."""
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from .._graph import children
+from .._match import match as match_pattern
+from .._matchers import location, op_name, static_shape
+from .._selection import Selection, all_equal
+from ..canonicalize.shape_values import Clamped, Dim
+from .operators import SIZE, NotStatic, handler_of
+from .padded import Padded, Rows
+
+SHAPED_BY_SIZES = ("dyn.full", "dyn.broadcast_to", "arange")
+TAKE_SIZES = ("dyn.reshape", "dyn.strided_slice", "dyn.topk", *SHAPED_BY_SIZES)
+
+
+class Walk:
+    """What the nodes of a typed graph become; those that do not depend on such boxes stay."""
+
+    def __init__(self, graph):
+        self.graph = graph
+        self._became = {}
+        self._counting = {}
+        for node in graph.nodes:
+            try:
+                self._visit(node)
+            except NotStatic as reason:
+                raise NotStatic(
+                    f"{location(node) or op_name(node) or type(node).__name__}: {reason}"
+                ) from None
+
+    # --- what has become of nodes
+
+    def of(self, node):
+        """A `Padded`, a tuple of such and of expressions, SIZE, or an expression."""
+        return self._became.get(node, node)
+
+    def _visit(self, node):
+        if isinstance(node, relay.Call) and op_name(node):
+            became = self._call(node)
+        elif not self._is_changed(*children(node)) or node.same_as(self.graph.root):
+            return
+        elif isinstance(node, relay.Tuple):
+            fields = [self.of(field) for field in node.fields]
+            became = SIZE if SIZE in fields else tuple(fields)
+        elif isinstance(node, relay.TupleGetItem):
+            whole = self.of(node.tuple_value)
+            is_tuple = isinstance(whole, tuple)
+            became = whole[node.index] if is_tuple else self.typed(relay.TupleGetItem(whole, node.index))
+        else:
+            raise NotStatic("a function, a branch or a loop depends on what is detected")
+        if became is not None:
+            self._became[node] = became
+
+    def _is_changed(self, *nodes):
+        return any(node in self._became for node in nodes)
+
+    def _call(self, call):
+        args = [self.of(arg) for arg in call.args]
+        parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
+        if self._is_selection(call):
+            return self._selection(call, args)
+        if op_name(call) == "argwhere" or any(isinstance(part, Padded) for part in parts):
+            if SIZE in parts and op_name(call) not in TAKE_SIZES:
+                raise NotStatic("it computes with how many are detected")
+            return handler_of(call)(self, call, args)
+        if SIZE in parts:
+            return handler_of(call)(self, call, args) if op_name(call) in SHAPED_BY_SIZES else SIZE
+        if not self._is_changed(*call.args):
+            return None
+        return self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
+
+    def _is_selection(self, call):
+        bound = match_pattern(Selection.selection, call)
+        if bound is None or str(call.attrs.slice_mode) != "size":
+            return False
+        begin, strides = bound[Selection.begin], bound[Selection.strides]
+        return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
+
+    def _selection(self, call, args):
+        """The kept indices: all places of them, of which the first count."""
+        indices, _, count, _ = args
+        (capacity,) = self.shape(indices)
+        inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
+        nms = call.args[0].tuple_value
+        return Padded(self.typed(inside), Rows(capacity, ("kept", nms), count=relay.squeeze(count)))
+
+    def all_rows(self, capacity):
+        """0, 1, and so on, as argwhere would give them."""
+        if capacity not in self._counting:
+            numbers = np.arange(capacity, dtype="int32").reshape(capacity, 1)
+            self._counting[capacity] = self.typed(relay.const(numbers))
+        return self._counting[capacity]
+
+    def lists_all(self, expr):
+        """Whether an expression is `all_rows`, in another type or shape."""
+        while op_name(expr) in ("cast", "squeeze", "transpose", "reshape", "expand_dims"):
+            expr = expr.args[0]
+        return any(expr.same_as(numbers) for numbers in self._counting.values())
+
+    # --- expressions
+
+    def expr(self, became):
+        """What has become of a node, as an expression alone."""
+        if isinstance(became, tuple):
+            return self.typed(relay.Tuple([self.expr(part) for part in became]))
+        return became.expr if isinstance(became, Padded) else became
+
+    def padded(self, call, args, rows, axis):
+        """The call with padded arguments, which has these rows along this axis."""
+        result = self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
+        if self.shape(result)[axis] != rows.capacity:
+            raise NotStatic("it has other rows than what it is computed from")
+        return Padded(result, rows, axis)
+
+    def typed(self, expr):
+        """The expression with its type, and those of what is new below it."""
+        for child in children(expr):
+            if not isinstance(child, tvm.ir.Op) and getattr(child, "_checked_type_", None) is None:
+                self.typed(child)
+        relay.transform.InferTypeLocal(expr)
+        return expr
+
+    def shape(self, expr):
+        shape = static_shape(expr)
+        if shape is None:
+            raise NotStatic("a length stays unknown")
+        return shape
+
+    def dtype(self, expr):
+        return expr.checked_type.dtype
+
+    def length(self, value):
+        """The fixed length that an element of a shape becomes: an int, a Dim or a Clamped."""
+        if isinstance(value, Clamped):
+            return min(value.bound, self.length(value.dim))
+        return self.shape(self.expr(self.of(value.tensor)))[value.axis] if isinstance(value, Dim) else value
