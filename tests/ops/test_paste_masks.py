@@ -103,11 +103,11 @@ def test_half_precision(run):
 
 
 @pytest.mark.parametrize("flags", [(), ("-ffp-contract=fast", "-mfma")])
-def test_boxes_whose_corners_are_whole_numbers(emulated_cuda, flags):
-    """Computed with fused multiply-add, a corner falls short of its pixel and is truncated to another."""
+def test_boxes_that_grow_to_whole_numbers(emulated_cuda, flags):
+    """A corner is -1, or less off it than a fused multiply-add would put it: then it is truncated to 0."""
     emulated_cuda.flags = flags
-    sides = 28 * np.arange(1, 40, dtype="float32")[:, None]
-    boxes = np.concatenate([600 - sides / 2, sides * 0, 600 + sides / 2, sides], axis=1)
+    k = np.arange(1, 40, dtype="float32")[:, None]
+    boxes = np.concatenate([k - 1, k * 0, 29 * k - 1, k * 0 + 28], axis=1)
     masks = np.ones((len(boxes), 1, 28, 28), "float32")
     image_size = (2, 1200)
     expected = by_torchvision(masks, boxes, image_size)
