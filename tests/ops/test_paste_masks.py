@@ -104,7 +104,7 @@ def test_half_precision(run):
 
 @pytest.mark.parametrize("flags", [(), ("-ffp-contract=fast", "-mfma")])
 def test_boxes_that_grow_to_whole_numbers(emulated_cuda, flags):
-    """A corner is -1, or less off it than a fused multiply-add would put it: then it is truncated to 0."""
+    """Of each the left corner is -1, or just short of it, which is truncated to 0."""
     emulated_cuda.flags = flags
     k = np.arange(1, 40, dtype="float32")[:, None]
     boxes = np.concatenate([k - 1, k * 0, 29 * k - 1, k * 0 + 28], axis=1)
