@@ -233,6 +233,18 @@ class TestShapeArithmetic:
         assert sizes(result) == (None, 3)
         assert run(mod, np.ones((5, 3), "float32"))[0].shape == (5, 3)
 
+    @pytest.mark.parametrize("rows", [0, 1, 5])
+    def test_expand_to_a_number_of_rows_known_at_run_time(self, rows):
+        nodes = [
+            helper.make_node("Shape", ["like"], ["new_shape"]),
+            helper.make_node("Expand", ["x", "new_shape"], ["y"]),
+        ]
+        model = model_of(nodes, [tensor_input("x", (1, 3)), tensor_input("like", ("n", 1))], ["y"])
+        mod, _ = from_onnx(model)
+        x = np.arange(3, dtype="float32").reshape(1, 3)
+        (found,) = run(mod, x, np.zeros((rows, 1), "float32"))
+        np.testing.assert_array_equal(found, np.broadcast_to(x, (rows, 3)))
+
     def test_the_idiom_of_expand(self):
         """Where(shape == -1, 1, shape), which PyTorch's exporter writes, folds."""
         nodes = [
