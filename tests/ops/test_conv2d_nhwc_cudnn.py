@@ -27,6 +27,8 @@ WIDE = [
     Case((12, 12), 512, 512, kernel=(2, 3), **options(padding=(1, 2), strides=(1, 2), activation=CLIP)),
     Case((15, 14), 256, 264, **options(padding=2, dilation=2, activation="prelu")),
     Case((16, 18), 256, 256, **options(padding=(0, 0, 1, 1), strides=2)),
+    Case((16, 18), 64, 64, **options(strides=2)),
+    Case((16, 18), 256, 64, kernel=(1, 1), **options(padding=0)),
 ]
 by_name = {"ids": str}
 
@@ -50,7 +52,7 @@ def test_wide_convolutions_go_to_cudnn(case):
     [
         Case((720, 1280), 64, 64, **options(activation=LEAKY)),  # few channels
         Case((720, 1280), 3, 64, **options(activation="prelu")),
-        Case((200, 336), 256, 64, kernel=(1, 1), **options(padding=0)),
+        Case((200, 336), 64, 256, kernel=(1, 1), residual=True, **options(padding=0)),
         Case((200, 336), 256, 256, **options(block_size=2)),  # shuffled
         Case((200, 336), 250, 256, **options()),  # channels that cuDNN does not take
         Case((200, 336), 256, 250, **options()),
