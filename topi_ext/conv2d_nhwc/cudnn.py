@@ -28,7 +28,7 @@ INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 
 
 def is_better(problem, target):
-    """Whether to prefer it to this project's own kernel: that is the faster one, as measured, for few channels
+    """Whether to prefer it to our own kernel: that is the faster one, as measured, for few channels
     without strides while the weights stay in shared memory, and the only one that shuffles."""
     arch = supported_arch(problem, target)
     if arch is None or not is_capable(problem):
