@@ -2,6 +2,7 @@
 
 import sys
 
+import topi_ext
 from tvm_passes._selection import as_class_ids, select
 from tvm_passes._stock_nms import FLOATS
 
@@ -12,6 +13,7 @@ from tvm.relay.frontend.common import set_span, try_infer_value
 from ._onnx_fold import keep_known
 from ._onnx_slice import constant_slice
 from ._torch_class_loop import BATCHED_NMS
+from ._torch_paste import PASTE_MASKS
 
 KNOWN_LISTS = (list, relay.expr.TupleWrapper)  # those whose length is known, which need no list of Relay's
 
@@ -27,6 +29,7 @@ class Operators(stock.PyTorchOpConverter):
         self.exact_division = self.convert_map["aten::div"]
         self.convert_map["aten::div"] = self.division
         self.convert_map[BATCHED_NMS] = self.batched_nms
+        self.convert_map[PASTE_MASKS] = self.paste_masks
 
     def plain_convolution(self, inputs, input_types):
         data, weight, bias, strides, padding, dilation, groups = inputs
@@ -64,6 +67,10 @@ class Operators(stock.PyTorchOpConverter):
         if class_ids is None:
             raise TypeError(f"class ids for NMS must be integers, not {self.infer_type(ids).dtype}")
         return select(boxes, scores, class_ids, iou_threshold)
+
+    def paste_masks(self, inputs, _):
+        masks, boxes, *image_size = inputs
+        return topi_ext.paste_masks(masks, boxes, image_size)
 
     def scalar_tensor(self, inputs, input_types):
         value, dtype, *_ = inputs

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ._torch_paste import pasting_is_an_operator
 from .errors import ImportFailure
 
 DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
@@ -40,7 +41,8 @@ def trace(model, inputs) -> TracedModel:
     flat = _FlatModel(model)
     try:
         with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
+            with pasting_is_an_operator():
+                module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
             if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
                 module = _inline_attributes(module)
                 _settle_devices(module.graph, {tensor.device.type for tensor in inputs})

@@ -19,9 +19,10 @@ from torch import nn
 
 from frontends import ImportFailure, from_pytorch
 from frontends import _torch_convert as converter
-from tests.helpers import run
+from tests.helpers import ops, run
 from tests.models.detectors import detect, example, share_found, small_detector
 from tests.models.zoo import detection_model, picture
+from tvm_passes._graph import Graph
 
 import tvm
 from tvm import relay
@@ -617,6 +618,15 @@ def test_a_batch_of_one_and_an_image_differ_in_the_input_alone(mask_rcnn):
     batch, _ = from_pytorch(mask_rcnn, picture()[None])
     assert names(image) == names(batch)
     assert [len(mod["main"].params[0].checked_type.shape) for mod in (image, batch)] == [3, 4]
+
+
+@pytest.mark.slow
+def test_masks_are_pasted_by_one_operator_and_torchvision_stays_as_it_was(mask_rcnn):
+    paste = torchvision.models.detection.transform.paste_masks_in_image
+    main = from_pytorch(mask_rcnn, picture())[0]["main"]
+    assert ops(tvm.IRModule.from_expr(main)).count("topi_ext.paste_masks") == 1
+    assert not any(isinstance(node, relay.Let) for node in Graph(main).nodes)
+    assert torchvision.models.detection.transform.paste_masks_in_image is paste
 
 
 @pytest.mark.slow

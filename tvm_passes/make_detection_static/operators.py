@@ -68,6 +68,14 @@ def _item_by_item(walk, call, args):
     return walk.padded(call, args, items.rows, 0)
 
 
+def _paste_masks(walk, call, args):
+    """A mask and a box for each row."""
+    masks, boxes = args
+    if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or masks.rows != boxes.rows:
+        raise NotStatic("masks and boxes are of different rows")
+    return walk.padded(call, args, masks.rows, 0)
+
+
 def _along_another_axis(walk, call, args):
     (data,) = args
     if int(call.attrs.axis) % data.rank == data.axis:
@@ -400,6 +408,7 @@ _HANDLERS = {
     "dyn.full": _full,
     "dyn.broadcast_to": _broadcast_to,
     "arange": _arange,
+    "topi_ext.paste_masks": _paste_masks,
     "nn.softmax": _along_another_axis,
     "nn.log_softmax": _along_another_axis,
     **dict.fromkeys(("max", "min", "sum", "mean", "prod", "argmax", "argmin", "any", "all"), _reduce),
@@ -416,7 +425,6 @@ _HANDLERS = {
             "image.resize2d",
             "vision.roi_align",
             "topi_ext.multiscale_roi_align",
-            "topi_ext.paste_masks",
         ),
         _item_by_item,
     ),
