@@ -51,7 +51,7 @@ def test_from_the_command_line():
     answer = subprocess.run(
         [sys.executable, "-m", "tvm_passes", "doctor"],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
         check=False,
     )

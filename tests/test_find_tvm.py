@@ -21,7 +21,7 @@ def python(code, **environment):
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
         check=False,
     )
