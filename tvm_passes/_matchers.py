@@ -21,6 +21,12 @@ def op_name(expr):
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
 
 
+def is_elementwise(expr):
+    """Whether a call works element by element, broadcasting too: TVM's own classes, by which it fuses."""
+    pattern = expr.op.get_attr("TOpPattern") if op_name(expr) else None
+    return pattern is not None and pattern <= relay.op.OpPattern.BROADCAST
+
+
 def location(node):
     """Where a node comes from in the source model, such as `torchvision::nms_0`; empty if not known."""
     span = getattr(node, "span", None)

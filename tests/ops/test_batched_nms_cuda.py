@@ -1,13 +1,13 @@
 """The CUDA kernels of batched NMS: against brute force on the emulated device, and on a GPU."""
 
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
 from tests.ops import class_by_class
 from tests.ops.detections import CASES, clustered_detections
+from tests.ops.nvcc import assert_compiles_without_spills
 from topi_ext.batched_nms import batched_nms, cuda, cuda_suppress, reference
 from topi_ext.batched_nms.cuda_suppress import SHAPE, SuppressShape
 from topi_ext.sort.tile import ONE_TILE
@@ -310,17 +310,7 @@ def test_compiles_without_spills(emulated_cuda, tmp_path, dynamic):
     function, _ = function_of(arrays, dynamic=dynamic, max_output_size=100, score_threshold=0.1)
     relay.vm.compile(tvm.IRModule.from_expr(function), emulated_cuda.target)
     source = next(source for source in emulated_cuda.sources if "__fdiv_rn" in source)
-    path = tmp_path / "kernels.cu"
-    path.write_text(source)
-    known = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
-    archs = [arch for arch in (75, 80, 86, 89, 90, 100, 120) if f"compute_{arch}\n" in known]
-    targets = [word for arch in archs for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")]
-    command = ["nvcc", "-std=c++17", "-fatbin", "-Xptxas", "-v", *targets, "-o", tmp_path / "out", path]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    frames = [line.strip() for line in done.stderr.splitlines() if "stack frame" in line]
-    assert len(frames) % len(archs) == 0
-    assert set(frames) == {"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"}
+    assert_compiles_without_spills(source, tmp_path)
 
 
 # --- on a GPU

@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
 import topi_ext
+from tests.ops.nvcc import assert_compiles_without_spills
 from tests.ops.objects import objects
 from topi_ext.paste_masks import reference
 
@@ -223,17 +223,7 @@ def test_compiles_without_spills(emulated_cuda, tmp_path, threshold, stores):
     relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
     source = emulated_cuda.sources[-1]
     assert source.count(stores) == 1 and "__syncthreads" not in source
-    path = tmp_path / "kernels.cu"
-    path.write_text(source)
-    known = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
-    archs = [arch for arch in (75, 80, 86, 89, 90, 100, 120) if f"compute_{arch}\n" in known]
-    targets = [word for arch in archs for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")]
-    command = ["nvcc", "-std=c++17", "-fatbin", "-Xptxas", "-v", *targets, "-o", tmp_path / "out", path]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    frames = [line.strip() for line in done.stderr.splitlines() if "stack frame" in line]
-    assert len(frames) == len(archs)
-    assert set(frames) == {"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"}
+    assert_compiles_without_spills(source, tmp_path, kernels=1)
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from torchvision.ops.poolers import LevelMapper
 
 import topi_ext
+from tests.ops.nvcc import assert_compiles_without_spills
 from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
 from topi_ext.roi_align import reference
 from topi_ext.roi_align.levels import least_areas, level_of
@@ -317,17 +317,7 @@ def test_compiles_without_spills(emulated_cuda, tmp_path, layout, dtype, vector)
     source = emulated_cuda.sources[-1]
     assert f"*({vector}*)(p0" in source or not vector
     assert "__syncthreads" not in source
-    path = tmp_path / "kernels.cu"
-    path.write_text(source)
-    known = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
-    archs = [arch for arch in (75, 80, 86, 89, 90, 100, 120) if f"compute_{arch}\n" in known]
-    targets = [word for arch in archs for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")]
-    command = ["nvcc", "-std=c++17", "-fatbin", "-Xptxas", "-v", *targets, "-o", tmp_path / "out", path]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    frames = [line.strip() for line in done.stderr.splitlines() if "stack frame" in line]
-    assert len(frames) == len(archs)
-    assert set(frames) == {"0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"}
+    assert_compiles_without_spills(source, tmp_path, kernels=1)
 
 
 @pytest.mark.gpu

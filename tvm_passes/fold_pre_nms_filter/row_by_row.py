@@ -3,7 +3,7 @@
 from tvm import relay
 
 from .._filters import mask_of_rows
-from .._matchers import constant, op_name, static_shape
+from .._matchers import constant, is_elementwise, op_name, static_shape
 from ..canonicalize.static_forms import TO_THE_END
 
 
@@ -97,12 +97,6 @@ def _works_row_by_row(call):
         return (
             axis is not None and index is not None and int(axis) % of != 0 and int(call.attrs.batch_dims) == 0
         )
-    if not _is_elementwise(call.op):
+    if not is_elementwise(call):
         return False
     return all(_is_single(tensor) or len(tensor.checked_type.shape) == rank for tensor in call.args)
-
-
-def _is_elementwise(op):
-    """By TVM's own classes of operators, which is how it decides what to fuse."""
-    pattern = op.get_attr("TOpPattern")
-    return pattern is not None and pattern <= relay.op.OpPattern.BROADCAST

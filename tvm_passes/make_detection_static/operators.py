@@ -13,7 +13,7 @@ import tvm
 from tvm import relay
 
 from .._filters import LOWEST, is_bounded
-from .._matchers import op_name
+from .._matchers import is_elementwise, op_name
 from .._selection import scalar
 from ..canonicalize.shape_values import Clamped, Dim, shape_values
 from ..canonicalize.static_forms import TO_THE_END
@@ -31,8 +31,7 @@ def handler_of(call):
     name = op_name(call)
     if name in _HANDLERS:
         return _HANDLERS[name]
-    pattern = call.op.get_attr("TOpPattern") if name else None
-    if pattern is not None and pattern <= relay.op.OpPattern.BROADCAST:
+    if is_elementwise(call):
         return _elementwise
     raise NotStatic(f"nothing is known of {name or 'a function'} over detections")
 
