@@ -86,6 +86,15 @@ def belongs_to_a_backend(node):
     return bool(attrs) and any(key in attrs for key in ("Primitive", "Compiler", "Composite"))
 
 
+def relay_functions(mod):
+    """The Relay functions by name, without those that belong to a backend."""
+    return {
+        name: function
+        for name, function in mod.functions.items()
+        if isinstance(function, relay.Function) and not belongs_to_a_backend(function)
+    }
+
+
 def children(node):
     """The expressions directly below a node."""
     if isinstance(node, relay.Call):

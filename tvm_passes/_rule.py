@@ -20,7 +20,7 @@ from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
 from tvm.relay.dataflow_pattern import DFPattern
 
 from . import _verify
-from ._graph import Graph, belongs_to_a_backend
+from ._graph import Graph, relay_functions
 from ._match import match as match_pattern
 from ._match import root_ops
 from ._matchers import location, op_name
@@ -104,12 +104,12 @@ def apply_rules(rules, mod, report):
     """Apply rules to every function until none applies; the same module where none ever did."""
     before = mod
     # A chain in which each link makes the next one match takes a round a link.
-    rounds = max(LEAST_ROUNDS, sum(len(Graph(function).nodes) for function in _functions(mod).values()))
+    rounds = max(LEAST_ROUNDS, sum(len(Graph(function).nodes) for function in relay_functions(mod).values()))
     for _ in range(rounds):
         typed = relay.transform.InferType()(mod)
         report.forget_refusals()
         changed = {}
-        functions = _functions(typed)
+        functions = relay_functions(typed)
         for name, function in functions.items():
             graph = Graph(function, infer_result=len(functions) == 1)
             replacements = _replacements(rules, graph, report)
@@ -159,13 +159,4 @@ def _named_patterns(rule_type):
         for base in reversed(rule_type.__mro__)
         for name, value in vars(base).items()
         if isinstance(value, DFPattern)
-    }
-
-
-def _functions(mod):
-    """The Relay functions by name, without those that belong to a backend."""
-    return {
-        name: function
-        for name, function in mod.functions.items()
-        if isinstance(function, relay.Function) and not belongs_to_a_backend(function)
     }

@@ -1,35 +1,172 @@
-"""Bring a float32 network to half precision, where that is enough."""
+"""Bring the convolutions of a float32 network, and what is between them, to half precision."""
 
-import topi_ext.conv2d_nhwc  # noqa: F401  registers the operator
+import topi_ext.conv2d_nhwc
+import topi_ext.roi_align  # noqa: F401  registers the operators
 
 import tvm
 from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform import mixed_precision as stock
 
-# What TVM does not know of, and would go back to float32 for.
-KINDS = {
-    "nn.space_to_depth": stock.generic_follow_op,
-    "layout_transform": stock.generic_follow_op,
-    "topi_ext.conv2d_nhwc": stock.generic_always_op,
-}
-for _name, _kind in KINDS.items():
-    if relay.op.get(_name).get_attr("FTVMMixedPrecisionConversionType") is None:
+from ._convolution import as_constant, values
+from ._graph import Graph, relay_functions
+from ._matchers import op_name
+
+MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
+KIND = "FTVMMixedPrecisionConversionType"
+
+
+def _always(_call, dtype):
+    return [stock.MIXED_PRECISION_ALWAYS, dtype, dtype]
+
+
+def _follow(_call, dtype):
+    return [stock.MIXED_PRECISION_FOLLOW, dtype, dtype]
+
+
+def _follow_in_float16(_call, dtype):
+    kind = stock.MIXED_PRECISION_FOLLOW if dtype == "float16" else stock.MIXED_PRECISION_NEVER
+    return [kind, dtype, dtype]
+
+
+for _name, _kind in {  # what TVM does not know of
+    "nn.space_to_depth": _follow,
+    "layout_transform": _follow,
+    "topi_ext.conv2d_nhwc": _always,
+    MULTISCALE_ROI_ALIGN: _follow_in_float16,
+}.items():
+    if relay.op.get(_name).get_attr(KIND) is None:
         registry.register_mixed_precision_conversion(_name, _kind)
+
+EPILOGUES = ("add", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip", "nn.depth_to_space")
 
 
 def InMixedPrecision(dtype="float16"):
-    """TVM's ToMixedPrecision, which keeps the types of inputs and results, with the weights cast here.
+    """Compute convolutions and matrix products in half precision, and what lies between them.
 
-    What sums many elements, such as the mean over a picture, stays in float32.
+    TVM's registry says which operators gain by it, and which can follow. TVM's own ToMixedPrecision lets all
+    follow that can; here an operator follows if all that uses its result is in half precision too, or if it
+    is the bias, activation, residual or shuffle of a convolution. So what comes of the heads of a network,
+    such as scores and corners of boxes, is computed in float32, and so is what becomes of the picture before
+    the first convolution. Corners of regions stay float32 as well.
+
+    The types of inputs and results stay; weights are cast here.
     """
 
     def transform(mod, _context):
-        current = tvm.transform.PassContext.current()
-        config = {**current.config, "relay.ToMixedPrecision.keep_orig_output_dtype": True}
-        with tvm.transform.PassContext(opt_level=3, config=config):
-            mod = relay.transform.InferType()(mod)
-            mod = relay.transform.ToMixedPrecision(dtype, missing_op_mode=2)(mod)
-            return relay.transform.FoldConstant()(mod)
+        mod = relay.transform.InferType()(mod)
+        for name, function in relay_functions(mod).items():
+            graph = Graph(function)
+            mod.update_func(name, graph.rebuilt(_Half(graph, dtype).replacements()))
+        return relay.transform.InferType()(mod)
 
     return tvm.transform.module_pass(transform, opt_level=0, name="InMixedPrecision")
+
+
+class _Half:
+    """Which nodes of a graph are to be in half precision, and what they are then."""
+
+    def __init__(self, graph, dtype):
+        self.graph, self.dtype = graph, dtype
+        self.kinds = {node: kind_of(node, dtype) for node in graph.nodes if node not in graph.foreign}
+        self.chosen = {node for node, kind in self.kinds.items() if kind == stock.MIXED_PRECISION_ALWAYS}
+        self._add_epilogues()
+        self._add_what_is_between()
+        self._casts = {}
+
+    def replacements(self):
+        """{node: its value, computed in half precision, in float32}, where others use it too."""
+        half = {}
+        for node in self.graph.nodes:
+            if node in self.chosen:
+                half[node] = self._rewritten(node, half)
+        return {
+            node: relay.cast(value, "float32")
+            for node, value in half.items()
+            if not self._serves_the_chosen_only(node) and isinstance(node.checked_type, relay.TensorType)
+        }
+
+    def _followers(self):
+        return (node for node, kind in self.kinds.items() if kind == stock.MIXED_PRECISION_FOLLOW)
+
+    def _add_epilogues(self):
+        for node in self._followers():
+            if op_name(node) in EPILOGUES and any(
+                data in self.chosen and self.graph.users(data) == [node] for data in data_of(node)
+            ):
+                self.chosen.add(node)
+
+    def _add_what_is_between(self):
+        behind = set(self.chosen)  # a convolution
+        candidates = []
+        for node in self._followers():
+            if any(data in behind for data in data_of(node)):
+                behind.add(node)
+                candidates.append(node)
+        for node in reversed(candidates):
+            if self._serves_the_chosen_only(node):
+                self.chosen.add(node)
+
+    def _serves_the_chosen_only(self, node):
+        return all(user in self.chosen and node in data_of(user) for user in self._users(node))
+
+    def _users(self, node):
+        """What uses a node, be it as part of a tuple."""
+        for user in self.graph.users(node):
+            yield from self.graph.users(user) if isinstance(user, relay.Tuple) else [user]
+
+    def _rewritten(self, node, half):
+        if isinstance(node, relay.TupleGetItem):
+            return relay.TupleGetItem(half[node.tuple_value], node.index)
+        data = set(data_of(node))
+
+        def rewritten(argument):
+            if isinstance(argument, relay.Tuple):
+                return relay.Tuple([rewritten(field) for field in argument.fields])
+            if argument in half:
+                return half[argument]
+            return self._cast(argument) if argument in data and _is_float32(argument) else argument
+
+        arguments = [rewritten(argument) for argument in node.args]
+        return relay.Call(node.op, arguments, _with_out_dtype(node.attrs, self.dtype), None, node.span)
+
+    def _cast(self, expr):
+        if expr not in self._casts:
+            value = values(expr)
+            cast = relay.cast(expr, self.dtype) if value is None else as_constant(value, self.dtype)
+            self._casts[expr] = cast
+        return self._casts[expr]
+
+
+def kind_of(node, dtype):
+    """What TVM's registry says of a node that gives float32: whether it gains by half precision."""
+    if isinstance(node, relay.TupleGetItem) and op_name(node.tuple_value) and _is_float32(node.tuple_value):
+        return stock.MIXED_PRECISION_FOLLOW
+    kind = node.op.get_attr(KIND) if op_name(node) and _is_float32(node) else None
+    return None if kind is None else int(kind(node, dtype)[0])
+
+
+def data_of(node):
+    """What a node computes with, without the corners of regions."""
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    if not isinstance(node, relay.Call):
+        return []
+    flat = [
+        field for each in node.args for field in (each.fields if isinstance(each, relay.Tuple) else [each])
+    ]
+    return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
+
+
+def _is_float32(expr):
+    type_ = expr.checked_type
+    parts = type_.fields if isinstance(type_, relay.TupleType) else [type_]
+    return all(isinstance(part, relay.TensorType) and part.dtype == "float32" for part in parts)
+
+
+def _with_out_dtype(attrs, dtype):
+    """Attributes that ask for a result of another type, where they ask for one."""
+    if not getattr(attrs, "out_dtype", None):
+        return attrs
+    fields = {str(name): value for name, value in dict(attrs).items()}
+    return tvm.ir.make_node(f"relay.attrs.{type(attrs).__name__}", **{**fields, "out_dtype": dtype})

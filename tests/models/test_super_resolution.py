@@ -8,7 +8,7 @@ import frontends
 from tests.helpers import ops
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tvm_passes import subpixel_pipeline
-from tvm_passes._graph import Graph
+from tvm_passes._graph import Graph, children
 from tvm_passes._matchers import op_name
 
 import tvm
@@ -62,9 +62,16 @@ def kernels(mod):
 
 
 def between_convolutions(mod):
-    names = ops(mod)
-    places = [place for place, name in enumerate(names) if name in CONVOLUTIONS]
-    return set(names[places[0] : places[-1]])
+    """The operators that have a convolution both before and after them."""
+    graph = Graph(mod["main"])
+    after, before = set(), set()
+    for node in graph.nodes:
+        if any(child in after or op_name(child) in CONVOLUTIONS for child in children(node)):
+            after.add(node)
+    for node in reversed(graph.nodes):
+        if any(user in before or op_name(user) in CONVOLUTIONS for user in graph.users(node)):
+            before.add(node)
+    return {op_name(node) for node in after & before}
 
 
 @pytest.mark.parametrize("name", SMALL)

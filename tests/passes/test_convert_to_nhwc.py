@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
-from tvm_passes import CombineTransposes, ConvertToNHWC, InMixedPrecision
+from tvm_passes import CombineTransposes, ConvertToNHWC
 
 import tvm
 from tvm import relay
@@ -57,19 +57,3 @@ def test_no_transpose_between_convolutions(name, opt_level):
     last = len(names) - 1 - names[::-1].index("nn.conv2d")
     assert not {"layout_transform", "transpose"} & set(names[first:last])
     assert_same_numbers(ConvertToNHWC(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_mixed_precision_keeps_types_and_means_in_float32(dtype):
-    x = relay.var("x", shape=SHAPE)
-    y = relay.nn.space_to_depth(convolution(x, 8, 8), 2)
-    mod = module(x, relay.mean(convolution(relay.nn.relu(y), 4, 32), axis=[2, 3]))
-    after = relay.transform.InferType()(InMixedPrecision(dtype)(mod))
-    types = {}
-    relay.analysis.post_order_visit(
-        after["main"],
-        lambda node: types.update({node.op.name: node.checked_type.dtype}) if hasattr(node, "op") else None,
-    )
-    assert (types["nn.conv2d"], types["nn.relu"], types["nn.space_to_depth"]) == (dtype,) * 3
-    assert types["mean"] == "float32"
-    assert after["main"].checked_type == relay.transform.InferType()(mod)["main"].checked_type

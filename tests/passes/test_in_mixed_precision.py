@@ -1,0 +1,113 @@
+"""InMixedPrecision: convolutions and what is between them are half, all else stays float32."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import convolution, module, numbers, per_channel, run
+from topi_ext import multiscale_roi_align
+from tvm_passes import InMixedPrecision
+from tvm_passes._graph import Graph
+from tvm_passes._matchers import op_name
+
+import tvm
+from tvm import relay
+
+SHAPE = (1, 8, 6, 10)
+PICTURE = relay.var("x", shape=SHAPE)
+
+
+def dtypes(mod, dtype="float16"):
+    """{operator: the types of the results of its calls} after the pass."""
+    after = InMixedPrecision(dtype)(mod)
+    found = {}
+    for node in Graph(after["main"]).nodes:
+        if op_name(node) and isinstance(node.checked_type, relay.TensorType):
+            found.setdefault(op_name(node), set()).add(node.checked_type.dtype)
+    before = relay.transform.InferType()(mod)["main"].checked_type
+    assert after["main"].checked_type == before
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_is_between_convolutions_follows(dtype):
+    y = relay.nn.space_to_depth(convolution(PICTURE, 8, 8), 2)
+    y = relay.concatenate([relay.nn.relu(y), relay.nn.max_pool2d(y, (3, 3), padding=(1, 1))], 1)
+    found = dtypes(module(PICTURE, convolution(y, 4, 64)), dtype)
+    for name in ("nn.conv2d", "nn.relu", "nn.max_pool2d", "nn.space_to_depth", "concatenate"):
+        assert found[name] == {dtype}
+
+
+def test_parts_of_a_split_follow():
+    parts = relay.split(convolution(PICTURE, 8, 8), 2, axis=1)
+    found = dtypes(module(PICTURE, convolution(relay.multiply(parts[0], parts[1]), 4, 4)))
+    assert found["multiply"] == {"float16"}
+
+
+def test_bias_activation_and_residual_of_the_last_convolution_are_half():
+    y = relay.nn.relu(relay.add(relay.add(convolution(PICTURE, 8, 8), per_channel(8)), PICTURE))
+    found = dtypes(module(PICTURE, y))
+    assert found["add"] == found["nn.relu"] == {"float16"}
+
+
+def test_what_comes_of_the_heads_is_float32():
+    scores = relay.nn.bias_add(convolution(PICTURE, 4, 8), per_channel(4, rank=1))
+    boxes = relay.multiply(relay.reshape(scores, (-1, 4)), relay.const(1000.0))
+    found = dtypes(module(PICTURE, relay.add(boxes, relay.sigmoid(boxes))))
+    assert found["nn.bias_add"] == {"float16"}
+    assert found["reshape"] == found["multiply"] == found["sigmoid"] == found["add"] == {"float32"}
+
+
+def test_what_a_head_and_a_convolution_use_is_float32():
+    y = relay.tanh(relay.reshape(convolution(PICTURE, 8, 8), SHAPE))
+    found = dtypes(module(PICTURE, relay.Tuple([convolution(y, 4, 8), relay.exp(y)])))
+    assert found["tanh"] == found["exp"] == {"float32"}
+
+
+def test_the_picture_is_normalised_in_float32():
+    normal = relay.divide(relay.subtract(PICTURE, per_channel(8)), relay.const(0.2))
+    found = dtypes(module(PICTURE, convolution(normal, 4, 8)))
+    assert found["subtract"] == found["divide"] == {"float32"}
+
+
+def test_means_are_float32():
+    y = convolution(PICTURE, 8, 8)
+    mean = convolution(relay.mean(y, axis=[2, 3], keepdims=True), 8, 8, kernel=1)
+    found = dtypes(module(PICTURE, convolution(relay.multiply(y, relay.sigmoid(mean)), 4, 8)))
+    assert found["mean"] == {"float32"}
+    assert found["sigmoid"] == found["multiply"] == {"float16"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_corners_of_regions_are_float32(dtype):
+    rois = relay.var("rois", shape=(3, 5))
+    corners = relay.add(rois, relay.const(0.25))
+    features = convolution(PICTURE, 8, 8)
+    regions = multiscale_roi_align([features], corners, pooled_size=2, scales=[1.0], sampling_ratio=2)
+    mod = module(PICTURE, rois, convolution(regions, 4, 8))
+    found = dtypes(mod, dtype)
+    assert found["topi_ext.multiscale_roi_align"] == {"float16" if dtype == "float16" else "float32"}
+    assert found["add"] == {"float32"}
+    if dtype == "float16":
+        arrays = numbers(*SHAPE), np.float32([[0, 0, 0, 5, 5], [0, 1, 2, 9, 4], [0, 3, 3, 4, 4]])
+        (expected,), (half,) = run(mod, *arrays), run(InMixedPrecision()(mod), *arrays)
+        np.testing.assert_allclose(half, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_a_wanted_type_is_half_too():
+    mod = module(PICTURE, relay.nn.relu(convolution(PICTURE, 8, 8, out_dtype="float32")))
+    assert dtypes(mod)["nn.relu"] == {"float16"}
+
+
+def test_other_functions_of_the_module():
+    mod = module(PICTURE, convolution(PICTURE, 8, 8))
+    other = relay.var("y", shape=SHAPE)
+    mod[relay.GlobalVar("second")] = relay.Function([other], convolution(other, 8, 8))
+    after = InMixedPrecision()(mod)
+    names = [op_name(node) for node in Graph(after["second"]).nodes if op_name(node)]
+    assert names == ["cast", "nn.conv2d", "cast"]
+
+
+def test_no_second_change():
+    mod = module(PICTURE, relay.nn.relu(convolution(PICTURE, 8, 8)))
+    once = InMixedPrecision()(mod)
+    assert tvm.ir.structural_equal(InMixedPrecision()(once), once)
