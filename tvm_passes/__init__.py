@@ -14,6 +14,7 @@ else:
     from .canonicalize import Canonicalize, canonical_pipeline
     from .combine_transposes import CombineTransposes
     from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
+    from .dense_as_convolution import DenseAsConvolution
     from .fold_post_nms_topk import FoldPostNMSTopK
     from .fold_pre_nms_filter import FoldPreNMSFilter
     from .fold_space_to_depth import FoldSpaceToDepth
@@ -30,11 +31,13 @@ else:
     from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
     from .sink_depth_to_space import SinkDepthToSpace
     from .split_concatenate import SplitConcatenate
+    from .upsample_by_shuffle import UpsampleByShuffle
 
 __all__ = [
     "Canonicalize",
     "CombineTransposes",
     "ConvertToNHWC",
+    "DenseAsConvolution",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",
@@ -56,6 +59,7 @@ __all__ = [
     "RulePass",
     "SinkDepthToSpace",
     "SplitConcatenate",
+    "UpsampleByShuffle",
     "canonical_pipeline",
     "default_pipeline",
     "detection_pipeline",

@@ -1,0 +1,102 @@
+"""DenseAsConvolution: structure, numbers, refusals, and nothing more the second time."""
+
+import pytest
+
+from tests.helpers import (
+    apply,
+    assert_no_second_change,
+    assert_same_numbers,
+    module,
+    numbers,
+    ops,
+    refusals,
+)
+from tvm_passes import DenseAsConvolution
+
+from tvm import relay
+
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def weights(filters, length, seed=1):
+    return relay.const(numbers(filters, length, seed=seed))
+
+
+FLATTEN = {
+    "reshape": lambda x: relay.reshape(x, (5, -1)),
+    "batch_flatten": relay.nn.batch_flatten,
+    "reshape and squeeze": lambda x: relay.squeeze(relay.reshape(x, (5, -1, 1, 1)), [2, 3]),
+}
+
+
+@pytest.mark.parametrize("name", FLATTEN)
+def test_flattened_pictures(name):
+    x = relay.var("x", shape=(5, 4, 3, 2))
+    mod = module(x, relay.nn.dense(FLATTEN[name](x), weights(6, 24)))
+    after = assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 4, 3, 2), **TOLERANCE)
+    assert ops(after) == ["nn.conv2d", "reshape"]
+    assert_no_second_change(DenseAsConvolution(), after)
+
+
+def test_layers_follow_each_other_without_a_reshape_between():
+    x = relay.var("x", shape=(5, 24))
+    y = relay.nn.relu(relay.nn.bias_add(relay.nn.dense(x, weights(6, 24)), relay.const(numbers(6))))
+    y = relay.clip(relay.add(relay.nn.dense(y, weights(4, 6, seed=2)), relay.const(numbers(1, 4))), -1.0, 1.0)
+    after = assert_same_numbers(DenseAsConvolution(), module(x, y), numbers(5, 24), **TOLERANCE)
+    assert ops(after) == [
+        "reshape",
+        *["nn.conv2d", "nn.bias_add"],
+        "nn.relu",
+        "nn.conv2d",
+        "nn.bias_add",
+        "clip",
+        "reshape",
+    ]
+    assert_no_second_change(DenseAsConvolution(), after)
+
+
+def test_a_transpose_in_between_keeps_the_order_of_the_rows():
+    x = relay.var("x", shape=(5, 4, 3, 2))
+    flat = relay.reshape(relay.transpose(x, [0, 2, 3, 1]), (5, -1))
+    mod = module(x, relay.nn.dense(flat, weights(6, 24)))
+    assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 4, 3, 2), **TOLERANCE)
+
+
+def test_another_number_of_rows_is_not_that_of_pictures():
+    x = relay.var("x", shape=(5, 4, 3, 2))
+    mod = module(x, relay.nn.dense(relay.reshape(x, (10, 12)), weights(6, 12)))
+    assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 4, 3, 2), **TOLERANCE)
+
+
+@pytest.mark.parametrize("constant", [relay.const(numbers(5, 1)), relay.const(numbers(5, 6))])
+def test_what_is_no_bias_stays_behind(constant):
+    x = relay.var("x", shape=(5, 24))
+    mod = module(x, relay.add(relay.nn.dense(x, weights(6, 24)), constant))
+    after = assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 24), **TOLERANCE)
+    assert ops(after)[-1] == "add"
+
+
+def test_a_bias_of_each_row_stays_behind_also_where_there_are_as_many():
+    x = relay.var("x", shape=(6, 24))
+    for bias in (
+        lambda y: relay.add(y, relay.const(numbers(6, 1))),
+        lambda y: relay.nn.bias_add(y, relay.const(numbers(6)), axis=0),
+    ):
+        mod = module(x, bias(relay.nn.dense(x, weights(6, 24))))
+        assert_same_numbers(DenseAsConvolution(), mod, numbers(6, 24), **TOLERANCE)
+
+
+def test_refusals():
+    cases = {
+        "the shape is dynamic": relay.var("x", shape=(relay.Any(), 24)),
+        "the data is not a matrix": relay.var("x", shape=(0, 24)),
+    }
+    for reason, x in cases.items():
+        after, report = apply(DenseAsConvolution(), module(x, relay.nn.dense(x, weights(6, 24))))
+        assert ops(after) == ["nn.dense"] and refusals(report) == [reason]
+
+
+def test_weights_known_at_run_time_are_no_match():
+    x, w = relay.var("x", shape=(5, 24)), relay.var("w", shape=(6, 24))
+    after, report = apply(DenseAsConvolution(), module(x, w, relay.nn.dense(x, w)))
+    assert ops(after) == ["nn.dense"] and report.passes[0].matches == []

@@ -1,0 +1,140 @@
+"""Make fully connected layers convolutions, so that they are part of a network in NHWC."""
+
+from functools import reduce
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ._convolution import as_constant, of_each_channel, values
+from ._matchers import op_name, static_shape
+from ._rule import Rule, RulePass
+
+SAME_ORDER = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "copy")
+
+
+class OfDense(Rule):
+    """Replace nn.dense of flattened pictures with a convolution as large as a picture.
+
+    Why legal: it is the same sum of products, in the order in which the pictures were flattened. Tensor cores
+    then see the pictures in NHWC, with the weights rearranged, where the flat rows would have to be NCHW.
+    Rows that are no pictures count as pictures of one pixel.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("nn.dense")(data, weight)
+
+    def where(self, match):
+        return values(match.weight) is not None
+
+    def check(self, match):
+        if static_shape(match.data) is None:
+            return "the shape is dynamic"
+        if len(static_shape(match.data)) != 2 or 0 in static_shape(match.data):
+            return "the data is not a matrix"
+        if (
+            len(
+                {
+                    match.data.checked_type.dtype,
+                    match.weight.checked_type.dtype,
+                    match.root.checked_type.dtype,
+                }
+            )
+            > 1
+        ):
+            return "the result is wanted in another type"
+
+    def rewrite(self, match):
+        pictures, (count, *picture) = _pictures(match.data)
+        weight = values(match.weight).reshape(-1, *picture)
+        conv = relay.nn.conv2d(
+            pictures,
+            as_constant(weight, match.weight.data.dtype),
+            channels=len(weight),
+            kernel_size=weight.shape[2:],
+        )
+        return relay.reshape(conv, (count, len(weight)))
+
+
+class _BeforeReshape(Rule):
+    """Do before the reshape what comes after it, where the convolution can take it in."""
+
+    conv = wildcard()
+    reshape = is_op("reshape")(conv)
+
+    def where(self, match):
+        shape = static_shape(match.conv)
+        return (
+            shape is not None
+            and len(shape) == 4
+            and shape[2:] == (1, 1)
+            and static_shape(match.root) == shape[:2]
+            and op_name(match.conv) in ("nn.conv2d", "nn.bias_add", "nn.relu")
+        )
+
+
+class BiasBeforeReshape(_BeforeReshape):
+    """Add a bias to the convolution instead of the matrix."""
+
+    bias = wildcard()
+    pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
+
+    def where(self, match):
+        return super().where(match) and self.vector(match) is not None
+
+    def vector(self, match):
+        if op_name(match.root) == "nn.bias_add" and int(match.root.attrs.axis) % 2 == 1:
+            return values(match.bias)
+        return of_each_channel(match.bias, rank=2, axis=1) if op_name(match.root) == "add" else None
+
+    def rewrite(self, match):
+        filters = static_shape(match.root)[1]
+        bias = as_constant(np.resize(self.vector(match), filters), match.bias.checked_type.dtype)
+        return relay.reshape(relay.nn.bias_add(match.conv, bias), static_shape(match.root))
+
+
+class ActivationBeforeReshape(_BeforeReshape):
+    """Activate what the convolution gives instead of the matrix."""
+
+    pattern = reduce(
+        lambda left, right: left | right,
+        (is_op(name)(_BeforeReshape.reshape) for name in ("nn.relu", "nn.leaky_relu", "clip")),
+    )
+
+    def rewrite(self, match):
+        activated = relay.Call(match.root.op, [match.conv], match.root.attrs)
+        return relay.reshape(activated, static_shape(match.root))
+
+
+class ReshapeBack(Rule):
+    """Drop two reshapes of which the second undoes the first, such as those between two layers."""
+
+    data = wildcard()
+    pattern = is_op("reshape")(is_op("reshape")(data))
+
+    def where(self, match):
+        shape = static_shape(match.data)
+        return shape is not None and shape == static_shape(match.root)
+
+    def rewrite(self, match):
+        return match.data
+
+
+class DenseAsConvolution(RulePass):
+    """Make fully connected layers with constant weights convolutions, with bias and activation."""
+
+    rules = (OfDense, BiasBeforeReshape, ActivationBeforeReshape, ReshapeBack)
+
+
+def _pictures(matrix):
+    """What was flattened to the rows of a matrix, (N, C, H, W), and its shape."""
+    rows, length = static_shape(matrix)
+    pictures = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)
+    source = matrix
+    while op_name(source) in SAME_ORDER:
+        source = source.args[0]
+        shape = static_shape(source)
+        if shape is not None and len(shape) == 4 and shape[0] == rows:
+            pictures = source, shape
+    return pictures
