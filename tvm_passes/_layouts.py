@@ -1,7 +1,10 @@
 """Let TVM's ConvertLayout go through operators that have a layout but do not say so, or not well.
 
-nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are.
+nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are. Regions
+are pooled from maps of any layout.
 """
+
+import topi_ext.roi_align  # noqa: F401  registers the operator
 
 import tvm
 from tvm import relay
@@ -9,6 +12,7 @@ from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
+MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 OVERRIDE = 11  # TVM registers at level 10
 
@@ -43,8 +47,25 @@ def _register_prelu():
     relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, OVERRIDE)
 
 
+def _register_roi_align():
+    def convert(attrs, args, _types, desired):
+        fields = {name: attrs[name] for name in list(attrs.keys())}
+        attrs = tvm.ir.make_node("DictAttrs", **{**fields, "layout": str(desired[0])})
+        return relay.Call(relay.op.get(MULTISCALE_ROI_ALIGN), args, attrs)
+
+    def infer(attrs, _new_in_layouts, old_in_layouts, _old_in_types):
+        layout = tvm.tir.layout(str(attrs["layout"]))
+        maps = [layout] * (len(old_in_layouts) - 1)
+        rois = tvm.tir.layout("NC")  # as it is; were it undefined, TVM would leave the operator alone
+        return InferCorrectLayoutOutput([*maps, rois], [layout], attrs)
+
+    registry.register_convert_op_layout(MULTISCALE_ROI_ALIGN, convert)
+    relay.op.get(MULTISCALE_ROI_ALIGN).set_attr("FInferCorrectLayout", infer)
+
+
 # TVM keeps what is registered, even if this module is imported again.
 if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     for _name, _build in SHUFFLES.items():
         _register_shuffle(_name, _build)
     _register_prelu()
+    _register_roi_align()

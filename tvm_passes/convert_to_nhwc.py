@@ -7,7 +7,10 @@ from . import _layouts
 
 CONVERTED = {
     "nn.conv2d": ["NHWC", "default"],
-    **{name: ["NHWC"] for name in (*_layouts.SHUFFLES, "image.resize2d")},
+    **{
+        name: ["NHWC"]
+        for name in (*_layouts.SHUFFLES, _layouts.MULTISCALE_ROI_ALIGN, "image.resize2d", "nn.max_pool2d")
+    },
 }
 
 

@@ -1,7 +1,6 @@
 """Bring the convolutions of a float32 network, and what is between them, to half precision."""
 
-import topi_ext.conv2d_nhwc
-import topi_ext.roi_align  # noqa: F401  registers the operators
+import topi_ext.conv2d_nhwc  # noqa: F401  registers the operator
 
 import tvm
 from tvm import relay
@@ -10,9 +9,9 @@ from tvm.relay.transform import mixed_precision as stock
 
 from ._convolution import as_constant, values
 from ._graph import Graph, relay_functions
+from ._layouts import MULTISCALE_ROI_ALIGN
 from ._matchers import op_name
 
-MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
 KIND = "FTVMMixedPrecisionConversionType"
 
 

@@ -1,8 +1,10 @@
 """ConvertToNHWC: no transposes between convolutions, and equal numbers."""
 
+import numpy as np
 import pytest
 
 from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
+from topi_ext import multiscale_roi_align
 from tvm_passes import CombineTransposes, ConvertToNHWC
 
 import tvm
@@ -21,7 +23,15 @@ def attention_by_mean(y):
     return relay.multiply(y, relay.sigmoid(convolution(mean, 8, 8, kernel=1, seed=7)))
 
 
+def regions(y):
+    rois = relay.const(np.float32([[0, 0, 0, 5, 5], [0, 1, 2, 9, 4], [0, 3, 3, 4, 4]]))
+    maps, options = [y, relay.nn.max_pool2d(y, strides=(2, 2))], {"pooled_size": 2, "sampling_ratio": 2}
+    return multiscale_roi_align(maps, rois, scales=[1.0, 0.5], min_level=2, **options)
+
+
 BETWEEN = {
+    "max pooling": lambda y: relay.nn.max_pool2d(y, (3, 3), (2, 2), padding=(1, 1)),
+    "regions": regions,
     "bias": lambda y: relay.nn.bias_add(y, per_channel(8, rank=1)),
     "prelu": lambda y: relay.nn.prelu(y, per_channel(8, rank=1)),
     "leaky": lambda y: relay.nn.leaky_relu(y, 0.1),
