@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torchvision
 
 from frontends import from_onnx, from_pytorch
 from tests.models.zoo import detection_model, picture
@@ -70,6 +71,24 @@ def share_found(found, expected, box=0.2, score=2e-3, mask=1e-2):
     """How much of what was expected is found, in any order: rounding swaps detections of close scores."""
     hits = [_is_found(found, expected, i, box, score, mask) for i in range(len(expected["boxes"]))]
     return np.mean(hits)
+
+
+def share_matched(found, expected, iou=0.9, score=0.02, least=0.05):
+    """How much of what was expected with at least this score is found: class, box and score alike.
+
+    One that is found counts for one that was expected.
+    """
+    wanted = expected["scores"] > least
+    overlaps = torchvision.ops.box_iou(*(torch.from_numpy(each["boxes"]) for each in (expected, found)))
+    alike = (
+        (overlaps.numpy() >= iou)
+        & (expected["labels"][:, None] == found["labels"])
+        & (np.abs(expected["scores"][:, None] - found["scores"]) <= score)
+    )
+    taken = set()
+    for row in alike[wanted]:
+        taken.update([i for i in np.flatnonzero(row) if i not in taken][:1])
+    return len(taken) / max(1, wanted.sum())
 
 
 def _is_found(found, expected, i, box, score, mask):

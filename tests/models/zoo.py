@@ -4,8 +4,9 @@ Fresh torchvision detectors find nothing, or the same thing everywhere: their ac
 the depth, and their scores lie under the threshold. `detection_model` makes up for the missing training.
 It fits the batch norms to a few pictures, does the like to the layers without one, and brings the last
 layers to a spread at which some tens of boxes come out, of many classes, overlapping enough for the
-non-maximum suppression to have work. No layer then magnifies rounding errors, so that what two
-implementations find can be compared.
+non-maximum suppression to have work. Residual blocks add little to what they are given, as in trained
+networks. No layer then magnifies rounding errors, so that what two implementations find can be compared, also
+in half precision.
 """
 
 import math
@@ -24,6 +25,12 @@ DETECTION_MODELS = (
     "ssd300_vgg16",
     "ssdlite320_mobilenet_v3_large",
 )
+
+LAST_NORM = {  # of a block that adds to what it is given
+    torchvision.models.resnet.Bottleneck: lambda block: block.bn3,
+    torchvision.models.mobilenetv3.InvertedResidual: lambda block: block.block[-1][1],
+}
+ADDED = 0.2  # the standard deviation of what such a block adds: of as much, rounding errors would grow
 
 LAST_LAYERS = {  # the standard deviation of what they give, and the background's lead over all classes
     r"rpn\.head\.cls_logits": (1.0, None),
@@ -67,6 +74,9 @@ def _fit(model, pictures):
     norms = [(part, part.momentum) for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     for norm, _ in norms:
         norm.train().momentum = 1.0
+    for block in model.modules():
+        if type(block) in LAST_NORM and getattr(block, "use_res_connect", True):
+            LAST_NORM[type(block)](block).weight *= ADDED
     hooks = []
     for name, layer in model.named_modules():
         if getattr(layer, "bias", None) is not None and not isinstance(layer, torch.nn.BatchNorm2d):
