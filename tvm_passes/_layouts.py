@@ -11,10 +11,24 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
+from ._matchers import op_name
+
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
 MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 OVERRIDE = 11  # TVM registers at level 10
+
+
+def order_of_axes(call):
+    """Where each axis of a transpose comes from; None for a layout_transform that splits axes."""
+    rank = len(call.args[0].checked_type.shape)
+    if op_name(call) == "transpose":
+        axes = call.attrs.axes
+        return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
+    source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    if len(source) != rank or sorted(source) != sorted(target) or not source.isupper():
+        return None
+    return tuple(source.index(axis) for axis in target)
 
 
 def _register_shuffle(name, build):

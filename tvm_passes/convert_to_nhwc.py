@@ -4,6 +4,7 @@ import tvm
 from tvm import relay
 
 from . import _layouts
+from ._fold_weights import FoldWeights
 
 CONVERTED = {
     "nn.conv2d": ["NHWC", "default"],
@@ -27,7 +28,7 @@ def ConvertToNHWC():
                 relay.transform.InferType(),
                 relay.transform.CanonicalizeOps(),
                 relay.transform.ConvertLayout(CONVERTED),
-                relay.transform.FoldConstant(),
+                FoldWeights(),
             ):
                 mod = step(mod)
             return mod
@@ -44,9 +45,11 @@ def FoldIntoConvolutions():
                 relay.transform.InferType(),
                 relay.transform.SimplifyInference(),
                 relay.transform.CanonicalizeOps(),
-                relay.transform.FoldConstant(),
-                relay.transform.FoldScaleAxis(),
-                relay.transform.FoldConstant(),
+                FoldWeights(),
+                relay.transform.BackwardFoldScaleAxis(),
+                FoldWeights(),
+                relay.transform.ForwardFoldScaleAxis(),
+                FoldWeights(),
             ):
                 mod = step(mod)
             return mod

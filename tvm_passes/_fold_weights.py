@@ -1,0 +1,77 @@
+"""Compute what is made of weights alone.
+
+TVM's FoldConstant compiles every such call for the CPU, which for the batch norms and transposed weights of a
+detector takes half a minute. NumPy does the few operators among them in no time, to the same bits; what else
+there is remains for FoldConstant.
+"""
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from ._graph import Graph, relay_functions
+from ._layouts import order_of_axes
+from ._matchers import constant, op_name, static_shape
+
+
+def _reshaped(call, array):
+    return array.reshape(static_shape(call))
+
+
+def _transposed(call, array):
+    return array.transpose(order_of_axes(call))
+
+
+TABLE = {
+    **{
+        name: lambda call, *arrays, function=function: function(*arrays)
+        for name, function in {
+            "add": np.add,
+            "subtract": np.subtract,
+            "multiply": np.multiply,
+            "divide": np.divide,
+            "negative": np.negative,
+            "sqrt": np.sqrt,
+        }.items()
+    },
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze"), _reshaped),
+    **dict.fromkeys(("transpose", "layout_transform"), _transposed),
+}
+FLOATS = ("float32", "float16")
+
+
+def FoldWeights():
+    """Fold constants: weights with NumPy, and what else there is with TVM's FoldConstant."""
+
+    def transform(mod, _context):
+        mod = relay.transform.InferType()(mod)
+        for name, function in relay_functions(mod).items():
+            graph = Graph(function)
+            mod.update_func(name, graph.rebuilt(_constants(graph)))
+        return relay.transform.FoldConstant()(mod)
+
+    return tvm.transform.module_pass(transform, opt_level=0, name="FoldWeights")
+
+
+def _constants(graph):
+    """{call: its value}, without those that only others of them use."""
+    arrays = {}
+    for node in graph.nodes:
+        if isinstance(node, relay.Constant):
+            arrays[node] = constant(node)
+        elif node not in graph.foreign and _can_compute(node) and all(arg in arrays for arg in node.args):
+            with np.errstate(all="ignore"):
+                arrays[node] = TABLE[op_name(node)](node, *(arrays[arg] for arg in node.args))
+    return {
+        node: relay.const(np.ascontiguousarray(array), node.checked_type.dtype)
+        for node, array in arrays.items()
+        if isinstance(node, relay.Call) and not all(user in arrays for user in graph.users(node))
+    }
+
+
+def _can_compute(node):
+    name = op_name(node)
+    if name not in TABLE or static_shape(node) is None or node.checked_type.dtype not in FLOATS:
+        return False
+    return TABLE[name] is not _transposed or order_of_axes(node) is not None
