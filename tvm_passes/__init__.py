@@ -23,6 +23,7 @@ else:
     from .make_detection_static import MakeDetectionStatic
     from .mixed_precision import InMixedPrecision
     from .move_depth_to_space import MoveDepthToSpace
+    from .pictures_as_one import PicturesAsOne
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
     from .pool_by_means import PoolByMeans
     from .reorder_depth_to_space import ReorderDepthToSpace
@@ -49,6 +50,7 @@ __all__ = [
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
+    "PicturesAsOne",
     "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",

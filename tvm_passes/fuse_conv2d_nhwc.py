@@ -89,10 +89,10 @@ class _Grow(Rule):
             return "the result of the convolution has other users"
         if match.root.checked_type.dtype != match.conv.checked_type.dtype:
             return "the type changes"
-        return self.check_order(match, _Arguments(match.conv))
+        return self.check_order(match, Arguments(match.conv))
 
     def rewrite(self, match):
-        arguments = _Arguments(match.conv)
+        arguments = Arguments(match.conv)
         self.grow(match, arguments)
         return conv2d_nhwc(**vars(arguments))
 
@@ -226,7 +226,7 @@ class FuseConv2dNHWC(RulePass):
         super().__init__()
 
 
-class _Arguments:
+class Arguments:
     """What `conv2d_nhwc` was called with, by name, to be changed."""
 
     def __init__(self, call):

@@ -25,7 +25,9 @@ def norm(w):
 
 EXPRESSIONS = {
     "norm": norm,
-    "broadcast": lambda w: relay.multiply(w, relay.expand_dims(relay.const(numbers(4, dtype=w.data.dtype)), 1, 3)),
+    "broadcast": lambda w: relay.multiply(
+        w, relay.expand_dims(relay.const(numbers(4, dtype=w.data.dtype)), 1, 3)
+    ),
     "reshape": lambda w: relay.reshape(relay.squeeze(relay.reshape(w, (1, 12, 10)), [0]), (4, 3, 2, 5)),
     "transpose": lambda w: relay.transpose(relay.transpose(w, [2, 0, 3, 1]), [1, 3, 0, 2]),
     "reverse": lambda w: relay.transpose(relay.transpose(w)),

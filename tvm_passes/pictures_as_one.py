@@ -1,0 +1,53 @@
+"""Compute convolutions as large as their pictures, such as dense layers, as a matrix product."""
+
+import math
+
+from topi_ext.conv2d_nhwc import conv2d_nhwc
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op
+
+from ._convolution import as_constant, values
+from ._matchers import static_shape
+from ._rule import Rule, RulePass
+from .dense_as_convolution import ReshapeBack
+from .fuse_conv2d_nhwc import Arguments
+
+
+class OfWholePictures(Rule):
+    """Make each picture that a kernel covers whole a pixel of one picture, with all its channels.
+
+    Why legal: in NHWC the bytes are the same, and a convolution by 1x1 does not mind which pixels are
+    neighbours. Kernels are cut into tiles of one picture: of a thousand pictures of one pixel each tile
+    would have one pixel.
+    """
+
+    pattern = is_op("topi_ext.conv2d_nhwc")(None)
+
+    def where(self, match):
+        arguments = Arguments(match.root)
+        data, weight = static_shape(arguments.data), values(arguments.weight)
+        if data is None or weight is None or arguments.block_size > 1:
+            return False
+        covers = weight.shape[1:3] == data[1:3] and not any(arguments.padding)
+        return covers and set(arguments.dilation) == {1} and (data[0] > 1 or data[1:3] != (1, 1))
+
+    def rewrite(self, match):
+        arguments = Arguments(match.root)
+        (count, height, width, channels), filters = static_shape(arguments.data), static_shape(match.root)[-1]
+        rows = max(each for each in range(1, math.isqrt(count) + 1) if count % each == 0)
+        picture = 1, rows, count // rows
+        length = height * width * channels
+        arguments.data = relay.reshape(arguments.data, (*picture, length))
+        if arguments.residual is not None:
+            arguments.residual = relay.reshape(arguments.residual, (*picture, filters))
+        weight = values(arguments.weight).reshape(filters, 1, 1, length)
+        arguments.weight = as_constant(weight, arguments.weight.data.dtype)
+        arguments.strides = 1, 1
+        return relay.reshape(conv2d_nhwc(**vars(arguments)), static_shape(match.root))
+
+
+class PicturesAsOne(RulePass):
+    """Bring pictures that a convolution sees whole into one, and leave out reshapes between such ones."""
+
+    rules = (OfWholePictures, ReshapeBack)
