@@ -8,13 +8,16 @@ from ._report import recording
 from .canonicalize import Canonicalize
 from .combine_transposes import CombineTransposes
 from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
+from .dense_as_convolution import DenseAsConvolution
 from .fold_post_nms_topk import FoldPostNMSTopK
 from .fold_pre_nms_filter import FoldPreNMSFilter
 from .fold_space_to_depth import FoldSpaceToDepth
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .lower_class_aware_nms import LowerClassAwareNMS
+from .make_detection_static import MakeDetectionStatic
 from .mixed_precision import InMixedPrecision
 from .move_depth_to_space import MoveDepthToSpace
+from .pictures_as_one import PicturesAsOne
 from .pool_by_means import PoolByMeans
 from .reorder_depth_to_space import ReorderDepthToSpace
 from .restore_batched_nms import RestoreBatchedNMS
@@ -22,24 +25,50 @@ from .restore_depth_to_space import RestoreDepthToSpace
 from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .sink_depth_to_space import SinkDepthToSpace
 from .split_concatenate import SplitConcatenate
+from .upsample_by_shuffle import UpsampleByShuffle
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture that multiplies the type
 
 
-def detection_pipeline():
-    """What makes detection networks fast, in order."""
-    return tvm.transform.Sequential(
-        [
-            Canonicalize(),  # the frontends have done it; other importers' modules need it
-            RestoreBatchedNMS(),  # before any cast to fp16: the offsets between classes would be rounded
-            FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
-            FoldPreNMSFilter(),  # after the top-k has found that it takes the first of the kept boxes
-            RestoreMultiScaleRoIAlign(),  # before any cast to fp16: levels are computed in float32
-            LowerClassAwareNMS(),  # takes what is left: one picture and class need no rows to gather
-            Canonicalize(),  # folds the bounds of the slices that the passes before have written
-        ],
-        name="detection_pipeline",
-    )
+def detection_pipeline(target=None, dtype=None, outputs=None):
+    """What makes detection networks fast, in order; for a GPU, weights must be bound to the function.
+
+    `target` is what the network is for, by default the current one. For a GPU with tensor cores, which
+    `-arch=sm_XX` tells, shapes become fixed and convolutions are computed in `dtype`, "float16" unless said
+    otherwise, in NHWC; boxes and scores stay float32. "float32" keeps all types, and the layout.
+
+    `outputs` says what the outputs are: "dynamic", as long as there are detections; "cut", the same, of a
+    graph with fixed shapes up to there, for TVM's virtual machine; or "padded", with fixed shapes too and
+    `num_detections` as the last output, which TVM's graph executor can run. By default they are "cut" for
+    tensor cores, else "dynamic": a CPU is faster where it computes no more than there is.
+    """
+    target = tvm.target.Target(target) if target else tvm.target.Target.current()
+    dtype = dtype or ("float16" if _has_tensor_cores(target, "float16") else "float32")
+    has_tensor_cores = _has_tensor_cores(target, dtype)
+    outputs = outputs or ("cut" if has_tensor_cores else "dynamic")
+    passes = [
+        Canonicalize(),  # the frontends have done it; other importers' modules need it
+        RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
+        FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
+        FoldPreNMSFilter(),  # after the top-k has found that it takes the first of the kept boxes
+        RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
+        LowerClassAwareNMS(),  # takes what is left: one picture and class need no rows to gather
+        Canonicalize(),  # folds the bounds of the slices that the passes before have written
+    ]
+    if outputs != "dynamic":
+        passes += [MakeDetectionStatic(outputs), Canonicalize()]
+    if has_tensor_cores:
+        passes += [
+            DenseAsConvolution(),
+            UpsampleByShuffle(),
+            FoldIntoConvolutions(),  # batch norms; while their results are float32
+            SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
+            InMixedPrecision(dtype),
+            *_in_nhwc(),
+            PicturesAsOne(),
+            Canonicalize(),
+        ]
+    return tvm.transform.Sequential(passes, name="detection_pipeline")
 
 
 def subpixel_pipeline(target=None, dtype=None):
@@ -72,9 +101,15 @@ def subpixel_pipeline(target=None, dtype=None):
         passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
     if dtype != "float32":
         passes += [InMixedPrecision(dtype), Canonicalize()]  # it casts some tensors to the type they have
-    passes += [ConvertToNHWC(), CombineTransposes()]
-    passes.append(FuseConv2dNHWC())  # after all that changes what is next to what
-    return tvm.transform.Sequential(passes, name="subpixel_pipeline")
+    return tvm.transform.Sequential([*passes, *_in_nhwc()], name="subpixel_pipeline")
+
+
+def _in_nhwc():
+    return [
+        ConvertToNHWC(),
+        CombineTransposes(),
+        FuseConv2dNHWC(),  # after all that changes what is next to what
+    ]
 
 
 def _has_tensor_cores(target, dtype):
