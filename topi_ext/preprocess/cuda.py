@@ -1,0 +1,134 @@
+"""Preprocessing on CUDA: a thread makes a few neighbouring elements of a row, in some rows below each other.
+
+The threads of a warp lie along a row of the result, so what they write, and nearly all they read, is side by
+side. In NHWC the channels are in the row; in NCHW a thread makes all of them, as the image has them together.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import te, tir
+from tvm.topi.generic import schedule_extern
+
+from .._floats import Locals
+from ..sort.kernel import ceil_div, launch, local
+from .kernel import Place, between, flat, lined_up, normalisation, place
+
+THREADS = 128
+WRITTEN_AT_ONCE = {"float32": 1, "float16": 2}  # elements, of 4 bytes
+MOST_ROWS = 4
+
+
+def preprocess(problem, image):
+    """The result of `topi_ext.preprocess`."""
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        with ib.if_scope(tir.const(0, "int32") < image.shape[0]):
+            _Pictures(ib, problem, ins[0], outs[0]).emit(image.shape[0])
+        return ib.get()
+
+    shape = [image.shape[0], *problem.shape]
+    return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
+
+
+def schedule(outs):
+    return schedule_extern(outs)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """An element of every row: its channel, or in NCHW those of all planes, with factor and summand."""
+
+    channels: Any
+    x: Any
+    place: Place
+    normalisations: Any
+
+
+class _Pictures:
+    """The one kernel."""
+
+    def __init__(self, ib, problem, image, output):
+        self._ib, self._problem, self._local = ib, problem, Locals(ib, "local")
+        self._image, self._output = flat(ib, image), flat(ib, output)
+        height, width = problem.padded_size
+        self._interleaved = problem.channels if problem.layout == "NHWC" else 1
+        self._row_length = width * self._interleaved
+        self._lanes = _largest_divisor(self._row_length, WRITTEN_AT_ONCE[problem.dtype])
+        self._rows = _largest_divisor(height, MOST_ROWS)
+
+    def emit(self, count):
+        height, _ = self._problem.padded_size
+        words, groups = self._row_length // self._lanes, height // self._rows
+        blocks = ceil_div(words, THREADS)
+        with launch(self._ib, count * (groups * blocks), THREADS) as (block, thread):
+            picture = local(self._ib, "picture", tir.truncdiv(block, groups * blocks))
+            group = local(self._ib, "group", tir.truncmod(tir.truncdiv(block, blocks), groups))
+            word = local(self._ib, "word", tir.truncmod(block, blocks) * THREADS + thread)
+            with self._ib.if_scope(word < words):
+                self._emit_rows(picture, group * self._rows, word)
+
+    def _emit_rows(self, picture, first, word):
+        """One word in each of the rows from `first` on."""
+        problem, ib = self._problem, self._ib
+        height = problem.padded_size[0]
+        start = self._local("start", picture.astype("int64") * problem.image_elements)
+        target = self._local("target", picture.astype("int64") * prod(problem.shape))
+        columns = [self._column(word * self._lanes + lane) for lane in range(self._lanes)]
+        with ib.for_range(0, self._rows, "row", kind="unroll") as row:
+            y = self._local("y", first + row)
+            down = place(self._local, y, problem.given[0], problem.size[0])
+            for plane in range(problem.channels // self._interleaved):
+                values = ib.allocate(problem.dtype, self._lanes, "values", scope="local")
+                for lane, column in enumerate(columns):
+                    pixel = self._pixel(start, column.channels[plane], down, column.place)
+                    factor, summand = column.normalisations[plane]
+                    # In a variable: read in any case, it need not wait for whether it is wanted.
+                    value = self._local("value", pixel * factor + summand)
+                    values[lane] = self._padded(value, y, column.x).astype(problem.dtype)
+                at = (plane * height + y) * self._row_length + word * self._lanes
+                self._output[lined_up(target + at, self._lanes)] = values[lined_up(0, self._lanes)]
+
+    def _column(self, element):
+        """What all rows have in common for one element of a row."""
+        given, width = self._problem.given[1], self._problem.size[1]
+        channels = range(self._problem.channels)
+        if self._interleaved > 1:
+            channels = [self._local("channel", tir.truncmod(element, self._interleaved))]
+        x = self._local("x", tir.truncdiv(element, self._interleaved))
+        return _Column(
+            channels,
+            x,
+            place(self._local, x, given, width),
+            [normalisation(self._local, self._problem, channel) for channel in channels],
+        )
+
+    def _padded(self, value, y, x):
+        """A value of the result where it is of the picture, else zero."""
+        for at, length, padded in zip((y, x), self._problem.size, self._problem.padded_size):
+            if length < padded:
+                value = tir.Select(at < length, value, tir.const(0.0))
+        return value
+
+    def _pixel(self, start, channel, down, across):
+        """The value of the picture at a place."""
+        of_channel, of_row, of_column = self._problem.image_strides
+        first = down.low * of_row + across.low * of_column + self._problem.source(channel) * of_channel
+        first = self._local("first", start + first)
+
+        def along_row(first):
+            value = self._image[first].astype("float32")
+            if across.fraction is None:
+                return value
+            return between(value, self._image[first + of_column].astype("float32"), across.fraction)
+
+        if down.fraction is None:
+            return along_row(first)
+        return between(self._local("above", along_row(first)), along_row(first + of_row), down.fraction)
+
+
+def _largest_divisor(number, most):
+    """The largest power of two up to `most` that divides a number."""
+    return next(divisor for divisor in (4, 2, 1) if divisor <= most and number % divisor == 0)

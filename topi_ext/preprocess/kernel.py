@@ -1,0 +1,68 @@
+"""Places between pixels, values there, and what a network takes for them, emitted alike for every target."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+from typing import Any
+
+from tvm import tir
+
+from ..sort.kernel import clamp
+
+
+@dataclass(frozen=True)
+class Place:
+    """Between pixel `low` and the next; or on `low`, where there is no `fraction`."""
+
+    low: Any
+    fraction: Any = None
+
+
+def place(local, at, given, size):
+    """Where pixel `at` of `size` lies along an axis of `given` pixels; on the last one, if beyond all.
+
+    What is on the last pixel is told by its distance to the one before: the next pixel is always there.
+    """
+    if given == size or given == 1:
+        return Place(local("low", clamp(at, 0, given - 1)))
+    # (at + 0.5) * given / size - 0.5, in parts of which 2 * size make a pixel
+    parts = 2 * size
+    source = local("source", clamp((2 * at + 1) * given - size, 0, (given - 1) * parts))
+    low = local("low", tir.min(tir.truncdiv(source, parts), given - 2))
+    fraction = (source - low * parts).astype("float32") * local.exact(1 / parts)
+    return Place(low, local("fraction", fraction))
+
+
+def between(low, high, fraction):
+    """The value at this fraction of the way from one value to another."""
+    return low + (high - low) * fraction
+
+
+def normalisation(local, problem, channel):
+    """The factor and the summand that make of a pixel `(pixel - mean) / std`.
+
+    The channel may be known only at run time.
+    """
+    factors = [1 / std for std in problem.std]
+    summands = [-mean / std for mean, std in zip(problem.mean, problem.std)]
+    return tuple(_of_channel(local, numbers, channel) for numbers in (factors, summands))
+
+
+def _of_channel(local, numbers, channel):
+    if isinstance(channel, int):
+        return local.exact(numbers[channel])
+    value = local.exact(numbers[-1])
+    for other, number in enumerate(numbers[:-1]):
+        value = tir.Select(channel == other, local.exact(number), value)
+    return local("of_channel", value)
+
+
+def flat(ib, buffer):
+    """A buffer along one axis, of as many elements as it may have."""
+    size = reduce(mul, buffer.shape, tir.const(1, "int64"))
+    return ib.buffer_ptr(tir.decl_buffer([size], buffer.dtype, "flat", data=buffer.data))
+
+
+def lined_up(start, lanes):
+    """The index of so many elements from `start` on."""
+    return tir.Ramp(start, 1, lanes) if lanes > 1 else start

@@ -1,0 +1,177 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.preprocess`: its arguments, types, shapes, and its kernels."""
+
+import math
+
+import tvm
+from tvm import relay
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+from .problem import Problem
+
+NAME = "topi_ext.preprocess"
+IMAGE_TYPES = ("uint8", "float32", "float16")
+TYPES = ("float32", "float16")
+LAYOUTS = ("NCHW", "NHWC")
+MOST_CHANNELS = 4
+LONGEST = 2**14  # a side: places between pixels are exact in int32, and it has the number of each element
+ARGUMENTS = {"image": "(N, H, W, C) or (N, C, H, W), uint8, float32 or float16."}
+
+
+def preprocess(
+    image,
+    size,
+    padded_size=None,
+    *,
+    mean,
+    std,
+    swap_channels=False,
+    image_layout="NHWC",
+    layout="NCHW",
+    dtype="float32",
+):
+    """Pictures as a camera gives them, made into what a network takes: resized, normalised and padded.
+
+    Parameters
+    ----------
+    image : relay.Expr
+        Pictures of 1 to 4 channels, uint8, float32 or float16. N may be known only at run time, and be 0.
+    size : (int, int)
+        Height and width to resize to.
+    padded_size : (int, int), optional
+        Height and width of the result, at least `size`, which is the default. At the right and at the bottom
+        zeros are added.
+    mean, std : sequence of float
+        Of each channel of the result, in the unit of the pixels: for uint8 from 0 to 255. What torchvision
+        calls a mean of 0.485 is then one of 0.485 * 255.
+    swap_channels : bool
+        Whether the channels of the result are those of the image from last to first: RGB to BGR or back.
+    image_layout, layout : "NCHW" or "NHWC"
+        Of the image, and of the result.
+    dtype : "float32" or "float16"
+        Of the result.
+
+    Returns
+    -------
+    pictures : relay.Expr
+        (N, C, *padded_size) or (N, *padded_size, C).
+
+    Convention
+    ----------
+    - The picture is resized bilinearly, without antialiasing, pixel centres at halves: pixel i of n lies at
+      `max((i + 0.5) * length / n - 0.5, 0)`, between that one and the next, or on the last. This is
+      `torch.nn.functional.interpolate` with `align_corners=False` and a size (or a scale that is recomputed,
+      as in torchvision's detectors). Places are exact, where torch rounds them to float32.
+    - Then `(pixel - mean) / std`, then zeros. Everything is computed in float32, and rounded once.
+    - A uint8 picture is not rounded after it is resized, as OpenCV would do.
+    - A pixel that is NaN or infinite may make NaN of those beside it.
+    """
+    size, padded_size = (tuple(map(int, lengths)) for lengths in (size, padded_size or size))
+    for name, lengths in (("size", size), ("padded_size", padded_size)):
+        if len(lengths) != 2 or min(lengths) < 1 or max(lengths) > LONGEST:
+            raise ValueError(f"preprocess: {name} must be two numbers from 1 to {LONGEST}, not {lengths}")
+    if any(padded < length for length, padded in zip(size, padded_size)):
+        raise ValueError(f"preprocess: padded_size {padded_size} is smaller than size {size}")
+    mean, std = ([float(value) for value in values] for values in (mean, std))
+    if len(mean) != len(std) or not 1 <= len(mean) <= MOST_CHANNELS:
+        raise ValueError(
+            f"preprocess: mean and std must have a number for each of 1 to {MOST_CHANNELS} channels, "
+            f"not {mean} and {std}"
+        )
+    if not all(map(math.isfinite, mean + std)) or 0 in std:
+        raise ValueError(f"preprocess: mean and std must be finite, and std not 0, not {mean} and {std}")
+    for name, given in (("image_layout", image_layout), ("layout", layout)):
+        if given not in LAYOUTS:
+            raise ValueError(f"preprocess: {name} must be {' or '.join(LAYOUTS)}, not {given!r}")
+    if dtype not in TYPES:
+        raise ValueError(f"preprocess: dtype must be {' or '.join(TYPES)}, not {dtype!r}")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        size=size,
+        padded_size=padded_size,
+        mean=mean,
+        std=std,
+        swap_channels=int(swap_channels),
+        image_layout=image_layout,
+        layout=layout,
+        dtype=dtype,
+    )
+    return relay.Call(relay.op.get(NAME), [image], attrs)
+
+
+# --- types and shapes
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of the image is not known."""
+    if not isinstance(types[0], relay.TensorType):
+        return None
+    problem = problem_of(types[0], attrs)
+    return relay.TensorType([types[0].shape[0], *problem.shape], problem.dtype)
+
+
+def problem_of(image, attrs):
+    """From the image as a type or tensor. Refuses what the operator cannot take."""
+    layout, channels = str(attrs["image_layout"]), len(attrs["mean"])
+    if image.dtype not in IMAGE_TYPES:
+        _refuse(f"image must be of type {', '.join(IMAGE_TYPES)}, not {image.dtype}")
+    if len(image.shape) != 4:
+        _refuse(f"image must have the shape ({', '.join(layout)}), not {image.shape}")
+    extents = dict(zip(layout, map(known, image.shape)))
+    if extents["C"] != channels:
+        _refuse(f"image must have the {channels} channels of mean and std in {layout}, not {image.shape}")
+    given = extents["H"], extents["W"]
+    if not all(length and 1 <= length <= LONGEST for length in given):
+        _refuse(f"height and width of image must be known, and from 1 to {LONGEST}, not {image.shape}")
+    return Problem(
+        given=given,
+        size=tuple(map(int, attrs["size"])),
+        padded_size=tuple(map(int, attrs["padded_size"])),
+        mean=tuple(map(float, attrs["mean"])),
+        std=tuple(map(float, attrs["std"])),
+        swap_channels=bool(attrs["swap_channels"]),
+        image_layout=layout,
+        layout=str(attrs["layout"]),
+        dtype=str(attrs["dtype"]),
+    )
+
+
+def _refuse(reason):
+    _register.refuse(NAME, reason)
+
+
+@script
+def _shapes(image, first, second, third):
+    pictures = output_tensor((4,), "int64")
+    pictures[0] = image[0]
+    pictures[1] = int64(first)
+    pictures[2] = int64(second)
+    pictures[3] = int64(third)
+    return pictures
+
+
+def _shape_function(attrs, inputs, _):
+    channels, (height, width) = len(attrs["mean"]), map(int, attrs["padded_size"])
+    extents = {"C": channels, "H": height, "W": width}
+    return [_shapes(*inputs, *(convert(extents[axis]) for axis in str(attrs["layout"])[1:]))]
+
+
+# --- kernels
+
+
+def _compute(kernels, attrs, inputs):
+    return [kernels.preprocess(problem_of(inputs[0], attrs), *inputs)]
+
+
+_register.register(
+    NAME,
+    "Pictures resized, normalised and padded, as a network takes them.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    __package__,
+    _compute,
+)
