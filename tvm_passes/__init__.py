@@ -17,6 +17,7 @@ else:
     from .dense_as_convolution import DenseAsConvolution
     from .fold_post_nms_topk import FoldPostNMSTopK
     from .fold_pre_nms_filter import FoldPreNMSFilter
+    from .fold_preprocessing import FoldPreprocessing
     from .fold_space_to_depth import FoldSpaceToDepth
     from .fuse_conv2d_nhwc import FuseConv2dNHWC
     from .lower_class_aware_nms import LowerClassAwareNMS
@@ -42,6 +43,7 @@ __all__ = [
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",
+    "FoldPreprocessing",
     "FoldSpaceToDepth",
     "FuseConv2dNHWC",
     "InMixedPrecision",

@@ -1,0 +1,85 @@
+"""Arithmetic with a constant for each channel, followed in float64."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from .._convolution import of_each_channel
+from .._matchers import op_name, static_shape
+
+ZERO = "a channel is multiplied by 0, or by what is not finite"
+ARITHMETIC = ("add", "subtract", "multiply", "divide")
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Of each channel: `factor * pixel + summand`."""
+
+    factor: np.ndarray
+    summand: np.ndarray
+
+    @classmethod
+    def of(cls, mean, std):
+        factor = 1 / np.array([float(value) for value in std])
+        return cls(factor, -np.array([float(value) for value in mean]) * factor)
+
+    def then(self, step):
+        """With a step after it."""
+        k = step.constants
+        if step.op == "add":
+            return Affine(self.factor, self.summand + k)
+        if step.op == "subtract" and step.from_constant:
+            return Affine(-self.factor, k - self.summand)
+        if step.op == "subtract":
+            return Affine(self.factor, self.summand - k)
+        with np.errstate(all="ignore"):
+            k = k if step.op == "multiply" else 1 / k
+            return Affine(self.factor * k, self.summand * k)
+
+    @property
+    def mean_and_std(self):
+        """Of which this is the normalisation, as arguments of `topi_ext.preprocess`; None if of none."""
+        with np.errstate(all="ignore"):
+            mean, std = -self.summand / self.factor, 1 / self.factor
+        is_one = np.isfinite(mean).all() and np.isfinite(std).all() and std.all()
+        return {"mean": list(mean), "std": list(std)} if is_one else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator of ARITHMETIC between a picture and a constant for each of its channels."""
+
+    op: str
+    constants: np.ndarray
+    from_constant: bool  # whether the picture is the second argument
+
+    @classmethod
+    def of(cls, graph, call, channel_axis):
+        """The step that a call is, and the argument that is the picture; (None, None) where it is none."""
+        values = [folded(graph, argument) for argument in call.args]
+        if sum(value is None for value in values) != 1 or call.checked_type.dtype != "float32":
+            return None, None
+        at = values.index(None)
+        picture, shape, from_constant = call.args[at], static_shape(call), at == 1
+        constants = of_each_channel(values[1 - at], len(shape), channel_axis)
+        if constants is None or static_shape(picture) != shape:
+            return None, None
+        if from_constant and op_name(call) == "divide":
+            return None, None
+        constants = np.broadcast_to(constants.astype("float64"), (shape[channel_axis],))
+        return cls(op_name(call), constants, from_constant), picture
+
+
+def folded(graph, expr):
+    """An expression over constants as one constant; None for any other."""
+    notes = graph.notes.setdefault(folded, {})
+    if expr not in notes:
+        parts = []
+        relay.analysis.post_order_visit(expr, parts.append)
+        is_known = not any(isinstance(part, (relay.Var, relay.Function)) for part in parts)
+        value = relay.transform.FoldConstantExpr(expr, tvm.IRModule()) if is_known else None
+        notes[expr] = value if isinstance(value, relay.Constant) else None
+    return notes[expr]
