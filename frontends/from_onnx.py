@@ -10,6 +10,7 @@ from ._onnx_importer import load_importer, tvm_dtype
 from ._onnx_load import graphs_of, load_model
 from ._onnx_scope import describe
 from ._onnx_types import type_errors_into
+from .camera import feed, settle
 from .canonical import canonicalize
 from .errors import ImportFailure
 
@@ -24,7 +25,7 @@ DOMAINS = {  # TVM's importer knows operators by name only; these are where it h
 SECONDS_BEFORE_PROGRESS = 2
 
 
-def from_onnx(model, shapes=None, freeze_params=True):
+def from_onnx(model, shapes=None, freeze_params=True, camera=None):
     """Import an ONNX model into Relay; `(mod, params)` are what `relay.frontend.from_onnx` returns.
 
     Parameters
@@ -39,6 +40,10 @@ def from_onnx(model, shapes=None, freeze_params=True):
         True, the default, makes the weights constants of `mod`, and `params` is empty. False makes them
         parameters of `main`, in `params`; an operator that needs one at import, such as the new shape of a
         `Reshape`, may then fail or stay dynamic.
+    camera : Camera, optional
+        What `main` is called with in the place of the model's one input: uint8 pictures, which are made into
+        that input. Sizes of the input that neither the model nor `shapes` fixes are the camera's.
+        `tvm_passes.FoldPreprocessing` makes one kernel of it.
 
     Returns
     -------
@@ -52,7 +57,7 @@ def from_onnx(model, shapes=None, freeze_params=True):
     ------
     ImportFailure
         If the model cannot be read, is not complete, does not say the shape of an input, or has an operator
-        that cannot be converted.
+        that cannot be converted, or the camera's pictures do not suit it.
     """
     model = _inline_functions(load_model(model))
     importer = load_importer()
@@ -60,9 +65,13 @@ def from_onnx(model, shapes=None, freeze_params=True):
     _check_operators(model, importer._get_convert_map(opset))
     _check_outputs(model.graph)
     inputs = _input_shapes(model.graph, shapes or {})
+    if camera is not None:
+        inputs = settle(camera, inputs)
     # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
     with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
         mod, params = _convert(importer, model.graph, opset, inputs, freeze_params)
+        if camera is not None:
+            mod = feed(camera, mod, inputs)
         mod = canonicalize(relay.transform.InferType()(mod))
     main = mod["main"].with_attr("input_names", list(inputs))
     mod["main"] = main.with_attr("output_names", [output.name for output in model.graph.output])

@@ -6,11 +6,12 @@ import tvm
 
 from ._torch_convert import convert
 from ._torch_trace import trace
+from .camera import feed
 from .canonical import canonicalize
 from .errors import ImportFailure
 
 
-def from_pytorch(model, example_inputs):
+def from_pytorch(model, example_inputs, camera=None):
     """Import a PyTorch model into Relay.
 
     Convention
@@ -38,6 +39,9 @@ def from_pytorch(model, example_inputs):
         evaluation, and left as it was.
     example_inputs : torch.Tensor, or a tuple or list of them
         What the model is called with.
+    camera : Camera, optional
+        What `main` is called with in the place of the model's one input: uint8 pictures, which are made into
+        that input. `tvm_passes.FoldPreprocessing` makes one kernel of it.
 
     Returns
     -------
@@ -51,12 +55,15 @@ def from_pytorch(model, example_inputs):
     Raises
     ------
     ImportFailure
-        If torch cannot run or trace the model, or an operator has no equivalent in Relay.
+        If torch cannot run or trace the model, or an operator has no equivalent in Relay, or the camera's
+        pictures do not suit the model.
     """
     traced = trace(model, _tensors(example_inputs))
     # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
     with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
         mod, params = convert(traced)
+        if camera is not None:
+            mod = feed(camera, mod, traced.input_names)
         mod = canonicalize(mod)
     main = mod["main"].with_attr("input_names", list(traced.input_names))
     mod["main"] = main.with_attr("output_names", list(traced.output_names))

@@ -14,6 +14,9 @@ import re
 
 import torch
 import torchvision
+from torch import nn
+from torchvision.models.detection import RetinaNet
+from torchvision.models.detection.anchor_utils import AnchorGenerator
 
 DETECTION_MODELS = (
     "fasterrcnn_resnet50_fpn",
@@ -56,6 +59,20 @@ def detection_model(name, seed=0, **options):
         torch.manual_seed(seed)
         build = getattr(torchvision.models.detection, name)
         model = build(weights=None, weights_backbone=None, **options).eval()
+        _fit(model, [picture(seed=index) for index in range(4)])
+    return model
+
+
+def tiny_detector(seed=0, **options):
+    """A RetinaNet of a few layers, which is imported, compiled and run in seconds; fitted like the others."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        widths = (3, 16, 16, 16)
+        layers = [nn.Sequential(nn.Conv2d(*pair, 3, 2, 1), nn.ReLU()) for pair in zip(widths, widths[1:])]
+        backbone = nn.Sequential(*layers)
+        backbone.out_channels = widths[-1]
+        anchors = AnchorGenerator(((16, 32),), ((0.5, 1.0, 2.0),))
+        model = RetinaNet(backbone, 8, anchor_generator=anchors, **options).eval()
         _fit(model, [picture(seed=index) for index in range(4)])
     return model
 

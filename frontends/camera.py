@@ -1,0 +1,184 @@
+"""Pictures as a camera gives them, for models that take them as something else."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import topi_ext
+from tvm_passes._graph import Graph
+
+from tvm import relay
+from tvm.tir import Any
+
+from .errors import ImportFailure
+
+ORDERS = ("RGB", "BGR")
+FLOATS = ("float32", "float16")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What becomes of a picture's size.
+
+    `size` is the (height, width) to which it is resized, `padded_size` that of what the model takes. Boxes of
+    the model, divided by `scale_factor`, (of x, of y), are in pixels of the picture.
+    """
+
+    size: tuple
+    padded_size: tuple
+    scale_factor: tuple
+
+
+@dataclass(frozen=True)
+class MMDet:
+    """How MMDetection prepares pictures: `Resize`, `Normalize` and `Pad` of a test pipeline.
+
+    Parameters
+    ----------
+    scale : (int, int)
+        Of `Resize`: with `keep_ratio` what the long and the short side of a picture may be at most, else its
+        width and height.
+    mean, std : sequence of float
+        Of `Normalize` or the data preprocessor, in the order of channels that the model takes.
+    to_rgb : bool
+        `to_rgb`, or `bgr_to_rgb`: whether the model takes RGB; otherwise it takes BGR.
+    divisor : int
+        Of `Pad`, or `pad_size_divisor`: height and width are padded to the next multiple.
+    keep_ratio : bool
+        Of `Resize`.
+
+    Convention
+    ----------
+    With `keep_ratio`, s = min(max(scale) / long side, min(scale) / short side) in float64, and each side d
+    becomes int(d * s + 0.5). The picture is resized as by `topi_ext.preprocess`, normalised as
+    (pixel - mean) / std, and padded with zeros at the right and at the bottom. `scale_factor` is
+    (new width / width, new height / height), which is not quite s.
+
+    OpenCV, by which MMDetection resizes on the CPU, does so in fixed point and rounds to whole numbers. Here
+    nothing is rounded: a pixel may differ by less than a grey level.
+    """
+
+    scale: tuple = (1333, 800)
+    mean: tuple = (123.675, 116.28, 103.53)
+    std: tuple = (58.395, 57.12, 57.375)
+    to_rgb: bool = True
+    divisor: int = 32
+    keep_ratio: bool = True
+
+    @property
+    def channels(self):
+        return "RGB" if self.to_rgb else "BGR"
+
+    def sizes(self, height, width):
+        """The `Sizes` for pictures of this height and width."""
+        if self.keep_ratio:
+            longest, shortest = max(self.scale), min(self.scale)
+            scale = min(longest / max(height, width), shortest / min(height, width))
+            size = int(height * scale + 0.5), int(width * scale + 0.5)
+        else:
+            size = self.scale[1], self.scale[0]
+        padded_size = tuple(-(-length // self.divisor) * self.divisor for length in size)
+        return Sizes(size, padded_size, (size[1] / width, size[0] / height))
+
+
+@dataclass(frozen=True)
+class Camera:
+    """What a model is to be fed with: `batch` pictures, uint8, (batch, height, width, 3).
+
+    They take the place of the model's one input, and keep its name.
+
+    Parameters
+    ----------
+    height, width : int
+        Of the camera's pictures.
+    channels : "RGB" or "BGR"
+        Their order in the camera's pictures.
+    batch : int
+        How many pictures at once.
+    preprocessing : MMDet, optional
+        What the model expects to have been done to a picture. If None, the model does all of it itself, as
+        torchvision's detectors do: it takes RGB between 0 and 1, one picture (3, height, width) or a batch,
+        of the camera's size, and gives boxes in pixels of the camera's pictures. A detector of torchvision
+        that is traced resizes each side d to floor(d * s) with s in float32; where it is not, s is float64,
+        and a side may be a pixel longer.
+    """
+
+    height: int
+    width: int
+    channels: str = "RGB"
+    batch: int = 1
+    preprocessing: Optional[MMDet] = None
+
+    def __post_init__(self):
+        if self.channels not in ORDERS:
+            raise ValueError(f"Camera: channels must be {' or '.join(ORDERS)}, not {self.channels!r}")
+
+    @property
+    def sizes(self):
+        """The `Sizes` that `preprocessing` gives pictures; None where the model itself gives them theirs."""
+        return self.preprocessing and self.preprocessing.sizes(self.height, self.width)
+
+    @property
+    def model_shape(self):
+        """What the model's input is to be: (batch, 3, height, width)."""
+        size = self.sizes.padded_size if self.sizes else (self.height, self.width)
+        return (self.batch, 3, *size)
+
+
+def settle(camera, inputs):
+    """Shapes of inputs by name, with the lengths that the model leaves open as the camera has them."""
+    ((name, shape),) = _one(inputs).items()
+    if len(shape) != len(camera.model_shape):
+        return inputs
+    pairs = zip(shape, camera.model_shape)
+    return {name: [known if isinstance(length, Any) else length for length, known in pairs]}
+
+
+def feed(camera, mod, input_names):
+    """The module with the camera's pictures in the place of its one input."""
+    main = mod["main"]
+    ((name, taken),) = _one(dict(zip(input_names, main.params))).items()
+    shape, dtype = _check(camera, name, taken.type_annotation)
+    pictures = relay.var(name, shape=(camera.batch, camera.height, camera.width, 3), dtype="uint8")
+    body = Graph(main.body).rebuilt({taken: _as_taken(camera, pictures, shape, dtype)})
+    mod["main"] = relay.Function([pictures, *main.params[1:]], body)
+    return mod
+
+
+def _one(inputs):
+    if len(inputs) != 1:
+        raise ImportFailure(f"a camera takes the place of one input, but the model has {list(inputs)}")
+    return inputs
+
+
+def _check(camera, name, type_):
+    """The shape and type of what the model takes, if that can be made of the camera's pictures."""
+    wanted = [camera.model_shape]
+    if camera.preprocessing is None and camera.batch == 1:
+        wanted.append(camera.model_shape[1:])  # torchvision's detectors take one picture without a batch
+    shape = tuple(None if isinstance(length, Any) else int(length) for length in type_.shape)
+    if shape not in wanted or type_.dtype not in FLOATS:
+        raise ImportFailure(
+            f"the camera's pictures become {' or '.join(map(str, wanted))} of {' or '.join(FLOATS)} for the "
+            f"model, but its input '{name}' is {shape} of {type_.dtype}"
+        )
+    return shape, type_.dtype
+
+
+def _as_taken(camera, pictures, shape, dtype):
+    """What the model takes, of what the camera gives."""
+    preparation = camera.preprocessing
+    if preparation is not None:
+        return topi_ext.preprocess(
+            pictures,
+            camera.sizes.size,
+            camera.sizes.padded_size,
+            mean=preparation.mean,
+            std=preparation.std,
+            swap_channels=camera.channels != preparation.channels,
+            dtype=dtype,
+        )
+    taken = relay.cast(relay.transpose(pictures, (0, 3, 1, 2)), "float32") / relay.const(255, "float32")
+    if camera.channels != "RGB":
+        taken = relay.reverse(taken, 1)
+    taken = taken if dtype == "float32" else relay.cast(taken, dtype)
+    return taken if len(shape) == 4 else relay.squeeze(taken, [0])
