@@ -31,6 +31,7 @@ else:
     from .restore_batched_nms import RestoreBatchedNMS
     from .restore_depth_to_space import RestoreDepthToSpace
     from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+    from .return_raw_masks import ReturnRawMasks
     from .sink_depth_to_space import SinkDepthToSpace
     from .split_concatenate import SplitConcatenate
     from .upsample_by_shuffle import UpsampleByShuffle
@@ -59,6 +60,7 @@ __all__ = [
     "RestoreBatchedNMS",
     "RestoreDepthToSpace",
     "RestoreMultiScaleRoIAlign",
+    "ReturnRawMasks",
     "Rule",
     "RulePass",
     "SinkDepthToSpace",

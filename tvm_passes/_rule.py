@@ -73,15 +73,18 @@ class RulePass(ModulePass):
     """A TVM pass that applies rules; `report` says what it did the last time."""
 
     rules = ()
+    keeps_types = True  # of all functions
 
     def __init__(self):
         rules = [rule() for rule in self.rules]
-        name = type(self).__name__
+        name, keeps_types = type(self).__name__, self.keeps_types
         last = []
 
         def transform(mod, _context):
             report = PassReport(name, [type(rule).__name__ for rule in rules])
             result = apply_rules(rules, mod, report)
+            if keeps_types:
+                _verify.check(mod, result, name)
             last[:] = [report]
             publish(report)
             return result
@@ -118,7 +121,6 @@ def apply_rules(rules, mod, report):
         if not changed and mod is before:
             return before
         if not changed:
-            _verify.check(before, typed, report.name)
             return typed
         for name, function in changed.items():
             typed.update_func(name, function)  # InferType gave a module of its own

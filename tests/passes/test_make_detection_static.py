@@ -8,8 +8,10 @@ import torchvision
 from frontends import from_pytorch
 from tests.helpers import apply, module, ops, refusals, runner
 from tests.ops.detections import clustered_detections
+from tests.passes.pictures_of_masks import MOST, Picture, a_picture, with_masks
 from tvm_passes import Canonicalize, MakeDetectionStatic, detection_pipeline
 from tvm_passes._graph import Graph
+from tvm_passes._matchers import op_name
 from tvm_passes._selection import select
 
 import tvm
@@ -197,3 +199,42 @@ def test_refusals(reason):
     after, report = apply(MakeDetectionStatic("padded"), mod)
     assert ops(after) == ops(mod)
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
+def test_each_picture_has_a_number():
+    first, second = Picture(0), Picture(1)
+    boxes = first.rows(first.boxes)
+    others = relay.transpose(second.rows(second.boxes))
+    outputs = [boxes, others, relay.const(np.ones(MOST)), relay.stack([boxes], 0)]
+    mod = module(*first.inputs, *second.inputs, relay.Tuple(outputs))
+    after = static(mod, "padded")
+    counted = [list(map(int, rows)) for rows in after["main"].attrs["padded_rows"]]
+    assert counted == [[0, 0], [1, 1], [], [1, 0]]
+    dynamic, padded = runner(mod), runner(after)
+    for scale in (1.0, 0.3, 0.01):
+        inputs = *a_picture(), *a_picture(1, scale)
+        expected, (*found, numbers) = dynamic(*inputs), padded(*inputs)
+        assert list(numbers) == [len(expected[0]), expected[1].shape[1]]
+        for array, wanted, rows in zip(found, expected, counted):
+            axis, number = (rows[0], numbers[rows[1]]) if rows else (0, len(array))
+            detections, behind = np.split(array, [number], axis)
+            np.testing.assert_array_equal(detections, wanted)
+            assert not behind.any()
+
+
+@pytest.mark.parametrize("threshold", [None, 0.5, 0])
+@pytest.mark.parametrize("outputs", ["cut", "padded"])
+def test_pasted_masks(outputs, threshold):
+    mod = with_masks(threshold=threshold)
+    after = static(mod, outputs)
+    # The small masks are zeroed or cut, not the pictures; but a threshold of 0 makes ones of zeros.
+    assert (op_name(after["main"].body.fields[1]) == "topi_ext.paste_masks") == (threshold != 0)
+    dynamic, compute, numbers = runner(mod), runner(after), []
+    for scale in (1.0, 0.3, 0.01):
+        expected, found = dynamic(*a_picture(0, scale)), compute(*a_picture(0, scale))
+        numbers.append(len(expected[0]))
+        for array, wanted in zip(found, expected):
+            np.testing.assert_array_equal(array[: numbers[-1]], wanted)
+            assert not array[numbers[-1] :].any()
+        assert expected[1].any() == (numbers[-1] > 0)
+    assert len(set(numbers)) == 3 and 0 in numbers

@@ -19,7 +19,9 @@ class MakeDetectionStatic(ModulePass):
     outputs : str
         "cut": the outputs are what they were, cut to the number of detections at the very end; only there
         shapes are dynamic. "padded": the outputs have as many rows as there can be; those behind the first
-        `num_detections`, an int32 scalar that becomes the last output, are 0.
+        `num_detections`, an int32 scalar that becomes the last output, are 0. Where outputs are of several
+        pictures, it is a vector with a number for each, in the order of the outputs. The function's attribute
+        `padded_rows` says which number counts what.
 
     Why legal: each operator between a filter and the outputs is known to give the rows that count what it
     gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If

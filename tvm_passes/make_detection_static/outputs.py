@@ -4,6 +4,7 @@ import tvm
 from tvm import relay
 from tvm.relay.op.dyn import _make as dynamic
 
+from .._matchers import op_name
 from .operators import NotStatic
 from .padded import Padded
 from .walk import SIZE
@@ -24,18 +25,30 @@ def _first_rows(walk, output):
 
 
 def _padded(walk, result, attrs):
-    """Each output with zeros behind the detections, and their number."""
-    outputs = list(result) if isinstance(result, tuple) else [result]
-    rows = [output.rows for output in outputs if isinstance(output, Padded)]
-    if any(other != rows[0] for other in rows):
-        raise NotStatic("the outputs are of different detections, which one number cannot count")
-    padded = _each(tuple(outputs), lambda output: _zero_elsewhere(walk, output))
-    names = attrs.get("output_names") if attrs else None
-    if names is not None:
-        attrs = tvm.ir.make_node(
-            "DictAttrs", **{**dict(attrs.items()), "output_names": [*names, "num_detections"]}
-        )
-    return relay.Tuple([*padded.fields, rows[0].count]), attrs
+    """Each output with zeros behind the detections, and their number: of each picture, if there are several.
+
+    The attribute `padded_rows` has for each output but the last its axis of detections and which number
+    counts them, or nothing where it has no such axis.
+    """
+    padded = _each(result, lambda output: _zero_elsewhere(walk, output))
+    outputs = list(_leaves(result))
+    detections = []
+    for output in outputs:
+        if isinstance(output, Padded) and output.rows not in detections:
+            detections.append(output.rows)
+    if not detections:
+        raise NotStatic("no output has rows of which only some count")
+    fields = padded.fields if isinstance(result, tuple) else [padded]
+    numbers = [rows.count for rows in detections]
+    number = numbers[0] if len(numbers) == 1 else relay.stack(numbers, 0)
+    attrs = dict(attrs.items()) if attrs else {}
+    if "output_names" in attrs:
+        attrs["output_names"] = [*attrs["output_names"], "num_detections"]
+    attrs["padded_rows"] = [
+        [output.axis, detections.index(output.rows)] if isinstance(output, Padded) else []
+        for output in outputs
+    ]
+    return relay.Tuple([*fields, number]), tvm.ir.make_node("DictAttrs", **attrs)
 
 
 def _zero_elsewhere(walk, output):
@@ -46,16 +59,43 @@ def _zero_elsewhere(walk, output):
     )
 
 
+def _leaves(result):
+    parts = result if isinstance(result, tuple) else [result]
+    for part in parts:
+        yield from _leaves(part) if isinstance(part, tuple) else [part]
+
+
 def _each(result, finish):
-    if isinstance(result, tuple):
-        return relay.Tuple([_each(output, finish) for output in result])
-    if result is SIZE:
-        raise NotStatic("an output says how many detections there are")
-    if isinstance(result, Padded):
-        if not result.rows.are_first:
+    """The outputs, finished; one that is computed of another too is so from the finished one."""
+    finished = {}
+
+    def of(output):
+        if isinstance(output, tuple):
+            return relay.Tuple([of(part) for part in output])
+        if output is SIZE:
+            raise NotStatic("an output says how many detections there are")
+        if not isinstance(output, Padded):
+            return output
+        if not output.rows.are_first:
             raise NotStatic("an output is what a filter leaves, which is in no place of its own")
-        return finish(result)
-    return result
+        key = output.expr, output.rows.key
+        if key not in finished:
+            finished[key] = pasted(output) if _pastes_nothing_as_zeros(output.expr) else finish(output)
+        return finished[key]
+
+    def pasted(output):
+        """Finish the small masks, rather than the pictures that they are pasted into."""
+        call = output.expr
+        return relay.Call(call.op, [of(Padded(arg, output.rows)) for arg in call.args], call.attrs)
+
+    return of(result)
+
+
+def _pastes_nothing_as_zeros(expr):
+    """Whether it is a paste of masks in which a mask of zeros leaves zeros."""
+    if op_name(expr) != "topi_ext.paste_masks":
+        return False
+    return not expr.attrs["has_threshold"] or float(expr.attrs["threshold"]) > 0
 
 
 OUTPUTS = {"cut": _cut, "padded": _padded}
