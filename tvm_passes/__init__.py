@@ -8,6 +8,7 @@ except ImportError:
     if sys.argv[:2] != ["-m", "doctor"]:  # `python -m tvm_passes doctor` itself says what is missing
         raise
 else:
+    from . import runtime
     from ._report import PassReport, Report, recording
     from ._rule import Rule, RulePass
     from ._verify import PassBrokeModule, verify_each_pass
@@ -71,6 +72,7 @@ __all__ = [
     "detection_pipeline",
     "explain",
     "recording",
+    "runtime",
     "subpixel_pipeline",
     "verify_each_pass",
 ]

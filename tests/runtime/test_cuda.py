@@ -1,0 +1,395 @@
+"""Models on CUDA: streams, CUDA graphs, what waits for what; on the emulated device, and on a GPU."""
+
+import contextlib
+import gc
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers import module, numbers
+from tests.passes.pictures_of_masks import N, a_picture, with_masks
+from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
+from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
+from tvm_passes.runtime import cuda
+
+import tvm
+from tvm import relay
+
+SHAPE = (6, 64)
+
+
+def sorted_rows(dynamic=False):
+    """The rows of 2x in order, in a kernel that has workspaces, and x."""
+    x = relay.var("x", shape=(relay.Any() if dynamic else SHAPE[0], SHAPE[1]))
+    return module(x, relay.Tuple([relay.sort(x * relay.const(2.0)), x]))
+
+
+def assert_sorted(outputs, x):
+    found = [output.cpu() if isinstance(output, torch.Tensor) else output for output in outputs.values()]
+    found = [array if isinstance(array, np.ndarray) else array.numpy() for array in found]
+    np.testing.assert_array_equal(found[0], np.sort(2 * x))
+    np.testing.assert_array_equal(found[1], x)
+
+
+# --- on the emulated device, with a fake driver
+
+
+@pytest.fixture
+def compiled(emulated_cuda, fake_cuda):  # noqa: F811
+    """Compiles a module, for a device whose graphs run what the executor runs; and counts the runs."""
+
+    def compile(mod, **options):
+        model = runtime.compile(mod, emulated_cuda.target, device=emulated_cuda.device, **options)
+        run, model.runs = model._executor.run, []
+
+        def counted():
+            model.runs.append(threading.current_thread())
+            run()
+
+        model._executor.run = counted
+        fake_cuda.replay = run
+        fake_cuda.notes()
+        return model
+
+    return compile
+
+
+def on_device(array):
+    return tvm.nd.array(array, tvm.cuda(0))
+
+
+@pytest.mark.parametrize("give", [on_device, np.copy])
+def test_a_graph_is_captured_once(compiled, fake_cuda, give):  # noqa: F811
+    model = compiled(sorted_rows())
+    assert "CUDA graph" not in repr(model)
+    for seed in range(3):
+        x = numbers(*SHAPE, seed=seed)
+        assert_sorted(model(give(x)), x)
+        captured = ["begin", "end"] if seed == 0 else []
+        assert fake_cuda.notes() == ["hold:0", *captured, "launch:0", "record:0"]
+    assert "graph executor on cuda(0), as a CUDA graph" in repr(model)
+    assert len(model.runs) == 3  # to warm up, again, and to capture
+    assert len(set(model.runs)) == 1 and threading.current_thread() not in model.runs
+
+
+def test_the_thread_of_a_graph_lives_as_long(compiled, fake_cuda):  # noqa: F811
+    model = compiled(sorted_rows())
+    model(numbers(*SHAPE))
+    (thread, *_) = model.runs
+    assert thread.is_alive()
+    model = fake_cuda.replay = None
+    gc.collect()
+    thread.join(timeout=10)
+    assert not thread.is_alive() and "destroy" in fake_cuda.notes()
+
+
+def test_without_a_graph(compiled, fake_cuda):  # noqa: F811
+    model = compiled(sorted_rows(), cuda_graph=False)
+    for seed in range(2):
+        assert_sorted(model(on_device(numbers(*SHAPE, seed=seed))), numbers(*SHAPE, seed=seed))
+        assert fake_cuda.notes() == ["hold:0", "record:0"]
+    assert model.runs == [threading.current_thread()] * 2 and "CUDA graph" not in repr(model)
+
+
+def fails_while_captured(model, fake_cuda):  # noqa: F811
+    run = model._executor.run
+
+    def fails():
+        run()
+        if len(model.runs) == 3:
+            raise tvm.TVMError("in a file\n  in a line\nCUDA: an allocation cannot be captured")
+
+    model._executor.run = fails
+
+
+def is_invalid_afterwards(_model, fake_cuda):  # noqa: F811
+    fake_cuda.invalidate_next_capture()
+
+
+REASONS = {
+    fails_while_captured: r"without a CUDA graph: CUDA: an allocation cannot be captured; cuda_graph=False",
+    is_invalid_afterwards: r"without a CUDA graph: cuStreamEndCapture: as the fake driver wants it \(901\)",
+}
+
+
+@pytest.mark.parametrize("fails", REASONS)
+def test_what_cannot_be_captured_runs_without(compiled, fake_cuda, fails):  # noqa: F811
+    model = compiled(sorted_rows())
+    fails(model, fake_cuda)
+    with pytest.warns(UserWarning, match=REASONS[fails]) as warned:
+        assert_sorted(model(numbers(*SHAPE)), numbers(*SHAPE))
+    assert warned[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_sorted(model(numbers(*SHAPE, seed=1)), numbers(*SHAPE, seed=1))
+    assert "CUDA graph" not in repr(model) and model.runs[-1] is threading.current_thread()
+
+
+@pytest.mark.parametrize("fails", REASONS)
+def test_a_graph_that_is_required(compiled, fake_cuda, fails):  # noqa: F811
+    model = compiled(sorted_rows(), cuda_graph=True)
+    fails(model, fake_cuda)
+    with pytest.raises(cuda.CannotCapture):
+        model(numbers(*SHAPE))
+
+
+def test_the_virtual_machine_has_no_graph(compiled, fake_cuda):  # noqa: F811
+    model = compiled(sorted_rows(dynamic=True))
+    for rows in (3, 5):
+        assert_sorted(model(numbers(rows, 64)), numbers(rows, 64))
+        assert fake_cuda.notes() == ["hold:0", "record:0", "hold:0"]
+    with pytest.raises(ValueError, match="the virtual machine decides what to launch"):
+        compiled(sorted_rows(dynamic=True), cuda_graph=True)
+
+
+def test_an_error_of_the_network_is_none_of_the_graph(compiled, monkeypatch):
+    model = compiled(sorted_rows(), cuda_graph="auto")
+    monkeypatch.setattr(model._executor, "run", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model(numbers(*SHAPE))
+
+
+def test_streams_are_in_order(compiled, fake_cuda):  # noqa: F811
+    """Of one model, and of all without workspaces of their own in this thread."""
+    captured, plain = compiled(sorted_rows()), compiled(sorted_rows(), cuda_graph=False)
+    machine = compiled(sorted_rows(dynamic=True))
+    x = on_device(numbers(*SHAPE))
+
+    def call(model, stream):
+        fake_cuda.stream, fake_cuda.replay = stream, lambda: None
+        fake_cuda.notes()
+        model(x)
+        assert fake_cuda.stream == stream  # left as it was
+        return fake_cuda.notes()
+
+    call(captured, 5)
+    assert call(captured, 7) == ["hold:7", "launch:7", "record:7"]
+    assert call(plain, 8) == ["hold:8", "hold:8", "record:8"]  # for the first call of the captured one
+    assert call(plain, 9) == ["hold:9", "record:9"]
+    default = ["record:6", "hold:0", "record:0", "hold:6"]
+    assert call(machine, 6) == ["hold:6", "hold:6", *default, "record:6", "hold:0"]
+
+
+@pytest.mark.parametrize("give", [on_device, np.copy])
+def test_cut_on_cuda(compiled, give):
+    model = compiled(detector(), cut=True)
+    on_cpu = runtime.compile(detector(), "llvm", cut=True)
+    for scale in (1.0, 0.3, 0.01):
+        inputs = a_picture(0, scale)
+        wanted, found = on_cpu(*inputs), model(*map(give, inputs))
+        for name in wanted:
+            array = found[name] if give is np.copy else found[name].numpy()
+            np.testing.assert_allclose(array, wanted[name], atol=1e-6)
+
+
+def test_a_tensor_elsewhere(compiled):
+    model = compiled(sorted_rows())
+    with pytest.raises(ValueError, match=r'x is on cpu\(0\), and the model on cuda:0: give x.to\("cuda:0"\)'):
+        model(torch.zeros(SHAPE))
+    with pytest.raises(ValueError, match=r"x is on cpu\(0\), .* give x.copyto\(model.device\)"):
+        model(tvm.nd.array(np.zeros(SHAPE, "float32")))
+
+
+def test_without_a_driver():
+    with pytest.raises(cuda.CudaError, match="has no cuDeviceGet: there is no driver"):
+        cuda.Driver("libc.so.6")
+
+
+# --- on a GPU
+
+
+GPU_TARGET = tvm.target.Target("cuda", host="llvm")
+MODES = {"graph": {"cuda_graph": True}, "plain": {"cuda_graph": False}, "machine": {}}
+
+
+def detector():
+    mod = with_masks()
+    mod["main"] = mod["main"].with_attr("output_names", ["boxes", "masks"])
+    passes = tvm.transform.Sequential([MakeDetectionStatic("padded"), Canonicalize()])
+    return passes(relay.transform.InferType()(mod))
+
+
+def on_gpu(mode, mod=None, **options):
+    mod = mod or sorted_rows(dynamic=mode == "machine")
+    return runtime.compile(mod, GPU_TARGET, **MODES[mode], **options)
+
+
+def at(seed):
+    return torch.from_numpy(numbers(*SHAPE, seed=seed)).cuda()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", MODES)
+def test_inputs_are_followed_on_gpu(mode):
+    model = on_gpu(mode)
+    kept = []
+    for seed in range(4):
+        outputs = model(at(seed))
+        assert all(output.is_cuda for output in outputs.values())
+        kept.append(outputs)
+    for seed, outputs in enumerate(kept):
+        assert_sorted(outputs, numbers(*SHAPE, seed=seed))
+    assert ("as a CUDA graph" in repr(model)) == (mode == "graph")
+    x = numbers(*SHAPE, seed=9)
+    for outputs in (model(x), model(on_device(x)), model(torch.from_numpy(x.T.copy()).cuda().T)):
+        assert_sorted(outputs, x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", MODES)
+def test_streams_on_gpu(mode):
+    """Inputs are made, the model called, and outputs used on streams in turn, all without waiting."""
+    model = on_gpu(mode)
+    streams = [torch.cuda.Stream() for _ in range(3)] + [torch.cuda.default_stream()]
+    inputs = [at(seed) for seed in range(24)]
+    torch.cuda.synchronize()
+    sums = []
+    for step, x in enumerate(inputs):
+        with torch.cuda.stream(streams[step % 4]):
+            torch.cuda._sleep(2_000_000)  # so that whatever does not wait is too early
+            outputs = model(x.clone())
+            sums.append(outputs["output0"] - 2 * torch.sort(x).values + outputs["output1"] - x)
+    torch.cuda.synchronize()
+    assert not any(total.abs().max() for total in sums)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["graph", "plain"])
+def test_other_models_between_on_gpu(mode):
+    """Whose workspaces grow: a captured graph's are its own, the others' are used in turn."""
+    models = [
+        runtime.compile(module(x, relay.Tuple([relay.sort(x), x])), GPU_TARGET, **MODES[mode])
+        for x in (relay.var("x", shape=(3, 10 ** (2 + power))) for power in range(4))
+    ]
+    streams = [torch.cuda.Stream() for _ in models]
+    differences = []
+    for seed in range(6):
+        for power, (model, stream) in enumerate(zip(models, streams)):
+            with torch.cuda.stream(stream):
+                x = torch.from_numpy(numbers(3, 10 ** (2 + power), seed=seed)).cuda()
+                differences.append(model(x)["output0"] - torch.sort(x).values)
+    torch.cuda.synchronize()
+    assert not any(difference.abs().max() for difference in differences)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["graph", "plain"])
+def test_detections_on_gpu(mode):
+    model, on_cpu = on_gpu(mode, detector(), cut=True), runtime.compile(detector(), "llvm", cut=True)
+    for seed in range(3):
+        for scale in (1.0, 0.3, 0.01):
+            inputs = a_picture(seed, scale)
+            wanted = on_cpu(*inputs)
+            found = model(*(torch.from_numpy(array).cuda() for array in inputs))
+            assert len(wanted["boxes"]) < N
+            for name in wanted:
+                np.testing.assert_allclose(found[name].cpu(), wanted[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["graph", "plain"])
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("on_default", [False, True])
+def test_one_read_and_one_wait_on_gpu(mode, cut, on_default):
+    """And none of either without a cut."""
+    model = on_gpu(mode, detector(), cut=cut)
+    inputs = [torch.from_numpy(array).cuda() for array in a_picture()]
+    stream = torch.cuda.default_stream() if on_default else torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        model(*inputs)
+        calls = profiled(lambda: model(*inputs))
+    assert any("Memcpy DtoD" in name for name in calls)  # it sees copies
+    assert len([name for name in calls if "Memcpy DtoH" in name]) == cut
+    waits = [name for name in calls if name.startswith("cu") and "Synchronize" in name]
+    assert len(waits) == cut, waits
+
+
+@pytest.mark.gpu
+def test_no_copy_at_all_on_gpu():
+    model = on_gpu("plain", module(*line()), copy_outputs=False)
+    x = at(0)
+    model(x)
+    assert not [name for name in profiled(lambda: model(x)) if "Memcpy" in name or "Memset" in name]
+    np.testing.assert_allclose(model(x).cpu(), 2 * numbers(*SHAPE) + 1, rtol=1e-6)
+
+
+def line():
+    x = relay.var("x", shape=SHAPE)
+    return x, x * relay.const(2.0) + relay.const(1.0)
+
+
+def profiled(call):
+    """The names of what happens on the host and on the device in a call, in all of the process."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities):  # the first one of a process loads what it needs
+        call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=activities) as profile:
+        with torch.profiler.record_function("the call"):
+            call()
+        with torch.profiler.record_function("the end"):
+            torch.cuda.synchronize()
+    events = profile.events()
+    (end,) = (event.time_range.start for event in events if event.name == "the end" and is_on_host(event))
+    return [event.name for event in events if not is_on_host(event) or event.time_range.start < end]
+
+
+def is_on_host(event):
+    return event.device_type == torch.autograd.DeviceType.CPU
+
+
+@pytest.mark.gpu
+def test_what_cannot_be_captured_on_gpu(monkeypatch):
+    model = runtime.compile(sorted_rows(), GPU_TARGET)
+    run = model._executor.run
+
+    def allocates():
+        run()
+        tvm.nd.empty((1 << 20,), device=tvm.cuda(0))
+
+    monkeypatch.setattr(model._executor, "run", allocates)
+    with pytest.warns(UserWarning, match="without a CUDA graph: "):
+        assert_sorted(model(at(0)), numbers(*SHAPE))
+    torch.cuda.synchronize()
+    assert_sorted(model(at(1)), numbers(*SHAPE, seed=1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", MODES)
+def test_threads_on_gpu(mode):
+    """Each with its stream, its own model, and one that they share."""
+    shared, errors = on_gpu(mode), []
+
+    def work(seed):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.cuda.stream(torch.cuda.Stream()))
+            own = on_gpu(mode)
+            for step in range(20):
+                x = at(100 * seed + step)
+                for model in (own, shared):
+                    if (model(x)["output0"] != torch.sort(2 * x).values).any():
+                        errors.append((seed, step))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+@pytest.mark.gpu
+def test_the_current_device_stays_on_gpu():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    model = runtime.compile(sorted_rows(), GPU_TARGET, device="cuda:1")
+    torch.cuda.set_device(0)
+    for seed in range(3):
+        outputs = model(at(seed).to("cuda:1"))
+        assert torch.cuda.current_device() == 0 and outputs["output0"].device.index == 1
+        assert_sorted(outputs, numbers(*SHAPE, seed=seed))
+    with pytest.raises(ValueError, match="and the model on cuda:1"):
+        model(at(0))

@@ -1,0 +1,75 @@
+"""From a module of Relay to a model, by the executor that suits it."""
+
+import contextlib
+
+from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm import relay
+
+from .._graph import Graph, belongs_to_a_backend
+from .model import Model
+
+PLAIN = (relay.Var, relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, relay.GlobalVar, tvm.ir.Op)
+
+
+def compile(mod, target, params=None, *, device=None, **options):
+    """Compile a module, as passes left it, to a `Model`, at `opt_level=3` or in the pass context around.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        If all types in its `main` are static, and it has no control flow, it is for the graph executor, else
+        for the virtual machine. Outputs are named by the function's attribute `output_names`.
+    target : str or tvm.target.Target
+        Such as "llvm" or "cuda": one kind of device.
+    params : dict of str to tvm.nd.NDArray, optional
+        The weights: parameters of `main`.
+    device : str or tvm.runtime.Device, optional
+        If it is not the first of the target's kind.
+    options
+        Those of `Model`: `cut`, `copy_outputs`, `cuda_graph`. `cut=True` goes by `padded_rows`, if `main` has
+        that attribute.
+    """
+    target = tvm.target.Target(target)
+    mod = relay.transform.InferType()(mod)
+    main = mod["main"]
+    attrs = dict(main.attrs.items()) if main.attrs else {}
+    if options.get("cut") is True:
+        options["cut"] = attrs.get("padded_rows", True)
+    build = relay.build if _is_static(mod) else relay.vm.compile
+    with _at_level_3():
+        lib = build(mod, target, params=params)
+    return Model(
+        lib,
+        device or tvm.device(target.kind.name),
+        output_names=attrs.get("output_names"),
+        input_types={param.name_hint: param.checked_type for param in main.params},
+        **options,
+    )
+
+
+def _at_level_3():
+    """The pass context that the caller is in, or one like it of level 3."""
+    around = tvm.transform.PassContext.current()
+    if around.opt_level >= 3:
+        return contextlib.nullcontext()
+    settings = around.required_pass, around.disabled_pass, around.instruments, dict(around.config.items())
+    return tvm.transform.PassContext(3, *settings)
+
+
+def _is_static(mod):
+    """Whether the graph executor can run a typed module."""
+    functions = [function for function in mod.functions.values() if not belongs_to_a_backend(function)]
+    if len(functions) > 1:
+        return False
+    graph = Graph(mod["main"])
+    return not any(map(_is_dynamic, graph.nodes)) and all(
+        isinstance(node, PLAIN) or node.same_as(graph.root) or belongs_to_a_backend(node)
+        for node in graph.nodes
+    )
+
+
+def _is_dynamic(node):
+    type_ = getattr(node, "_checked_type_", None)  # an operator has none
+    return type_ is not None and bool(relay.ty.is_dynamic(type_))

@@ -1,0 +1,246 @@
+"""What TVM's runtime leaves out of CUDA: order between streams, and graphs captured from one.
+
+By the driver's own library, which is wherever a GPU is. Streams are given by address, the default one by 0.
+"""
+
+import contextlib
+import ctypes
+import functools
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import POINTER, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+
+from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+
+EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
+# What cannot be part of a graph then fails. In "relaxed" mode it would be done now, and never again.
+CAPTURE_MODE_THREAD_LOCAL = 1
+HANDLE = POINTER(c_void_p)  # where a handle is written
+FUNCTIONS = {
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDevicePrimaryCtxRetain": (HANDLE, c_int),
+    "cuCtxPushCurrent_v2": (c_void_p,),
+    "cuCtxPopCurrent_v2": (HANDLE,),
+    "cuEventCreate": (HANDLE, c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventDestroy_v2": (c_void_p,),
+    "cuStreamCreate": (HANDLE, c_uint),
+    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, HANDLE),
+    "cuGraphInstantiateWithFlags": (HANDLE, c_void_p, c_ulonglong),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphDestroy": (c_void_p,),
+    "cuGraphExecDestroy": (c_void_p,),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+}
+
+
+class CudaError(RuntimeError):
+    """The driver could not do what it was asked to."""
+
+
+class Driver:
+    """Calls the functions above; an error is an exception."""
+
+    def __init__(self, library="libcuda.so.1"):
+        self._library = ctypes.CDLL(library)
+        for name, types in FUNCTIONS.items():
+            function = getattr(self._library, name, None)
+            if function is None:
+                raise CudaError(
+                    f"libcuda.so.1 has no {name}: there is no driver, or one older than CUDA 11.4"
+                )
+            function.argtypes, function.restype = types, c_int
+
+    def __call__(self, name, *args):
+        status = getattr(self._library, name)(*args)
+        if status:
+            meaning = c_char_p()
+            self._library.cuGetErrorString(status, ctypes.byref(meaning))
+            raise CudaError(f"{name}: {(meaning.value or b'unknown error').decode()} ({status})")
+
+    def made(self, name, *args):
+        """The handle that a function writes to where its first argument points."""
+        handle = c_void_p()
+        self(name, ctypes.byref(handle), *args)
+        return handle.value
+
+
+@functools.cache
+def driver():
+    return Driver()
+
+
+@functools.cache
+def _context(ordinal):
+    """The device's context that TVM and torch use."""
+    device = c_int()
+    driver()("cuDeviceGet", ctypes.byref(device), ordinal)
+    return driver().made("cuDevicePrimaryCtxRetain", device)
+
+
+@contextlib.contextmanager
+def _on_device(device):
+    """Inside, this device is the current one; TVM changes that, and never back."""
+    driver()("cuCtxPushCurrent_v2", _context(device.device_id))
+    try:
+        yield
+    finally:
+        driver().made("cuCtxPopCurrent_v2")
+
+
+def current_stream():
+    """The stream that TVM uses in this thread."""
+    return tvm.get_global_func("runtime.get_cuda_stream")().value or 0
+
+
+def _use_stream(device, stream):
+    device.set_raw_stream(c_void_p(stream))  # a plain int would lose half its bits
+
+
+def _destroy_with(owner, name, handle):
+    def destroy():
+        with contextlib.suppress(CudaError):  # at the end of the process it may be gone already
+            driver()(name, handle)
+
+    weakref.finalize(owner, destroy)
+
+
+class _Event:
+    def __init__(self):
+        self._handle = driver().made("cuEventCreate", EVENT_DISABLE_TIMING)
+        _destroy_with(self, "cuEventDestroy_v2", self._handle)
+
+    def record(self, stream):
+        driver()("cuEventRecord", self._handle, stream)
+
+    def hold(self, stream):
+        """Whatever the stream is given from now on waits for what was recorded last."""
+        driver()("cuStreamWaitEvent", stream, self._handle, 0)
+
+
+_this_thread = threading.local()  # by device, the event at the end of the last turn that used its workspaces
+
+
+class Turns:
+    """Lets a model be called on one stream and then on another: they are in order of the calls.
+
+    Each waits, on the device, for the model's last call, whose buffers it uses again; and, unless the model
+    has workspaces of its own, for the last one of this thread, since TVM has one pool of workspaces a thread.
+    """
+
+    def __init__(self, device, only_on_default):
+        self._device, self._only_on_default = device, only_on_default
+        with _on_device(device):
+            self._done = _Event()
+
+    @contextlib.contextmanager
+    def turn(self, stream, own_workspaces):
+        """Inside, TVM uses the stream."""
+        before = current_stream()
+        shared = {} if own_workspaces else vars(_this_thread)
+        with _on_device(self._device):
+            for event in {self._done, shared.get(self._device.device_id, self._done)}:
+                event.hold(stream)
+            _use_stream(self._device, stream)
+            try:
+                yield
+            finally:
+                _use_stream(self._device, before)
+                self._done.record(stream)
+                if self._only_on_default:
+                    self._done.hold(0)  # where the memory that outputs had is used again
+                shared[self._device.device_id] = self._done
+
+    @contextlib.contextmanager
+    def running(self, stream):
+        """Inside, TVM uses the default stream, if it can use no other, in the middle of the work on `stream`.
+
+        TVM's virtual machine copies sizes to the host on the default stream, whatever stream is set.
+        """
+        if not self._only_on_default or not stream:
+            yield
+            return
+        self._done.record(stream)
+        self._done.hold(0)
+        _use_stream(self._device, 0)
+        yield
+        _use_stream(self._device, stream)
+        self._done.record(0)
+        self._done.hold(stream)
+
+
+class NoTurns:
+    """For other devices, which have no streams."""
+
+    def turn(self, _stream, own_workspaces):
+        return contextlib.nullcontext()
+
+    def running(self, _stream):
+        return contextlib.nullcontext()
+
+
+class CannotCapture(CudaError):
+    """Something that a run does cannot be part of a graph."""
+
+
+class CapturedRun:
+    """What one run launches on a device, to be launched again at once: the same kernels on the same memory.
+
+    It is captured in a thread that does nothing else and lives as long as the graph. So the workspaces that
+    TVM has for the thread are the graph's own; elsewhere they are freed when a larger one is wanted.
+    """
+
+    def __init__(self, device, run, stream):
+        driver()("cuStreamSynchronize", stream)  # the inputs are there
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tvm_passes.runtime")
+        self._graph = self._thread.submit(_captured, device, run).result()
+        _destroy_with(self, "cuGraphExecDestroy", self._graph)
+
+    def launch(self, stream):
+        driver()("cuGraphLaunch", self._graph, stream)
+
+
+def _captured(device, run):
+    driver()("cuCtxPushCurrent_v2", _context(device.device_id))
+    stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
+    _use_stream(device, stream)
+    try:
+        # Kernels are loaded, workspaces allocated, and plans built in the first run, and again where a
+        # workspace had to grow. Later there is nothing left to do that could not be captured.
+        run()
+        run()
+        driver()("cuStreamSynchronize", stream)
+        return _graph_of(run, stream)
+    finally:
+        _use_stream(device, 0)
+        driver()("cuStreamDestroy_v2", stream)
+
+
+def _graph_of(run, stream):
+    driver()("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
+    try:
+        run()
+    except Exception as reason:
+        with contextlib.suppress(CudaError):
+            _end_capture(stream)
+        raise CannotCapture(str(reason).strip().splitlines()[-1]) from reason
+    try:
+        graph = _end_capture(stream)
+        executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
+    except CudaError as reason:
+        raise CannotCapture(str(reason)) from reason
+    driver()("cuGraphDestroy", graph)
+    return executable
+
+
+def _end_capture(stream):
+    graph = c_void_p()
+    driver()("cuStreamEndCapture", stream, ctypes.byref(graph))
+    return graph.value

@@ -1,0 +1,92 @@
+"""TVM's two executors alike: arrays in, arrays out.
+
+`inputs` has types by name, and `outputs` a list of them, None where they are not known.
+"""
+
+import json
+
+from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+from tvm.runtime.vm import Executable, VirtualMachine
+
+
+def executor_of(lib, device):
+    """For what `relay.build` or `relay.vm.compile` built, loaded from a file or not."""
+    if lib.implements_function("vm_load_executable"):
+        return VirtualMachineExecutor(lib, device)
+    if lib.implements_function("get_graph_json"):
+        return GraphExecutor(lib, device)
+    raise TypeError(
+        f"Model: a module of type {lib.type_key} is neither what relay.build nor what relay.vm.compile gives"
+    )
+
+
+class GraphExecutor:
+    """Runs static modules: fixed buffers, into which each call writes the same outputs again."""
+
+    name = "graph executor"
+    only_on_default_stream = False
+
+    def __init__(self, lib, device):
+        self._module = graph_executor.GraphModule(lib["default"](device))
+        graph, weights = json.loads(lib["get_graph_json"]()), lib["get_graph_params"]()
+        attrs = {name: values for name, (_, values) in graph["attrs"].items()}
+        names = [node["name"] for node in graph["nodes"]]
+
+        def type_of(node, index=0):
+            entry = graph["node_row_ptr"][node] + index
+            return relay.TensorType(attrs["shape"][entry], attrs["dltype"][entry])
+
+        self.inputs = {
+            names[node]: type_of(node) for node in graph["arg_nodes"] if names[node] not in weights
+        }
+        self.outputs = [type_of(node, index) for node, index, _ in graph["heads"]]
+        self.why_no_cuda_graph = None
+        if len(set(attrs.get("device_index", []))) > 1:
+            self.why_no_cuda_graph = "a part of the module runs on another device"
+
+    def bind(self, arrays):
+        """Read the inputs from these arrays from now on."""
+        for name, array in zip(self.inputs, arrays):
+            self._module.set_input_zero_copy(name, array)
+
+    def run(self):
+        self._module.run()
+
+    def results(self):
+        return [self._module.get_output(index) for index in range(len(self.outputs))]
+
+
+class VirtualMachineExecutor:
+    """Runs any module; outputs have memory of their own."""
+
+    name = "virtual machine"
+    outputs = None
+    only_on_default_stream = True  # where it copies the sizes that it computes, whatever TVM's stream is
+    why_no_cuda_graph = "the virtual machine decides what to launch in each call"
+
+    def __init__(self, lib, device):
+        executable = Executable(lib)
+        self._machine = VirtualMachine(executable, device)
+        self.inputs = dict.fromkeys(executable.get_function_params("main"))
+
+    def bind(self, arrays):
+        self._arrays = arrays
+
+    def run(self):
+        self._outputs = self._machine.run(*self._arrays)
+
+    def results(self):
+        outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory is not ours to keep
+        return list(_flat(outputs))
+
+
+def _flat(value):
+    if isinstance(value, tvm.nd.NDArray):
+        yield value
+    else:
+        for part in value:
+            yield from _flat(part)

@@ -1,0 +1,288 @@
+"""Calling what TVM compiled: inputs in, a run, outputs out."""
+
+import threading
+import warnings
+from ctypes import c_void_p
+from typing import NamedTuple
+
+from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm.runtime import Device
+
+from . import cuda, tensors
+from .executors import executor_of
+from .tensors import KINDS, Numpy, Torch, kind_of
+
+
+class Model:
+    """A compiled module that is called with tensors of torch, NumPy or TVM, and returns such.
+
+    Parameters
+    ----------
+    lib : module
+        What `relay.build` or `relay.vm.compile` gave, or `tvm.runtime.load_module` of its exported file.
+    device : str or tvm.runtime.Device
+        Where it runs: "cpu", "cuda", "cuda:1".
+    output_names : sequence of str, optional
+        By default "output0" and so on.
+    input_types : dict of str to relay.TensorType, optional
+        What the inputs of a virtual machine are to be, which does not know that itself. Without them it is
+        TVM's kernels that refuse what they cannot take, in their own words.
+    cut : bool or sequence
+        For detectors of fixed shapes, as `MakeDetectionStatic("padded")` makes them: return the detections
+        alone, without what is behind them and without their number, the last output, which is read for that.
+        True: all outputs have their detections along the first axis. Or for each output its axis and which
+        number counts them, or nothing, as in the function's attribute `padded_rows`.
+    copy_outputs : bool
+        Whether outputs are the caller's to keep. False saves the copy: the next call overwrites outputs of
+        the graph executor, and outputs may share memory with inputs or weights. NumPy arrays are always
+        copies.
+    cuda_graph : "auto", True or False
+        Whether the first call on CUDA captures what the graph executor launches, and later calls launch it at
+        once. "auto" warns where that is not possible, and does without; True raises. What is on TVM's stream
+        is captured, and that is all that TVM compiles: a packed function of your own must launch there too,
+        and do nothing on the host that is to be done in each call.
+
+    Convention
+    ----------
+    - Inputs are given by position or by name. If any is a torch tensor, outputs are; else if any is an
+      NDArray, so are they; else they are NumPy arrays. One output is returned bare, several in a dict.
+    - Tensors are to be on the model's device; NumPy arrays are copied there. An input is read where it is if
+      it is contiguous and its address a multiple of 64, else from a copy. The memory of torch tensors is that
+      unless they are views, of NumPy arrays often not. With a CUDA graph each is copied, on the device.
+    - Given torch tensors on a GPU the work goes on torch's current stream, else on TVM's. A call waits for it
+      only to return NumPy arrays, or to cut. On another stream than the last call's it waits for that, on the
+      device. Calls from several threads are made one after the other.
+    """
+
+    def __init__(
+        self,
+        lib,
+        device="cpu",
+        *,
+        output_names=None,
+        input_types=None,
+        cut=False,
+        copy_outputs=True,
+        cuda_graph="auto",
+    ):
+        self.lib = getattr(lib, "module", lib)  # not Python's object around it; it has export_library
+        self.device = _device(device)
+        self._executor = executor_of(self.lib, self.device)
+        types = {**self._executor.inputs, **(input_types or {})}
+        self.inputs = {name: _Type.of(types[name]) for name in self._executor.inputs}
+        self.output_names = None if output_names is None else list(map(str, output_names))
+        self.cut, self._copy_outputs = cut, copy_outputs
+        self._outputs_are_known = self._executor.outputs is not None
+        if self._outputs_are_known:
+            self._check_outputs([_Type.of(type_) for type_ in self._executor.outputs])
+        self._buffers = {}  # of inputs that are copied
+        self._lock = threading.Lock()
+        self._is_cuda = self.device.device_type == Device.kDLCUDA
+        self._turns = cuda.NoTurns()
+        if self._is_cuda:
+            self._turns = cuda.Turns(self.device, self._executor.only_on_default_stream)
+        why_not = self._executor.why_no_cuda_graph if self._is_cuda else "the device is not CUDA"
+        if why_not and cuda_graph is True:
+            raise ValueError(
+                f"Model: there is no CUDA graph here, since {why_not}: leave out cuda_graph=True"
+            )
+        self._cuda_graph, self._captured = cuda_graph, None
+        self._is_to_capture = bool(cuda_graph) and not why_not
+
+    def __repr__(self):
+        graph = ", as a CUDA graph" if self._captured else ""
+        inputs = ", ".join(f"{name}: {type_ or '?'}" for name, type_ in self.inputs.items())
+        outputs = ", ".join((self.output_names or ["?"])[: -1 if self.cut else None])
+        return f"<Model, {self._executor.name} on {self.device}{graph}: ({inputs}) -> {outputs}>"
+
+    def __call__(self, *args, **named):
+        values = self._arguments(args, named)
+        kinds = [self._check_input(name, value) for name, value in values.items()]
+        kind = next((kind for kind in KINDS if kind in kinds), Numpy)
+        stream = self._stream(kind)
+        with self._lock, self._turns.turn(stream, own_workspaces=self._captured is not None):
+            arrays = [self._placed(*item, of, stream) for item, of in zip(values.items(), kinds)]
+            outputs = self._run(arrays, stream)
+            if kind is Numpy and self._is_cuda:
+                self.device.sync(c_void_p(stream))
+            if not self._outputs_are_known:
+                self._check_outputs([_Type(output.shape, output.dtype) for output in outputs])
+            if self.cut:
+                outputs = self._detections(outputs, stream)
+            results = [kind.result(output, self._copy_outputs, stream) for output in outputs]
+        return results[0] if len(results) == 1 else dict(zip(self.output_names, results))
+
+    # --- inputs
+
+    def _arguments(self, args, named):
+        """All inputs by name, in their order."""
+        known = f"Model: the inputs are {', '.join(self.inputs) or 'none'}"
+        if len(args) > len(self.inputs):
+            raise TypeError(f"{known}; {len(args)} were given")
+        values = dict(zip(self.inputs, args))
+        for name, value in named.items():
+            if name not in self.inputs or name in values:
+                raise TypeError(
+                    f"{known}; {name} " + ("is given twice" if name in values else "is not one of them")
+                )
+            values[name] = value
+        missing = [name for name in self.inputs if name not in values]
+        if missing:
+            raise TypeError(f"{known}; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+        return {name: values[name] for name in self.inputs}
+
+    def _check_input(self, name, value):
+        """Its kind; an error says what to give instead."""
+        kind = kind_of(value)
+        if kind is None:
+            names = ", ".join(kind.name for kind in KINDS)
+            raise TypeError(f"Model: {name} is of type {type(value).__name__}; give one of {names}")
+        found, device = _Type(*kind.type_of(value)), kind.device_of(value)
+        wanted = self.inputs[name]
+        if wanted is not None and found.dtype != wanted.dtype:
+            raise TypeError(
+                f"Model: {name} is to be {wanted}, not {found}: give {name}{kind.converted(wanted.dtype)}"
+            )
+        if wanted is not None and not wanted.takes(found):
+            raise ValueError(f"Model: {name} is to be {wanted}, not {found}")
+        if kind is not Numpy and device != self.device:
+            there = _torch_name(self.device)
+            move = f'{name}.to("{there}")' if kind is Torch else f"{name}.copyto(model.device)"
+            raise ValueError(f"Model: {name} is on {device}, and the model on {there}: give {move}")
+        return kind
+
+    def _placed(self, name, value, kind, stream):
+        """An input as an array that the model can read."""
+        array = kind.shared(value, self.device)
+        if array is not None and not self._is_to_capture and self._captured is None:
+            return array
+        shape, dtype = kind.type_of(value)
+        buffer = self._buffers.get(name)
+        if buffer is None or (buffer.shape, buffer.dtype) != (shape, dtype):
+            buffer = self._buffers[name] = tvm.nd.empty(shape, dtype, self.device)
+        kind.copy(value, buffer, stream) if array is None else tensors.copy(array.handle, buffer, stream)
+        return buffer
+
+    # --- the run
+
+    def _stream(self, kind):
+        if not self._is_cuda:
+            return 0
+        if kind is Torch:
+            import torch
+
+            return torch.cuda.current_stream(self.device.device_id).cuda_stream
+        return cuda.current_stream()
+
+    def _run(self, arrays, stream):
+        executor = self._executor
+        if self._captured is None:
+            executor.bind(arrays)
+        if self._is_to_capture:
+            self._capture(stream)
+        if self._captured is not None:
+            self._captured.launch(stream)
+        else:
+            with self._turns.running(stream):
+                executor.run()
+        return executor.results()
+
+    def _capture(self, stream):
+        try:
+            self._captured = cuda.CapturedRun(self.device, self._executor.run, stream)
+        except cuda.CannotCapture as reason:
+            if self._cuda_graph is True:
+                raise
+            warnings.warn(
+                f"the model runs without a CUDA graph: {reason}; cuda_graph=False does not try", stacklevel=4
+            )
+        self._is_to_capture = False
+
+    # --- outputs
+
+    def _check_outputs(self, types):
+        """What a virtual machine's outputs are turns out when there are some."""
+        number = len(types)
+        if self.output_names is None:
+            self.output_names = [f"output{index}" for index in range(number)]
+        if len(set(self.output_names)) != number or len(self.output_names) != number:
+            raise ValueError(f"Model: {number} outputs cannot have the names {', '.join(self.output_names)}")
+        if self.cut:
+            self.cut = _cuts(self.cut, types)
+        self._outputs_are_known = True
+
+    def _detections(self, outputs, stream):
+        """The outputs as long as there are detections. Reading how many is all that waits for the device."""
+        *outputs, number = outputs
+        if number.device != tvm.cpu():
+            on_host = tvm.nd.empty(number.shape, number.dtype)
+            tensors.copy(number.handle, on_host, stream)
+            self.device.sync(c_void_p(stream))
+            number = on_host
+        numbers = number.numpy().reshape(-1)
+        return [
+            tensors.first(output, rows[0], numbers[rows[1]]) if rows else output
+            for output, rows in zip(outputs, self.cut)
+        ]
+
+
+class _Type(NamedTuple):
+    """Of a tensor; None is a length that may be any."""
+
+    shape: tuple
+    dtype: str
+
+    @staticmethod
+    def of(type_):
+        """From Relay's type, None if that is not known, or not of a tensor."""
+        if not isinstance(type_, tvm.ir.TensorType):
+            return None
+        return _Type(tuple(getattr(length, "value", None) for length in type_.shape), type_.dtype)
+
+    def takes(self, other):
+        return len(self.shape) == len(other.shape) and all(
+            length in (None, found) for length, found in zip(self.shape, other.shape)
+        )
+
+    def __str__(self):
+        return f"{self.dtype} ({', '.join('?' if length is None else str(length) for length in self.shape)})"
+
+
+def _cuts(cut, types):
+    """For each output but the last, its axis of detections and which number counts them, or nothing."""
+    *others, number = types
+    if number.dtype != "int32" or len(number.shape) > 1:
+        raise ValueError(
+            f"Model: to cut, the last output must be the number of detections, int32, and it is {number}: "
+            'apply MakeDetectionStatic("padded")'
+        )
+    if cut is True:
+        if number.shape or any(not shape or shape[:1] != others[0].shape[:1] for shape, _ in others):
+            raise ValueError(
+                "Model: cut=True is for one number, and outputs that have as many rows each; these are "
+                f"{', '.join(map(str, types))}: give the function's attribute padded_rows as cut"
+            )
+        return [(0, 0)] * len(others)
+    cuts = [tuple(map(int, rows)) for rows in cut]
+    if len(cuts) != len(others):
+        raise ValueError(f"Model: cut is of {len(cuts)} outputs, beside the number there are {len(others)}")
+    for rows, (shape, dtype) in zip(cuts, others):
+        if rows and any(length != 1 for length in shape[: rows[0]]):
+            raise ValueError(
+                f"Model: detections along axis {rows[0]} of {_Type(shape, dtype)} are not in one piece: "
+                "leave this output's entry of cut empty, and cut it yourself"
+            )
+    return cuts
+
+
+def _device(device):
+    if isinstance(device, Device):
+        return device
+    kind, _, index = str(device).partition(":")
+    return tvm.device(kind, int(index or 0))
+
+
+def _torch_name(device):
+    return "cpu" if device == tvm.cpu() else f"cuda:{device.device_id}"
