@@ -18,9 +18,6 @@ import frontends
 import tvm_passes
 from tests.models.zoo import detection_model, picture
 
-import tvm
-from tvm import relay
-
 console = Console()
 
 
@@ -39,12 +36,11 @@ def main():
     with step("Apply the passes"):
         report = tvm_passes.explain(mod)
     console.print(report)
-    with step("Compile for the CPU"), tvm.transform.PassContext(opt_level=3):
-        executable = relay.vm.compile(report.module, target="llvm", params=params)
-    machine = tvm.runtime.vm.VirtualMachine(executable, tvm.cpu())
+    with step("Compile for the CPU"):
+        compiled = tvm_passes.runtime.compile(report.module, "llvm", params)
     with step("Run"):
-        found = [output.numpy() for output in machine.run(image.numpy())]
-    compare(model, image, found, report.module["main"].attrs["output_names"])
+        found = compiled(image)
+    compare(model, image, found)
 
 
 def mask_rcnn(weights, height, width):
@@ -59,12 +55,11 @@ def mask_rcnn(weights, height, width):
     return detection_model("maskrcnn_resnet50_fpn", **size)
 
 
-def compare(model, image, found, names):
+def compare(model, image, found):
     """Print how many of PyTorch's detections TVM finds too, and how far these are from them."""
     with torch.no_grad():
         (expected,) = model([image])
-    expected = {name: tensor.numpy() for name, tensor in expected.items()}
-    found = dict(zip(names, found))
+    expected, found = ({name: of[name].numpy() for name in expected} for of in (expected, found))
     pairs = list(counterparts(expected, found))
     console.print(f"TVM finds {len(pairs)} of PyTorch's {len(expected['boxes'])} detections. They differ by")
     for name in expected:

@@ -1,9 +1,9 @@
 """Models on CUDA: streams, CUDA graphs, what waits for what; on the emulated device, and on a GPU."""
 
-import contextlib
 import gc
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -201,7 +201,6 @@ def test_without_a_driver():
 # --- on a GPU
 
 
-GPU_TARGET = tvm.target.Target("cuda", host="llvm")
 MODES = {"graph": {"cuda_graph": True}, "plain": {"cuda_graph": False}, "machine": {}}
 
 
@@ -214,7 +213,7 @@ def detector():
 
 def on_gpu(mode, mod=None, **options):
     mod = mod or sorted_rows(dynamic=mode == "machine")
-    return runtime.compile(mod, GPU_TARGET, **MODES[mode], **options)
+    return runtime.compile(mod, "cuda", **MODES[mode], **options)
 
 
 def at(seed):
@@ -261,7 +260,7 @@ def test_streams_on_gpu(mode):
 def test_other_models_between_on_gpu(mode):
     """Whose workspaces grow: a captured graph's are its own, the others' are used in turn."""
     models = [
-        runtime.compile(module(x, relay.Tuple([relay.sort(x), x])), GPU_TARGET, **MODES[mode])
+        runtime.compile(module(x, relay.Tuple([relay.sort(x), x])), "cuda", **MODES[mode])
         for x in (relay.var("x", shape=(3, 10 ** (2 + power))) for power in range(4))
     ]
     streams = [torch.cuda.Stream() for _ in models]
@@ -322,28 +321,26 @@ def line():
 
 
 def profiled(call):
-    """The names of what happens on the host and on the device in a call, in all of the process."""
+    """The names of what a call does on the host, and of what is done on the device."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities):  # the first one of a process loads what it needs
+    with torch.profiler.profile(activities=activities):  # a process's first one loads what it needs
         call()
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=activities) as profile:
         with torch.profiler.record_function("the call"):
             call()
-        with torch.profiler.record_function("the end"):
-            torch.cuda.synchronize()
-    events = profile.events()
-    (end,) = (event.time_range.start for event in events if event.name == "the end" and is_on_host(event))
-    return [event.name for event in events if not is_on_host(event) or event.time_range.start < end]
-
-
-def is_on_host(event):
-    return event.device_type == torch.autograd.DeviceType.CPU
+        torch.cuda.synchronize()
+    host, device = [], []
+    for event in profile.events():
+        (host if event.device_type == torch.autograd.DeviceType.CPU else device).append(event)
+    (during,) = (event.time_range for event in host if event.name == "the call")
+    host = [event for event in host if during.start <= event.time_range.start <= during.end]
+    return [event.name for event in host + device]
 
 
 @pytest.mark.gpu
 def test_what_cannot_be_captured_on_gpu(monkeypatch):
-    model = runtime.compile(sorted_rows(), GPU_TARGET)
+    model = runtime.compile(sorted_rows(), "cuda")
     run = model._executor.run
 
     def allocates():
@@ -360,32 +357,25 @@ def test_what_cannot_be_captured_on_gpu(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", MODES)
 def test_threads_on_gpu(mode):
-    """Each with its stream, its own model, and one that they share."""
-    shared, errors = on_gpu(mode), []
+    """Each with its stream, a model of its own, and one that they share."""
+    shared, own = on_gpu(mode), [on_gpu(mode) for _ in range(3)]
 
-    def work(seed):
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.cuda.stream(torch.cuda.Stream()))
-            own = on_gpu(mode)
-            for step in range(20):
-                x = at(100 * seed + step)
-                for model in (own, shared):
-                    if (model(x)["output0"] != torch.sort(2 * x).values).any():
-                        errors.append((seed, step))
+    def differences(model):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for seed in range(20):
+                x = at(seed)
+                for one in (model, shared):
+                    yield (one(x)["output0"] - torch.sort(2 * x).values).abs().max().item()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    with ThreadPoolExecutor(3) as pool:
+        assert not any(map(any, pool.map(lambda model: list(differences(model)), own)))
 
 
 @pytest.mark.gpu
 def test_the_current_device_stays_on_gpu():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    model = runtime.compile(sorted_rows(), GPU_TARGET, device="cuda:1")
+    model = runtime.compile(sorted_rows(), "cuda", device="cuda:1")
     torch.cuda.set_device(0)
     for seed in range(3):
         outputs = model(at(seed).to("cuda:1"))

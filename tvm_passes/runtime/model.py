@@ -12,11 +12,13 @@ from tvm.runtime import Device
 
 from . import cuda, tensors
 from .executors import executor_of
-from .tensors import KINDS, Numpy, Torch, kind_of
+from .tensors import KINDS, NUMPY, TORCH, kind_of
 
 
 class Model:
     """A compiled module that is called with tensors of torch, NumPy or TVM, and returns such.
+
+    `lib` is what was compiled, with `export_library`; `inputs` has the shapes and types that it takes.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ class Model:
         copy_outputs=True,
         cuda_graph="auto",
     ):
-        self.lib = getattr(lib, "module", lib)  # not Python's object around it; it has export_library
+        self.lib = getattr(lib, "module", lib)
         self.device = _device(device)
         self._executor = executor_of(self.lib, self.device)
         types = {**self._executor.inputs, **(input_types or {})}
@@ -100,12 +102,12 @@ class Model:
     def __call__(self, *args, **named):
         values = self._arguments(args, named)
         kinds = [self._check_input(name, value) for name, value in values.items()]
-        kind = next((kind for kind in KINDS if kind in kinds), Numpy)
+        kind = next((kind for kind in KINDS if kind in kinds), NUMPY)
         stream = self._stream(kind)
         with self._lock, self._turns.turn(stream, own_workspaces=self._captured is not None):
             arrays = [self._placed(*item, of, stream) for item, of in zip(values.items(), kinds)]
             outputs = self._run(arrays, stream)
-            if kind is Numpy and self._is_cuda:
+            if kind is NUMPY and self._is_cuda:
                 self.device.sync(c_void_p(stream))
             if not self._outputs_are_known:
                 self._check_outputs([_Type(output.shape, output.dtype) for output in outputs])
@@ -147,9 +149,9 @@ class Model:
             )
         if wanted is not None and not wanted.takes(found):
             raise ValueError(f"Model: {name} is to be {wanted}, not {found}")
-        if kind is not Numpy and device != self.device:
+        if kind is not NUMPY and device != self.device:
             there = _torch_name(self.device)
-            move = f'{name}.to("{there}")' if kind is Torch else f"{name}.copyto(model.device)"
+            move = f'{name}.to("{there}")' if kind is TORCH else f"{name}.copyto(model.device)"
             raise ValueError(f"Model: {name} is on {device}, and the model on {there}: give {move}")
         return kind
 
@@ -170,7 +172,7 @@ class Model:
     def _stream(self, kind):
         if not self._is_cuda:
             return 0
-        if kind is Torch:
+        if kind is TORCH:
             import torch
 
             return torch.cuda.current_stream(self.device.device_id).cuda_stream

@@ -15,24 +15,24 @@ from tvm.runtime import DataType
 ALIGNMENT = 64  # TVM's kAllocAlignment: what compiled code expects of each tensor
 
 
-class Torch:
+class _Torch:
     name = "torch.Tensor"
 
-    def holds(value):
+    def holds(self, value):
         torch = sys.modules.get("torch")
         return torch is not None and isinstance(value, torch.Tensor)
 
-    def type_of(tensor):
+    def type_of(self, tensor):
         return tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
 
-    def device_of(tensor):
+    def device_of(self, tensor):
         kind, index = tensor.device.type, tensor.device.index or 0
         return tvm.device(kind, index) if kind in ("cpu", "cuda") else kind
 
-    def converted(dtype):
+    def converted(self, dtype):
         return f".to(torch.{dtype})"
 
-    def shared(tensor, device):
+    def shared(self, tensor, device):
         """As a TVM array of the same memory; where TVM cannot read that, of a copy that torch makes."""
         import torch
 
@@ -40,12 +40,12 @@ class Torch:
         if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
             tensor = tensor.clone(memory_format=torch.contiguous_format)
         if not tensor.numel():
-            return tvm.nd.empty(*Torch.type_of(tensor), device)
+            return tvm.nd.empty(*self.type_of(tensor), device)
         if tensor.dtype == torch.bool:  # TVM takes DLPack's bool for a type of 8 bits that is none
-            return _retyped(Torch.shared(tensor.view(torch.uint8), device), "bool")
+            return _retyped(self.shared(tensor.view(torch.uint8), device), "bool")
         return tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
 
-    def result(array, fresh, _stream):
+    def result(self, array, fresh, _stream):
         import torch
 
         if not math.prod(array.shape):
@@ -57,29 +57,29 @@ class Torch:
         return tensor.clone() if fresh else tensor
 
 
-class Tvm:
+class _Tvm:
     name = "tvm.nd.NDArray"
 
-    def holds(value):
+    def holds(self, value):
         return isinstance(value, tvm.nd.NDArray)
 
-    def type_of(array):
+    def type_of(self, array):
         return array.shape, array.dtype
 
-    def device_of(array):
+    def device_of(self, array):
         return array.device
 
-    def converted(dtype):
+    def converted(self, dtype):
         return f" as {dtype}"
 
-    def shared(array, _device):
+    def shared(self, array, _device):
         tensor = array.handle.contents
         return None if tensor.byte_offset or (tensor.data or 0) % ALIGNMENT else array
 
-    def copy(array, into, stream):
+    def copy(self, array, into, stream):
         copy(array.handle, into, stream)
 
-    def result(array, fresh, stream):
+    def result(self, array, fresh, stream):
         if not fresh:
             return array
         into = tvm.nd.empty(array.shape, array.dtype, array.device)
@@ -87,37 +87,37 @@ class Tvm:
         return into
 
 
-class Numpy:
+class _Numpy:
     name = "numpy.ndarray"
 
-    def holds(value):
+    def holds(self, value):
         return isinstance(value, np.ndarray)
 
-    def type_of(array):
+    def type_of(self, array):
         return array.shape, str(array.dtype)
 
-    def device_of(_array):
+    def device_of(self, _array):
         return tvm.cpu()
 
-    def converted(dtype):
+    def converted(self, dtype):
         return f'.astype("{dtype}")'
 
-    def shared(array, device):
+    def shared(self, array, device):
         flags = array.flags
         readable = flags.c_contiguous and flags.writeable and array.size and not array.ctypes.data % ALIGNMENT
         if device != tvm.cpu() or not readable or array.dtype == bool:
             return None
         return tvm.nd.from_dlpack(array.__dlpack__())
 
-    def copy(array, into, stream):
+    def copy(self, array, into, stream):
         described, _shape = tvm.nd.numpyasarray(np.ascontiguousarray(array))
         copy(ctypes.byref(described), into, stream)
 
-    def result(array, _fresh, _stream):
+    def result(self, array, _fresh, _stream):
         return array.numpy()
 
 
-KINDS = Torch, Tvm, Numpy
+TORCH, TVM, NUMPY = KINDS = _Torch(), _Tvm(), _Numpy()  # in the order in which they decide on outputs
 
 
 def kind_of(value):
