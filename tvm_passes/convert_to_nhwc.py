@@ -5,6 +5,8 @@ from tvm import relay
 
 from . import _layouts
 from ._fold_weights import FoldWeights
+from ._graph import Graph, relay_functions
+from ._matchers import op_name
 
 CONVERTED = {
     "nn.conv2d": ["NHWC", "default"],
@@ -37,7 +39,11 @@ def ConvertToNHWC():
 
 
 def FoldIntoConvolutions():
-    """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after."""
+    """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after.
+
+    They would fold factors that are computed, too, such as those of channel attention, and make weights of
+    constants ones that are known only at run time: then that step is left out.
+    """
 
     def transform(mod, _context):
         with _at_opt_level_3():
@@ -46,15 +52,22 @@ def FoldIntoConvolutions():
                 relay.transform.SimplifyInference(),
                 relay.transform.CanonicalizeOps(),
                 FoldWeights(),
-                relay.transform.BackwardFoldScaleAxis(),
-                FoldWeights(),
-                relay.transform.ForwardFoldScaleAxis(),
-                FoldWeights(),
             ):
                 mod = step(mod)
+            for step in (relay.transform.BackwardFoldScaleAxis(), relay.transform.ForwardFoldScaleAxis()):
+                folded = FoldWeights()(step(mod))
+                if _constant_weights(folded) == _constant_weights(mod):
+                    mod = folded
             return mod
 
     return tvm.transform.module_pass(transform, opt_level=0, name="FoldIntoConvolutions")
+
+
+def _constant_weights(mod):
+    """How many convolutions know their weights."""
+    functions = relay_functions(mod).values()
+    calls = [node for function in functions for node in Graph(function).nodes if op_name(node) == "nn.conv2d"]
+    return sum(isinstance(call.args[1], relay.Constant) for call in calls)
 
 
 def _at_opt_level_3():

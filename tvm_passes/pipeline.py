@@ -11,6 +11,7 @@ from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
 from .dense_as_convolution import DenseAsConvolution
 from .fold_post_nms_topk import FoldPostNMSTopK
 from .fold_pre_nms_filter import FoldPreNMSFilter
+from .fold_preprocessing import FoldPreprocessing
 from .fold_space_to_depth import FoldSpaceToDepth
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .lower_class_aware_nms import LowerClassAwareNMS
@@ -57,7 +58,9 @@ def detection_pipeline(target=None, dtype=None, outputs=None):
     ]
     if outputs != "dynamic":
         passes += [MakeDetectionStatic(outputs), Canonicalize()]
-    if has_tensor_cores:
+    if not has_tensor_cores:
+        passes.append(FoldPreprocessing())
+    else:
         passes += [
             DenseAsConvolution(),
             UpsampleByShuffle(),
@@ -65,6 +68,7 @@ def detection_pipeline(target=None, dtype=None, outputs=None):
             SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
             InMixedPrecision(dtype),
             *_in_nhwc(),
+            FoldPreprocessing(),  # with the layout and the type that the first convolution takes
             PicturesAsOne(),
             Canonicalize(),
         ]

@@ -3,14 +3,20 @@
 import pytest
 
 from tests.helpers import run
-from tests.models.detectors import FRONTENDS, detect, example, share_found, small_detector
+from tests.models.detectors import (
+    FRONTENDS,
+    detect,
+    example,
+    share_found,
+    share_matched,
+    small_detector,
+)
 from tests.models.nms_table import PAGE, row
 from tests.models.zoo import DETECTION_MODELS
-from tvm_passes import Canonicalize, MakeDetectionStatic, detection_pipeline, explain
+from tvm_passes import detection_pipeline, explain
 from tvm_passes._graph import Graph
-from tvm_passes._matchers import location
+from tvm_passes._matchers import location, op_name
 
-import tvm
 from tvm import relay
 
 pytestmark = pytest.mark.slow
@@ -50,8 +56,7 @@ def test_through_onnx_its_nms_is_restored(detector):
 @pytest.fixture(scope="module")
 def static(from_pytorch):
     """With fixed shapes, and what was refused."""
-    passes = [detection_pipeline(), MakeDetectionStatic("padded"), Canonicalize()]
-    report = explain(from_pytorch, tvm.transform.Sequential(passes))
+    report = explain(from_pytorch, detection_pipeline(outputs="padded"))
     (made,) = (part for part in report.passes if part.name == "MakeDetectionStatic")
     return report.module, [outcome.reason for outcome in made.refusals]
 
@@ -74,6 +79,35 @@ def test_on_fixed_shapes_it_finds_what_torch_finds(detector, static):
     expected = detect(detector[0], image)
     assert number == len(expected["boxes"]) >= 10
     assert share_found(found, expected) >= 0.9
+
+
+@pytest.fixture(scope="module")
+def on_tensor_cores(from_pytorch):
+    return detection_pipeline("cuda -arch=sm_90", outputs="padded")(from_pytorch)
+
+
+def test_on_tensor_cores_its_convolutions_are_half(on_tensor_cores):
+    calls = [
+        node for node in Graph(relay.transform.InferType()(on_tensor_cores)["main"]).nodes if op_name(node)
+    ]
+    named = {"nn.conv2d", "topi_ext.conv2d_nhwc", "topi_ext.multiscale_roi_align"}
+    found = {call: call.checked_type.dtype for call in calls if op_name(call) in named}
+    assert set(found.values()) == {"float16"}
+    left = [call for call in found if op_name(call) == "nn.conv2d"]
+    assert all(int(call.attrs.groups) > 1 and call.attrs.data_layout == "NHWC" for call in left)
+    assert not {"nn.dense", "nn.conv2d_transpose", "nn.batch_norm"} & set(map(op_name, calls))
+    assert sum(op_name(call) == "topi_ext.preprocess" for call in calls) == 1
+
+
+def test_in_half_precision_it_finds_what_torch_finds(detector, on_tensor_cores):
+    """The kernels for LLVM round where those for CUDA do."""
+    if detector[1] not in RUN_ON_FIXED_SHAPES:
+        pytest.skip("takes a minute; those that run show what half precision can change")
+    image = example(seed=1)
+    *outputs, number = run(on_tensor_cores, image.numpy())
+    names = map(str, on_tensor_cores["main"].attrs["output_names"])
+    found = dict(zip(names, (array[:number] for array in outputs)))
+    assert share_matched(found, detect(detector[0], image)) >= 0.85
 
 
 def test_it_finds_what_torch_finds(detector, from_pytorch):

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
 from topi_ext import multiscale_roi_align
-from tvm_passes import CombineTransposes, ConvertToNHWC
+from tvm_passes import CombineTransposes, ConvertToNHWC, FoldIntoConvolutions
 
 import tvm
 from tvm import relay
@@ -67,3 +67,22 @@ def test_no_transpose_between_convolutions(name, opt_level):
     last = len(names) - 1 - names[::-1].index("nn.conv2d")
     assert not {"layout_transform", "transpose"} & set(names[first:last])
     assert_same_numbers(ConvertToNHWC(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+
+
+def constants(count, *names):
+    return [relay.const(np.abs(numbers(count, seed=seed)) + 0.1) for seed, _ in enumerate(names)]
+
+
+def test_batch_norm_is_folded_into_the_weights():
+    x = relay.var("x", shape=SHAPE)
+    norm = relay.nn.batch_norm(convolution(x, 8, 8), *constants(8, "gamma", "beta", "mean", "variance"))[0]
+    mod = module(x, convolution(relay.nn.relu(norm), 4, 8, seed=3))
+    after = assert_same_numbers(FoldIntoConvolutions(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after) == ["nn.conv2d", "add", "nn.relu", "nn.conv2d"]
+
+
+def test_factors_that_are_computed_stay_out_of_the_weights():
+    x = relay.var("x", shape=SHAPE)
+    mod = module(x, convolution(attention(relay.nn.relu(x)), 4, 8, seed=3))
+    after = assert_same_numbers(FoldIntoConvolutions(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after).count("multiply") == 1
