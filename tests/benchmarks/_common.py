@@ -69,6 +69,13 @@ def compile_for_gpu(function, *inputs, target="cuda"):
     return module
 
 
+def tensor_core_target(libraries=""):
+    """The target of this GPU; `libraries` such as "cudnn-frontend"."""
+    major, minor = torch.cuda.get_device_capability()
+    libs = f" -libs={libraries}" if libraries else ""
+    return tvm.target.Target(f"cuda -arch=sm_{major}{minor}{libs}", host="llvm")
+
+
 def outputs_of(module):
     """The outputs as torch tensors, without a copy."""
     count = module.get_num_outputs()

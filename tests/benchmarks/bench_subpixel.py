@@ -91,17 +91,12 @@ def compare(names, args):
 
 
 def our_pipelines():
-    target = cuda_target()
+    target = common.tensor_core_target()
     return {
         "ours": tvm_passes.subpixel_pipeline(target, "float16"),
         "shuffles stay": all_but(["MoveDepthToSpace"], tvm_passes.subpixel_pipeline(target, "float16")),
         "layouts by TVM": all_but([], layouts_by_tvm()),
     }
-
-
-def cuda_target():
-    major, minor = torch.cuda.get_device_capability()
-    return tvm.target.Target(f"cuda -arch=sm_{major}{minor}", host="llvm")
 
 
 def all_but(disabled, passes):
@@ -151,7 +146,7 @@ class Network:
         if passes not in self.libraries:
             mod = passes(self.imported(self.height, self.width))
             with tvm.transform.PassContext(opt_level=3):
-                self.libraries[passes] = relay.build(mod, cuda_target())
+                self.libraries[passes] = relay.build(mod, common.tensor_core_target())
         return self.libraries[passes]
 
     def compiled(self, passes):
@@ -209,7 +204,7 @@ class Network:
         """Stock TVM for one run of a small picture, times how much smaller it is."""
         height, width = self.height // STOCK_PART, self.width // STOCK_PART
         with tvm.transform.PassContext(opt_level=3):
-            library = relay.build(self.imported(height, width), cuda_target())
+            library = relay.build(self.imported(height, width), common.tensor_core_target())
         module = graph_executor.GraphModule(library["default"](tvm.cuda(0)))
         module.set_input(0, self.picture_of(height, width).numpy())
         times = []

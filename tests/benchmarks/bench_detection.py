@@ -1,0 +1,199 @@
+"""Time Mask R-CNN beside torchvision: `python -m tests.benchmarks.bench_detection`.
+
+The model is torchvision's `maskrcnn_resnet50_fpn`, trained for a minute on drawn shapes, so that what half
+precision changes can be told: see `tests/models/shapes.py`. The picture is one of so many shapes that 100
+detections are found, all that the model returns.
+"""
+
+import argparse
+import contextlib
+import time
+from functools import partial
+from unittest import mock
+
+import torch
+import torchvision
+from torchvision.models.detection import transform
+
+import frontends
+from tests.benchmarks import _common as common
+from tests.benchmarks._stages import STAGES, stage_times
+from tests.models.detectors import share_matched
+from tests.models.shapes import drawn, trained_on_shapes
+from tvm_passes import ReturnRawMasks, detection_pipeline, runtime
+
+import tvm
+from tvm import relay
+
+SIZE = 800, 1333
+CROWD, SOME = 250, 40  # shapes in a picture: for the times, and for what is found
+PICTURES = 8
+LEAST_SHARE = 0.99
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--training", type=float, default=75, help="seconds to train for")
+    parser.add_argument("--batch", type=int, default=8, help="pictures of a batch; 1 leaves it out")
+    parser.add_argument("--without-compile", action="store_true", help="leave torch.compile out")
+    options = parser.parse_args()
+    common.require_gpu()
+    note = Notes()
+    model = trained_on_shapes(seconds=options.training, min_size=SIZE[0], max_size=SIZE[1])
+    note("trained")
+    target = common.tensor_core_target("cudnn-frontend")
+    pasting, lib = compiled(model, 1, target)
+    note("compiled")
+    found = accuracy(model, pasting)
+    note("compared")
+    (name,) = pasting.inputs
+    stages = stage_times(lib, tvm.cuda(0), **{name: tvm.nd.array(crowd().cpu().numpy())})
+    raw, _ = compiled(model, 1, target, ReturnRawMasks())
+    note("raw masks compiled")
+    rows = speed(model, {"pasted masks": pasting, "raw masks": raw}, 1, not options.without_compile)
+    if options.batch > 1:
+        several, _ = compiled(model, options.batch, target)
+        rows += speed(model, {"pasted masks": several}, options.batch, False)
+        note("batch compiled")
+    text = [common.environment(common.copy_bandwidth()), f"- torchvision: {torchvision.__version__}"]
+    text += ["- Target: " + str(target), "", found, "", SPEED, "", rows_as_table(rows), ""]
+    text += [STAGE, "", stages_as_table(stages)]
+    common.publish("detection", "Mask R-CNN", "\n".join(text))
+
+
+SPEED = f"""## Time of a call
+
+Pictures of {SIZE[0]}x{SIZE[1]}, 100 detections in each. Milliseconds from the call to the end of the work, as
+the host's clock has it: median of {common.REPEATS}. Ours is float16 on fixed shapes, replayed as a CUDA
+graph; its outputs are cut to the detections, for which the host reads their number. torchvision is given the
+same picture on the GPU; raw masks are what it has before it pastes them."""
+
+STAGE = """## Time of each stage
+
+On the GPU alone, in milliseconds, and kernels."""
+
+
+class Notes:
+    """Progress with the time since the start."""
+
+    def __init__(self):
+        self._start = time.monotonic()
+
+    def __call__(self, what):
+        print(f"[{time.monotonic() - self._start:.0f} s] {what}", flush=True)
+
+
+def crowd(seed=7):
+    return drawn(*SIZE, CROWD, seed, "cuda")[0]
+
+
+def compiled(model, batch, target, *passes):
+    """The model as TVM runs it, and what was built."""
+    example = [torch.zeros(3, *SIZE) for _ in range(batch)]
+    mod, params = frontends.from_pytorch(model.cpu(), example)
+    model.cuda()
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    mod = tvm.transform.Sequential([detection_pipeline(target, outputs="padded"), *passes])(mod)
+    ours = runtime.compile(mod, target, cut=True, copy_outputs=False)
+    return ours, ours.lib
+
+
+def accuracy(model, ours):
+    """How much of what torchvision finds in float32 is found, as Markdown."""
+    rows = []
+    for seed in range(PICTURES):
+        image, targets = drawn(*SIZE, SOME, 50 + seed, "cuda")
+        with torch.no_grad():
+            exact = arrays(model([image])[0])
+            with torch.autocast("cuda"):
+                half = arrays(model([image])[0])
+        found = arrays(ours(image))
+        shares = [share_matched(each, exact) for each in (found, half)]
+        seen = int((exact["scores"] > 0.05).sum())
+        rows.append(
+            [f"{seed}", f"{len(targets['labels'])}", f"{seen}", *(f"{share:.3f}" for share in shares)]
+        )
+        print(rows[-1], flush=True)
+    means = [sum(float(row[at]) for row in rows) / len(rows) for at in (3, 4)]
+    rows.append(["mean", "", "", *(f"{mean:.4f}" for mean in means)])
+    table = common.markdown_table(["picture", "shapes", "found, > 0.05", "ours", "torch, autocast"], rows)
+    return "\n".join(["## What is found", "", ACCURACY, "", table])
+
+
+ACCURACY = """Of what torchvision eager finds in float32 with a score above 0.05, the share that is found in
+float16: of the same class, IoU at least 0.9, the score within 0.02."""
+
+
+def arrays(found):
+    return {name: value.float().cpu().numpy() for name, value in found.items() if name != "masks"}
+
+
+def speed(model, ours, batch, with_compile):
+    """Rows of a table: for each of ours the times of its peers, and how many times faster it is."""
+    images = [crowd(seed=7 + index) for index in range(batch)]
+    peers = {
+        "eager, float32": lambda: model(images),
+        "eager, autocast": autocast(lambda: model(images)),
+    }
+    if with_compile:
+        optimised = torch.compile(model)
+        peers["torch.compile, autocast"] = autocast(lambda: optimised(images))
+    rows = []
+    for name, mine in ours.items():
+        with torch.no_grad(), unpasted() if name == "raw masks" else contextlib.nullcontext():
+            times = {peer: wall_ms(run) for peer, run in peers.items()}
+            model.to(memory_format=torch.channels_last)
+            times["autocast, channels_last"] = wall_ms(peers["eager, autocast"])
+            model.to(memory_format=torch.contiguous_format)
+        own = wall_ms(partial(mine, *images))
+        rows.append([name, batch, own, times, min(times.values()) / own, batch / own * 1e3])
+        print(rows[-1], flush=True)
+    return rows
+
+
+def autocast(run):
+    def inside():
+        with torch.autocast("cuda"):
+            return run()
+
+    return inside
+
+
+def unpasted():
+    """torchvision without pasting."""
+    return mock.patch.object(transform, "paste_masks_in_image", lambda masks, *_: masks)
+
+
+def wall_ms(run):
+    for _ in range(5):
+        run()
+    times = []
+    for _ in range(common.REPEATS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1e3)
+    return sorted(times)[len(times) // 2]
+
+
+def rows_as_table(rows):
+    peers = list(dict.fromkeys(peer for row in rows for peer in row[3]))
+    header = ["", "batch", "ours", *peers, "best / ours", "ours, images a second"]
+    cells = [
+        [name, f"{batch}", own, *(times.get(peer, "") for peer in peers), f"{ratio:.1f}", f"{rate:.0f}"]
+        for name, batch, own, times, ratio, rate in rows
+    ]
+    return common.markdown_table(header, cells)
+
+
+def stages_as_table(stages):
+    rows = [[stage, stages[stage][0], f"{stages[stage][1]}"] for stage in STAGES]
+    total = [sum(column) for column in zip(*stages.values())]
+    return common.markdown_table(["", "ms", "kernels"], [*rows, ["all", total[0], f"{total[1]}"]])
+
+
+if __name__ == "__main__":
+    main()
