@@ -82,6 +82,7 @@ def trained_on_shapes(name="maskrcnn_resnet50_fpn", seconds=90, size=(480, 800),
             if isinstance(part, (torch.nn.Linear, torch.nn.Conv2d)):
                 torch.nn.init.normal_(part.weight, std=0.01)
                 torch.nn.init.zeros_(part.bias)
+    anchors = model.rpn.anchor_generator.cell_anchors
     model.train()
     for part in model.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
@@ -108,4 +109,5 @@ def trained_on_shapes(name="maskrcnn_resnet50_fpn", seconds=90, size=(480, 800),
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
         step += 1
     model.transform.min_size, model.transform.max_size = final
+    model.rpn.anchor_generator.cell_anchors = anchors  # autocast has rounded them
     return model.eval()
