@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from tvm.contrib.debugger import debug_executor
+from tvm.contrib import graph_executor
 
 PREPROCESS, ROI_ALIGN, PASTE = "topi_ext_preprocess", "topi_ext_multiscale_roi_align", "topi_ext_paste_masks"
 STAGES = ("preprocess", "backbone", "rpn", "box head", "mask head", "paste")
@@ -14,20 +14,19 @@ REPEATS = 10
 
 
 def stage_times(lib, device, **inputs):
-    """{stage: (milliseconds, kernels)} of what `relay.build` gave."""
-    stages = _stages(json.loads(lib.get_graph_json())["nodes"])
-    with tempfile.TemporaryDirectory() as folder:
-        module = debug_executor.create(lib.get_graph_json(), lib.get_lib(), device, dump_root=folder)
-    module.set_input(**lib.get_params())
+    """{stage: (milliseconds, kernels)} of a graph executor's library."""
+    graph = lib["get_graph_json"]()
+    nodes = json.loads(graph)["nodes"]
+    stages = _stages(nodes)
+    module = graph_executor.GraphModule(lib["debug_create"]("default", device))
     module.set_input(**inputs)
-    module.run_individual(1)  # whatever a first run builds
-    names = [node["name"] for node in json.loads(lib.get_graph_json())["nodes"]]
+    module.run()  # and with it whatever a first run builds
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(REPEATS):
             for index in stages:
                 with torch.profiler.record_function(f"node {index}"):
-                    module.execute_node(names[index])
+                    module.module["execute_node"](index)
                     torch.cuda.synchronize()
     found = dict.fromkeys(STAGES, (0.0, 0))
     for index, duration in _kernels(profiler):

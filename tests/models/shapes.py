@@ -8,68 +8,70 @@ import math
 import time
 
 import torch
+import torchvision
 
 from tests.models.zoo import detection_model
 
 KINDS = ("box", "ellipse", "triangle", "ring")
 COLOURS = ((0.9, 0.2, 0.2), (0.2, 0.8, 0.3), (0.3, 0.4, 0.95), (0.95, 0.85, 0.2), (0.7, 0.3, 0.8))
-LARGEST = 0.3  # of the picture's height
 
 
-def drawn(height, width, count, seed=0, device="cpu"):
-    """A picture, 3xHxW between 0 and 1, and what is to be seen there as torchvision wants to be told it.
+def drawn(height, width, count, seed=0, device="cpu", largest=0.3):
+    """A picture, 3xHxW between 0 and 1, and what is to be seen there, as torchvision wants to be told it.
 
-    Later shapes lie over earlier ones; those of which little is seen are not among the targets.
+    `largest` is of the picture's height. Later shapes lie over earlier ones; those of which little is seen are
+    not among the targets.
     """
     random = torch.Generator().manual_seed(seed)
 
     def uniform(low, high, *shape):
-        return low + (high - low) * torch.rand(shape, generator=random)
+        return (low + (high - low) * torch.rand(shape, generator=random)).to(device)
 
-    y = torch.arange(height, device=device)[:, None] + 0.5
-    x = torch.arange(width, device=device) + 0.5
-    ground = uniform(0.0, 1.0, 1, 3, 6, 8).to(device)
-    picture = 0.3 + 0.3 * torch.nn.functional.interpolate(ground, (height, width), mode="bilinear")[0]
-    top = torch.full((height, width), -1, device=device)
-    labels, areas = [], []
-    for index in range(count):
-        kind, colour = (int(torch.randint(0, n, (), generator=random)) for n in (len(KINDS), len(COLOURS)))
-        tall = height * LARGEST * float(uniform(0.1, 1.0)) ** 1.5 + 8
-        wide = tall * float(uniform(0.6, 1.6))
-        u = (x - float(uniform(wide / 2, width - wide / 2))) / (wide / 2)
-        v = (y - float(uniform(tall / 2, height - tall / 2))) / (tall / 2)
-        inside = _inside(KINDS[kind], u, v)
-        paint = torch.tensor(COLOURS[colour], device=device) * float(uniform(0.8, 1.1))
-        picture = torch.where(inside, paint[:, None, None], picture)
-        top[inside] = index
-        labels.append(1 + kind * len(COLOURS) + colour)
-        areas.append(inside.sum())
-    noise = torch.rand(picture.shape, generator=random).to(device)
-    masks = top == torch.arange(count, device=device)[:, None, None]
-    seen = [index for index in range(count) if masks[index].sum() > 0.4 * areas[index]]
-    masks = masks[seen]
+    kind, colour = (
+        torch.randint(0, len(names), (count,), generator=random).to(device) for names in (KINDS, COLOURS)
+    )
+    tall = height * largest * uniform(0.1, 1.0, count) ** 1.5 + 8
+    wide = tall * uniform(0.6, 1.6, count)
+    inside = _inside(
+        kind[:, None, None],
+        (torch.arange(width, device=device) + 0.5 - _centres(wide, width, uniform))
+        / (wide[:, None, None] / 2),
+        (torch.arange(height, device=device)[:, None] + 0.5 - _centres(tall, height, uniform))
+        / (tall[:, None, None] / 2),
+    )
+    order = torch.arange(count, device=device)[:, None, None]
+    top = torch.where(inside, order, -1).amax(0)
+    ground = torch.nn.functional.interpolate(uniform(0.3, 0.6, 1, 3, 6, 8), (height, width), mode="bilinear")[
+        0
+    ]
+    paint = torch.tensor(COLOURS, device=device)[colour] * uniform(0.8, 1.1, count, 1)
+    picture = torch.where(top < 0, ground, paint[top].permute(2, 0, 1))
+    picture = (picture + uniform(-0.05, 0.05, 3, height, width)).clamp(0, 1)
+    masks = top == order
+    seen = masks.sum((1, 2)) > 0.4 * inside.sum((1, 2))
+    boxes = torchvision.ops.masks_to_boxes(masks[seen])
     targets = {
-        "boxes": torch.stack([_box_of(mask) for mask in masks]),
-        "labels": torch.tensor([labels[index] for index in seen], device=device),
-        "masks": masks.to(torch.uint8),
+        "boxes": boxes + torch.tensor([0, 0, 1, 1], device=device),
+        "labels": (1 + kind * len(COLOURS) + colour)[seen],
+        "masks": masks[seen].to(torch.uint8),
     }
-    return (picture + 0.1 * (noise - 0.5)).clamp(0, 1), targets
+    return picture, targets
+
+
+def _centres(lengths, whole, uniform):
+    """Places for the middle of shapes so that they are inside the picture."""
+    return (lengths / 2 + uniform(0.0, 1.0, len(lengths)) * (whole - lengths))[:, None, None]
 
 
 def _inside(kind, u, v):
-    box = (u.abs() <= 1) & (v.abs() <= 1)
+    """Which pixels are in a shape, by their place from its middle, in halves of its sides."""
     radius = u**2 + v**2
-    return {
-        "box": box,
-        "ellipse": radius <= 1,
-        "triangle": box & (u.abs() <= (1 + v) / 2),
-        "ring": (radius <= 1) & (radius >= 0.3),
-    }[kind]
-
-
-def _box_of(mask):
-    rows, columns = mask.any(1).nonzero()[:, 0], mask.any(0).nonzero()[:, 0]
-    return torch.stack([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]).float()
+    box = (u.abs() <= 1) & (v.abs() <= 1)
+    return torch.where(
+        kind < 2,
+        torch.where(kind == 0, box, radius <= 1),
+        torch.where(kind == 2, box & (u.abs() <= (1 + v) / 2), (radius <= 1) & (radius >= 0.3)),
+    )
 
 
 def trained_on_shapes(name="maskrcnn_resnet50_fpn", seconds=90, size=(480, 800), device="cuda", **options):
