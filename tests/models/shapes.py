@@ -19,8 +19,8 @@ COLOURS = ((0.9, 0.2, 0.2), (0.2, 0.8, 0.3), (0.3, 0.4, 0.95), (0.95, 0.85, 0.2)
 def drawn(height, width, count, seed=0, device="cpu", largest=0.3):
     """A picture, 3xHxW between 0 and 1, and what is to be seen there, as torchvision wants to be told it.
 
-    `largest` is of the picture's height. Later shapes lie over earlier ones; those of which little is seen are
-    not among the targets.
+    `largest` is of the picture's height. Later shapes lie over earlier ones; those of which little is seen
+    are not among the targets.
     """
     random = torch.Generator().manual_seed(seed)
 
