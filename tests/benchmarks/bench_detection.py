@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import time
 from functools import partial
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -20,6 +21,8 @@ from tests.benchmarks import _common as common
 from tests.benchmarks._stages import STAGES, stage_times
 from tests.models.detectors import share_matched
 from tests.models.shapes import drawn, trained_on_shapes
+from tests.models.zoo import detection_model
+from tests.profiled import profiled
 from tvm_passes import ReturnRawMasks, detection_pipeline, runtime
 
 import tvm
@@ -35,32 +38,45 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--training", type=float, default=100, help="seconds to train for")
+    parser.add_argument("--training", type=float, default=200, help="seconds to train for")
+    parser.add_argument("--weights", type=Path, help="where the trained weights are kept, or are already")
     parser.add_argument("--batch", type=int, default=8, help="pictures of a batch; 1 leaves it out")
     parser.add_argument("--without-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
     common.require_gpu()
     note = Notes()
-    model = trained_on_shapes(seconds=options.training, min_size=SIZE[0], max_size=SIZE[1])
+    model = trained(options.training, options.weights)
     note("trained")
     target = common.tensor_core_target("cudnn-frontend")
-    pasting, lib = compiled(model, 1, target)
+    mod = prepared(model, 1, target)
+    pasting = built(mod, target)
     note("compiled")
-    found = accuracy(model, pasting)
+    text = [common.environment(common.copy_bandwidth()), f"- torchvision: {torchvision.__version__}"]
+    text += [f"- Target: {target}", "", accuracy(model, pasting), ""]
     note("compared")
     (name,) = pasting.inputs
-    stages = stage_times(lib, tvm.cuda(0), **{name: tvm.nd.array(crowd().cpu().numpy())})
-    raw, _ = compiled(model, 1, target, ReturnRawMasks())
+    stages = stage_times(pasting.lib, tvm.cuda(0), **{name: tvm.nd.array(crowd().cpu().numpy())})
+    ours = {"pasted masks": pasting, "raw masks": built(ReturnRawMasks()(mod), target)}
     note("raw masks compiled")
-    rows = speed(model, {"pasted masks": pasting, "raw masks": raw}, 1, not options.without_compile)
+    rows = speed(model, ours, 1, not options.without_compile)
     if options.batch > 1:
-        several, _ = compiled(model, options.batch, target)
-        rows += speed(model, {"pasted masks": several}, options.batch, False)
+        several = built(prepared(model, options.batch, target), target)
         note("batch compiled")
-    text = [common.environment(common.copy_bandwidth()), f"- torchvision: {torchvision.__version__}"]
-    text += ["- Target: " + str(target), "", found, "", SPEED, "", rows_as_table(rows), ""]
-    text += [STAGE, "", stages_as_table(stages)]
+        rows += speed(model, {"pasted masks": several}, options.batch, False)
+    text += [SPEED, "", rows_as_table(rows), "", waits(pasting), "", STAGE, "", stages_as_table(stages)]
     common.publish("detection", "Mask R-CNN", "\n".join(text))
+
+
+def trained(seconds, path):
+    """The model, with the weights in the file if it is there."""
+    if path is None or not path.exists():
+        model = trained_on_shapes(seconds=seconds, min_size=SIZE[0], max_size=SIZE[1])
+        if path is not None:
+            torch.save(model.state_dict(), path)
+        return model
+    model = detection_model("maskrcnn_resnet50_fpn", min_size=SIZE[0], max_size=SIZE[1])
+    model.load_state_dict(torch.load(path, weights_only=True))
+    return model.cuda()
 
 
 SPEED = f"""## Time of a call
@@ -89,15 +105,17 @@ def crowd(seed=7):
     return drawn(*SIZE, CROWD, seed, "cuda", largest=0.12)[0]
 
 
-def compiled(model, batch, target, *passes):
-    """The model as TVM runs it, and what was built."""
+def prepared(model, batch, target):
+    """The model after the passes, for a batch of pictures."""
     example = [torch.zeros(3, *SIZE) for _ in range(batch)]
     mod, params = frontends.from_pytorch(model.cpu(), example)
     model.cuda()
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
-    mod = tvm.transform.Sequential([detection_pipeline(target, outputs="padded"), *passes])(mod)
-    ours = runtime.compile(mod, target, cut=True, copy_outputs=False)
-    return ours, ours.lib
+    return detection_pipeline(target, outputs="padded")(mod)
+
+
+def built(mod, target):
+    return runtime.compile(mod, target, cut=True, copy_outputs=False)
 
 
 def accuracy(model, ours):
@@ -151,6 +169,15 @@ def speed(model, ours, batch, with_compile):
         rows.append([name, batch, own, times, min(times.values()) / own, batch / own * 1e3])
         print(rows[-1], flush=True)
     return rows
+
+
+def waits(ours):
+    """How often the host waits in a call, as a sentence."""
+    image = crowd()
+    calls = profiled(lambda: ours(image))
+    copies = sum("Memcpy DtoH" in name for name in calls)
+    waited = sum(name.startswith("cu") and "Synchronize" in name for name in calls)
+    return f"Copies from the device to the host in a call of ours: {copies}; waits for the device: {waited}."
 
 
 def autocast(run):

@@ -11,6 +11,7 @@ import torch
 
 from tests.helpers import module, numbers
 from tests.passes.pictures_of_masks import N, a_picture, with_masks
+from tests.profiled import profiled
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
 from tvm_passes.runtime import cuda
@@ -318,24 +319,6 @@ def test_no_copy_at_all_on_gpu():
 def line():
     x = relay.var("x", shape=SHAPE)
     return x, x * relay.const(2.0) + relay.const(1.0)
-
-
-def profiled(call):
-    """The names of what a call does on the host, and of what is done on the device."""
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities):  # a process's first one loads what it needs
-        call()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=activities) as profile:
-        with torch.profiler.record_function("the call"):
-            call()
-        torch.cuda.synchronize()
-    host, device = [], []
-    for event in profile.events():
-        (host if event.device_type == torch.autograd.DeviceType.CPU else device).append(event)
-    (during,) = (event.time_range for event in host if event.name == "the call")
-    host = [event for event in host if during.start <= event.time_range.start <= during.end]
-    return [event.name for event in host + device]
 
 
 @pytest.mark.gpu
