@@ -124,7 +124,9 @@ def _has_tensor_cores(target, dtype):
 
 def default_pipeline():
     """Every pass that keeps a network's results, in order."""
-    return tvm.transform.Sequential([detection_pipeline(), RestoreDepthToSpace()], name="tvm_vision_passes")
+    return tvm.transform.Sequential(
+        [detection_pipeline(dtype="float32"), RestoreDepthToSpace()], name="tvm_vision_passes"
+    )
 
 
 def explain(mod, passes=None):
