@@ -1,5 +1,5 @@
 from . import _bootstrap, reshape, sort  # noqa: F401  _bootstrap comes first: it finds TVM
-from .batched_nms import batched_nms
+from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .paste_masks import paste_masks
 from .preprocess import preprocess
@@ -10,6 +10,7 @@ __all__ = [
     "batched_nms",
     "conv2d_nhwc",
     "multiscale_roi_align",
+    "nms",
     "paste_masks",
     "preprocess",
     "roi_align",
