@@ -165,6 +165,16 @@ def test_as_the_oracle(run, dtype, out_dtype, layout, size, channels, border_mod
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_labels(run, dtype, layout):
+    data, matrices = pictures(2, (20, 30), 4, layout, dtype) * 10**7, rotations(2, (20, 30))
+    options = {"layout": layout, "interpolation": "nearest", "border_value": -100}
+    found = run(data, matrices, (24, 35), **options)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, reference.warp_affine(data, matrices, (24, 35), **options))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize(
     "channels, dtype", [(2, "uint8"), (4, "float16"), (5, "float32"), (6, "uint8"), (19, "uint8")]
 )
@@ -342,14 +352,14 @@ def test_to_the_last_of_a_hundred_million_pixels():
             [(2, 3, 8, 8), (2, 2, 3)],
             {0: "int32"},
             {},
-            "data must be of type uint8, float16, float32, not int32",
+            "data must be of type uint8, float16, float32 for bilinear, not int32",
         ),
         ([(2, 3, 8, 8), (2, 2, 3)], {1: "float16"}, {}, "matrix must be of type float32 or float64"),
         (
             [(2, 3, 8, 8), (2, 2, 3)],
             {},
             {"out_dtype": "uint8"},
-            "only uint8 data give a result of type uint8",
+            "data of type float32 give no result of type uint8",
         ),
         ([(2, 3, 8, 8), (2, 2, 3)], {}, {"border_value": [1, 2]}, "one for each of 3 channels"),
     ],
@@ -376,7 +386,7 @@ def test_numbers_that_differ_at_run_time_are_refused(run):
         {"interpolation": "cubic"},
         {"border_mode": "wrap"},
         {"layout": "HWC"},
-        {"out_dtype": "int32"},
+        {"out_dtype": "float64"},
     ],
 )
 def test_wrong_attributes_are_refused(wrong):

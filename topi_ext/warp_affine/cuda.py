@@ -4,6 +4,8 @@ A warp makes eight such groups side by side in four rows: these it writes in who
 rotation it reads from few lines of the cache. No thread waits for another.
 """
 
+import numpy as np
+
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
@@ -14,36 +16,30 @@ from .kernel import Warp
 THREADS = 256
 WARPS = 4, 2  # of a block, across and down
 GROUPS = 8, 4  # of a warp
-GROUP = {"float32": 1, "float16": 2, "uint8": 4}  # pixels that are written at once
-ROWS = {"float32": 8, "float16": 4, "uint8": 4}  # of a thread, with those of the others between
 ACROSS, DOWN = (warps * groups for warps, groups in zip(WARPS, GROUPS))
-LANES = {
-    "float32": (4, 2, 1),
-    "float16": (8, 4, 2, 1),
-    "uint8": (16, 8, 4, 2, 1),
-}  # that may be stored at once
+PIXELS = {1: 4, 2: 2, 4: 1, 8: 1}  # of a group, by the bytes of a number
+ROWS = {1: 4, 2: 4, 4: 8, 8: 8}  # in which a thread makes a group, with those of the others between
+BYTES = 16  # that are written at once
 
 
 def warp_affine(data, matrix, out_shape, out_dtype, options):
     """The result of `topi_ext.warp_affine`."""
     extent = dict(zip(options["layout"], out_shape))
+    pixels, rows = (table[np.dtype(out_dtype).itemsize] for table in (PIXELS, ROWS))
+    down, across = ceil_div(extent["H"], DOWN * rows), ceil_div(extent["W"], ACROSS * pixels)
 
     def emit(ins, outs):
         ib = tir.ir_builder.create()
-        down = ceil_div(extent["H"], DOWN * ROWS[out_dtype])
-        across = ceil_div(extent["W"], ACROSS * GROUP[out_dtype])
         blocks = extent["N"] * down * across
         with ib.if_scope(tir.const(0, "int32") < extent["N"]), launch(ib, blocks, THREADS) as (block, thread):
-            warp = Warp(ib, *ins, outs[0], options, scope="local")
-            at, tile_x = tir.truncdiv(block, across), local(ib, "tile_x", tir.truncmod(block, across))
-            picture, tile_y = local(ib, "picture", tir.truncdiv(at, down)), tir.truncmod(at, down)
+            tile, tile_x = tir.truncdiv(block, across), tir.truncmod(block, across)
+            picture, tile_y = local(ib, "picture", tir.truncdiv(tile, down)), tir.truncmod(tile, down)
             number, lane = tir.truncdiv(thread, 32), tir.truncmod(thread, 32)
             x = tile_x * ACROSS + tir.truncmod(number, WARPS[0]) * GROUPS[0] + tir.truncmod(lane, GROUPS[0])
             y = tir.truncdiv(number, WARPS[0]) * GROUPS[1] + tir.truncdiv(lane, GROUPS[0])
-            thread = _Thread(ib, warp, picture, options["layout"])
-            thread.emit(
-                local(ib, "x", x * GROUP[out_dtype]), local(ib, "y", tile_y * (DOWN * ROWS[out_dtype]) + y)
-            )
+            x, y = local(ib, "x", x * pixels), local(ib, "y", tile_y * (DOWN * rows) + y)
+            warp = Warp(ib, *ins, outs[0], options, scope="local")
+            _Thread(ib, warp, picture, options["layout"], pixels).emit(x, y, rows)
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
@@ -54,18 +50,18 @@ def schedule(outs):
 
 
 class _Thread:
-    """The pixels of one thread, which lie in one picture."""
+    """The pixels of one thread, which lie in one picture, so many side by side."""
 
-    def __init__(self, ib, warp, picture, layout):
+    def __init__(self, ib, warp, picture, layout, pixels):
         self.ib, self.warp, self._picture, self._beside = ib, warp, picture, layout == "NHWC"
-        self._group = GROUP[warp.out.dtype]
+        self._pixels = pixels
         self._channels, self._all_channels = warp.out.channels_at_once, warp.out.channels
 
-    def emit(self, x, y):
+    def emit(self, x, y, rows):
         ib, out = self.ib, self.warp.out
         with ib.if_scope(tir.all(x < out.width, y < out.height)):
             map_ = self.warp.map(self._picture)
-            with ib.for_range(0, ROWS[out.dtype], "row") as row:
+            with ib.for_range(0, rows, "row") as row:
                 at = local(ib, "y", y + row * DOWN)
                 with ib.if_scope(at < out.height):
                     self._emit_group(map_, at, x)
@@ -74,11 +70,11 @@ class _Thread:
         """Pixels side by side in one row: first where they come from, then some channels at a time."""
         ib, warp, count = self.ib, self.warp, self._channels
         row = warp.row(map_, y)
-        places = [warp.place(map_, row, x + pixel) for pixel in range(self._group)]
+        places = [warp.place(map_, row, x + pixel) for pixel in range(self._pixels)]
         with ib.for_range(0, self._all_channels // count, "part") as part:
-            values = ib.allocate(warp.out.dtype, self._group * count, "values", scope="local")
+            values = ib.allocate(warp.out.dtype, self._pixels * count, "values", scope="local")
             for pixel, place in enumerate(places):
-                steps = (pixel * count, 1) if self._beside else (pixel, self._group)
+                steps = (pixel * count, 1) if self._beside else (pixel, self._pixels)
                 self._emit_pixel(map_, place, part * count, values, *steps)
             self._emit_stores(y, x, part * count, values)
 
@@ -101,7 +97,7 @@ class _Thread:
                     values[at + channel * step] = pixel
 
     def _emit_stores(self, y, x, first, values):
-        rest = tir.truncmod(self.warp.out.width, self._group)
+        rest = tir.truncmod(self.warp.out.width, self._pixels)
         if known(rest) == 0:
             self._emit_vectors(y, x, first, values)
         elif known(rest):
@@ -116,12 +112,13 @@ class _Thread:
         """Where the row is made up of whole groups: each run of `values` that stays together."""
         out, count = self.warp.out, self._channels
         if not self._beside:
-            length, runs = self._group, [(0, channel) for channel in range(count)]
+            length, runs = self._pixels, [(0, channel) for channel in range(count)]
         elif count == self._all_channels:
-            length, runs = self._group * count, [(0, 0)]
+            length, runs = self._pixels * count, [(0, 0)]
         else:
-            length, runs = count, [(pixel, 0) for pixel in range(self._group)]
-        lanes = next(n for n in LANES[out.dtype] if length % n == 0)
+            length, runs = count, [(pixel, 0) for pixel in range(self._pixels)]
+        most = BYTES // np.dtype(out.dtype).itemsize
+        lanes = next(n for n in (16, 8, 4, 2, 1) if n <= most and length % n == 0)
         for number, (pixel, channel) in enumerate(runs):
             start = local(self.ib, "start", out.at(self._picture, y, x + pixel, first + channel))
             for at in range(0, length, lanes):
@@ -134,8 +131,8 @@ class _Thread:
 
     def _emit_one_by_one(self, y, x, first, values):
         out, count = self.warp.out, self._channels
-        for pixel in range(self._group):
+        for pixel in range(self._pixels):
             with self.ib.if_scope(x + pixel < out.width):
                 for channel in range(count):
-                    place = pixel * count + channel if self._beside else channel * self._group + pixel
+                    place = pixel * count + channel if self._beside else channel * self._pixels + pixel
                     out[out.at(self._picture, y, x + pixel, first + channel)] = values[place]

@@ -53,12 +53,13 @@ class Warp:
         self.out = Pictures(ib, out, options["layout"])
         self._fixed = options["mode"] == "cv2_fixed"
         self._nearest = options["interpolation"] == "nearest"
-        self._in_integers = data.dtype == "uint8" and (self._fixed or self._nearest)
-        self.sum_type = "int32" if self._in_integers else "float32"
+        self._in_integers = "int" in data.dtype and (self._fixed or self._nearest)
+        self.sum_type = ("int64" if data.dtype == "int64" else "int32") if self._in_integers else "float32"
         border = options["border_value"]
         border = border[:1] if len(set(border)) == 1 else border
         self._border = [
-            tir.const(int(value)) if self._in_integers else self.local.exact(value) for value in border
+            tir.const(int(value), self.sum_type) if self._in_integers else self.local.exact(value)
+            for value in border
         ]
         self._round = {dtype: self.local.exact(ROUND[dtype], dtype) for dtype in ROUND}
 

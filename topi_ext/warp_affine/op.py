@@ -12,6 +12,7 @@ from .reference import FARTHEST, as_pixel
 
 NAME = "topi_ext.warp_affine"
 TYPES = ("uint8", "float16", "float32")
+LABELS = ("int32", "int64")  # which are not to be mixed
 CHOICES = {
     "mode": ("exact", "cv2_fixed"),
     "interpolation": ("bilinear", "nearest"),
@@ -20,7 +21,7 @@ CHOICES = {
 }
 MOST_PIXELS = {"exact": int(FARTHEST), "cv2_fixed": 2**15 - 2}  # along a side
 ARGUMENTS = {
-    "data": "(N, C, H, W) or (N, H, W, C), uint8, float16 or float32.",
+    "data": "(N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for nearest also int32 or int64.",
     "matrix": "(N, 2, 3), or (2, 3) for all pictures, float32 or float64.",
 }
 
@@ -43,8 +44,9 @@ def warp_affine(
     Parameters
     ----------
     data : relay.Expr
-        Pictures, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32. The number of channels must be
-        known; N, H and W may be known only at run time, and N may be 0.
+        Pictures, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64,
+        which labels often are. The number of channels must be known; N, H and W may be known only at run
+        time, and N may be 0.
     matrix : relay.Expr
         (N, 2, 3), or (2, 3) for all pictures, float32 or float64.
     out_size : (int, int)
@@ -61,7 +63,7 @@ def warp_affine(
     layout : "NCHW" or "NHWC"
         Of the data and of the result.
     out_dtype : str, optional
-        Of the result, if not that of the data; uint8 comes only from uint8.
+        Of the result, if not that of the data: a float type.
 
     Returns
     -------
@@ -98,7 +100,7 @@ def warp_affine(
         raise ValueError(
             f"warp_affine: out_size must be two numbers from 1 to {FARTHEST:.0e}, not {out_size}"
         )
-    if out_dtype not in (None, *TYPES):
+    if out_dtype not in (None, *TYPES, *LABELS):
         raise ValueError(f"warp_affine: out_dtype must be one of {', '.join(TYPES)}, not {out_dtype!r}")
     border = border_value if isinstance(border_value, (list, tuple)) else [border_value]
     attrs = tvm.ir.make_node(
@@ -120,10 +122,11 @@ def _type_relation(types, attrs):
     layout, out_dtype = str(attrs["layout"]), str(attrs["out_dtype"]) or data.dtype
     if len(data.shape) != 4:
         _refuse(f"data must have the shape ({', '.join(layout)}), not {data.shape}")
-    if data.dtype not in TYPES:
-        _refuse(f"data must be of type {', '.join(TYPES)}, not {data.dtype}")
-    if out_dtype == "uint8" != data.dtype:
-        _refuse(f"only uint8 data give a result of type uint8, not {data.dtype}")
+    types = TYPES + (LABELS if attrs["interpolation"] == "nearest" else ())
+    if data.dtype not in types:
+        _refuse(f"data must be of type {', '.join(types)} for {attrs['interpolation']}, not {data.dtype}")
+    if out_dtype != data.dtype and (data.dtype in LABELS or "float" not in out_dtype):
+        _refuse(f"data of type {data.dtype} give no result of type {out_dtype}")
     extent = dict(zip(layout, data.shape))
     channels = known(extent["C"])
     if channels is None or channels < 1:

@@ -39,8 +39,10 @@ def warp_affine(
         if interpolation == "bilinear":
             taps += [(ys, xs + 1, (1 - fy) * fx), (ys + 1, xs, fy * (1 - fx)), (ys + 1, xs + 1, fy * fx)]
         value = sum(_pixels(picture, y, x, border_mode, border) * weight[..., None] for y, x, weight in taps)
-        if data.dtype == np.uint8 and (mode == "cv2_fixed" or out_dtype == np.uint8):
-            value = np.floor(value + 0.5) if mode == "cv2_fixed" else np.rint(value)
+        if data.dtype == np.uint8 and mode == "cv2_fixed":
+            value = np.floor(value + 0.5)
+        elif out_dtype == np.uint8:
+            value = np.rint(value)
         out[...] = value
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
 
@@ -58,7 +60,9 @@ def inverse_affine(matrix):
 def as_pixel(value, channels, dtype):
     """The border value in each channel, in float64: what data of this type can hold."""
     pixel = np.broadcast_to(np.asarray(value, "float64"), channels)
-    return np.rint(pixel).clip(0, 255) if dtype == "uint8" else pixel.astype(dtype).astype("float64")
+    if np.dtype(dtype).kind == "f":
+        return pixel.astype(dtype).astype("float64")
+    return np.rint(pixel).clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
 def _exact_place(coefficients, out_size, interpolation):
