@@ -14,6 +14,7 @@ from tests.ops.objects import objects
 from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
 from tests.ops.warps import pictures, rotations
 from topi_ext.batched_nms import reference as nms_reference
+from topi_ext.preprocess import reference as preprocess_reference
 from topi_ext.torch import _call
 from topi_ext.torch._kernels import Kernel
 from topi_ext.warp_affine import reference
@@ -124,6 +125,17 @@ def test_paste_masks(device, compiled, threshold):
     assert len(compiled) == 1
 
 
+def test_preprocess(device, compiled):
+    options = {"mean": [100, 110, 120], "std": [50, 60, 70], "dtype": "float16"}
+    for count in (1, 3):
+        images = pictures(count, (30, 40), layout="NHWC")
+        found = ops.preprocess(*tensors(device, images), (45, 60), (64, 64), **options)
+        expected = preprocess_reference.preprocess(images, (45, 60), (64, 64), **options)
+        assert found.dtype == torch.float16
+        np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=1e-3, atol=2e-3)
+    assert len(compiled) == 1
+
+
 # --- memory, threads, processes, streams
 
 
@@ -192,6 +204,7 @@ def test_runs_on_the_current_stream():
         found = ops.warp_affine(late, matrices, (256, 256))
     stream.synchronize()
     assert torch.equal(found, expected)
+    assert not tvm.get_global_func("runtime.get_cuda_stream")().value  # TVM's own is what it was
 
 
 @pytest.mark.gpu

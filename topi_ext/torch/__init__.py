@@ -6,7 +6,7 @@ has a gradient.
 """
 
 from .augment import AffineWarp, RandomAffine
-from .functions import batched_nms, multiscale_roi_align, nms, paste_masks, roi_align, warp_affine
+from .functions import batched_nms, multiscale_roi_align, nms, paste_masks, preprocess, roi_align, warp_affine
 
 __all__ = [
     "AffineWarp",
@@ -15,6 +15,7 @@ __all__ = [
     "multiscale_roi_align",
     "nms",
     "paste_masks",
+    "preprocess",
     "roi_align",
     "warp_affine",
 ]

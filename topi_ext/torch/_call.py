@@ -1,6 +1,7 @@
 """Calling a Relay operator on torch tensors: one kernel a class of shapes, in torch's memory and stream."""
 
 import contextlib
+import ctypes
 import os
 import threading
 from functools import lru_cache
@@ -103,13 +104,18 @@ def _target(device):
 
 @contextlib.contextmanager
 def _current_stream(device):
-    """Let TVM work where torch does, in this thread."""
+    """Inside, TVM works where torch does in this thread."""
     if device.type == "cpu":
         yield
         return
+    on_tvm, before = tvm.cuda(device.index), tvm.get_global_func("runtime.get_cuda_stream")()
     with torch.cuda.device(device):
-        tvm.cuda(device.index).set_raw_stream(torch.cuda.current_stream().cuda_stream)
-        yield
+        # As a plain number the address would lose half its bits.
+        on_tvm.set_raw_stream(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+        try:
+            yield
+        finally:
+            on_tvm.set_raw_stream(before)
 
 
 def _to_tvm(tensor):

@@ -97,3 +97,12 @@ def paste_masks(masks, boxes, image_size, *, threshold=None):
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
     image_size = tuple(map(int, image_size))
     return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
+
+
+def preprocess(image, size, padded_size=None, *, image_layout="NHWC", **options):
+    """`topi_ext.preprocess` of tensors. A kernel serves all numbers of pictures, and one size of them."""
+    tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}
+    options.update(
+        size=tuple(size), padded_size=padded_size and tuple(padded_size), image_layout=image_layout
+    )
+    return call("preprocess", topi_ext.preprocess, tensors, **options)
