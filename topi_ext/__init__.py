@@ -1,8 +1,18 @@
 from . import _bootstrap, reshape, sort  # noqa: F401  _bootstrap comes first: it finds TVM
-from .batched_nms import batched_nms
+from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .paste_masks import paste_masks
 from .preprocess import preprocess
 from .roi_align import multiscale_roi_align, roi_align
+from .warp_affine import warp_affine
 
-__all__ = ["batched_nms", "conv2d_nhwc", "multiscale_roi_align", "paste_masks", "preprocess", "roi_align"]
+__all__ = [
+    "batched_nms",
+    "conv2d_nhwc",
+    "multiscale_roi_align",
+    "nms",
+    "paste_masks",
+    "preprocess",
+    "roi_align",
+    "warp_affine",
+]

@@ -1,4 +1,4 @@
-"""Float32 in kernels, to the bit.
+"""Floats in kernels, to the bit.
 
 TVM tells LLVM that there is no NaN, and LLVM believes it, `isnan` and comparisons included: what is to hold
 for NaN is asked of the bits, as integers. And it writes constants into CUDA source with seven digits, where a
@@ -7,6 +7,7 @@ float32 takes nine.
 
 import numpy as np
 
+import tvm
 from tvm import tir
 
 MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
@@ -19,25 +20,42 @@ class Locals:
         self._ib, self._scope = ib, scope
 
     def __call__(self, name, value):
-        variable = self._ib.allocate(value.dtype, 1, name, scope=self._scope)
-        variable[0] = value
-        return variable[0]
+        lanes = lanes_of(value)
+        at = tir.Ramp(0, 1, lanes) if lanes > 1 else 0
+        variable = self._ib.allocate(value.dtype.split("x")[0], lanes, name, scope=self._scope)
+        variable[at] = value
+        return variable[at]
 
-    def exact(self, number):
-        """A constant, rounded to float32 and to no other digits; TVM has no code for its bits in place."""
-        return tir.reinterpret("float32", self("constant", tir.const(bits_of(number), "int32")))
+    def exact(self, number, dtype="float32"):
+        """A constant, rounded to its type and to no other digits; TVM has no code for its bits in place."""
+        of_bits = tir.const(bits_of(number, dtype), dtype.replace("float", "int"))
+        return tir.reinterpret(dtype, self("constant", of_bits))
 
 
 def bits(value):
-    """The bits of a value as an int32: those of values that are not negative are in the same order."""
-    return tir.reinterpret("int32", value)
+    """The bits of a value as an integer: those of values that are not negative are in the same order."""
+    return tir.reinterpret(value.dtype.replace("float", "int"), value)
 
 
-def bits_of(number):
+def bits_of(number, dtype="float32"):
     """`bits` of a number."""
-    return int(np.float32(number).view("int32"))
+    return int(np.dtype(dtype).type(number).view(dtype.replace("float", "int")))
 
 
 def is_finite(value):
-    """Neither NaN nor infinite."""
+    """Neither NaN nor infinite, of a float32."""
     return (bits(value) & MAGNITUDE) < BITS_OF_INFINITY
+
+
+def rounded(value, zero):
+    """A value that is rounded by itself; `zero` is an integer 0, which the compiler must not know to be one.
+
+    The compiler may fuse a product with a sum, which rounds only once. It cannot where something happens to
+    the product in between.
+    """
+    return tir.reinterpret(value.dtype, bits(value) | zero)
+
+
+def lanes_of(value):
+    """How many numbers a value is."""
+    return tvm.DataType(value.dtype).lanes

@@ -30,11 +30,6 @@ def select(boxes, scores, class_ids, iou_threshold, **options):
     return dynamic.strided_slice(indices, zero, relay.expand_dims(count, 0), one, "size")
 
 
-def one_class(scores):
-    """Class ids that are all the same."""
-    return relay.cast(relay.zeros_like(scores), "int32")
-
-
 def as_class_ids(ids, dtype):
     """Class ids of this dtype as integers that the operator takes, or None."""
     if dtype in ("int32", "int64"):

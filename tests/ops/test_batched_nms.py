@@ -69,6 +69,21 @@ def test_one_class_as_torchvision(n):
         np.testing.assert_array_equal(indices[:count], expected)
 
 
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_nms_as_torchvision(request, target):
+    boxes, scores, _ = clustered_detections(500, 1)
+    variables = variables_of([(ANY, 4), (ANY,)], ("float32", "float32"))
+    function = relay.Function(variables, topi_ext.nms(*variables, 0.5, max_output_size=40))
+    if target == "llvm":
+        outputs = machine_of(function).invoke("main", *map(tvm.nd.array, (boxes, scores)))
+        indices, count = (output.numpy() for output in outputs)
+    else:
+        cuda = request.getfixturevalue("emulated_cuda")
+        indices, count = cuda.run_relay(function, boxes, scores, executor="vm")
+    expected = torchvision.ops.nms(torch.from_numpy(boxes), torch.from_numpy(scores), 0.5)[:40]
+    np.testing.assert_array_equal(indices[:count], expected)
+
+
 def test_all_kept_and_all_but_one_suppressed():
     n = BIG
     corners = np.arange(n, dtype="float32")[:, None] * 2

@@ -94,6 +94,16 @@ def batched_nms(
     return relay.Call(relay.op.get(NAME), [boxes, scores, class_ids, valid_count, *thresholds], attrs)
 
 
+def nms(boxes, scores, iou_threshold, **options):
+    """`batched_nms` of boxes that are all of one class: its arguments, its result and its conventions."""
+    return batched_nms(boxes, scores, one_class(scores), iou_threshold, **options)
+
+
+def one_class(scores):
+    """Class ids that are all the same."""
+    return relay.cast(relay.zeros_like(scores), "int32")
+
+
 # --- types and shapes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import te, tir
 
-from .._floats import Locals, bits, is_finite
+from .._floats import Locals, is_finite, rounded
 from ..sort.kernel import clamp
 
 FARTHEST = 1e9
@@ -48,9 +48,8 @@ class Masks:
     def _span(self, low, high, invalid, length):
         side = self._side
         half = (high - low) * tir.const(0.5) * self.local.exact((side + 2) / side)
-        # The compiler may fuse a product with a sum, which rounds only once, and then truncates to another
-        # pixel. It cannot where something happens to the product in between.
-        half = self.local("half", tir.reinterpret("float32", bits(half) | invalid))
+        # Rounded only once, with the sum, it would be truncated to another pixel.
+        half = self.local("half", rounded(half, invalid))
         centre = self.local("centre", (high + low) * tir.const(0.5))
         first, last = (
             self.local("bound", clamp(bound, tir.const(-FARTHEST), tir.const(FARTHEST)).astype("int32"))

@@ -1,13 +1,14 @@
 """Replace TVM's NMS of every picture and class with topi_ext.batched_nms, and gather what it keeps."""
 
 import topi_ext
+from topi_ext.batched_nms import one_class
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import constant
 from .._rule import Rule
-from .._selection import in_order, one_class, scalar
+from .._selection import in_order, scalar
 from .._stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
 
 MOST_KEPT = 2**14  # an NMS that is told how many to keep makes room for as many

@@ -1,13 +1,14 @@
 """Replace TVM's NMS of rows that hold class, score and box with topi_ext.batched_nms of three tensors."""
 
 import topi_ext
+from topi_ext.batched_nms import one_class
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import op_name, static_shape
 from .._rule import Rule
-from .._selection import in_order, one_class, scalar
+from .._selection import in_order, scalar
 from .._stock_nms import known, thresholds, why_no_thresholds
 
 

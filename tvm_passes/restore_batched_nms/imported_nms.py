@@ -1,11 +1,13 @@
 """Replace the NMS of TVM's importers, packed and shifted, with topi_ext.batched_nms of one class."""
 
+from topi_ext.batched_nms import one_class
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildcard
 
 from .._matchers import op_name, static_shape
 from .._rule import Rule
-from .._selection import all_equal, in_order, one_class, scalar, select
+from .._selection import all_equal, in_order, scalar, select
 from .._stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
 from ..canonicalize.shape_values import Dim, shape_values
 

@@ -1,0 +1,21 @@
+"""The operators of `topi_ext` on torch tensors, on the CPU and on CUDA, and random affine maps of pictures.
+
+Tensors go in and come out by DLPack, without a copy; torch allocates all memory, and kernels run on its
+current stream. A kernel is compiled when it is first needed, for a class of shapes: see each function. None
+has a gradient.
+"""
+
+from .augment import AffineWarp, RandomAffine
+from .functions import batched_nms, multiscale_roi_align, nms, paste_masks, preprocess, roi_align, warp_affine
+
+__all__ = [
+    "AffineWarp",
+    "RandomAffine",
+    "batched_nms",
+    "multiscale_roi_align",
+    "nms",
+    "paste_masks",
+    "preprocess",
+    "roi_align",
+    "warp_affine",
+]

@@ -1,0 +1,144 @@
+"""Calling a Relay operator on torch tensors: one kernel a class of shapes, in torch's memory and stream."""
+
+import contextlib
+import ctypes
+import os
+import threading
+from functools import lru_cache
+
+import torch
+from torch.utils.dlpack import to_dlpack
+
+import tvm
+
+from ._kernels import Kernel, cpu_target
+
+ALIGNMENT = 64  # of the address of a tensor, in bytes, that TVM asks for
+
+_kernels = {}
+_compiling = threading.Lock()
+
+# TVM by itself uses half of the cores.
+os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
+# Its threads are not there in a forked process, such as a worker of a DataLoader, which would wait for them.
+os.register_at_fork(after_in_child=lambda: os.environ.update(TVM_NUM_THREADS="1"))
+
+
+def call(name, build, tensors, out_size=(), **options):
+    """The result on tensors of the Relay call that `build(*variables, *out_size, **options)` gives.
+
+    `name` is for errors. So are those of `tensors`, which holds each tensor with its axes, such as "N c H W":
+    a number is a length, and a letter any length, the same wherever the letter is. One kernel serves all
+    lengths of capital letters, and all of `out_size`. For each length of a small letter, and for other types
+    and options, another is compiled.
+    """
+    lengths, device = _checked(name, tensors)
+    signature = tuple(
+        (_dtype(tensor), tuple(axis if axis.isupper() else lengths[axis] for axis in axes.split()))
+        for tensor, axes in tensors.values()
+    )
+    sizes = {f"out_{number}": int(size) for number, size in enumerate(out_size)}
+    if min(sizes.values(), default=1) < 1:
+        raise ValueError(f"{name}: out_size must be above 0, not {tuple(out_size)}")
+    kernel = _kernel(build, signature, tuple(sizes), options, device)
+    lengths.update(sizes)
+    outputs = kernel.outputs(*(lengths[axis] for axis in kernel.names))
+    results = [_empty(*output, device) for output in outputs[: kernel.results]]
+    if any(result.numel() for result in results):
+        workspace = [_workspace(*output, device) for output in outputs[kernel.results :]]
+        with _current_stream(device):
+            inputs = [_to_tvm(tensor) for tensor, _ in tensors.values()]
+            kernel(inputs, [*map(_to_tvm, results), *workspace])
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _checked(name, tensors):
+    """The length of each axis by its name, and the device; what is wrong with a tensor is said."""
+    lengths, first, device = {}, next(iter(tensors)), None
+    for tensor_name, (tensor, axes) in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: {tensor_name} must be a tensor, not a {type(tensor).__name__}")
+        axes, shape = axes.split(), tuple(tensor.shape)
+        before = {axis: lengths[axis] for axis in axes if axis in lengths}
+        lengths.update((axis, int(axis)) for axis in axes if axis.isdigit())
+        pairs = zip(axes, shape)
+        if len(axes) != len(shape) or any(lengths.setdefault(axis, n) != n for axis, n in pairs):
+            where = "".join(f"; {axis.upper()} is {n}" for axis, n in before.items() if not axis.isdigit())
+            wanted = ", ".join(axes).upper()
+            raise ValueError(f"{name}: {tensor_name} must have the shape ({wanted}), not {shape}{where}")
+        device = device or tensor.device
+        if device != tensor.device:
+            raise ValueError(f"{name}: {first} is on {device}, but {tensor_name} on {tensor.device}")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name}: {tensor_name} must be contiguous: call its method contiguous()")
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{name} has no gradient: give {tensor_name}.detach(), or call it under torch.no_grad()"
+            )
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name}: there are kernels for tensors on cpu and cuda, not on {device.type}")
+    return lengths, device
+
+
+def _kernel(build, signature, sizes, options, device):
+    key = build, signature, sizes, repr(options), device
+    if key not in _kernels:
+        with _compiling:
+            if key not in _kernels:
+                try:
+                    _kernels[key] = Kernel(
+                        lambda *variables: build(*variables, **options), signature, sizes, _target(device)
+                    )
+                except tvm.TVMError as error:
+                    raise ValueError(str(error)) from None
+    return _kernels[key]
+
+
+@lru_cache
+def _target(device):
+    if device.type == "cpu":
+        return cpu_target()
+    major, minor = torch.cuda.get_device_capability(device)
+    return tvm.target.Target(f"cuda -arch=sm_{major}{minor}", host=cpu_target())
+
+
+@contextlib.contextmanager
+def _current_stream(device):
+    """Inside, TVM works where torch does in this thread."""
+    if device.type == "cpu":
+        yield
+        return
+    on_tvm, before = tvm.cuda(device.index), tvm.get_global_func("runtime.get_cuda_stream")()
+    with torch.cuda.device(device):
+        # As a plain number the address would lose half its bits.
+        on_tvm.set_raw_stream(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+        try:
+            yield
+        finally:
+            on_tvm.set_raw_stream(before)
+
+
+def _to_tvm(tensor):
+    """The same memory; or a copy, where it starts at an address that TVM does not take."""
+    if not tensor.numel():  # torch tells of strides that TVM does not take
+        return _empty_in_tvm(tensor.shape, _dtype(tensor), tensor.device)
+    tensor = tensor.detach()
+    return tvm.nd.from_dlpack(to_dlpack(tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor))
+
+
+def _empty(shape, dtype, device):
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+
+
+def _workspace(shape, dtype, device):
+    if hasattr(torch, dtype):
+        return _to_tvm(_empty(shape, dtype, device))
+    return _empty_in_tvm(shape, dtype, device)  # torch has had some unsigned types since 2.3
+
+
+def _empty_in_tvm(shape, dtype, device):
+    return tvm.nd.empty(tuple(shape), dtype, tvm.device(device.type, device.index or 0))
+
+
+def _dtype(tensor):
+    return str(tensor.dtype).replace("torch.", "")

@@ -1,0 +1,105 @@
+"""Relay operators as plain functions of tensors, which write their results into tensors they are given.
+
+An operator is compiled by itself, by the same strategy as in a graph. Its workspace is among its outputs, so
+that all memory comes from whoever calls it, and none is shared between streams.
+"""
+
+from functools import lru_cache
+from itertools import chain
+
+import tvm
+from tvm import relay, te, tir
+from tvm.relay.backend.te_compiler import get_valid_implementations
+
+# What LLVM calls a processor, the best first, by what it must have.
+PROCESSORS = {
+    "skylake-avx512": {
+        "avx512f",
+        "avx512bw",
+        "avx512cd",
+        "avx512dq",
+        "avx512vl",
+        "fma",
+        "f16c",
+        "bmi2",
+        "adx",
+    },
+    "haswell": {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"},
+    "nehalem": {"sse4.1", "sse4.2", "popcnt"},
+}
+
+
+def cpu_target():
+    """LLVM, with the vectors that this processor has."""
+    features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
+    found = {name for name, has in features().items() if has} if features else set()
+    processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)
+    return tvm.target.Target("llvm" + (f" -mcpu={processor}" if processor else ""))
+
+
+class Kernel:
+    """A compiled operator: `kernel(inputs, outputs)` runs it.
+
+    The first `results` of the outputs are the operator's own, the others workspace.
+    """
+
+    def __init__(self, build, inputs, sizes, target):
+        """Compile an operator for all tensors with these types and axes.
+
+        `build(*variables, *sizes)` gives the Relay call. `inputs` holds the type and the axes of each tensor:
+        a number for a fixed length, a name for any, which is the same wherever the name is. `sizes` names
+        lengths that only the result has.
+        """
+        names = (axis for axis in chain(*(axes for _, axes in inputs), sizes) if isinstance(axis, str))
+        self._variables = {name: te.var(name) for name in names}
+        self.names = tuple(self._variables)
+        shapes = [[self._variables.get(axis, axis) for axis in axes] for _, axes in inputs]
+        types = [
+            relay.TensorType([relay.Any() if isinstance(axis, str) else axis for axis in axes], dtype)
+            for dtype, axes in inputs
+        ]
+        arguments = [relay.Var(f"x{number}", type_) for number, type_ in enumerate(types)]
+        call = build(*arguments, *(self._variables[name] for name in sizes))
+        tensors = [
+            te.placeholder(shape, dtype, argument.name_hint)
+            for shape, (dtype, _), argument in zip(shapes, inputs, arguments)
+        ]
+        with target:
+            outputs, schedule = _lower(call, dict(zip(arguments, tensors)), target)
+            own = {(output.op, output.value_index) for output in outputs}
+            workspace = [
+                op.output(index)
+                for op in dict.fromkeys(output.op for output in outputs)
+                for index in range(op.num_outputs)
+                if (op, index) not in own
+            ]
+            self.results = len(outputs)
+            self._outputs = [*outputs, *workspace]
+            self._function = tvm.build(schedule, [*tensors, *self._outputs], target)
+        self.outputs = lru_cache(maxsize=4096)(self._outputs_of)
+
+    def __call__(self, inputs, outputs):
+        self._function(*inputs, *outputs)
+
+    def _outputs_of(self, *lengths):
+        """Shape and dtype of each output, where these are the lengths of `names`."""
+        values = dict(zip(self._variables.values(), lengths))
+        simplify = tvm.arith.Analyzer().simplify
+
+        def value_of(length):
+            return int(simplify(tir.stmt_functor.substitute(length, values)))
+
+        return [(tuple(map(value_of, output.shape)), output.dtype) for output in self._outputs]
+
+
+def _lower(call, tensors, target):
+    """The outputs of an operator, and their schedule."""
+    type_ = relay.transform.InferTypeLocal(relay.Function(list(tensors), call)).ret_type
+    inputs = [  # a constant stands for an argument that is not there, which no kernel reads
+        tensors[field] if field in tensors else te.placeholder(field.data.shape, field.data.dtype)
+        for argument in call.args
+        for field in (argument.fields if isinstance(argument, relay.Tuple) else [argument])
+    ]
+    implementation, *_ = get_valid_implementations(call.op, call.attrs, inputs, type_, target)
+    outputs = list(implementation.compute(call.attrs, inputs, type_))
+    return outputs, implementation.schedule(call.attrs, outputs, target)

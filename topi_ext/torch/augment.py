@@ -1,0 +1,207 @@
+"""Random affine maps of training data: pictures, and the boxes, label masks and points that go with them."""
+
+import math
+
+import torch
+from torch import nn
+
+from .functions import warp_affine
+
+
+class AffineWarp(nn.Module):
+    """Moves pictures, boxes, label masks and points by the same matrices, one for each picture.
+
+    Parameters
+    ----------
+    out_size : (int, int), optional
+        Height and width of the results, if not those of the pictures.
+    layout, mode, interpolation, border_mode, border_value
+        Of `warp_affine`, for the pictures.
+    out_dtype : torch.dtype, optional
+        Of the pictures' results: a float type.
+    mask_value : int
+        Of a mask, where it is moved away from.
+
+    Called with pictures (N, C, H, W) or (N, H, W, C), matrices (N, 2, 3) that take their pixels to where they
+    go, and what there is of
+
+    - boxes, (N, K, 4), or N tensors (K, 4): x1, y1, x2, y2. A moved box is the least upright one around its
+      moved corners, cut at the edges of the picture. None is left out: one that is moved away has no area,
+      and is for the caller to drop with its label;
+    - masks, (N, H, W), or of the pictures' layout, of an integer type or bool: moved by the nearest pixel;
+    - points, (N, K, 2), or N tensors (K, 2): x and y, wherever they go,
+
+    it gives the pictures alone, or else a tuple of the pictures and of each of these that it was given, in
+    this order.
+
+    Matrices have (0, 0) at the centre of the first pixel, as in `warp_affine`. Boxes and points have it at
+    the corner of the picture, as in detection, where a box around the first pixel is 0, 0, 1, 1.
+    """
+
+    def __init__(
+        self,
+        out_size=None,
+        *,
+        layout="NCHW",
+        mode="exact",
+        interpolation="bilinear",
+        border_mode="constant",
+        border_value=0,
+        out_dtype=None,
+        mask_value=0,
+    ):
+        super().__init__()
+        self.out_size, self.layout, self.mask_value = out_size, layout, mask_value
+        self._options = {
+            "layout": layout,
+            "mode": mode,
+            "interpolation": interpolation,
+            "border_mode": border_mode,
+            "border_value": border_value,
+            "out_dtype": out_dtype and str(out_dtype).replace("torch.", ""),
+        }
+
+    def forward(self, images, matrices, boxes=None, masks=None, points=None):
+        height, width = size = self.size_of_result(images)
+        on_device = matrices.to(images.device)
+        results = [warp_affine(images, on_device, size, **self._options)]
+        if boxes is not None:
+            results.append(
+                _each(lambda box, matrix: _move_boxes(box, matrix, height, width), boxes, matrices)
+            )
+        if masks is not None:
+            results.append(self._warp_masks(masks, on_device, size))
+        if points is not None:
+            results.append(_each(_move, points, matrices))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def size_of(self, images):
+        """Height and width."""
+        return tuple(images.shape[1:3] if self.layout == "NHWC" else images.shape[2:])
+
+    def size_of_result(self, images):
+        return self.out_size or self.size_of(images)
+
+    def _warp_masks(self, masks, matrices, size):
+        channel = 3 if self.layout == "NHWC" else 1
+        whole = masks.unsqueeze(channel) if masks.dim() == 3 else masks
+        whole = whole.view(torch.uint8) if masks.dtype == torch.bool else whole
+        nearest = {"interpolation": "nearest", "border_value": int(self.mask_value), "layout": self.layout}
+        whole = warp_affine(whole, matrices, size, **nearest).view(masks.dtype)
+        return whole.squeeze(channel) if masks.dim() == 3 else whole
+
+
+class RandomAffine(nn.Module):
+    """Turns, scales, shears, shifts and flips each picture by chance, and what belongs to it alike.
+
+    Each is drawn evenly from a range, (least, most), or from -x to x if it is given as x. All but the shift
+    are about the centre of the picture, which then goes to that of the result.
+
+    Parameters
+    ----------
+    degrees : float or (float, float)
+        To turn, from x towards y, which is clockwise as y points down.
+    translate : (float, float)
+        To shift at most, across and down, as parts of the width and height of the result.
+    scale : (float, float)
+        From the least to the most, of which twice as large is as likely as half as large.
+    shear : float or (float, float)
+        In degrees, along x.
+    flip : float
+        How likely left and right are exchanged.
+    vertical_flip : float
+        How likely top and bottom are.
+    generator : torch.Generator, optional
+        Of the CPU; otherwise torch's own.
+    **options
+        Of `AffineWarp`.
+
+    Called with pictures and what an `AffineWarp` takes beside the matrices, it gives what that does.
+    """
+
+    def __init__(
+        self,
+        degrees=0.0,
+        translate=(0.0, 0.0),
+        scale=(1.0, 1.0),
+        shear=0.0,
+        flip=0.0,
+        vertical_flip=0.0,
+        *,
+        generator=None,
+        **options,
+    ):
+        super().__init__()
+        if min(scale) <= 0:
+            raise ValueError(f"RandomAffine: scale must be above 0, not {scale}")
+        self.warp, self.generator = AffineWarp(**options), generator
+        self.degrees, self.shear = _range(degrees), _range(shear)
+        self.scale, self.translate, self.flips = scale, translate, (flip, vertical_flip)
+
+    def forward(self, images, boxes=None, masks=None, points=None):
+        sizes = self.warp.size_of(images), self.warp.size_of_result(images)
+        return self.warp(images, self.draw(len(images), *sizes), boxes, masks, points)
+
+    def draw(self, count, size, out_size):
+        """Matrices (count, 2, 3), float64, on the CPU; the sizes are heights and widths."""
+        turn, shear = (self._between(range_, count).deg2rad() for range_ in (self.degrees, self.shear))
+        scale = self._between([math.log(side) for side in self.scale], count).exp()
+        across, down = (
+            torch.where(self._between((0, 1), count) < likely, -scale, scale) for likely in self.flips
+        )
+        zero, one = torch.zeros_like(scale), torch.ones_like(scale)
+        linear = _square(turn.cos(), -turn.sin(), turn.sin(), turn.cos())
+        linear = linear @ _square(one, shear.tan(), zero, one) @ _square(across, zero, zero, down)
+        centre, out_centre = (
+            torch.tensor([width - 1, height - 1], dtype=torch.float64) / 2
+            for height, width in (size, out_size)
+        )
+        shifts = (
+            self._between(_range(part * side), count) for part, side in zip(self.translate, out_size[::-1])
+        )
+        offset = out_centre + torch.stack([*shifts], dim=1) - linear @ centre
+        return torch.cat([linear, offset[..., None]], dim=2)
+
+    def _between(self, range_, count):
+        least, most = range_
+        drawn = torch.rand(count, dtype=torch.float64, generator=self.generator)
+        return least + (most - least) * drawn
+
+
+def _move(points, matrix):
+    """Points moved by a matrix, which has the centre of the first pixel at (0, 0)."""
+    matrix = matrix.to(points.device, torch.float64)
+    linear, offset = matrix[..., :2], matrix[..., 2].unsqueeze(-2)
+    moved = (points.double() - 0.5) @ linear.transpose(-1, -2) + offset + 0.5
+    return _of_type(moved, points)
+
+
+def _move_boxes(boxes, matrix, height, width):
+    corners = torch.stack([boxes[..., [x, y]] for x in (0, 2) for y in (1, 3)], dim=-2)  # (..., K, 4, 2)
+    moved = _move(corners.flatten(-3, -2).double(), matrix).unflatten(-2, corners.shape[-3:-1])
+    most = torch.tensor([width, height], dtype=moved.dtype, device=moved.device)
+    sides = [side.clamp(min=torch.zeros_like(most), max=most) for side in (moved.amin(-2), moved.amax(-2))]
+    return _of_type(torch.cat(sides, dim=-1), boxes)
+
+
+def _each(move, targets, matrices):
+    """What belongs to each picture, moved; a tensor for all, or one for each."""
+    if isinstance(targets, torch.Tensor):
+        return move(targets, matrices)
+    if len(targets) != len(matrices):
+        raise ValueError(
+            f"AffineWarp: {len(targets)} tensors of boxes or points for {len(matrices)} pictures"
+        )
+    return [move(target, matrix) for target, matrix in zip(targets, matrices)]
+
+
+def _of_type(moved, given):
+    return moved.to(given.dtype if given.is_floating_point() else torch.float32)
+
+
+def _square(a, b, c, d):
+    return torch.stack([a, b, c, d], dim=1).reshape(-1, 2, 2)
+
+
+def _range(value):
+    return tuple(value) if isinstance(value, (tuple, list)) else (-value, value)

@@ -1,0 +1,108 @@
+"""The operators of `topi_ext` on torch tensors: arguments, results and conventions are those given there."""
+
+from functools import lru_cache
+
+import torch
+
+import topi_ext
+from topi_ext.warp_affine.op import MOST_PIXELS
+
+from ._call import call
+
+
+def warp_affine(data, matrix, out_size, *, mode="exact", layout="NCHW", **options):
+    """`topi_ext.warp_affine` of tensors. A kernel serves all numbers and sizes of pictures."""
+    sides, most = getattr(data, "shape", ())[1:], MOST_PIXELS["cv2_fixed"]
+    if mode == "cv2_fixed" and max(sides, default=0) > most:
+        raise ValueError(
+            f"warp_affine: cv2_fixed takes pictures of 1 to {most} pixels a side, not {data.shape}"
+        )
+    tensors = {
+        "data": (data, "N H W c" if layout == "NHWC" else "N c H W"),
+        "matrix": (matrix, "2 3" if getattr(matrix, "ndim", 3) == 2 else "N 2 3"),
+    }
+    return call("warp_affine", _warp_affine, tensors, out_size, mode=mode, layout=layout, **options)
+
+
+def _warp_affine(data, matrix, height, width, **options):
+    return topi_ext.warp_affine(data, matrix, (height, width), **options)
+
+
+def nms(boxes, scores, iou_threshold, **options):
+    """`topi_ext.nms` of tensors: the indices of the kept boxes, followed by -1, and their number.
+
+    `indices[:count]` is what `torchvision.ops.nms` gives; it waits for the GPU, as that does. A kernel serves
+    all numbers of boxes.
+    """
+    class_ids = torch.zeros(scores.shape, dtype=torch.int32, device=scores.device)
+    return batched_nms(boxes, scores, class_ids, iou_threshold, **options)
+
+
+def batched_nms(
+    boxes, scores, class_ids, iou_threshold, *, score_threshold=None, max_output_size=None, valid_count=None
+):
+    """`topi_ext.batched_nms` of tensors: the indices of the kept boxes, followed by -1, and their number.
+
+    A kernel serves all numbers of boxes and batch items, and all thresholds.
+    """
+    batch = "B " if getattr(boxes, "ndim", 2) == 3 else ""
+    device = getattr(boxes, "device", None)
+    tensors = {
+        "boxes": (boxes, batch + "N 4"),
+        "scores": (scores, batch + "N"),
+        "class_ids": (class_ids, batch + "N"),
+        "iou_threshold": (_scalar(iou_threshold, device), ""),
+        "score_threshold": (_scalar(score_threshold, device), ""),
+        "valid_count": (valid_count, batch),
+    }
+    tensors = {name: entry for name, entry in tensors.items() if entry[0] is not None}
+    names = tuple(tensors)
+    return call("batched_nms", _batched_nms, tensors, names=names, max_output_size=max_output_size)
+
+
+def _batched_nms(*tensors, names, **options):
+    return topi_ext.batched_nms(**dict(zip(names, tensors)), **options)
+
+
+def _scalar(value, device):
+    return value if value is None or isinstance(value, torch.Tensor) else _on_device(float(value), device)
+
+
+@lru_cache
+def _on_device(value, device):
+    return torch.tensor(value, dtype=torch.float32, device=device)
+
+
+def roi_align(data, rois, *, layout="NCHW", **options):
+    """`topi_ext.roi_align` of tensors. A kernel serves all numbers of regions and sizes of maps."""
+    tensors = {"data": (data, "B H W c" if layout == "NHWC" else "B c H W"), "rois": (rois, "R 5")}
+    return call("roi_align", topi_ext.roi_align, tensors, layout=layout, **options)
+
+
+def multiscale_roi_align(features, rois, *, layout="NCHW", **options):
+    """`topi_ext.multiscale_roi_align` of tensors. A kernel serves what one of `roi_align` does."""
+    axes = "B H{0} W{0} c" if layout == "NHWC" else "B c H{0} W{0}"
+    tensors = {f"features[{at}]": (map_, axes.format(at)) for at, map_ in enumerate(features)}
+    tensors["rois"] = rois, "R 5"
+    return call("multiscale_roi_align", _multiscale_roi_align, tensors, layout=layout, **options)
+
+
+def _multiscale_roi_align(*features_and_rois, **options):
+    *features, rois = features_and_rois
+    return topi_ext.multiscale_roi_align(features, rois, **options)
+
+
+def paste_masks(masks, boxes, image_size, *, threshold=None):
+    """`topi_ext.paste_masks` of tensors. A kernel serves all numbers of masks, and one size of pictures."""
+    tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
+    image_size = tuple(map(int, image_size))
+    return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
+
+
+def preprocess(image, size, padded_size=None, *, image_layout="NHWC", **options):
+    """`topi_ext.preprocess` of tensors. A kernel serves all numbers of pictures, and one size of them."""
+    tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}
+    options.update(
+        size=tuple(size), padded_size=padded_size and tuple(padded_size), image_layout=image_layout
+    )
+    return call("preprocess", topi_ext.preprocess, tensors, **options)

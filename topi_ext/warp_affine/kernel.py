@@ -1,0 +1,305 @@
+"""Where a pixel of a warped picture comes from, and what it is, emitted alike for every target.
+
+Coordinates are float64, each operation rounded by itself, so that all targets take the same pixels. Those of
+OpenCV are integers made of such numbers.
+
+No map leads out of bounds: `Place.inside` is asked of the very integers that make up the addresses.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from operator import add
+from typing import Any
+
+from tvm import te, tir
+
+from .._floats import Locals, bits, bits_of, lanes_of, rounded
+from .._register import known
+from ..sort.kernel import clamp
+from .reference import FARTHEST, LARGEST, UNITS
+
+MOST_CHANNELS = 4  # for which there is code one after the other
+FRACTION_BITS = 5  # of OpenCV's fixed point; its weights have twice as many
+SHORT = 2**15
+ROUND = {"float32": 2.0**23, "float64": 1.5 * 2.0**52}  # added, it leaves no bits for a fraction
+
+
+@dataclass(frozen=True)
+class Place:
+    """The pixel up and left of a place in the source, and how far that is; scalars or vectors."""
+
+    y: Any
+    x: Any
+    fractions: Any  # down, across; None where the pixel itself is meant
+
+
+@dataclass(frozen=True)
+class Map:
+    """From columns and rows of the result to x and y of the source."""
+
+    coefficients: Any  # of x, then of y
+    valid: Any
+    zero: Any  # where it is valid
+
+
+class Warp:
+    """Emits places and pixels; `scope` is where the target keeps variables."""
+
+    def __init__(self, ib, data, matrix, out, options, scope):
+        self.ib, self.local, self._options = ib, Locals(ib, scope), options
+        self._matrix, self._one_for_all = ib.buffer_ptr(matrix), len(matrix.shape) == 2
+        self.source = Pictures(ib, data, options["layout"])
+        self.out = Pictures(ib, out, options["layout"])
+        self._fixed = options["mode"] == "cv2_fixed"
+        self._nearest = options["interpolation"] == "nearest"
+        self._in_integers = "int" in data.dtype and (self._fixed or self._nearest)
+        self.sum_type = ("int64" if data.dtype == "int64" else "int32") if self._in_integers else "float32"
+        border = options["border_value"]
+        border = border[:1] if len(set(border)) == 1 else border
+        self._border = [
+            tir.const(int(value), self.sum_type) if self._in_integers else self.local.exact(value)
+            for value in border
+        ]
+        self._round = {dtype: self.local.exact(ROUND[dtype], dtype) for dtype in ROUND}
+
+    # --- maps
+
+    def map(self, picture):
+        """The map of a picture."""
+        given = [
+            self._matrix[(i, j) if self._one_for_all else (picture, i, j)].astype("float64")
+            for i, j in product(range(2), range(3))
+        ]
+        given = [self.local("given", value) for value in given]
+        valid = self.local("valid", tir.all(*map(_is_usable, given)).astype("int32"))
+        zero = self.local("zero", (valid - 1).astype("int64"))
+        if self._options["inverse_map"]:
+            coefficients = given
+        else:
+            coefficients = self._inverse(given, zero)
+            valid = self.local("valid", tir.all(valid != 0, *map(_is_usable, coefficients)).astype("int32"))
+            zero = self.local("zero", (valid - 1).astype("int64"))
+        has_pixels = [
+            length > 0 for length in (self.source.height, self.source.width) if known(length) is None
+        ]
+        return Map((coefficients[:3], coefficients[3:]), tir.all(valid != 0, *has_pixels), zero)
+
+    def _inverse(self, given, zero):
+        """As OpenCV computes it: the inverse of a singular matrix is 0."""
+        a, b, c, d, e, f = given
+
+        def times(x, y):
+            return self.local("product", rounded(self.local("product", x * y), zero))
+
+        determinant = self.local("determinant", times(a, e) - times(b, d))
+        nothing = tir.const(0, "float64")
+        scale = tir.Select(determinant == nothing, nothing, tir.const(1, "float64") / determinant)
+        scale = self.local("scale", scale)
+        a, b, d, e = (
+            self.local("inverse", value) for value in (e * scale, -(b * scale), -(d * scale), a * scale)
+        )
+        c, f = (self.local("inverse", -times(x, c) - times(y, f)) for x, y in ((a, b), (d, e)))
+        return a, b, c, d, e, f
+
+    # --- places
+
+    def row(self, map_, y):
+        """What x and y of the source have in common along a row of the result."""
+        y = y.astype("float64")
+        starts = []
+        for _, down, offset in map_.coefficients:
+            down = self.local("down", rounded(self.local("down", down * y), map_.zero))
+            start = self.local("start", down + offset)
+            starts.append(
+                self.local("start", self._units(start, map_) + self._half()) if self._fixed else start
+            )
+        return starts
+
+    def place(self, map_, row, columns):
+        """Where pixels of a row come from, given one column or a vector of them."""
+        columns = cast(columns, "float64")
+        wholes, fractions = [], []
+        for (across, _, _), start in zip(map_.coefficients, row):
+            across = self.local("across", columns * across)
+            if self._fixed:
+                whole, fraction = self._fixed_point(start + self._units(across, map_))
+            else:
+                whole, fraction = self._floating_point(rounded(across, map_.zero) + start)
+            wholes.append(self.local("whole", whole))
+            fractions.append(None if self._nearest else self.local("fraction", fraction))
+        return Place(*wholes[::-1], None if self._nearest else fractions[::-1])
+
+    def _floating_point(self, place):
+        farthest = tir.const(FARTHEST, "float64")
+        place = self.local("place", clamp(place, -farthest, farthest))
+        if self._nearest:
+            place = self.local("place", place + tir.const(0.5, "float64"))
+        whole = self.local("whole", cast(place, "int32"))
+        above = cast(whole, "float64") > place
+        whole = self.local("whole", whole - cast(above, "int32"))
+        return whole, cast(place - cast(whole, "float64"), "float32")
+
+    def _fixed_point(self, units):
+        units = self.local("units", units)
+        whole = clamp(units >> (2 * FRACTION_BITS), tir.const(-SHORT), tir.const(SHORT - 1))
+        fraction = (units >> FRACTION_BITS) & ((1 << FRACTION_BITS) - 1)
+        if not self._in_integers:
+            fraction = cast(fraction, "float32") * tir.const(0.5**FRACTION_BITS)
+        return whole, fraction
+
+    def _units(self, value, map_):
+        """A coordinate in OpenCV's units, as an int32: the least one, if it does not fit."""
+        units = self.local(
+            "units", rounded(self.local("units", value * tir.const(UNITS, "float64")), map_.zero)
+        )
+        integer = self.local("integer", units + self._round["float64"])
+        integer = cast(bits(integer), "int32")
+        limit = self.local("limit", self.local.exact(2.0**31, "float64"))
+        fits = tir.And(units < limit, units > -limit)
+        return tir.Select(fits, integer, _spread(tir.min_value("int32"), lanes_of(value)))
+
+    def _half(self):
+        return UNITS >> (1 if self._nearest else FRACTION_BITS + 1)
+
+    def inside(self, place, beyond=0):
+        """Whether all pixels that a place is between lie in the source, and `beyond` more to their right."""
+        reach = 0 if self._nearest else 1
+        height, width = self.source.height - reach, self.source.width - (reach + beyond)
+        return tir.And(tir.And(place.y >= 0, place.y < height), tir.And(place.x >= 0, place.x < width))
+
+    # --- pixels
+
+    def weights(self, place):
+        """Those of the pixels that a place is between, in the order of `corners`."""
+        if self._nearest:
+            return []
+        one = tir.const(1 << FRACTION_BITS if self._in_integers else 1, self.sum_type)
+        down, across = ((one - fraction, fraction) for fraction in place.fractions)
+        return [y * x for y, x in product(down, across)]
+
+    @property
+    def corners(self):
+        """The pixels that a place is between, from the one up and left: rows down and columns across."""
+        return [(0, 0)] if self._nearest else list(product((0, 1), (0, 1)))
+
+    def blend(self, taps, weights):
+        """A pixel of the result from those of the source, scalars or vectors."""
+        taps = [cast(tap, self.sum_type) for tap in taps]
+        if self._nearest:
+            return self._as_result(taps[0])
+        value = reduce(add, (tap * weight for tap, weight in zip(taps, weights)))
+        if self._in_integers:
+            value = (value + (1 << (2 * FRACTION_BITS - 1))) >> (2 * FRACTION_BITS)
+        return self._as_result(value)
+
+    def _as_result(self, value):
+        if self.out.dtype == "uint8" and not self._in_integers:
+            value = bits(self.local("value", value + self._round["float32"]))
+        return cast(value, self.out.dtype)
+
+    def is_border(self, place):
+        """Whether there is nothing but border around a place."""
+        if self._options["border_mode"] != "constant":
+            return tir.const(False)
+        reach = 0 if self._nearest else 1
+        height, width = self.source.height, self.source.width
+        return tir.any(place.y < -reach, place.y >= height, place.x < -reach, place.x >= width)
+
+    def edge_pixel(self, picture, place, weights, channel):
+        """A pixel of the result in one channel, wherever it comes from."""
+        taps = [
+            self._tap(picture, place.y + down, place.x + across, channel) for down, across in self.corners
+        ]
+        return self.blend(taps, weights)
+
+    def border(self, channel):
+        """The border value as a pixel of the result."""
+        return self._as_result(self._border_at(channel))
+
+    def _border_at(self, channel):
+        value = self._border[-1]
+        for at, other in enumerate(self._border[:-1]):
+            value = tir.Select(channel == at, other, value)
+        return value
+
+    def _tap(self, picture, y, x, channel):
+        source, mode = self.source, self._options["border_mode"]
+        if mode == "constant":
+            pixel = source[source.at(picture, y, x, channel)].astype(self.sum_type)
+            inside = tir.all(y >= 0, y < source.height, x >= 0, x < source.width)
+            return tir.if_then_else(inside, pixel, self._border_at(channel))
+        y, x = (
+            self.local("continued", CONTINUED[mode](at, length))
+            for at, length in ((y, source.height), (x, source.width))
+        )
+        return source[source.at(picture, y, x, channel)]
+
+
+class Pictures:
+    """A tensor of pictures as if it had one axis, with what it takes to find a pixel there."""
+
+    def __init__(self, ib, buffer, layout):
+        extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
+        self.count, self.channels, self.height, self.width = (extent[axis] for axis in "NCHW")
+        size = self.count * self.height * self.width * self.channels
+        self.index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
+        self._strides, stride = {}, tir.const(1, self.index_type)
+        for axis in reversed(layout):
+            self._strides[axis] = stride
+            stride = stride * extent[axis]
+        flat = tir.decl_buffer([stride], buffer.dtype, "flat", data=buffer.data)
+        self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype
+
+    @property
+    def channels_at_once(self):
+        """A divisor of the number of channels."""
+        return next(count for count in range(MOST_CHANNELS, 0, -1) if self.channels % count == 0)
+
+    def at(self, picture, y, x, channel=0):
+        """The place of a pixel."""
+        steps = zip("NHWC", (picture, y, x, channel))
+        return reduce(add, (_as_index(at, self.index_type) * self._strides[axis] for axis, at in steps))
+
+    def __getitem__(self, at):
+        return self._flat[at]
+
+    def __setitem__(self, at, value):
+        self._flat[at] = value
+
+
+def _replicate(at, length):
+    return clamp(at, 0, length - 1)
+
+
+def _reflect(at, length):
+    at = tir.floormod(at, 2 * length)
+    return te.min(at, 2 * length - 1 - at)
+
+
+def _reflect_101(at, length):
+    period = te.max(2 * length - 2, 1)
+    at = tir.floormod(at, period)
+    return te.min(at, period - at)
+
+
+CONTINUED = {"replicate": _replicate, "reflect": _reflect, "reflect_101": _reflect_101}
+
+
+def _is_usable(value):
+    magnitude = bits(value) & tir.const(2**63 - 1, "int64")
+    return magnitude <= tir.const(bits_of(LARGEST, "float64"), "int64")
+
+
+def _as_index(value, dtype):
+    return tir.const(value, dtype) if isinstance(value, int) else cast(value, dtype)
+
+
+def _spread(value, lanes):
+    return tir.Broadcast(value, lanes) if lanes > 1 else value
+
+
+def cast(value, dtype):
+    """A scalar or a vector in another type."""
+    lanes = lanes_of(value)
+    return value.astype(dtype if lanes == 1 else f"{dtype}x{lanes}")

@@ -1,0 +1,195 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.warp_affine`: its arguments, types, shapes, and its kernels."""
+
+import tvm
+from tvm import relay, tir
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+from .reference import FARTHEST, as_pixel
+
+NAME = "topi_ext.warp_affine"
+TYPES = ("uint8", "float16", "float32")
+LABELS = ("int32", "int64")  # which are not to be mixed
+CHOICES = {
+    "mode": ("exact", "cv2_fixed"),
+    "interpolation": ("bilinear", "nearest"),
+    "border_mode": ("constant", "replicate", "reflect", "reflect_101"),
+    "layout": ("NCHW", "NHWC"),
+}
+MOST_PIXELS = {"exact": int(FARTHEST), "cv2_fixed": 2**15 - 2}  # along a side
+ARGUMENTS = {
+    "data": "(N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for nearest also int32 or int64.",
+    "matrix": "(N, 2, 3), or (2, 3) for all pictures, float32 or float64.",
+}
+
+
+def warp_affine(
+    data,
+    matrix,
+    out_size,
+    *,
+    inverse_map=False,
+    mode="exact",
+    interpolation="bilinear",
+    border_mode="constant",
+    border_value=0,
+    layout="NCHW",
+    out_dtype=None,
+):
+    """Each picture moved by an affine map: turned, scaled, sheared, flipped, shifted.
+
+    Parameters
+    ----------
+    data : relay.Expr
+        Pictures, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64,
+        which labels often are. The number of channels must be known; N, H and W may be known only at run
+        time, and N may be 0.
+    matrix : relay.Expr
+        (N, 2, 3), or (2, 3) for all pictures, float32 or float64.
+    out_size : (int, int)
+        Height and width of the result.
+    inverse_map : bool
+        Whether the matrix takes pixels of the result to where they come from; else it takes those of the
+        data to where they go, and is inverted here.
+    mode : "exact" or "cv2_fixed"
+        Whether pixels are weighted by where they exactly come from, or in the fixed point of OpenCV 4.
+    interpolation : "bilinear" or "nearest"
+    border_mode : "constant", "replicate", "reflect" or "reflect_101"
+        What lies around a picture abcd: the border value, aaa|abcd|ddd, cba|abcd|dcb or dcb|abcd|cba.
+    border_value : number, or one for each channel
+    layout : "NCHW" or "NHWC"
+        Of the data and of the result.
+    out_dtype : str, optional
+        Of the result, if not that of the data: a float type.
+
+    Returns
+    -------
+    warped : relay.Expr
+        (N, C, height, width) or (N, height, width, C).
+
+    Convention
+    ----------
+    - `(x, y) = matrix @ (column, row, 1)`, with x across, y down, and (0, 0) the centre of the first pixel.
+    - The inverse is that of OpenCV, which takes every pixel from (0, 0) where the matrix is singular. All is
+      computed in float64, also with a matrix of float32.
+    - Pixels are picked by floor, `nearest` by floor(x + 0.5). Each of four neighbours that lies outside the
+      picture is replaced by what `border_mode` says; the border value is rounded to the type of the data.
+    - Sums are float32, rounded to uint8 with halves to the even number.
+    - `cv2_fixed` takes places in 32nds of a pixel, as `cv2.warpAffine` does. Of uint8 data it has the result
+      of that to the bit, which is then converted to the type asked for. Like it, it takes pictures of less
+      than 32767 pixels a side.
+    - Where the matrix or the inverse that is taken of it has a coefficient that is NaN, infinite or beyond
+      2**500, all of the result is the border value. Coordinates beyond a thousand million count as that in
+      `exact`, and wrap around as OpenCV's do in `cv2_fixed`. Nothing is read out of bounds.
+    """
+    options = {
+        "mode": mode,
+        "interpolation": interpolation,
+        "border_mode": border_mode,
+        "layout": layout,
+    }
+    for name, value in options.items():
+        if value not in CHOICES[name]:
+            raise ValueError(f"warp_affine: {name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
+    # topi_ext.torch gives variables, so that one kernel serves all sizes.
+    out_size = [side if isinstance(side, tir.Var) else int(side) for side in out_size]
+    if len(out_size) != 2 or not all(known(side) is None or 0 < side <= FARTHEST for side in out_size):
+        raise ValueError(
+            f"warp_affine: out_size must be two numbers from 1 to {FARTHEST:.0e}, not {out_size}"
+        )
+    if out_dtype not in (None, *TYPES, *LABELS):
+        raise ValueError(f"warp_affine: out_dtype must be one of {', '.join(TYPES)}, not {out_dtype!r}")
+    border = border_value if isinstance(border_value, (list, tuple)) else [border_value]
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        out_size=out_size,
+        inverse_map=int(inverse_map),
+        border_value=[float(value) for value in border],
+        out_dtype=out_dtype or "",
+        **options,
+    )
+    return relay.Call(relay.op.get(NAME), [data, matrix], attrs)
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    data, matrix = types
+    layout, out_dtype = str(attrs["layout"]), str(attrs["out_dtype"]) or data.dtype
+    if len(data.shape) != 4:
+        _refuse(f"data must have the shape ({', '.join(layout)}), not {data.shape}")
+    types = TYPES + (LABELS if attrs["interpolation"] == "nearest" else ())
+    if data.dtype not in types:
+        _refuse(f"data must be of type {', '.join(types)} for {attrs['interpolation']}, not {data.dtype}")
+    if out_dtype != data.dtype and (data.dtype in LABELS or "float" not in out_dtype):
+        _refuse(f"data of type {data.dtype} give no result of type {out_dtype}")
+    extent = dict(zip(layout, data.shape))
+    channels = known(extent["C"])
+    if channels is None or channels < 1:
+        _refuse(f"the number of channels must be known, and not 0: {data.shape}")
+    most = MOST_PIXELS[attrs["mode"]]
+    if not all(known(extent[axis]) is None or 0 < extent[axis] <= most for axis in "HW"):
+        _refuse(f"{attrs['mode']} takes pictures of 1 to {most} pixels a side, not {data.shape}")
+    if len(attrs["border_value"]) not in (1, channels):
+        _refuse(f"there must be one border value, or one for each of {channels} channels")
+    shape = list(matrix.shape)
+    if len(shape) not in (2, 3) or [known(length) or n for length, n in zip(shape[-2:], (2, 3))] != [2, 3]:
+        _refuse(f"matrix must have the shape (N, 2, 3) or (2, 3), not {matrix.shape}")
+    if matrix.dtype not in ("float32", "float64"):
+        _refuse(f"matrix must be of type float32 or float64, not {matrix.dtype}")
+    if len(shape) == 3 and None not in (known(extent["N"]), known(shape[0])) and extent["N"] != shape[0]:
+        _refuse(f"there must be as many matrices as pictures: {shape[0]} matrices, {extent['N']} pictures")
+    extent["H"], extent["W"] = attrs["out_size"]
+    return relay.TensorType([extent[axis] for axis in layout], out_dtype)
+
+
+def _refuse(reason):
+    _register.refuse(NAME, reason)
+
+
+@script
+def _shapes(data, matrix, height, width, row_axis, one_for_all, most):
+    warped = output_tensor((4,), "int64")
+    for axis in const_range(4):
+        warped[axis] = data[axis]
+    assert data[row_axis] <= int64(most), "topi_ext.warp_affine: a picture is too large for this mode"
+    assert data[row_axis + 1] <= int64(most), "topi_ext.warp_affine: a picture is too large for this mode"
+    if one_for_all == 0:
+        assert matrix[0] == data[0], "topi_ext.warp_affine: there must be as many matrices as pictures"
+    warped[row_axis] = int64(height)
+    warped[row_axis + 1] = int64(width)
+    return warped
+
+
+def _shape_function(attrs, inputs, _):
+    row_axis = str(attrs["layout"]).index("H")
+    one_for_all = int(int(inputs[1].shape[0]) == 2)
+    most = MOST_PIXELS[attrs["mode"]]
+    return [_shapes(*inputs, *map(convert, [*attrs["out_size"], row_axis, one_for_all, most]))]
+
+
+def _compute(kernels, attrs, inputs):
+    data = inputs[0]
+    options = {name: str(attrs[name]) for name in CHOICES}
+    extent = dict(zip(options["layout"], data.shape))
+    border = [float(value) for value in attrs["border_value"]]
+    options["border_value"] = as_pixel(border, int(extent["C"]), data.dtype).tolist()
+    options["inverse_map"] = bool(attrs["inverse_map"])
+    extent["H"], extent["W"] = (known(side) or side for side in attrs["out_size"])
+    shape = [extent[axis] for axis in options["layout"]]
+    return [kernels.warp_affine(*inputs, shape, str(attrs["out_dtype"]) or data.dtype, options)]
+
+
+_register.register(
+    NAME,
+    "Each picture moved by an affine map.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    __package__,
+    _compute,
+)

@@ -1,0 +1,129 @@
+"""What `warp_affine` answers, in NumPy: coordinates in float64, pixel by pixel."""
+
+import numpy as np
+
+FARTHEST = 1e9  # pixels from the origin; what is farther counts as this far
+LARGEST = 2.0**500  # a coefficient beyond counts as infinite
+UNITS = 1024  # to a pixel, of a coordinate of OpenCV
+INT_MIN = -(2**31)
+
+
+def warp_affine(
+    data,
+    matrix,
+    out_size,
+    *,
+    inverse_map=False,
+    mode="exact",
+    interpolation="bilinear",
+    border_mode="constant",
+    border_value=0,
+    layout="NCHW",
+    out_dtype=None,
+):
+    """The arguments and the result of `topi_ext.warp_affine`, as arrays."""
+    pictures = np.moveaxis(data, 1, 3) if layout == "NCHW" else data
+    count, *_, channels = pictures.shape
+    matrices = np.broadcast_to(np.asarray(matrix, "float64"), (count, 2, 3))
+    out_dtype = np.dtype(out_dtype or data.dtype)
+    border = as_pixel(border_value, channels, data.dtype)
+    result = np.empty((count, *out_size, channels), out_dtype)
+    for picture, given, out in zip(pictures, matrices, result):
+        coefficients = given if inverse_map else inverse_affine(given)
+        if not (np.abs([given, coefficients]) <= LARGEST).all():  # NaN too
+            out[...] = border
+            continue
+        place = _exact_place if mode == "exact" else _cv2_place
+        (ys, fy), (xs, fx) = place(coefficients, out_size, interpolation)
+        taps = [(ys, xs, (1 - fy) * (1 - fx))]
+        if interpolation == "bilinear":
+            taps += [(ys, xs + 1, (1 - fy) * fx), (ys + 1, xs, fy * (1 - fx)), (ys + 1, xs + 1, fy * fx)]
+        value = sum(_pixels(picture, y, x, border_mode, border) * weight[..., None] for y, x, weight in taps)
+        if data.dtype == np.uint8 and mode == "cv2_fixed":
+            value = np.floor(value + 0.5)
+        elif out_dtype == np.uint8:
+            value = np.rint(value)
+        out[...] = value
+    return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
+
+
+def inverse_affine(matrix):
+    """The map back, computed as OpenCV does; that of a singular matrix takes everything to (0, 0)."""
+    (a, b, c), (d, e, f) = np.asarray(matrix, "float64")
+    with np.errstate(all="ignore"):
+        determinant = a * e - b * d
+        scale = 1 / determinant if determinant != 0 else np.float64(0)
+        a, b, d, e = e * scale, -scale * b, -scale * d, a * scale
+        return np.array([[a, b, -a * c - b * f], [d, e, -d * c - e * f]])
+
+
+def as_pixel(value, channels, dtype):
+    """The border value in each channel, in float64: what data of this type can hold."""
+    pixel = np.broadcast_to(np.asarray(value, "float64"), channels)
+    if np.dtype(dtype).kind == "f":
+        return pixel.astype(dtype).astype("float64")
+    return np.rint(pixel).clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _exact_place(coefficients, out_size, interpolation):
+    """Of each pixel of the result, the row and column of the source with their fractions."""
+    row, column = _grid(out_size)
+    places = []
+    for across, down, offset in coefficients[::-1]:
+        place = np.clip(across * column + (down * row + offset), -FARTHEST, FARTHEST)
+        whole = np.floor(place + 0.5 if interpolation == "nearest" else place)
+        places.append((whole.astype("int64"), (place - whole) * (interpolation == "bilinear")))
+    return places
+
+
+def _cv2_place(coefficients, out_size, interpolation):
+    """The same in the fixed point of OpenCV 4: fractions are 32nds, and sums of 32 bits wrap around."""
+    row, column = _grid(out_size)
+    places = []
+    for across, down, offset in coefficients[::-1]:
+        half = UNITS // (2 if interpolation == "nearest" else 64)
+        units = _cv_round((down * row + offset) * UNITS) + half + _cv_round(across * column * UNITS)
+        units = (units - INT_MIN) % 2**32 + INT_MIN
+        fraction = (units % UNITS // 32) / 32 * (interpolation == "bilinear")
+        places.append((np.clip(units // UNITS, -(2**15), 2**15 - 1), fraction))
+    return places
+
+
+def _cv_round(value):
+    """As an int32: halves to the even one, and what does not fit to the least."""
+    value = np.rint(value)
+    return np.where(np.abs(value) < 2**31, value, INT_MIN).astype("int64")
+
+
+def _grid(out_size):
+    height, width = out_size
+    return np.mgrid[:height, :width].astype("float64")
+
+
+def _pixels(picture, y, x, border_mode, border):
+    """The pixels in these rows and columns, in float64."""
+    height, width, _ = picture.shape
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    if border_mode == "constant":
+        y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
+        return np.where(inside[..., None], picture[y, x].astype("float64"), border)
+    continued = {"replicate": _replicate, "reflect": _reflect, "reflect_101": _reflect_101}[border_mode]
+    return picture[continued(y, height), continued(x, width)].astype("float64")
+
+
+def _replicate(at, length):
+    """aaa|abcd|ddd"""
+    return np.clip(at, 0, length - 1)
+
+
+def _reflect(at, length):
+    """cba|abcd|dcb"""
+    at = at % (2 * length)
+    return np.minimum(at, 2 * length - 1 - at)
+
+
+def _reflect_101(at, length):
+    """dcb|abcd|cba"""
+    period = max(2 * length - 2, 1)
+    at = at % period
+    return np.minimum(at, period - at) if length > 1 else at * 0
