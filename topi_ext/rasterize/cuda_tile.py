@@ -1,0 +1,401 @@
+"""A block's tile of a picture, and how shapes are drawn on it.
+
+Shapes are taken in order, as many at once as the block has threads.
+
+1. Each thread looks whether its shape may be on the tile.
+2. What is inside polygons: a warp takes a polygon, and each of its lanes a row of the tile, 32 pixels as the
+   bits of a word. The lanes fetch an edge each, and tell all others of those that cross the tile's rows.
+3. Lines: each thread prepares one for all others to read. Then each warp takes parts of 8x8 pixels, looks
+   which lines touch a part, and each lane blends its pixels with those, in order.
+
+Only one colour is drawn at a time, and lines change nothing where a polygon is filled with it: so that is
+done last. No thread writes where another reads or writes without a barrier between: the result does not
+depend on the order in which threads run.
+"""
+
+from contextlib import contextmanager
+from functools import reduce
+from operator import add, mul
+
+from tvm import te, tir
+
+from ..sort.kernel import barrier, ceil_div, clamp
+from .kernel import REACH, TABLE, Corner, Edge, Line, Lines, alpha, blended
+from .reference import ONE, SUBPIXELS
+
+THREADS, LANES = 256, 32
+WARPS = THREADS // LANES
+SIDE = 32  # of a tile: it has as many rows as a warp has lanes, as many columns as a word has bits
+PART = 8  # side of a part of a tile, of which each lane has two pixels
+PARTS = SIDE // PART  # along a side
+VECTOR = 4  # levels that are written at once
+ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
+
+
+class Tile:
+    """The pixels of a tile, what else the block shares, and where the thread stands."""
+
+    def __init__(self, ib, local, thread, picture, channels, row, column):
+        self.ib, self.local, self.thread = ib, local, thread
+        self.picture, self.channels = picture, channels
+        self.top, self.left = local("top", row * SIDE), local("left", column * SIDE)
+        self.lane = local("lane", tir.truncmod(thread, LANES))
+        self.warp = local("warp", tir.truncdiv(thread, LANES))
+        self.levels = ib.allocate("uint8", SIDE * SIDE * channels, "levels", scope="shared")
+        # One array, since TVM would let one of several take the place of another that is no longer used, and
+        # leave out the barrier which that needs.
+        sizes = [len(TABLE), WARPS, *[THREADS] * 3, 2 * THREADS, *[THREADS] * 6]
+        shared = ib.allocate("int32", sum(sizes), "shared", scope="shared")
+        parts = [Part(shared, sum(sizes[:number])) for number in range(len(sizes))]
+        self.table, self.totals, self.starts, self.points, self.counts, self.inside, *self.lines = parts
+        self._fill_table()
+
+    def _fill_table(self):
+        """Four of its numbers are a constant of the code."""
+        words = [sum(TABLE[at + i] << 8 * i for i in range(4)) for at in range(0, len(TABLE), 4)]
+        with self.ib.if_scope(self.thread < len(TABLE)):
+            word = tir.const(words[0], "uint32")
+            for number, later in enumerate(words[1:], 1):
+                word = tir.Select(self.thread >= 4 * number, tir.const(later, "uint32"), word)
+            byte = (word >> ((self.thread & 3) * 8).astype("uint32")) & tir.const(255, "uint32")
+            self.table[self.thread] = byte.astype("int32")
+
+    def clear(self, color):
+        """Before anything is drawn; the barrier before the first drawing is enough."""
+        with self.strided(SIDE * SIDE) as pixel:
+            for channel, level in enumerate(color):
+                self.levels[self.place(pixel, channel)] = tir.const(level, "uint8")
+
+    def place(self, pixel, channel):
+        """Where the level of a pixel of the tile is: as in the result."""
+        if self.picture.layout == "NCHW":
+            return channel * (SIDE * SIDE) + pixel
+        return pixel * self.channels + channel
+
+    def has(self, low, high, axis):
+        """Whether what lies between these, in 1/512 of a pixel, may be drawn on the tile."""
+        begin, reach = (self.left, self.top)[axis] * SUBPIXELS, REACH * SUBPIXELS
+        return tir.all(high >= begin - reach, low < begin + SIDE * SUBPIXELS + reach)
+
+    def write(self, out, sample, first, count):
+        """The tile as `count` channels of a sample's picture, from `first` on."""
+        ib, local, size = self.ib, self.local, reduce(mul, out.shape, tir.const(1, "int64"))
+        flat = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "flat", data=out.data))
+        run, runs, aligned, run_of = self._runs(out, sample.astype("int64"), first, count)
+        vector = VECTOR if aligned else 1
+        values = ib.allocate(out.dtype, vector, "values", scope="local")
+        barrier(ib)
+        with self.strided(runs * run // vector) as at:
+            number = local("run", tir.truncdiv(at, run // vector))
+            offset = local("offset", tir.truncmod(at, run // vector) * vector)
+            start, levels = run_of(number)
+            with ib.if_scope(offset < levels):
+                for i in range(vector):
+                    values[i] = self.picture.value(local, self.levels[at * vector + i])
+                every = tir.Ramp(0, 1, vector) if vector > 1 else 0
+                place = local("place", start + offset)
+                flat[tir.Ramp(place, 1, vector) if vector > 1 else place] = values[every]
+
+    def _runs(self, out, sample, first, count):
+        """The levels of the tile as runs that are side by side in the result too: how long, how many, and
+        whether vectors fit; and of each where it begins there, and how many of it are in the picture."""
+        (height, width), channels = self.picture.size, self.channels
+        columns = te.min(width - self.left, SIDE)
+
+        def seen(row, levels):
+            return tir.Select(self.top + row < height, levels, 0)
+
+        if self.picture.layout == "NCHW":
+
+            def run_of(number):
+                channel, row = tir.truncdiv(number, SIDE), tir.truncmod(number, SIDE)
+                start = (sample * out.shape[1] + first + channel) * height + self.top + row
+                return start * width + self.left, seen(row, tir.Select(channel < count, columns, 0))
+
+            return SIDE, SIDE * channels, width % VECTOR == 0, run_of
+        if int(out.shape[3]) == channels:
+
+            def run_of(row):
+                start = (sample * height + self.top + row) * width + self.left
+                return start * channels, seen(row, columns * channels)
+
+            return SIDE * channels, SIDE, width * channels % VECTOR == 0, run_of
+
+        def run_of(pixel):
+            row, column = tir.truncdiv(pixel, SIDE), tir.truncmod(pixel, SIDE)
+            start = (sample * height + self.top + row) * width + self.left + column
+            return start * out.shape[3] + first, seen(row, tir.Select(column < columns, count, 0))
+
+        return channels, SIDE * SIDE, out.shape[3] % VECTOR == channels % VECTOR == 0, run_of
+
+    @contextmanager
+    def strided(self, count):
+        """The numbers below `count` that this thread takes: neighbours have neighbouring ones."""
+        with self.ib.for_range(0, ceil_div(count, THREADS), "turn") as turn:
+            at = self.local("at", turn * THREADS + self.thread)
+            with self.ib.if_scope(at < count):
+                yield at
+
+
+class Part:
+    """A stretch of an array."""
+
+    def __init__(self, array, start):
+        self._array, self._start = array, start
+
+    def __getitem__(self, at):
+        return self._array[self._start + at]
+
+    def __setitem__(self, at, value):
+        self._array[self._start + at] = value
+
+
+class Drawing:
+    """Shapes of one colour, and what of the tile is inside those that are polygons.
+
+    `together`: polygons are one figure, and what an even number of them covers is outside.
+    """
+
+    def __init__(self, tile, camera, contours, color, is_fill, channel, together):
+        self.ib, self.local, self.tile = tile.ib, tile.local, tile
+        self._camera, self._contours, self._color, self._is_fill = camera, contours, color, is_fill
+        self._channel, self._together = channel, together
+        self._lines = Lines(tile.ib, tile.local, tile.table, tile.picture.size)
+        # Of the lane's row, which pixels are inside a polygon or on the edge of one; and, of all polygons
+        # together, after an odd number of edges.
+        self._covered, self._odd = (self.local.variable(name, _bits(0)) for name in ("covered", "odd"))
+        self._drawn = self.local.variable("drawn", tir.const(0))
+
+    def draw(self, begin, end, candidate):
+        """The shapes `candidate(i)` for i from `begin` to `end`: which, and whether it may be on the tile."""
+        ib, variable, tile = self.ib, self.local.variable, self.tile
+        with ib.for_range(0, ceil_div(end - begin, THREADS), "chunk") as chunk:
+            at = self.local("shape", begin + chunk * THREADS + tile.thread)
+            first, count = variable("first", tir.const(0)), variable("count", tir.const(0))
+            with ib.if_scope(at < end):
+                shape, is_near = candidate(at)
+                with ib.if_scope(is_near):
+                    first[0], count[0] = self._contours.span(shape)
+            # All threads get here, so what earlier shapes left in shared memory is no longer needed.
+            listed = self.local("listed", count_threads(count[0] > 0))
+            with ib.if_scope(listed > 0):
+                self._drawn[0] = tir.const(1)
+                with ib.if_scope(self._is_fill):
+                    self._find_inside(first[0], count[0])
+                self._draw_lines(first[0], count[0])
+        with ib.if_scope(tir.all(self._is_fill, self._drawn[0] != 0)):
+            self._fill()
+
+    # --- polygons
+
+    def _find_inside(self, first, count):
+        """Of the polygons that the lanes hold, one after the other."""
+        with self._each_lane(count > 0) as owner:
+            first, count = shuffle(self.local, first, owner), shuffle(self.local, count, owner)
+            odd = self._odd if self._together else self.local.variable("odd_here", _bits(0))
+            with self.ib.for_range(0, ceil_div(count, LANES), "batch") as batch:
+                self._cross(first, count, batch * LANES + self.tile.lane, odd)
+            if not self._together:
+                self._covered[0] = self._covered[0] | odd[0]
+
+    def _cross(self, first, count, number, odd):
+        """Take note of where the edges that the lanes hold, of these numbers, cross the lane's row."""
+        ib, local, tile = self.ib, self.local, self.tile
+        top, bottom, x, slope, crosses = (local.variable("edge", tir.const(0)) for _ in range(5))
+        with ib.if_scope(number < count):
+            corners = self._ends(first, count, number)
+            edge = Edge.between(ib, local, *corners)
+            top[0], bottom[0], x[0], slope[0] = edge.top, edge.bottom, edge.x, edge.slope
+            below = tir.all(edge.top < tile.top + SIDE, edge.bottom > tile.top)
+            left = te.min(*(corner.x for corner in corners)) < (tile.left + SIDE) * SUBPIXELS
+            crosses[0] = tir.all(below, left).astype("int32")
+        with self._each_lane(crosses[0] != 0) as owner:
+            edge = Edge(*(shuffle(local, value[0], owner) for value in (top, bottom, x, slope)))
+            row = local("row", tile.top + tile.lane)
+            with ib.if_scope(tir.all(row >= edge.top, row < edge.bottom)):
+                at = local("at", edge.at(row))
+                column = local("column", (at >> 16) - tile.left)
+                after = local("after", clamp(column + 1, 0, SIDE - 1).astype("uint32"))
+                odd[0] = odd[0] ^ tir.Select(column < SIDE - 1, ALL_LANES << after, _bits(0))
+                with ib.if_scope(tir.all((at & (ONE - 1)) == 0, column >= 0, column < SIDE)):
+                    self._covered[0] = self._covered[0] | (_bits(1) << column.astype("uint32"))
+
+    def _fill(self):
+        """Paint what any warp, or all together, found inside."""
+        ib, tile = self.ib, self.tile
+        of_warp = tile.warp * LANES + tile.lane
+        tile.inside[of_warp] = tir.reinterpret("int32", self._covered[0])
+        if self._together:
+            tile.inside[THREADS + of_warp] = tir.reinterpret("int32", self._odd[0])
+        barrier(ib)
+        with tile.strided(SIDE * SIDE) as pixel:
+            row = tir.truncdiv(pixel, SIDE)
+            words = [tile.inside[warp * LANES + row] for warp in range(WARPS)]
+            inside = reduce(tir.bitwise_or, words)
+            if self._together:
+                words = [tile.inside[THREADS + warp * LANES + row] for warp in range(WARPS)]
+                inside = inside | reduce(tir.bitwise_xor, words)
+            with ib.if_scope(((inside >> (pixel & (SIDE - 1))) & 1) != 0):
+                for channel, level in enumerate(self._color):
+                    tile.levels[tile.place(pixel, self._channel + channel)] = level.astype("uint8")
+
+    # --- lines
+
+    def _draw_lines(self, first, count):
+        """Of all listed shapes, in order: as many at once as there are threads."""
+        ib, local, tile = self.ib, self.local, self.tile
+        edges = local("edges", te.max(count - tir.Select(self._is_fill, 0, 1), 0))
+        total = self._share_out(edges, first, count)
+        with ib.for_range(0, ceil_div(total, THREADS), "round") as turn:
+            number = local("number", turn * THREADS + tile.thread)
+            touched = local.variable("touched", tir.const(0))
+            with ib.if_scope(number < total):
+                self._prepare_line(number, touched)
+            tile.lines[0][tile.thread] = touched[0]
+            barrier(ib)
+            self._blend(te.min(total - turn * THREADS, THREADS))
+            barrier(ib)
+
+    def _share_out(self, edges, first, count):
+        """Write for all where the thread's edges begin among those of all; give the number of all."""
+        ib, local, tile = self.ib, self.local, self.tile
+        up_to = local.variable("up_to", edges)
+        for distance in (1, 2, 4, 8, 16):
+            before = local(
+                "before", tir.call_extern("int32", "__shfl_up_sync", ALL_LANES, up_to[0], distance)
+            )
+            up_to[0] = up_to[0] + tir.Select(tile.lane >= distance, before, 0)
+        with ib.if_scope(tile.lane == LANES - 1):
+            tile.totals[tile.warp] = up_to[0]
+        barrier(ib)
+        totals = [local("total", tile.totals[warp]) for warp in range(WARPS)]
+        earlier = [tir.Select(tile.warp > warp, total, 0) for warp, total in enumerate(totals)]
+        tile.starts[tile.thread] = reduce(add, earlier) + up_to[0] - edges
+        tile.points[tile.thread] = first
+        tile.counts[tile.thread] = count
+        barrier(ib)
+        return local("total", reduce(add, totals))
+
+    def _prepare_line(self, number, touched):
+        """Write for all what the line of this number is, and in `touched` which parts of the tile it may touch."""
+        ib, local, tile = self.ib, self.local, self.tile
+        owner = local.variable("owner", tir.const(0))
+        step = THREADS // 2
+        while step:  # the last shape that begins at the number or before it
+            owner[0] = tir.Select(tile.starts[owner[0] + step] <= number, owner[0] + step, owner[0])
+            step //= 2
+        first, count = local("first", tile.points[owner[0]]), local("count", tile.counts[owner[0]])
+        p, q = self._ends(first, count, local("own", number - tile.starts[owner[0]]))
+        spans = [(te.min(*ends), te.max(*ends)) for ends in ((p.x, q.x), (p.y, q.y))]
+        with ib.if_scope(tir.all(*(tile.has(*span, axis) for axis, span in enumerate(spans)))):
+            with self._lines.line(p.place(self._is_fill), q.place(self._is_fill)) as line:
+                touched[0] = self._parts(line)
+                first, second, last_but_one, last, between = line.strengths
+                fields = line.at, line.step, line.start | line.last << 15 | line.flat << 30
+                fields += first | second << 9 | last_but_one << 18, last | between << 9
+                for field, value in zip(tile.lines[1:], fields):
+                    field[tile.thread] = value
+
+    def _parts(self, line):
+        """A bit for each part of the tile that the line may touch."""
+        local, tile = self.local, self.tile
+        end = local("end", line.across(line.last))
+        along = line.start, line.start + line.last
+        across = (te.min(line.at, end) >> 16) - 1, (te.max(line.at, end) >> 16) + 1
+        bits = []
+        for begin, spans, stride in ((tile.left, (along, across), 1), (tile.top, (across, along), PARTS)):
+            low, high = (
+                local("part", (tir.Select(line.flat != 0, *ends) - begin) >> 3) for ends in zip(*spans)
+            )
+            low, high = te.max(low, 0), te.min(high, PARTS - 1)
+            ones = (1 << stride * (high + 1)) - (1 << stride * low)
+            bits.append(local("bits", tir.Select(low <= high, tir.truncdiv(ones, 2**stride - 1), 0)))
+        return bits[0] * bits[1]
+
+    def _line(self, number):
+        at, step, places, strong, weak = (self.local("field", field[number]) for field in self.tile.lines[1:])
+        last = (places >> 15) & 0x7FFF
+        strengths = [strong & 511, (strong >> 9) & 511, strong >> 18, weak & 511, weak >> 9]
+        return Line(places >> 30, places & 0x7FFF, self.local("last", last), at, step, strengths)
+
+    def _blend(self, count):
+        """Draw the lines prepared, up to this number, each warp on its parts of the tile."""
+        ib, local, tile = self.ib, self.local, self.tile
+        with ib.for_range(0, PARTS * PARTS // WARPS, "of_warp") as turn:
+            part = local("part", turn * WARPS + tile.warp)
+            x = local("x", tir.truncmod(part, PARTS) * PART + tir.truncmod(tile.lane, PART))
+            y = local("y", tir.truncdiv(part, PARTS) * PART + tir.truncdiv(tile.lane, PART))
+            rows = [y, y + PART // 2]
+            places = [
+                [
+                    local("place", tile.place(row * SIDE + x, self._channel + channel))
+                    for channel in range(len(self._color))
+                ]
+                for row in rows
+            ]
+            levels = [
+                [local.variable("level", tile.levels[at].astype("int32")) for at in of_row]
+                for of_row in places
+            ]
+            with ib.for_range(0, ceil_div(count, LANES), "word") as word:
+                touched = tile.lines[0][word * LANES + tile.lane]
+                with self._each_lane(((touched >> part) & 1) != 0) as owner:
+                    line = self._line(word * LANES + owner)
+                    for row, of_row in zip(rows, levels):
+                        self._blend_pixel(line, tile.left + x, tile.top + row, of_row)
+            for of_row, at_row in zip(levels, places):
+                for level, at in zip(of_row, at_row):
+                    tile.levels[at] = level[0].astype("uint8")
+
+    def _blend_pixel(self, line, x, y, levels):
+        ib, local = self.ib, self.local
+        k = local("k", tir.Select(line.flat != 0, x, y) - line.start)
+        with ib.if_scope(tir.all(k >= 0, k <= line.last)):
+            across = local("across", line.across(k))
+            offset = local("offset", tir.Select(line.flat != 0, y, x) - (across >> 16))
+            with ib.if_scope(tir.all(offset >= -1, offset <= 1)):
+                weight = local("weight", alpha(self.tile.table, line.strength(k), across, offset))
+                for level, color in zip(levels, self._color):
+                    level[0] = blended(local, level[0], color, weight)
+
+    def _ends(self, first, count, own):
+        """The corners of an edge of a polygon, or of a part of a line."""
+        before = tir.Select(own == 0, count - 1, own - 1)
+        numbers = tir.Select(self._is_fill, before, own), tir.Select(self._is_fill, own, own + 1)
+        return [self._camera.corner(self.local("number", first + number)) for number in numbers]
+
+    @contextmanager
+    def _each_lane(self, condition):
+        """One after the other, each lane of the warp for which the condition holds; for all lanes alike."""
+        lanes = self.local.variable("lanes", ballot(condition))
+        with self.ib.while_loop(lanes[0] != _bits(0)):
+            lane = self.local("owner", tir.call_pure_extern("int32", "__ffs", lanes[0]) - 1)
+            lanes[0] = lanes[0] & (lanes[0] - _bits(1))
+            yield lane
+
+
+def _bits(value):
+    return tir.const(value, "uint32")
+
+
+def ballot(condition):
+    return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
+
+
+def count_bits(word):
+    return tir.call_pure_extern("int32", "__popc", word)
+
+
+def below(lane):
+    """The bits of the lanes before one."""
+    return (_bits(1) << lane.astype("uint32")) - _bits(1)
+
+
+def shuffle(local, value, lane):
+    """The value that a lane of the warp has."""
+    return local("shuffled", tir.call_extern(value.dtype, "__shfl_sync", ALL_LANES, value, lane))
+
+
+def count_threads(condition):
+    """Of the block; all threads must get here."""
+    return tir.call_extern("int32", "__syncthreads_count", condition)
