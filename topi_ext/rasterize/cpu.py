@@ -49,7 +49,7 @@ def rasterize_masks(shapes, offsets, layers, matrices, picture, *, kind, mode):
         samples, table = length(ins[3], 0), _table(ib)
 
         def draw(canvas, sample, layer):
-            camera = Camera(ib, local, points, matrices, sample)
+            camera = Camera.of(ib, local, points, matrices, sample)
             begin = local("begin", within(layers[sample, layer], 0, contours.count))
             end = local("end", within(layers[sample, layer + 1], begin, contours.count))
             with ib.for_range(0, end - begin, "shape") as shape:
@@ -97,7 +97,7 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
             planes = _Planes(ib, local, picture, channels)
             planes.clear(background)
             canvas = _Canvas(ib, local, table, planes, together=False)
-            camera = Camera(ib, local, points, matrices, sample)
+            camera = Camera.of(ib, local, points, matrices, sample)
             with ib.for_range(0, len(palette), "style") as style:
                 color, is_fill = style_of(local, palette, style)
                 with ib.for_range(0, contours.count, "shape") as shape:

@@ -12,9 +12,9 @@ from tvm.topi.generic import schedule_extern
 from .._floats import Locals
 from ..sort.kernel import barrier, ceil_div, clamp, launch
 from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile, ballot, below, count_bits, count_threads
-from .kernel import REACH, Bounds, Camera, Contours, corners_of_box, length, near, style_of, within
+from .kernel import REACH, Bounds, Camera, Contours, corners_of_box, length, near, within
 
-MOST_CHANNELS = 32  # of a tile, whose pixels take a kilobyte for each
+MOST_CHANNELS = 24  # of a tile, whose pixels take a kilobyte for each
 LISTING_THREADS = 1024
 FAR = 2**15 - 1  # pixels; bounds beyond are as good as there
 WHITE = [tir.const(255)]
@@ -36,7 +36,7 @@ def rasterize_masks(shapes, offsets, layers, matrices, picture, *, kind, mode):
             first = local("first", chunk * channels)
             count = local("count", te.min(layer_count - first, channels))
             tile.clear([0] * channels)
-            camera = Camera(ib, local, points, matrices, sample)
+            camera = tile.camera(points, matrices, sample)
             with ib.for_range(0, count, "channel") as channel:
                 begin = local("begin", within(layers[sample, first + channel], 0, contours.count))
                 end = local("end", within(layers[sample, first + channel + 1], begin, contours.count))
@@ -70,12 +70,14 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
             return styles[(sample, shape) if len(ins[2].shape) == 2 else shape]
 
         with ib.if_scope(samples > 0), launch(ib, samples, LISTING_THREADS) as (sample, thread):
-            seen.find(thread, sample, style_at, bounds, Camera(ib, local, points, matrices, sample), picture)
-        with _tiles(ib, local, picture, samples, 1, channels) as (tile, sample, _):
+            seen.find(
+                thread, sample, style_at, bounds, Camera.of(ib, local, points, matrices, sample), picture
+            )
+        with _tiles(ib, local, picture, samples, 1, channels, palette) as (tile, sample, _):
             tile.clear(background)
-            camera = Camera(ib, local, points, matrices, sample)
+            camera = tile.camera(points, matrices, sample)
             with ib.for_range(0, len(palette), "style") as style:
-                color, is_fill = style_of(local, palette, style)
+                color, is_fill = tile.style(style)
                 drawing = Drawing(tile, camera, contours, color, is_fill, 0, together=False)
                 drawing.draw(*seen.span(sample, style), lambda at: seen.on_tile(tile, sample, at))
             tile.write(outs[0], sample, 0, channels)
@@ -95,7 +97,7 @@ def schedule(outs):
 
 
 @contextmanager
-def _tiles(ib, local, picture, samples, chunks, channels):
+def _tiles(ib, local, picture, samples, chunks, channels, palette=()):
     """The kernel that draws: its block's tile, and the sample and the chunk of channels that it belongs to."""
     rows, columns = (ceil_div(side, SIDE) for side in picture.size)
     tiles = rows * columns
@@ -103,7 +105,7 @@ def _tiles(ib, local, picture, samples, chunks, channels):
         place, number = tir.truncmod(block, tiles), tir.truncdiv(block, tiles)
         row, column = tir.truncdiv(place, columns), tir.truncmod(place, columns)
         sample, chunk = (local("number", part(number, chunks)) for part in (tir.truncdiv, tir.truncmod))
-        yield Tile(ib, local, thread, picture, channels, row, column), sample, chunk
+        yield Tile(ib, local, thread, picture, channels, row, column, palette), sample, chunk
 
 
 @contextmanager

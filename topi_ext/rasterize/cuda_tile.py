@@ -5,8 +5,9 @@ Shapes are taken in order, as many at once as the block has threads.
 1. Each thread looks whether its shape may be on the tile.
 2. What is inside polygons: a warp takes a polygon, and each of its lanes a row of the tile, 32 pixels as the
    bits of a word. The lanes fetch an edge each, and tell all others of those that cross the tile's rows.
-3. Lines: each thread prepares one for all others to read. Then each warp takes parts of 8x8 pixels, looks
-   which lines touch a part, and each lane blends its pixels with those, in order.
+3. Lines: each thread prepares one, and those that touch the tile are listed for all to read. Once the list is
+   long enough, each warp takes parts of 8x4 pixels, looks which lines touch a part, and each lane blends its
+   pixel with those, in order.
 
 Only one colour is drawn at a time, and lines change nothing where a polygon is filled with it: so that is
 done last. No thread writes where another reads or writes without a barrier between: the result does not
@@ -20,14 +21,14 @@ from operator import add, mul
 from tvm import te, tir
 
 from ..sort.kernel import barrier, ceil_div, clamp
-from .kernel import REACH, TABLE, Corner, Edge, Line, Lines, alpha, blended
+from .kernel import REACH, TABLE, Camera, Edge, Line, Lines, alpha, blended
 from .reference import ONE, SUBPIXELS
 
 THREADS, LANES = 256, 32
 WARPS = THREADS // LANES
 SIDE = 32  # of a tile: it has as many rows as a warp has lanes, as many columns as a word has bits
-PART = 8  # side of a part of a tile, of which each lane has two pixels
-PARTS = SIDE // PART  # along a side
+PART = 4, 8  # rows and columns of a part of a tile, of which each lane has a pixel
+PARTS = SIDE // PART[0], SIDE // PART[1]  # as many as a word has bits
 VECTOR = 4  # levels that are written at once
 ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
 
@@ -35,30 +36,64 @@ ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
 class Tile:
     """The pixels of a tile, what else the block shares, and where the thread stands."""
 
-    def __init__(self, ib, local, thread, picture, channels, row, column):
+    def __init__(self, ib, local, thread, picture, channels, row, column, palette=()):
         self.ib, self.local, self.thread = ib, local, thread
         self.picture, self.channels = picture, channels
         self.top, self.left = local("top", row * SIDE), local("left", column * SIDE)
         self.lane = local("lane", tir.truncmod(thread, LANES))
         self.warp = local("warp", tir.truncdiv(thread, LANES))
         self.levels = ib.allocate("uint8", SIDE * SIDE * channels, "levels", scope="shared")
+        styles = [[*color, int(kind == "fill")] for color, kind in palette]
         # One array, since TVM would let one of several take the place of another that is no longer used, and
         # leave out the barrier which that needs.
-        sizes = [len(TABLE), WARPS, *[THREADS] * 3, 2 * THREADS, *[THREADS] * 6]
+        sizes = [
+            len(TABLE),
+            sum(map(len, styles)),
+            2 * WARPS,
+            *[THREADS] * 3,
+            2 * THREADS,
+            *[2 * THREADS] * 6,
+        ]
         shared = ib.allocate("int32", sum(sizes), "shared", scope="shared")
         parts = [Part(shared, sum(sizes[:number])) for number in range(len(sizes))]
-        self.table, self.totals, self.starts, self.points, self.counts, self.inside, *self.lines = parts
-        self._fill_table()
+        (
+            self.table,
+            self._styles,
+            self.totals,
+            self.starts,
+            self.points,
+            self.counts,
+            self.inside,
+            *self.lines,
+        ) = parts
+        self._fill(self.table, [*TABLE, *sum(styles, [])])
 
-    def _fill_table(self):
-        """Four of its numbers are a constant of the code."""
-        words = [sum(TABLE[at + i] << 8 * i for i in range(4)) for at in range(0, len(TABLE), 4)]
-        with self.ib.if_scope(self.thread < len(TABLE)):
-            word = tir.const(words[0], "uint32")
-            for number, later in enumerate(words[1:], 1):
-                word = tir.Select(self.thread >= 4 * number, tir.const(later, "uint32"), word)
-            byte = (word >> ((self.thread & 3) * 8).astype("uint32")) & tir.const(255, "uint32")
-            self.table[self.thread] = byte.astype("int32")
+    def _fill(self, part, numbers):
+        """With numbers up to 255: four are a constant of the code."""
+        with self.strided(len(numbers)) as at:
+            word = tir.const(0, "uint32")
+            for first in range(0, len(numbers), 4):
+                four = sum(number << 8 * i for i, number in enumerate(numbers[first : first + 4]))
+                word = tir.Select(at >= first, tir.const(four, "uint32"), word)
+            byte = (word >> ((at & 3) * 8).astype("uint32")) & tir.const(255, "uint32")
+            part[at] = byte.astype("int32")
+
+    def style(self, number):
+        """The colour of a style of the palette, and whether it is one of polygons: from shared memory, since
+        registers are few."""
+        *color, is_fill = (self._styles[number * (self.channels + 1) + i] for i in range(self.channels + 1))
+        return color, is_fill != 0
+
+    def camera(self, points, matrices, sample):
+        """With the matrix in shared memory too."""
+        matrix = self.ib.allocate("float64", 6, "matrix", scope="shared")
+        with self.ib.if_scope(self.thread < 6):
+            row, column = tir.truncdiv(self.thread, 3), tir.truncmod(self.thread, 3)
+            matrix[self.thread] = matrices[sample, row, column].astype("float64")
+        barrier(self.ib)
+        return Camera(
+            self.ib, self.local, points, [[matrix[row * 3 + i] for i in range(3)] for row in range(2)]
+        )
 
     def clear(self, color):
         """Before anything is drawn; the barrier before the first drawing is enough."""
@@ -164,7 +199,7 @@ class Drawing:
         # Of the lane's row, which pixels are inside a polygon or on the edge of one; and, of all polygons
         # together, after an odd number of edges.
         self._covered, self._odd = (self.local.variable(name, _bits(0)) for name in ("covered", "odd"))
-        self._drawn = self.local.variable("drawn", tir.const(0))
+        self._drawn, self._listed = (self.local.variable(name, tir.const(0)) for name in ("drawn", "listed"))
 
     def draw(self, begin, end, candidate):
         """The shapes `candidate(i)` for i from `begin` to `end`: which, and whether it may be on the tile."""
@@ -177,12 +212,14 @@ class Drawing:
                 with ib.if_scope(is_near):
                     first[0], count[0] = self._contours.span(shape)
             # All threads get here, so what earlier shapes left in shared memory is no longer needed.
-            listed = self.local("listed", count_threads(count[0] > 0))
-            with ib.if_scope(listed > 0):
+            found = self.local("found", count_threads(count[0] > 0))
+            with ib.if_scope(found > 0):
                 self._drawn[0] = tir.const(1)
                 with ib.if_scope(self._is_fill):
                     self._find_inside(first[0], count[0])
                 self._draw_lines(first[0], count[0])
+        with ib.if_scope(self._listed[0] > 0):
+            self._draw_listed()
         with ib.if_scope(tir.all(self._is_fill, self._drawn[0] != 0)):
             self._fill()
 
@@ -243,18 +280,40 @@ class Drawing:
 
     def _draw_lines(self, first, count):
         """Of all listed shapes, in order: as many at once as there are threads."""
-        ib, local, tile = self.ib, self.local, self.tile
+        local, tile = self.local, self.tile
         edges = local("edges", te.max(count - tir.Select(self._is_fill, 0, 1), 0))
         total = self._share_out(edges, first, count)
-        with ib.for_range(0, ceil_div(total, THREADS), "round") as turn:
+        with self.ib.for_range(0, ceil_div(total, THREADS), "round") as turn:
             number = local("number", turn * THREADS + tile.thread)
-            touched = local.variable("touched", tir.const(0))
-            with ib.if_scope(number < total):
-                self._prepare_line(number, touched)
-            tile.lines[0][tile.thread] = touched[0]
+            touched, *fields = line = [local.variable("field", tir.const(0)) for _ in tile.lines]
+            with self.ib.if_scope(number < total):
+                self._prepare_line(number, line)
+            self._list(turn, touched[0], fields)
+
+    def _list(self, turn, touched, fields):
+        """Append the threads' lines that touch the tile to those listed; draw these before there are too many."""
+        ib, local, tile = self.ib, self.local, self.tile
+        lanes = local("lanes", ballot(touched != 0))
+        before, total = self._sums(count_bits(lanes), tir.truncmod(turn, 2))
+        with ib.if_scope(touched != 0):
+            at = local("at", self._listed[0] + before + count_bits(lanes & below(tile.lane)))
+            for field, value in zip(tile.lines, [touched, *(field[0] for field in fields)]):
+                field[at] = value
+        self._listed[0] = self._listed[0] + total
+        with ib.if_scope(self._listed[0] > THREADS):
+            self._draw_listed()
             barrier(ib)
-            self._blend(te.min(total - turn * THREADS, THREADS))
-            barrier(ib)
+
+    def _sums(self, of_warp, turn):
+        """Of the numbers that the warps have, that of the warps before and of all. No two calls of the same
+        `turn`, 0 or 1, may follow each other without a barrier."""
+        ib, local, tile = self.ib, self.local, self.tile
+        with ib.if_scope(tile.lane == LANES - 1):
+            tile.totals[turn * WARPS + tile.warp] = of_warp
+        barrier(ib)
+        totals = [local("total", tile.totals[turn * WARPS + warp]) for warp in range(WARPS)]
+        before = reduce(add, (tir.Select(tile.warp > warp, total, 0) for warp, total in enumerate(totals)))
+        return local("before", before), local("all", reduce(add, totals))
 
     def _share_out(self, edges, first, count):
         """Write for all where the thread's edges begin among those of all; give the number of all."""
@@ -265,19 +324,15 @@ class Drawing:
                 "before", tir.call_extern("int32", "__shfl_up_sync", ALL_LANES, up_to[0], distance)
             )
             up_to[0] = up_to[0] + tir.Select(tile.lane >= distance, before, 0)
-        with ib.if_scope(tile.lane == LANES - 1):
-            tile.totals[tile.warp] = up_to[0]
-        barrier(ib)
-        totals = [local("total", tile.totals[warp]) for warp in range(WARPS)]
-        earlier = [tir.Select(tile.warp > warp, total, 0) for warp, total in enumerate(totals)]
-        tile.starts[tile.thread] = reduce(add, earlier) + up_to[0] - edges
+        before, total = self._sums(up_to[0], 0)
+        tile.starts[tile.thread] = before + up_to[0] - edges
         tile.points[tile.thread] = first
         tile.counts[tile.thread] = count
         barrier(ib)
-        return local("total", reduce(add, totals))
+        return total
 
-    def _prepare_line(self, number, touched):
-        """Write for all what the line of this number is, and in `touched` which parts of the tile it may touch."""
+    def _prepare_line(self, number, fields):
+        """The line of this number: first which parts of the tile it may touch, then what `_line` takes."""
         ib, local, tile = self.ib, self.local, self.tile
         owner = local.variable("owner", tir.const(0))
         step = THREADS // 2
@@ -289,12 +344,16 @@ class Drawing:
         spans = [(te.min(*ends), te.max(*ends)) for ends in ((p.x, q.x), (p.y, q.y))]
         with ib.if_scope(tir.all(*(tile.has(*span, axis) for axis, span in enumerate(spans)))):
             with self._lines.line(p.place(self._is_fill), q.place(self._is_fill)) as line:
-                touched[0] = self._parts(line)
                 first, second, last_but_one, last, between = line.strengths
-                fields = line.at, line.step, line.start | line.last << 15 | line.flat << 30
-                fields += first | second << 9 | last_but_one << 18, last | between << 9
-                for field, value in zip(tile.lines[1:], fields):
-                    field[tile.thread] = value
+                values = [
+                    self._parts(line),
+                    line.at,
+                    line.step,
+                    line.start | line.last << 15 | line.flat << 30,
+                ]
+                values += [first | second << 9 | last_but_one << 18, last | between << 9]
+                for field, value in zip(fields, values):
+                    field[0] = value
 
     def _parts(self, line):
         """A bit for each part of the tile that the line may touch."""
@@ -302,15 +361,17 @@ class Drawing:
         end = local("end", line.across(line.last))
         along = line.start, line.start + line.last
         across = (te.min(line.at, end) >> 16) - 1, (te.max(line.at, end) >> 16) + 1
-        bits = []
-        for begin, spans, stride in ((tile.left, (along, across), 1), (tile.top, (across, along), PARTS)):
-            low, high = (
-                local("part", (tir.Select(line.flat != 0, *ends) - begin) >> 3) for ends in zip(*spans)
-            )
-            low, high = te.max(low, 0), te.min(high, PARTS - 1)
-            ones = (1 << stride * (high + 1)) - (1 << stride * low)
-            bits.append(local("bits", tir.Select(low <= high, tir.truncdiv(ones, 2**stride - 1), 0)))
-        return bits[0] * bits[1]
+        bits = tir.const(1, "uint32")
+        for axis, begin, spans in ((1, tile.left, (along, across)), (0, tile.top, (across, along))):
+            low, high = (tir.Select(line.flat != 0, *ends) - begin for ends in zip(*spans))
+            low = local("low", tir.truncdiv(te.max(low, 0), PART[axis]))
+            high = local("high", tir.truncdiv(te.min(high, SIDE - 1), PART[axis]))
+            stride = 1 if axis else PARTS[1]
+            every = tir.const(sum(1 << stride * number for number in range(PARTS[axis])), "uint32")
+            spare = te.max((PARTS[axis] - 1 - high + low) * stride, 0).astype("uint32")
+            some = (every >> spare) << te.min(low * stride, LANES - 1).astype("uint32")
+            bits = local("bits", tir.Select(low <= high, bits * some, _bits(0)))
+        return tir.reinterpret("int32", bits)
 
     def _line(self, number):
         at, step, places, strong, weak = (self.local("field", field[number]) for field in self.tile.lines[1:])
@@ -318,36 +379,29 @@ class Drawing:
         strengths = [strong & 511, (strong >> 9) & 511, strong >> 18, weak & 511, weak >> 9]
         return Line(places >> 30, places & 0x7FFF, self.local("last", last), at, step, strengths)
 
-    def _blend(self, count):
-        """Draw the lines prepared, up to this number, each warp on its parts of the tile."""
+    def _draw_listed(self):
+        """Each warp on its parts of the tile."""
         ib, local, tile = self.ib, self.local, self.tile
-        with ib.for_range(0, PARTS * PARTS // WARPS, "of_warp") as turn:
+        barrier(ib)
+        with ib.for_range(0, PARTS[0] * PARTS[1] // WARPS, "of_warp") as turn:
             part = local("part", turn * WARPS + tile.warp)
-            x = local("x", tir.truncmod(part, PARTS) * PART + tir.truncmod(tile.lane, PART))
-            y = local("y", tir.truncdiv(part, PARTS) * PART + tir.truncdiv(tile.lane, PART))
-            rows = [y, y + PART // 2]
-            places = [
-                [
-                    local("place", tile.place(row * SIDE + x, self._channel + channel))
-                    for channel in range(len(self._color))
-                ]
-                for row in rows
-            ]
-            levels = [
-                [local.variable("level", tile.levels[at].astype("int32")) for at in of_row]
-                for of_row in places
-            ]
-            with ib.for_range(0, ceil_div(count, LANES), "word") as word:
-                touched = tile.lines[0][word * LANES + tile.lane]
-                with self._each_lane(((touched >> part) & 1) != 0) as owner:
-                    line = self._line(word * LANES + owner)
-                    for row, of_row in zip(rows, levels):
-                        self._blend_pixel(line, tile.left + x, tile.top + row, of_row)
-            for of_row, at_row in zip(levels, places):
-                for level, at in zip(of_row, at_row):
-                    tile.levels[at] = level[0].astype("uint8")
+            row = tir.truncdiv(part, PARTS[1]) * PART[0] + tir.truncdiv(tile.lane, PART[1])
+            column = tir.truncmod(part, PARTS[1]) * PART[1] + tir.truncmod(tile.lane, PART[1])
+            row, column = local("row", row), local("column", column)
+            places = [tile.place(row * SIDE + column, self._channel + i) for i in range(len(self._color))]
+            levels = [local.variable("level", tile.levels[place].astype("int32")) for place in places]
+            with ib.for_range(0, ceil_div(self._listed[0], LANES), "word") as word:
+                at = local("at", word * LANES + tile.lane)
+                touched = local.variable("touched", tir.const(0))
+                with ib.if_scope(at < self._listed[0]):
+                    touched[0] = (tile.lines[0][at] >> part) & 1
+                with self._each_lane(touched[0] != 0) as owner:
+                    self._blend(self._line(word * LANES + owner), tile.left + column, tile.top + row, levels)
+            for place, level in zip(places, levels):
+                tile.levels[place] = level[0].astype("uint8")
+        self._listed[0] = tir.const(0)
 
-    def _blend_pixel(self, line, x, y, levels):
+    def _blend(self, line, x, y, levels):
         ib, local = self.ib, self.local
         k = local("k", tir.Select(line.flat != 0, x, y) - line.start)
         with ib.if_scope(tir.all(k >= 0, k <= line.last)):
