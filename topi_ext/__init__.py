@@ -4,5 +4,17 @@ from .conv2d_nhwc import conv2d_nhwc
 from .paste_masks import paste_masks
 from .rasterize import rasterize_boxes, rasterize_map, rasterize_polygons, rasterize_polylines
 from .roi_align import multiscale_roi_align, roi_align
+from .transform_points import transform_points
 
-__all__ = ["batched_nms", "conv2d_nhwc", "multiscale_roi_align", "paste_masks", "roi_align"]
+__all__ = [
+    "batched_nms",
+    "conv2d_nhwc",
+    "multiscale_roi_align",
+    "paste_masks",
+    "rasterize_boxes",
+    "rasterize_map",
+    "rasterize_polygons",
+    "rasterize_polylines",
+    "roi_align",
+    "transform_points",
+]

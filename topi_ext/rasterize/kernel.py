@@ -16,12 +16,10 @@ from tvm import te, tir
 from .._floats import is_finite
 from .._register import known
 from ..sort.kernel import clamp
-from .reference import FARTHEST, LENGTHENING, ONE, PROFILE, SUBPIXELS
+from .reference import CORNERS, FARTHEST, LENGTHENING, MOST_YAW, ONE, PROFILE, SUBPIXELS
 
 REACH = 3  # pixels that a line is drawn beyond its ends and sides, at most
 TABLE = PROFILE + LENGTHENING
-CORNERS = ((-1, -1), (-1, 1), (1, 1), (1, -1))
-MOST_YAW = 1e6
 
 
 @dataclass(frozen=True)

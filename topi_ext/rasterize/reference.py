@@ -10,6 +10,8 @@ ONE = 1 << 16
 HALF = ONE >> 1
 SUBPIXELS = 512  # of a pixel, to which corners are truncated
 FARTHEST = 16383  # pixels from the origin of a picture; a corner beyond is moved there
+MOST_YAW = 1e6  # radians; a box turned further is not drawn
+CORNERS = ((-1, -1), (-1, 1), (1, 1), (1, -1))  # of a box, along and aside
 LENGTHENING = (  # of the profile of a line, by its slope: 256 for a diagonal
     *(181, 181, 181, 182, 182, 183, 184, 185, 187, 188, 190, 192, 194, 196, 198, 201),
     *(203, 206, 209, 211, 214, 218, 221, 224, 227, 231, 235, 238, 242, 246, 250, 254),
@@ -93,12 +95,13 @@ def _finished(pictures, layout="NHWC", dtype="float32"):
 
 def box_corners(boxes):
     """The four corners of boxes of centre x and y, length, width and yaw."""
-    x, y, length, width, yaw = boxes.T
-    along = length / 2 * np.array([np.cos(yaw), np.sin(yaw)])
-    aside = width / 2 * np.array([-np.sin(yaw), np.cos(yaw)])
-    centre = np.array([x, y])
-    corners = [centre - along - aside, centre - along + aside, centre + along + aside, centre + along - aside]
-    return np.stack(corners).transpose(2, 0, 1)
+    x, y, length, width, yaw = boxes.astype("float64").T
+    with np.errstate(invalid="ignore", over="ignore"):
+        yaw = np.where(np.abs(yaw) <= MOST_YAW, yaw, np.nan)
+        along = length / 2 * np.array([np.cos(yaw), np.sin(yaw)])
+        aside = width / 2 * np.array([-np.sin(yaw), np.cos(yaw)])
+        places = np.stack([np.array([x, y]) + i * along + j * aside for i, j in CORNERS])
+    return places.transpose(2, 0, 1)
 
 
 def contours_in_picture(points, offsets, matrix):
@@ -107,10 +110,11 @@ def contours_in_picture(points, offsets, matrix):
     with np.errstate(over="ignore", invalid="ignore"):
         places = points @ matrix[:2, :2].T + matrix[:2, 2]
     finite = np.isfinite(places).all(axis=1)
-    places = np.trunc(np.clip(np.where(finite[:, None], places, 0), -FARTHEST, FARTHEST) * SUBPIXELS)
+    places = np.clip(np.where(finite[:, None], places, 0), -FARTHEST, FARTHEST) * SUBPIXELS
+    places = np.trunc(places).astype("int64")
     bounds = np.clip(offsets, 0, len(points)).tolist()
     spans = [slice(begin, end) for begin, end in zip(bounds, bounds[1:])]
-    return [places[span].astype("int64") if finite[span].all() else places[:0] for span in spans]
+    return [places[span] if finite[span].all() else places[:0] for span in spans]
 
 
 # --- polygons

@@ -5,14 +5,11 @@ import numpy as np
 
 def transform_points(points, matrix, offsets=None):
     """The arguments and the result of `topi_ext.transform_points`, as arrays."""
+    matrix = matrix.astype("float64")
     if offsets is not None:
-        bounds = np.clip(offsets[1:-1], 0, len(points))
-        result = np.empty_like(points)
-        sample = np.searchsorted(bounds, np.arange(len(points)), side="right")
+        sample = np.searchsorted(offsets[1:-1], np.arange(len(points)), side="right")
         matrix = matrix[sample]
-        return (np.einsum("vij,vj->vi", matrix[:, :-1, :-1], points) + matrix[:, :-1, -1]).astype(
-            result.dtype
-        )
-    return (points @ np.swapaxes(matrix[..., :-1, :-1], -1, -2) + matrix[..., None, :-1, -1]).astype(
-        points.dtype
-    )
+        rotated = np.einsum("nij,nj->ni", matrix[:, :-1, :-1], points)
+        return (rotated + matrix[:, :-1, -1]).astype(points.dtype)
+    rotated = points @ np.swapaxes(matrix[..., :-1, :-1], -1, -2)
+    return (rotated + matrix[..., None, :-1, -1]).astype(points.dtype)
