@@ -27,12 +27,8 @@ OPERATORS = {
 
 def function_of(name, arrays, image_size, dynamic=False, **options):
     shapes = [array.shape for array in arrays]
-    if dynamic:  # but for the number of layers and of coordinates
-        kept = {"rasterize_boxes": (1, 1), "rasterize_map": (1, 0)}.get(name, (1, 0, 1))
-        shapes = [
-            (*[relay.Any()] * (len(shape) - keep), *shape[len(shape) - keep :])
-            for shape, keep in zip(shapes, (*kept, *[0] * len(shapes)))
-        ]
+    if dynamic:
+        shapes = [(relay.Any(), *shape[1:]) for shape in shapes]
     variables = [
         relay.var(f"x{i}", shape=shape, dtype=str(array.dtype))
         for i, (shape, array) in enumerate(zip(shapes, arrays))
@@ -219,6 +215,13 @@ def test_numbers_known_at_run_time(run, name, samples, count):
     assert_as_oracle(run, name, arrays, (20, 20), dynamic=True, **options)
 
 
+def test_boxes_of_a_cosine_and_a_sine(run):
+    boxes, layers, matrices = box_scenes(1, 1, 8, (32, 32))
+    by_heading = np.hstack([boxes[:, :4], np.cos(boxes[:, 4:]), np.sin(boxes[:, 4:])])
+    found = assert_as_oracle(run, "rasterize_boxes", [by_heading, layers, matrices], (32, 32))
+    np.testing.assert_array_equal(found, reference.rasterize_boxes(boxes, layers, matrices, (32, 32)))
+
+
 # --- many, none, and what is no place
 
 
@@ -312,7 +315,7 @@ def test_any_polygons(contours, mode):
 @pytest.mark.parametrize(
     "name, shapes, dtypes, reason",
     [
-        ("rasterize_boxes", [(9, 4), (2, 3), (2, 3, 3)], {}, r"boxes must have the shape \(N, 5\)"),
+        ("rasterize_boxes", [(9, 4), (2, 3), (2, 3, 3)], {}, r"boxes must have the shape \(N, 5 or 6\)"),
         ("rasterize_boxes", [(9, 5), (2, 3), (3, 3, 3)], {}, "layers are of 2 samples, matrices of 3"),
         ("rasterize_boxes", [(9, 5), (2, 1), (2, 3, 3)], {}, "at least 1: layers is"),
         ("rasterize_boxes", [(9, 5), (2, relay.Any()), (2, 3, 3)], {}, "must be known"),

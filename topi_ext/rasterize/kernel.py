@@ -79,9 +79,10 @@ def within(offset, least, most):
 
 
 def corners_of_box(local, boxes, number):
-    """The corners of a box of centre x and y, length, width and yaw: x and y of each, float64."""
-    x, y, length, width, yaw = (local("box", boxes[number, at].astype("float64")) for at in range(5))
-    cosine, sine = _cosine_and_sine(local, yaw)
+    """The corners of a box of centre x and y, length, width, and yaw or its cosine and sine: x and y of each."""
+    columns = int(boxes.asobject().shape[1])
+    x, y, length, width, *turn = (local("box", boxes[number, at].astype("float64")) for at in range(columns))
+    cosine, sine = turn if len(turn) == 2 else _cosine_and_sine(local, *turn)
     for along, aside in CORNERS:
         along, aside = length * (along / 2), width * (aside / 2)
         yield along * cosine - aside * sine + x, along * sine + aside * cosine + y

@@ -22,8 +22,8 @@ def rasterize_boxes(boxes, layers, matrices, image_size, *, mode="union", layout
     Parameters
     ----------
     boxes : relay.Expr
-        (N, 5), float32 or float64: centre x and y, length, width, and yaw in radians, of all samples.
-        N may be 0, and known only at run time.
+        (N, 5), float32 or float64: centre x and y, length, width, and yaw in radians, of all samples. Or
+        (N, 6), with the cosine and the sine of the yaw. N may be 0, and known only at run time.
     layers : relay.Expr
         (B, L + 1), int32 or int64: layer l of sample b shows the boxes `layers[b, l]` to
         `layers[b, l + 1]`, which need not belong to it alone.
@@ -172,12 +172,13 @@ def _masks_type(types, attrs):
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     shapes, offsets, layers, matrices = types
-    is_box = attrs["kind"] == "boxes"
-    _check(MASKS, "boxes" if is_box else "points", shapes, FLOATS, ["N", 5] if is_box else ["P", 2])
-    if not is_box:
-        _check(MASKS, "offsets", offsets, OFFSETS, ["N + 1"])
-    _check(MASKS, "layers", layers, OFFSETS, ["B", "L + 1"])
-    _check(MASKS, "matrices", matrices, FLOATS, ["B", 3, 3])
+    if attrs["kind"] == "boxes":
+        _check(MASKS, "boxes", shapes, FLOATS, "N", (5, 6))
+    else:
+        _check(MASKS, "points", shapes, FLOATS, "P", (2,))
+        _check(MASKS, "offsets", offsets, OFFSETS, "N + 1")
+    _check(MASKS, "layers", layers, OFFSETS, "B", "L + 1")
+    _check(MASKS, "matrices", matrices, FLOATS, "B", (3,), (3,))
     count = (known(layers.shape[1]) or 0) - 1
     if count < 1:
         _register.refuse(
@@ -190,11 +191,11 @@ def _map_type(types, attrs):
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     points, offsets, styles, matrices = types
-    _check(MAP, "points", points, FLOATS, ["P", 2])
-    _check(MAP, "offsets", offsets, OFFSETS, ["N + 1"])
+    _check(MAP, "points", points, FLOATS, "P", (2,))
+    _check(MAP, "offsets", offsets, OFFSETS, "N + 1")
     of_sample = len(styles.shape) == 2
-    _check(MAP, "styles", styles, STYLES, ["B", "N"] if of_sample else ["N"])
-    _check(MAP, "matrices", matrices, FLOATS, ["B", 3, 3])
+    _check(MAP, "styles", styles, STYLES, *(["B", "N"] if of_sample else ["N"]))
+    _check(MAP, "matrices", matrices, FLOATS, "B", (3,), (3,))
     counts = known(styles.shape[-1]), known(offsets.shape[0])
     if None not in counts and counts[0] + 1 != counts[1]:
         _register.refuse(MAP, f"there must be a style for each shape: {counts[0]} for {counts[1] - 1}")
@@ -202,14 +203,15 @@ def _map_type(types, attrs):
     return _pictures_type(MAP, attrs, "styles", samples, matrices.shape[0], len(attrs["background"]))
 
 
-def _check(name, argument, type_, dtypes, shape):
+def _check(name, argument, type_, dtypes, *axes):
+    """An axis is what its length is called, or the lengths that it may have."""
     if type_.dtype not in dtypes:
         _register.refuse(name, f"{argument} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
-    fixed = zip(shape, type_.shape)
-    if len(type_.shape) != len(shape) or any(
-        known(length) not in (n, None) for n, length in fixed if n in (2, 3, 5)
-    ):
-        shape = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    lengths = zip(axes, type_.shape)
+    fits = all(isinstance(axis, str) or known(length) in axis for axis, length in lengths)
+    if len(type_.shape) != len(axes) or not fits:
+        names = [axis if isinstance(axis, str) else " or ".join(map(str, axis)) for axis in axes]
+        shape = ", ".join(names) + ("," if len(names) == 1 else "")
         _register.refuse(name, f"{argument} must have the shape ({shape}), not {type_.shape}")
 
 
@@ -227,14 +229,11 @@ def _pictures_type(name, attrs, argument, samples, matrices, channels):
 
 
 @script
-def _mask_shapes(shapes, layers, matrices, coordinates, height, width, y, x, channel):
+def _mask_shapes(layers, matrices, height, width, y, x, channel):
     pictures = output_tensor((4,), "int64")
-    assert shapes[1] == int64(coordinates), "topi_ext.rasterize_masks: boxes must be (N, 5), points (P, 2)"
     assert layers[0] == matrices[0], (
         "topi_ext.rasterize_masks: layers and matrices must be of as many samples"
     )
-    assert matrices[1] == int64(3), "topi_ext.rasterize_masks: matrices must have the shape (B, 3, 3)"
-    assert matrices[2] == int64(3), "topi_ext.rasterize_masks: matrices must have the shape (B, 3, 3)"
     pictures[0] = matrices[0]
     pictures[y] = int64(height)
     pictures[x] = int64(width)
@@ -243,14 +242,11 @@ def _mask_shapes(shapes, layers, matrices, coordinates, height, width, y, x, cha
 
 
 @script
-def _map_shapes(points, offsets, styles, matrices, of_sample, channels, height, width, y, x, channel):
+def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y, x, channel):
     pictures = output_tensor((4,), "int64")
-    assert points[1] == int64(2), "topi_ext.rasterize_map: points must have the shape (P, 2)"
     assert offsets[0] == styles[of_sample] + int64(1), "topi_ext.rasterize_map: each shape must have a style"
     if of_sample == 1:
         assert styles[0] == matrices[0], "topi_ext.rasterize_map: styles must be of as many samples"
-    assert matrices[1] == int64(3), "topi_ext.rasterize_map: matrices must have the shape (B, 3, 3)"
-    assert matrices[2] == int64(3), "topi_ext.rasterize_map: matrices must have the shape (B, 3, 3)"
     pictures[0] = matrices[0]
     pictures[y] = int64(height)
     pictures[x] = int64(width)
@@ -259,15 +255,13 @@ def _map_shapes(points, offsets, styles, matrices, of_sample, channels, height, 
 
 
 def _mask_shape_function(attrs, inputs, _):
-    shapes, _offsets, layers, matrices = inputs
-    coordinates = 5 if attrs["kind"] == "boxes" else 2
-    return [_mask_shapes(shapes, layers, matrices, *map(convert, [coordinates, *_sides_and_axes(attrs)]))]
+    return [_mask_shapes(*inputs[2:], *map(convert, _sides_and_axes(attrs)))]
 
 
 def _map_shape_function(attrs, inputs, _):
     of_sample = int(inputs[2].shape[0]) - 1
     constants = [of_sample, len(attrs["background"]), *_sides_and_axes(attrs)]
-    return [_map_shapes(*inputs, *map(convert, constants))]
+    return [_map_shapes(*inputs[1:], *map(convert, constants))]
 
 
 def _sides_and_axes(attrs):
@@ -305,7 +299,7 @@ _register.register(
     MASKS,
     "Shapes drawn as masks.",
     {
-        "shapes": "Boxes, (N, 5), or points, (P, 2); float32 or float64.",
+        "shapes": "Boxes, (N, 5) or (N, 6), or points, (P, 2); float32 or float64.",
         "offsets": SHAPES["offsets"] + " Not looked at for boxes.",
         "layers": "(B, L + 1), int32 or int64: where in the shapes each layer begins.",
         "matrices": SHAPES["matrices"],

@@ -94,12 +94,14 @@ def _finished(pictures, layout="NHWC", dtype="float32"):
 
 
 def box_corners(boxes):
-    """The four corners of boxes of centre x and y, length, width and yaw."""
-    x, y, length, width, yaw = boxes.astype("float64").T
+    """The four corners of boxes of centre x and y, length, width, and yaw or its cosine and sine."""
+    x, y, length, width, *turn = boxes.astype("float64").T
     with np.errstate(invalid="ignore", over="ignore"):
-        yaw = np.where(np.abs(yaw) <= MOST_YAW, yaw, np.nan)
-        along = length / 2 * np.array([np.cos(yaw), np.sin(yaw)])
-        aside = width / 2 * np.array([-np.sin(yaw), np.cos(yaw)])
+        if len(turn) == 1:
+            yaw = np.where(np.abs(turn[0]) <= MOST_YAW, turn[0], np.nan)
+            turn = np.cos(yaw), np.sin(yaw)
+        cosine, sine = turn
+        along, aside = length / 2 * np.array([cosine, sine]), width / 2 * np.array([-sine, cosine])
         places = np.stack([np.array([x, y]) + i * along + j * aside for i, j in CORNERS])
     return places.transpose(2, 0, 1)
 
