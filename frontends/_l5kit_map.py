@@ -19,7 +19,7 @@ STYLES = {name: number for number, name in enumerate(PALETTE)}
 
 @dataclass
 class Lane:
-    """A lane's sides, (N, 2) or (N, 3) each, in world coordinates, and of its traffic light's faces the colours."""
+    """The sides of a lane, (N, 2) or (N, 3) in world coordinates; of its light's faces the colours, by id."""
 
     left: np.ndarray
     right: np.ndarray

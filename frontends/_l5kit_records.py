@@ -29,7 +29,7 @@ AV_SIZE = 4.87, 1.85  # length and width of the vehicle that records
 
 
 def raster_poses(history_frames, agents):
-    """Of each sample where the raster's centre is and its yaw, as a matrix: the selected agent's, or the AV's."""
+    """The pose of each sample's raster as a matrix: that of the selected agent, or of the AV."""
     first = np.stack([frames[0] for frames in history_frames])
     places, yaws = first["ego_translation"][:, :2].copy(), [*_yaw(first["ego_rotation"])]
     for sample, agent in enumerate(agents):
@@ -45,7 +45,7 @@ def pose(position, angle):
 
 
 def boxes_by_layer(history_frames, history_agents, agents, frame_count, threshold, render_ego_history=True):
-    """The boxes and layers of `topi_ext.rasterize_boxes`: of each sample the agents, frame by frame, then the ego.
+    """`boxes` and `layers` of `topi_ext.rasterize_boxes`: each sample's agents, frame by frame, then its ego.
 
     The ego is the selected agent, if there is one, and then the AV is one of the agents.
     """

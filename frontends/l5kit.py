@@ -3,10 +3,10 @@
     rasterizer = SemBoxRasterizer(context, 0.5, 10, SemanticMap(lanes, crosswalks), target="cuda")
     pictures = rasterizer.rasterize(history_frames, history_agents, history_tl_faces, agents)
 
-The four arguments are lists, an entry for each sample: what l5kit's own `rasterize` takes. Frames and agents are
-l5kit's structured NumPy arrays, of `FRAME_DTYPE` and `AGENT_DTYPE`. Pictures are what l5kit draws with OpenCV,
-with two exceptions: sides of lanes are drawn state by state, those without a light, then red, green, yellow,
-where l5kit begins with the state of the first lane in view; and `mode="union"` leaves no holes where boxes
+The four arguments are lists, with an entry for each sample: what l5kit's own `rasterize` takes. Frames,
+agents and faces are l5kit's structured NumPy arrays. Pictures are those that l5kit draws with OpenCV, to the
+bit, with two exceptions. Sides of lanes are drawn state by state, those without a light, then red, green and
+yellow; l5kit begins with the state of the first lane in view. And `mode="union"` leaves no holes where boxes
 overlap.
 """
 
@@ -40,7 +40,7 @@ FADING = 0.85  # of a colour, from a frame to the one before
 
 
 class RenderContext:
-    """What a raster shows: its size in pixels (width, height), metres to a pixel, and where its centre is."""
+    """What a raster shows: its width and height in pixels, metres to a pixel, and where its centre is."""
 
     def __init__(self, raster_size_px, pixel_size_m, center_in_raster_ratio, set_origin_to_bottom=True):
         if pixel_size_m[0] != pixel_size_m[1]:
@@ -55,7 +55,7 @@ class RenderContext:
             self.raster_from_local[1, 2] += self.raster_size_px[1]
 
     def raster_from_world(self, position_m, angle_rad):
-        """The matrix from world coordinates to pixels, where somebody at this place looks along the x axis."""
+        """The matrix from world coordinates to pixels, for somebody at this place who looks that way."""
         return self.raster_from_poses(pose(position_m, angle_rad))
 
     def raster_from_poses(self, poses):
@@ -74,10 +74,10 @@ class _Rasterizer:
         self._target = tvm.target.Target(target)
 
     def rasterize(self, history_frames, history_agents, history_tl_faces, agents=None):
-        """The pictures of a batch, float32 from 0 to 1: an array of NumPy, or of torch on the target's device.
+        """The pictures of a batch, float32 from 0 to 1: an array of NumPy, or of torch on the device.
 
-        Of each sample: its frames, newest first; the agents and the traffic light faces of each frame; and the
-        agent that is in the centre, or None for the AV.
+        Of each sample: its frames, newest first; the agents and the traffic light faces of each frame; and
+        the agent that is in the centre, or None for the AV.
         """
         if not len(history_frames):
             raise ValueError("there is no sample to rasterize")
@@ -112,7 +112,7 @@ class _Rasterizer:
 
 
 class BoxRasterizer(_Rasterizer):
-    """Agents and ego as boxes: the channels are the agents of each frame, newest first, then the ego of each."""
+    """Boxes: the channels are the agents of each frame, newest first, and then the ego of each."""
 
     def __init__(
         self,

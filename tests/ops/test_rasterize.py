@@ -241,7 +241,7 @@ def test_5000_agents(run, mode):
 
 
 def test_a_polygon_of_5000_corners(run):
-    points, offsets, layers, matrices = polygon_scenes(1, 1, 3, (40, 40))
+    layers = np.array([[0, 3]], "int32")
     points = np.random.default_rng(0).normal(20, 15, (5000, 2))
     scenes = [points, np.array([0, 4000, 4990, 5000], "int32"), layers, np.eye(3)[None]]
     for mode in ("union", "parity"):
@@ -396,7 +396,7 @@ def test_numbers_that_differ_at_run_time_are_refused(wrong):
     place = {"layers": 1, "styles": 2, "offsets": 1}[wrong]
     arrays[place] = arrays[place][1:]
     options = {} if wrong == "layers" else {"palette": PALETTE}
-    with pytest.raises(tvm.TVMError, match="as many samples|each shape must have a style"):
+    with pytest.raises(tvm.TVMError, match=r"as many samples|each shape must have a style"):
         on_llvm(name, arrays, (20, 20), dynamic=True, **options)
 
 
@@ -420,3 +420,59 @@ def test_no_races(emulated_cuda):
     emulated_cuda.run_relay(function_of("rasterize_boxes", arrays, (40, 40), mode="parity"), *arrays)
     arrays = map_scenes(1, 300, (40, 40))
     emulated_cuda.run_relay(function_of("rasterize_map", arrays, (40, 40), palette=PALETTE), *arrays)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
+@pytest.mark.parametrize("layout, dtype, vector", [("NCHW", "float32", "float4"), ("NHWC", "uint8", "uint")])
+def test_compiles_with_few_spills(emulated_cuda, tmp_path, layout, dtype, vector):
+    arrays, options = box_scenes(2, 22, 30, (224, 224)), {"layout": layout, "dtype": dtype}
+    function = function_of("rasterize_boxes", arrays, (224, 224), mode="parity", **options)
+    relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
+    assert emulated_cuda.sources[-1].count(f"*({vector}*)(rasterize_masks") == 1
+    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=2, spilled=64)
+    arrays = map_scenes(2, 300, (224, 224))
+    function = function_of("rasterize_map", arrays, (224, 224), palette=PALETTE, **options)
+    relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
+    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=3, spilled=64)
+
+
+def on_gpu(name, arrays, *args, **options):
+    mod = tvm.IRModule.from_expr(function_of(name, arrays, *args, dynamic=True, **options))
+    target = tvm.target.Target("cuda", host="llvm")
+    return helpers.run(mod, *arrays, target=target, device=tvm.cuda(0))[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout, dtype", [("NHWC", "float32"), ("NCHW", "uint8")])
+@pytest.mark.parametrize("image_size", [(224, 224), (131, 277)])
+def test_on_gpu(image_size, layout, dtype):
+    options = {"layout": layout, "dtype": dtype}
+    for mode in ("parity", "union"):
+        scenes = box_scenes(8, 22, 60, image_size)
+        assert_as_oracle(on_gpu, "rasterize_boxes", scenes, image_size, mode=mode, **options)
+    scenes = polygon_scenes(4, 3, 40, image_size)
+    assert_as_oracle(on_gpu, "rasterize_polygons", scenes, image_size, mode="parity", **options)
+    assert_as_oracle(on_gpu, "rasterize_polylines", scenes, image_size, **options)
+    scenes = map_scenes(8, 2000, image_size, spread=2)
+    assert_as_oracle(on_gpu, "rasterize_map", scenes, image_size, palette=PALETTE, **options)
+
+
+@pytest.mark.gpu
+def test_many_on_gpu():
+    layers = np.linspace(0, 5000, 203).astype("int32")[None]
+    boxes, _, matrices = box_scenes(1, 1, 5000, (200, 200), spread=2)
+    assert_as_oracle(on_gpu, "rasterize_boxes", [boxes, layers, matrices], (200, 200))
+    layers = np.array([[0, 5000, 5000]])
+    for mode in ("union", "parity"):
+        assert_as_oracle(on_gpu, "rasterize_boxes", [boxes, layers, matrices], (200, 200), mode=mode)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", OPERATORS)
+def test_any_places_on_gpu(name):
+    test_any_places(on_gpu, name)
+
+
+@pytest.mark.gpu
+def test_any_offsets_stay_in_bounds_on_gpu():
+    test_any_offsets_stay_in_bounds(on_gpu)

@@ -88,7 +88,7 @@ def test_float32_is_rounded_once(run):
         ([(5, 2), (4, 4)], {}, r"matrix must have the shape \(3, 3\)"),
         ([(5, 2), (2, 3, 3)], {}, r"matrix must have the shape \(3, 3\)"),
         ([(5, 2), (3, 3), (4,)], {2: "int32"}, r"matrix must have the shape \(B, 3, 3\)"),
-        ([(5, 2), (3, 3, 3), (3,)], {2: "int32"}, "one more offset than matrices: 3 for 3"),
+        ([(5, 2), (3, 3, 3), (3,)], {2: "int32"}, "one more offset than matrices, at least one: 3 for 3"),
         ([(5, 2), (3, 3, 3), (4,)], {2: "uint8"}, "offsets must be of type int32 or int64, not uint8"),
         ([(5, 2), (3, 3)], {0: "float16"}, "points must be of type float32 or float64, not float16"),
     ],

@@ -1,7 +1,7 @@
 """Rasterising for LLVM: samples in parallel, or their layers; shape by shape, each pixel that it changes.
 
-Pictures are drawn as planes of uint8, one a channel, and brought into the result's layout and type in the end.
-What is inside polygons is kept as bits, 64 pixels of a row in a word. Where an edge crosses a row, one bit is
+Pictures are drawn as planes of uint8, one a channel, and then brought into the result's layout and type. What
+is inside polygons is kept as bits, 64 pixels of a row in a word. Where an edge crosses a row, one bit is
 flipped, which stands for all to its right; once a polygon has all its edges, crossings become pixels.
 """
 
@@ -102,7 +102,7 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
                 color, is_fill = style_of(local, palette, style)
                 with ib.for_range(0, contours.count, "shape") as shape:
                     own = styles[(sample, shape) if len(ins[2].shape) == 2 else shape]
-                    with ib.if_scope(own == style.astype(own.dtype)):
+                    with ib.if_scope(own.astype("int32") == style):
                         finite, spans = bounds.in_picture(shape, camera)
                         with ib.if_scope(tir.all(finite, *map(near, spans, picture.size[::-1]))):
                             canvas.draw(camera, *contours.span(shape), is_fill, color)
@@ -175,31 +175,22 @@ class _Planes:
                 flat[start + pixel] = self.picture.value(self.local, self.levels[plane * self.size + pixel])
 
     def interleave(self, out, sample, mostly_empty):
-        """As the channels of the result's picture of a sample."""
+        """As the channels of the result's picture of a sample; `mostly_empty`: look for what is not."""
         ib, flat = self.ib, _flat(self.ib, out)
-        start = sample.astype("int64") * (self.pixels * self.count)
-
-        def put(pixel, plane):
-            flat[start + pixel * self.count + plane] = self.picture.value(
-                self.local, self.levels[plane * self.size + pixel]
-            )
-
-        if not mostly_empty:
-            with (
-                ib.for_range(0, self.pixels, "pixel") as pixel,
-                ib.for_range(0, self.count, "plane") as plane,
-            ):
-                put(pixel, plane)
-            return
+        first = sample.astype("int64") * (self.pixels * self.count)
         with ib.for_range(0, self.size // LANES, "group") as group:
             pixels = te.min(self.pixels - group * LANES, LANES)
-            with ib.for_range(0, pixels * self.count, "at") as at:
-                flat[start + group * (LANES * self.count) + at] = self.picture.value(self.local, tir.const(0))
+            start = first + group * (LANES * self.count)
+            if mostly_empty:
+                with ib.for_range(0, pixels * self.count, "at") as at:
+                    flat[start + at] = self.picture.value(self.local, tir.const(0))
             with ib.for_range(0, self.count, "plane") as plane:
-                levels = self.levels[tir.Ramp(plane * self.size + group * LANES, 1, LANES)]
-                with ib.if_scope(tir.reinterpret("uint64", levels) != tir.const(0, "uint64")):
-                    with ib.for_range(0, pixels, "pixel") as pixel:
-                        put(group * LANES + pixel, plane)
+                own = plane * self.size + group * LANES
+                word = tir.reinterpret("uint64", self.levels[tir.Ramp(own, 1, LANES)])
+                is_drawn = word != _word(0) if mostly_empty else tir.const(True)
+                with ib.if_scope(is_drawn), ib.for_range(0, pixels, "pixel") as pixel:
+                    level = self.picture.value(self.local, self.levels[own + pixel])
+                    flat[start + pixel * self.count + plane] = level
 
 
 class _Canvas:
@@ -329,20 +320,17 @@ class _Canvas:
                 run = local("run", _trailing_zeros(~(word[0] >> begin)))
                 ones = tir.Select(run == _word(BITS), ~_word(0), (_word(1) << run) - _word(1))
                 word[0] = word[0] & ~(ones << begin)
-                start = local("start", self.first + row * self._width + number * BITS + begin.astype("int32"))
-                count = local(
-                    "count", te.min(run.astype("int32"), self._width - number * BITS - begin.astype("int32"))
-                )
+                column = number * BITS + begin.astype("int32")
+                start = local("start", self.first + row * self._width + column)
                 for channel, level in enumerate(color):
-                    with ib.for_range(0, count, "pixel") as pixel:
+                    with ib.for_range(0, run.astype("int32"), "pixel") as pixel:
                         at = channel * self._planes.size + start + pixel
                         self._planes.levels[at] = level.astype("uint8")
 
 
 def _bounds(ib, local, points, contours):
-    bounds = Bounds(
-        ib, local, ib.allocate("float64", (te.max(contours.count, 1), 4), "bounds", scope="global")
-    )
+    bounds = ib.allocate("float64", (te.max(contours.count, 1), 4), "bounds", scope="global")
+    bounds = Bounds(ib, local, bounds)
     with ib.for_range(0, contours.count, "shape", kind="parallel") as shape:
         bounds.note(points, shape, *contours.span(shape))
     return bounds

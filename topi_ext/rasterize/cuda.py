@@ -67,12 +67,11 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
         seen = _Seen(ib, local, contours.count, samples, len(palette))
 
         def style_at(sample, shape):
-            return styles[(sample, shape) if len(ins[2].shape) == 2 else shape]
+            return styles[(sample, shape) if len(ins[2].shape) == 2 else shape].astype("int32")
 
         with ib.if_scope(samples > 0), launch(ib, samples, LISTING_THREADS) as (sample, thread):
-            seen.find(
-                thread, sample, style_at, bounds, Camera.of(ib, local, points, matrices, sample), picture
-            )
+            camera = Camera.of(ib, local, points, matrices, sample)
+            seen.find(thread, sample, style_at, bounds, camera, picture)
         with _tiles(ib, local, picture, samples, 1, channels, palette) as (tile, sample, _):
             tile.clear(background)
             camera = tile.camera(points, matrices, sample)
@@ -98,7 +97,7 @@ def schedule(outs):
 
 @contextmanager
 def _tiles(ib, local, picture, samples, chunks, channels, palette=()):
-    """The kernel that draws: its block's tile, and the sample and the chunk of channels that it belongs to."""
+    """The kernel that draws: its block's tile, and the sample and chunk of channels that it belongs to."""
     rows, columns = (ceil_div(side, SIDE) for side in picture.size)
     tiles = rows * columns
     with ib.if_scope(samples > 0), launch(ib, samples * (chunks * tiles), THREADS) as (block, thread):
@@ -149,15 +148,18 @@ def _on_tile(tile, camera, contours, shape):
 class _Seen:
     """For each sample and style, the shapes that may be in the picture, in order, with their bounds there.
 
-    Bounds are two int32, of x and of y: the low one in the low half, the high one in the high half.
+    A shape takes three int32: its number, and bounds of x and of y, the low one in the low half and the high
+    one in the high half.
     """
 
     def __init__(self, ib, local, shapes, samples, styles):
         self._ib, self._local, self._shapes, self._styles = ib, local, shapes, styles
-        shape = te.max(samples, 1), te.max(shapes, 1)
-        self._numbers = ib.allocate("int32", shape, "seen", scope="global")
-        self._bounds = ib.allocate("int32", (*shape, 2), "bounds_in_picture", scope="global")
-        self._starts = ib.allocate("int32", (shape[0], styles + 1), "starts", scope="global")
+        samples, size = te.max(samples, 1), tir.const(3, "int64") * te.max(samples, 1) * te.max(shapes, 1)
+        self._seen = ib.allocate("int32", size, "seen", scope="global")
+        self._starts = ib.allocate("int32", (samples, styles + 1), "starts", scope="global")
+
+    def _place(self, sample, at):
+        return (sample.astype("int64") * self._shapes + at) * 3
 
     def find(self, thread, sample, style_at, bounds, camera, picture):
         """By one block for each sample."""
@@ -172,13 +174,12 @@ class _Seen:
                 shape = local("shape", chunk * LISTING_THREADS + thread)
                 low_high = [local.variable("low_high", tir.const(0)) for _ in range(2)]
                 is_seen = local.variable("is_seen", tir.const(0))
-                with ib.if_scope(shape < self._shapes):
-                    own = style_at(sample, shape)
-                    with ib.if_scope(own == style.astype(own.dtype)):
-                        finite, spans = bounds.in_picture(shape, camera)
-                        is_seen[0] = tir.all(finite, *map(near, spans, picture.size[::-1])).astype("int32")
-                        for value, span in zip(low_high, spans):
-                            value[0] = _packed(span)
+                exists = shape < self._shapes
+                with ib.if_scope(exists), ib.if_scope(style_at(sample, shape) == style):
+                    finite, spans = bounds.in_picture(shape, camera)
+                    is_seen[0] = tir.all(finite, *map(near, spans, picture.size[::-1])).astype("int32")
+                    for value, span in zip(low_high, spans):
+                        value[0] = _packed(span)
                 found = local("found", count_threads(is_seen[0]))
                 with ib.if_scope(found > 0):
                     lanes = local("lanes", ballot(is_seen[0]))
@@ -189,10 +190,9 @@ class _Seen:
                     with ib.for_range(0, warp, "earlier") as earlier:
                         place[0] = place[0] + totals[earlier]
                     with ib.if_scope(is_seen[0] != 0):
-                        at = local("at", place[0] + count_bits(lanes & below(lane)))
-                        self._numbers[sample, at] = shape
-                        for axis in range(2):
-                            self._bounds[sample, at, axis] = low_high[axis][0]
+                        at = self._place(sample, place[0] + count_bits(lanes & below(lane)))
+                        for i, value in enumerate((shape, low_high[0][0], low_high[1][0])):
+                            self._seen[at + i] = value
                     total[0] = total[0] + found
         with ib.if_scope(thread == 0):
             self._starts[sample, self._styles] = total[0]
@@ -203,11 +203,11 @@ class _Seen:
 
     def on_tile(self, tile, sample, at):
         """Which shape it is, and whether it may be on the tile."""
-        spans = []
+        place, spans = self._place(sample, at), []
         for axis, begin in enumerate((tile.left, tile.top)):
-            low_high = self._local("low_high", self._bounds[sample, at, axis])
+            low_high = self._local("low_high", self._seen[place + 1 + axis])
             spans.append(tir.all((low_high >> 16) >= begin, ((low_high << 16) >> 16) < begin + SIDE))
-        return self._numbers[sample, at], tir.all(*spans)
+        return self._seen[place], tir.all(*spans)
 
 
 def _packed(span):

@@ -16,6 +16,7 @@ depend on the order in which threads run.
 
 from contextlib import contextmanager
 from functools import reduce
+from itertools import chain
 from operator import add, mul
 
 from tvm import te, tir
@@ -66,7 +67,7 @@ class Tile:
             self.inside,
             *self.lines,
         ) = parts
-        self._fill(self.table, [*TABLE, *sum(styles, [])])
+        self._fill(self.table, [*TABLE, *chain.from_iterable(styles)])
 
     def _fill(self, part, numbers):
         """With numbers up to 255: four are a constant of the code."""
@@ -215,23 +216,55 @@ class Drawing:
             found = self.local("found", count_threads(count[0] > 0))
             with ib.if_scope(found > 0):
                 self._drawn[0] = tir.const(1)
+                edges = self._share_out(first[0], count[0])
                 with ib.if_scope(self._is_fill):
-                    self._find_inside(first[0], count[0])
-                self._draw_lines(first[0], count[0])
+                    self._find_inside()
+                self._draw_lines(edges)
         with ib.if_scope(self._listed[0] > 0):
             self._draw_listed()
         with ib.if_scope(tir.all(self._is_fill, self._drawn[0] != 0)):
             self._fill()
 
+    def _share_out(self, first, count):
+        """Write for all which points the thread's shape has, and where its edges begin among those of all.
+        Give the number of all."""
+        local, tile = self.local, self.tile
+        edges = local("edges", te.max(count - tir.Select(self._is_fill, 0, 1), 0))
+        up_to = local.variable("up_to", edges)
+        for distance in (1, 2, 4, 8, 16):
+            before = tir.call_extern("int32", "__shfl_up_sync", ALL_LANES, up_to[0], distance)
+            before = local("before", before)
+            up_to[0] = up_to[0] + tir.Select(tile.lane >= distance, before, 0)
+        before, total = self._sums(up_to[0], 0)
+        tile.starts[tile.thread] = before + up_to[0] - edges
+        tile.points[tile.thread] = first
+        tile.counts[tile.thread] = count
+        barrier(self.ib)
+        return total
+
+    def _sums(self, of_warp, turn):
+        """Of the numbers that the warps have, that of the warps before and of all. No two calls of the same
+        `turn`, 0 or 1, may follow each other without a barrier."""
+        ib, local, tile = self.ib, self.local, self.tile
+        with ib.if_scope(tile.lane == LANES - 1):
+            tile.totals[turn * WARPS + tile.warp] = of_warp
+        barrier(ib)
+        totals = [local("total", tile.totals[turn * WARPS + warp]) for warp in range(WARPS)]
+        before = reduce(add, (tir.Select(tile.warp > warp, total, 0) for warp, total in enumerate(totals)))
+        return local("before", before), local("all", reduce(add, totals))
+
     # --- polygons
 
-    def _find_inside(self, first, count):
-        """Of the polygons that the lanes hold, one after the other."""
-        with self._each_lane(count > 0) as owner:
-            first, count = shuffle(self.local, first, owner), shuffle(self.local, count, owner)
+    def _find_inside(self):
+        """Of the shapes that the threads hold; those of neighbours are for different warps."""
+        tile = self.tile
+        held = self.local("held", tile.lane * WARPS + tile.warp)
+        with self._each_lane(tile.counts[held] > 0) as lane:
+            held = self.local("held", lane * WARPS + tile.warp)
+            first, count = self.local("first", tile.points[held]), self.local("count", tile.counts[held])
             odd = self._odd if self._together else self.local.variable("odd_here", _bits(0))
             with self.ib.for_range(0, ceil_div(count, LANES), "batch") as batch:
-                self._cross(first, count, batch * LANES + self.tile.lane, odd)
+                self._cross(first, count, batch * LANES + tile.lane, odd)
             if not self._together:
                 self._covered[0] = self._covered[0] | odd[0]
 
@@ -278,11 +311,9 @@ class Drawing:
 
     # --- lines
 
-    def _draw_lines(self, first, count):
-        """Of all listed shapes, in order: as many at once as there are threads."""
+    def _draw_lines(self, total):
+        """Of all shapes that the threads hold, in order: as many lines at once as there are threads."""
         local, tile = self.local, self.tile
-        edges = local("edges", te.max(count - tir.Select(self._is_fill, 0, 1), 0))
-        total = self._share_out(edges, first, count)
         with self.ib.for_range(0, ceil_div(total, THREADS), "round") as turn:
             number = local("number", turn * THREADS + tile.thread)
             touched, *fields = line = [local.variable("field", tir.const(0)) for _ in tile.lines]
@@ -291,7 +322,7 @@ class Drawing:
             self._list(turn, touched[0], fields)
 
     def _list(self, turn, touched, fields):
-        """Append the threads' lines that touch the tile to those listed; draw these before there are too many."""
+        """List the threads' lines that touch the tile, and draw those listed before they are too many."""
         ib, local, tile = self.ib, self.local, self.tile
         lanes = local("lanes", ballot(touched != 0))
         before, total = self._sums(count_bits(lanes), tir.truncmod(turn, 2))
@@ -303,33 +334,6 @@ class Drawing:
         with ib.if_scope(self._listed[0] > THREADS):
             self._draw_listed()
             barrier(ib)
-
-    def _sums(self, of_warp, turn):
-        """Of the numbers that the warps have, that of the warps before and of all. No two calls of the same
-        `turn`, 0 or 1, may follow each other without a barrier."""
-        ib, local, tile = self.ib, self.local, self.tile
-        with ib.if_scope(tile.lane == LANES - 1):
-            tile.totals[turn * WARPS + tile.warp] = of_warp
-        barrier(ib)
-        totals = [local("total", tile.totals[turn * WARPS + warp]) for warp in range(WARPS)]
-        before = reduce(add, (tir.Select(tile.warp > warp, total, 0) for warp, total in enumerate(totals)))
-        return local("before", before), local("all", reduce(add, totals))
-
-    def _share_out(self, edges, first, count):
-        """Write for all where the thread's edges begin among those of all; give the number of all."""
-        ib, local, tile = self.ib, self.local, self.tile
-        up_to = local.variable("up_to", edges)
-        for distance in (1, 2, 4, 8, 16):
-            before = local(
-                "before", tir.call_extern("int32", "__shfl_up_sync", ALL_LANES, up_to[0], distance)
-            )
-            up_to[0] = up_to[0] + tir.Select(tile.lane >= distance, before, 0)
-        before, total = self._sums(up_to[0], 0)
-        tile.starts[tile.thread] = before + up_to[0] - edges
-        tile.points[tile.thread] = first
-        tile.counts[tile.thread] = count
-        barrier(ib)
-        return total
 
     def _prepare_line(self, number, fields):
         """The line of this number: first which parts of the tile it may touch, then what `_line` takes."""
@@ -343,15 +347,12 @@ class Drawing:
         p, q = self._ends(first, count, local("own", number - tile.starts[owner[0]]))
         spans = [(te.min(*ends), te.max(*ends)) for ends in ((p.x, q.x), (p.y, q.y))]
         with ib.if_scope(tir.all(*(tile.has(*span, axis) for axis, span in enumerate(spans)))):
-            with self._lines.line(p.place(self._is_fill), q.place(self._is_fill)) as line:
+            places = (corner.place(self._is_fill) for corner in (p, q))
+            with self._lines.line(*places) as line:
                 first, second, last_but_one, last, between = line.strengths
-                values = [
-                    self._parts(line),
-                    line.at,
-                    line.step,
-                    line.start | line.last << 15 | line.flat << 30,
-                ]
-                values += [first | second << 9 | last_but_one << 18, last | between << 9]
+                place = line.start | line.last << 15 | line.flat << 30
+                strengths = first | second << 9 | last_but_one << 18, last | between << 9
+                values = self._parts(line), line.at, line.step, place, *strengths
                 for field, value in zip(fields, values):
                     field[0] = value
 

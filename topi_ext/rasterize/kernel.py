@@ -1,7 +1,7 @@
 """What is drawn where, emitted alike for every target: places in a picture, lines, colours.
 
-Places are int32, 1/65536 of a pixel each, as in `reference.py`; and as there, all that is rounded is rounded as
-OpenCV does. Corners are moved to within `FARTHEST` pixels, and pictures are no larger, so that no sum or
+Places are int32, 1/65536 of a pixel each, as in `reference.py`; and as there, all is rounded as OpenCV rounds
+it. Corners are moved to within `FARTHEST` pixels, and pictures are no larger, so that no sum or
 difference overflows; products and quotients that might are of int64.
 """
 
@@ -41,9 +41,9 @@ class Picture:
 
     def value(self, local, level):
         """What stands in the result for a level from 0 to 255."""
-        return (
-            level.astype("float32") / local.exact(255) if self.dtype == "float32" else level.astype("uint8")
-        )
+        if self.dtype == "uint8":
+            return level.astype("uint8")
+        return level.astype("float32") / local.exact(255)
 
 
 class Contours:
@@ -79,7 +79,7 @@ def within(offset, least, most):
 
 
 def corners_of_box(local, boxes, number):
-    """The corners of a box of centre x and y, length, width, and yaw or its cosine and sine: x and y of each."""
+    """x and y of the corners of a box of centre x and y, length, width, and yaw or its cosine and sine."""
     columns = int(boxes.asobject().shape[1])
     x, y, length, width, *turn = (local("box", boxes[number, at].astype("float64")) for at in range(columns))
     cosine, sine = turn if len(turn) == 2 else _cosine_and_sine(local, *turn)
@@ -151,7 +151,8 @@ class Camera:
         x, y = (self._local("point", self._points[number, axis].astype("float64")) for axis in range(2))
         places = [self._local("place", a * x + b * y + c) for a, b, c in self.rows]
         finite = self._local("finite", tir.all(*map(is_finite, places)).astype("int32"))
-        return Corner(*(self._local("corner", self._truncated(place, finite)) for place in places), finite)
+        x, y = (self._local("corner", self._truncated(place, finite)) for place in places)
+        return Corner(x, y, finite)
 
     def extent(self, first, count):
         """Whether these points are all finite, and lowest and highest x and y of their corners."""
@@ -172,7 +173,7 @@ class Camera:
 
 
 class Bounds:
-    """Of each shape the centre, and half the size, along x and y; less than none of one that is not finite."""
+    """Of each shape the centre and half the size, along x and y; negative if the shape is not finite."""
 
     def __init__(self, ib, local, bounds):
         self._ib, self._local, self._bounds = ib, local, bounds
@@ -196,15 +197,16 @@ class Bounds:
             )
 
     def in_picture(self, shape, camera):
-        """Whether the shape is finite, and its bounds in the picture: of x and of y, low and high, float64."""
+        """Whether the shape is finite, and its bounds in the picture: of x and of y, low and high."""
         local = self._local
         x, y, width, height = (local("bound", self._bounds[shape, at]) for at in range(4))
-        spans = []
+        spans, finite = [], [width >= tir.const(0.0, "float64")]
         for a, b, c in camera.rows:
             centre = local("centre", a * x + b * y + c)
             half = local("half", tir.abs(a) * width + tir.abs(b) * height)
             spans.append((centre - half, centre + half))
-        return width >= tir.const(0.0, "float64"), spans
+            finite += [is_finite(centre), is_finite(half)]
+        return tir.all(*finite), spans
 
 
 def near(span, length):
@@ -253,7 +255,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Line:
-    """A line in the picture, step by step: at step k the pixel `start + k` along, and across at `at + k * step`."""
+    """A line in the picture: step k is at the pixel `start + k` along it, and across at `at + k * step`."""
 
     flat: Any  # whether along is x
     start: Any

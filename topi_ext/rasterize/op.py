@@ -1,5 +1,5 @@
 # ruff: noqa: F821  hybrid script has names of its own
-"""The Relay operators `topi_ext.rasterize_masks` and `topi_ext.rasterize_map`, and the functions that call them."""
+"""The Relay operators `topi_ext.rasterize_masks` and `topi_ext.rasterize_map`, and what calls them."""
 
 import tvm
 from tvm import relay
@@ -220,7 +220,9 @@ def _pictures_type(name, attrs, argument, samples, matrices, channels):
     if None not in counts and counts[0] != counts[1]:
         _register.refuse(name, f"{argument} are of {counts[0]} samples, matrices of {counts[1]}")
     samples = relay.Any() if None in counts else counts[0]
-    height, width = attrs["image_size"]
+    height, width = map(int, attrs["image_size"])
+    if height * width * channels >= 2**31:
+        _register.refuse(name, f"a sample must have less than 2**31 numbers, not {height}x{width}x{channels}")
     shape = [height, width, channels] if attrs["layout"] == "NHWC" else [channels, height, width]
     return relay.TensorType([samples, *shape], attrs["dtype"])
 

@@ -70,10 +70,8 @@ def _type_relation(types, attrs):
         if len(offsets.shape) != 1:
             _refuse(f"offsets must have the shape (B + 1,), not {offsets.shape}")
         samples, expected = known(matrix.shape[0]), known(offsets.shape[0])
-        if samples == 0 or None not in (samples, expected) and samples + 1 != expected:
-            _refuse(
-                f"there must be one more offset than matrices: {expected} for {samples}, and a matrix at least"
-            )
+        if samples == 0 or (None not in (samples, expected) and samples + 1 != expected):
+            _refuse(f"there must be one more offset than matrices, at least one: {expected} for {samples}")
     elif len(matrix.shape) == 3:
         counts = known(points.shape[0]), known(matrix.shape[0])
         if None not in counts and counts[0] != counts[1]:
