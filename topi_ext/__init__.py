@@ -3,7 +3,9 @@ from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .paste_masks import paste_masks
 from .preprocess import preprocess
+from .rasterize import rasterize_boxes, rasterize_map, rasterize_polygons, rasterize_polylines
 from .roi_align import multiscale_roi_align, roi_align
+from .transform_points import transform_points
 from .warp_affine import warp_affine
 
 __all__ = [
@@ -13,6 +15,11 @@ __all__ = [
     "nms",
     "paste_masks",
     "preprocess",
+    "rasterize_boxes",
+    "rasterize_map",
+    "rasterize_polygons",
+    "rasterize_polylines",
     "roi_align",
+    "transform_points",
     "warp_affine",
 ]

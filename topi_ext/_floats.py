@@ -26,6 +26,12 @@ class Locals:
         variable[at] = value
         return variable[at]
 
+    def variable(self, name, value):
+        """One that may change, as `variable[0]`."""
+        variable = self._ib.allocate(value.dtype, 1, name, scope=self._scope)
+        variable[0] = value
+        return variable
+
     def exact(self, number, dtype="float32"):
         """A constant, rounded to its type and to no other digits; TVM has no code for its bits in place."""
         of_bits = tir.const(bits_of(number, dtype), dtype.replace("float", "int"))
@@ -43,8 +49,10 @@ def bits_of(number, dtype="float32"):
 
 
 def is_finite(value):
-    """Neither NaN nor infinite, of a float32."""
-    return (bits(value) & MAGNITUDE) < BITS_OF_INFINITY
+    """Neither NaN nor infinite."""
+    infinity = tir.const(bits_of(np.inf, value.dtype), value.dtype.replace("float", "int"))
+    magnitude = tir.const(2 ** (tvm.DataType(value.dtype).bits - 1) - 1, infinity.dtype)
+    return (bits(value) & magnitude) < infinity
 
 
 def rounded(value, zero):

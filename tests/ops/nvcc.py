@@ -1,13 +1,14 @@
 """What nvcc says of a kernel, for every architecture that it knows of those that are supported."""
 
+import re
 import subprocess
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-NOTHING_SPILLED = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
 
 
-def assert_compiles_without_spills(source, folder, kernels=None):
-    """`kernels`: how many there are in the source, where that is known."""
+def assert_compiles_without_spills(source, folder, kernels=None, spilled=0):
+    """`kernels`: how many there are in the source, where that is known. `spilled`: bytes that ptxas may put
+    aside, as it does with variables of outer loops to run more threads at a time."""
     path = folder / "kernels.cu"
     path.write_text(source)
     known = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True).stdout
@@ -18,4 +19,4 @@ def assert_compiles_without_spills(source, folder, kernels=None):
     assert done.returncode == 0, done.stderr
     frames = [line.strip() for line in done.stderr.splitlines() if "stack frame" in line]
     assert len(frames) % len(archs) == 0 and kernels in (None, len(frames) // len(archs))
-    assert set(frames) == {NOTHING_SPILLED}
+    assert all(int(number) <= spilled for frame in frames for number in re.findall(r"\d+", frame)), frames

@@ -1,0 +1,51 @@
+"""Scenes drawn by OpenCV as l5kit draws them: the pictures that the rasterisers have to give."""
+
+import cv2
+import numpy as np
+
+SUBPIXEL = {"lineType": cv2.LINE_AA, "shift": 9}
+
+
+def corners_of(boxes):
+    """Centre x and y, length, width and yaw, as l5kit computes the corners."""
+    corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5 * boxes[:, None, 2:4]
+    sine, cosine = np.sin(boxes[:, 4]), np.cos(boxes[:, 4])
+    rotation = np.moveaxis(np.array([[cosine, sine], [-sine, cosine]]), 2, 0)
+    return corners @ rotation + boxes[:, None, :2]
+
+
+def in_picture(points, matrix):
+    """To pixels, in 1/512 of one, truncated."""
+    return ((points @ matrix[:2, :2].T + matrix[:2, 2]) * 512).astype("int64").astype("int32")
+
+
+def boxes(boxes, layers, matrices, image_size):
+    """One call of `fillPoly` for all boxes of a layer: (B, height, width, L), uint8."""
+    pictures = np.zeros((len(matrices), layers.shape[1] - 1, *image_size), "uint8")
+    corners = corners_of(boxes)
+    for of_sample, bounds, matrix in zip(pictures, layers, matrices):
+        for picture, begin, end in zip(of_sample, bounds, bounds[1:]):
+            cv2.fillPoly(
+                picture,
+                in_picture(corners[begin:end].reshape(-1, 2), matrix).reshape(-1, 4, 2),
+                255,
+                **SUBPIXEL,
+            )
+    return np.moveaxis(pictures, 1, 3)
+
+
+def shapes(points, offsets, styles, matrices, image_size, palette, background):
+    """Shape by shape, in the order of styles: (B, height, width, C), uint8."""
+    pictures = np.empty((len(matrices), *image_size, len(background)), "uint8")
+    pictures[:] = background
+    for sample, (picture, matrix) in enumerate(zip(pictures, matrices)):
+        corners = in_picture(points, matrix)
+        of_shapes = [corners[begin:end] for begin, end in zip(offsets, offsets[1:])]
+        for style, (color, kind) in enumerate(palette):
+            drawn = (styles[sample] if styles.ndim == 2 else styles) == style
+            for number in np.flatnonzero(drawn & (np.diff(offsets) > 0)):  # OpenCV takes no empty polygon
+                if kind == "fill":
+                    cv2.fillPoly(picture, [of_shapes[number]], color, **SUBPIXEL)
+                else:
+                    cv2.polylines(picture, [of_shapes[number]], False, color, **SUBPIXEL)
+    return pictures

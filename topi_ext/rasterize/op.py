@@ -1,0 +1,327 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operators `topi_ext.rasterize_masks` and `topi_ext.rasterize_map`, and what calls them."""
+
+import tvm
+from tvm import relay
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+from .kernel import Picture
+
+MASKS, MAP = "topi_ext.rasterize_masks", "topi_ext.rasterize_map"
+LONGEST = 2**14  # side of a picture, in pixels
+FLOATS, OFFSETS, STYLES = ("float32", "float64"), ("int32", "int64"), ("int8", "int32")
+MODES, LAYOUTS, DTYPES, KINDS = ("union", "parity"), ("NHWC", "NCHW"), ("float32", "uint8"), ("fill", "line")
+
+
+def rasterize_boxes(boxes, layers, matrices, image_size, *, mode="union", layout="NHWC", dtype="float32"):
+    """Boxes drawn as masks: of each sample a picture of several layers, such as the frames of a history.
+
+    Parameters
+    ----------
+    boxes : relay.Expr
+        (N, 5), float32 or float64: centre x and y, length, width, and yaw in radians, of all samples. Or
+        (N, 6), with the cosine and the sine of the yaw. N may be 0, and known only at run time.
+    layers : relay.Expr
+        (B, L + 1), int32 or int64: layer l of sample b shows the boxes `layers[b, l]` to
+        `layers[b, l + 1]`, which need not belong to it alone.
+    matrices : relay.Expr
+        (B, 3, 3), float32 or float64: of each sample, from the boxes' coordinates to pixels. The last row
+        is not looked at.
+    image_size : (int, int)
+        Height and width of the pictures.
+    mode : {"union", "parity"}
+        What becomes of a pixel that several boxes cover. "parity" leaves out those that an even number of
+        them covers, as one call of `cv2.fillPoly` for all boxes does, and so do l5kit's pictures.
+    layout : {"NHWC", "NCHW"}
+    dtype : {"float32", "uint8"}
+        Of the result: from 0 to 1, or from 0 to 255.
+
+    Returns
+    -------
+    pictures : relay.Expr
+        (B, height, width, L) or (B, L, height, width).
+
+    Convention
+    ----------
+    - Drawing is OpenCV's, to the bit: that of `cv2.fillPoly` with `lineType=cv2.LINE_AA, shift=9` of corners
+      `(pixels * 512).astype(int)`. The centre of the first pixel is (0, 0); y points down.
+    - Places are computed in float64. A box with a corner that is not finite is not drawn, nor is one turned
+      by more than a million radians. A corner further than 16383 pixels from the first pixel is moved
+      to there: OpenCV's own sums overflow a little farther out.
+    - Offsets beyond the shapes count as their end, and a layer that ends before it begins is empty.
+    """
+    return _masks("boxes", mode, boxes, relay.const(0), layers, matrices, image_size, layout, dtype)
+
+
+def rasterize_polygons(
+    points, offsets, layers, matrices, image_size, *, mode="union", layout="NHWC", dtype="float32"
+):
+    """Polygons drawn as masks: `rasterize_boxes` with corners of any number.
+
+    Polygon n has the corners `points[offsets[n]:offsets[n + 1]]`; `points` is (P, 2), float32 or float64,
+    `offsets` (N + 1,), int32 or int64. Within a polygon too, what an even number of its turns covers is
+    outside.
+    """
+    return _masks("polygons", mode, points, offsets, layers, matrices, image_size, layout, dtype)
+
+
+def rasterize_polylines(points, offsets, layers, matrices, image_size, *, layout="NHWC", dtype="float32"):
+    """Lines of one pixel drawn as masks, as `cv2.polylines` does; the arguments are `rasterize_polygons`'s.
+
+    They are open: one whose first point is also its last is closed.
+    """
+    return _masks("polylines", "union", points, offsets, layers, matrices, image_size, layout, dtype)
+
+
+def rasterize_map(
+    points,
+    offsets,
+    styles,
+    matrices,
+    image_size,
+    *,
+    palette,
+    background=(255, 255, 255),
+    layout="NHWC",
+    dtype="float32",
+):
+    """A map in colours, as each sample sees it: shapes of which all samples share the points.
+
+    Parameters
+    ----------
+    points, offsets : relay.Expr
+        The shapes, as `rasterize_polygons` takes them.
+    styles : relay.Expr
+        (N,) or, where samples differ, (B, N), int8 or int32: the place in `palette` of each shape's style.
+        A shape with a style that is not in there is not drawn.
+    matrices, image_size, layout, dtype
+        As for `rasterize_boxes`.
+    palette : sequence of (colour, kind)
+        A style is a colour, as many numbers from 0 to 255 as pictures have channels, and "fill" for a
+        polygon or "line" for an open line. Shapes are drawn in the order of styles, those of one style in
+        their own: later ones cover earlier ones.
+    background : sequence of int
+        The colour of the empty picture.
+
+    Returns
+    -------
+    pictures : relay.Expr
+        (B, height, width, C) or (B, C, height, width).
+
+    Convention
+    ----------
+    - As for `rasterize_boxes`. Polygons are filled one by one.
+    - Shapes are left out by their bounds where these are out of the picture: a large map costs little.
+    """
+    palette = [(_color(color), kind) for color, kind in palette]
+    background = _color(background)
+    if not palette or not background or any(len(color) != len(background) for color, _ in palette):
+        raise ValueError(
+            f"{MAP}: a palette and a background of equally many channels, at least one, are needed"
+        )
+    for _, kind in palette:
+        _require(MAP, "a kind of style", kind, KINDS)
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        **_picture(MAP, image_size, layout, dtype),
+        colors=[number for color, _ in palette for number in color],
+        fills=[int(kind == "fill") for _, kind in palette],
+        background=background,
+    )
+    return relay.Call(relay.op.get(MAP), [points, offsets, styles, matrices], attrs)
+
+
+def _masks(kind, mode, shapes, offsets, layers, matrices, image_size, layout, dtype):
+    _require(MASKS, "mode", mode, MODES)
+    picture = _picture(MASKS, image_size, layout, dtype)
+    attrs = tvm.ir.make_node("DictAttrs", kind=kind, mode=mode, **picture)
+    return relay.Call(relay.op.get(MASKS), [shapes, offsets, layers, matrices], attrs)
+
+
+def _picture(name, image_size, layout, dtype):
+    height, width = (int(length) for length in image_size)
+    if not (1 <= height <= LONGEST and 1 <= width <= LONGEST):
+        raise ValueError(
+            f"{name}: pictures must be 1 to {LONGEST} pixels high and wide, not {height}x{width}"
+        )
+    _require(name, "layout", layout, LAYOUTS)
+    _require(name, "dtype", dtype, DTYPES)
+    return {"image_size": [height, width], "layout": layout, "dtype": dtype}
+
+
+def _require(name, what, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name}: {what} must be {' or '.join(choices)}, not {value}")
+
+
+def _color(color):
+    color = [int(number) for number in color]
+    if not all(0 <= number <= 255 for number in color):
+        raise ValueError(f"{MAP}: a colour is made of numbers from 0 to 255, not {color}")
+    return color
+
+
+# --- types
+
+
+def _masks_type(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    shapes, offsets, layers, matrices = types
+    if attrs["kind"] == "boxes":
+        _check(MASKS, "boxes", shapes, FLOATS, "N", (5, 6))
+    else:
+        _check(MASKS, "points", shapes, FLOATS, "P", (2,))
+        _check(MASKS, "offsets", offsets, OFFSETS, "N + 1")
+    _check(MASKS, "layers", layers, OFFSETS, "B", "L + 1")
+    _check(MASKS, "matrices", matrices, FLOATS, "B", (3,), (3,))
+    count = (known(layers.shape[1]) or 0) - 1
+    if count < 1:
+        _register.refuse(
+            MASKS, f"the number of layers must be known, and at least 1: layers is {layers.shape}"
+        )
+    return _pictures_type(MASKS, attrs, "layers", layers.shape[0], matrices.shape[0], count)
+
+
+def _map_type(types, attrs):
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    points, offsets, styles, matrices = types
+    _check(MAP, "points", points, FLOATS, "P", (2,))
+    _check(MAP, "offsets", offsets, OFFSETS, "N + 1")
+    of_sample = len(styles.shape) == 2
+    _check(MAP, "styles", styles, STYLES, *(["B", "N"] if of_sample else ["N"]))
+    _check(MAP, "matrices", matrices, FLOATS, "B", (3,), (3,))
+    counts = known(styles.shape[-1]), known(offsets.shape[0])
+    if None not in counts and counts[0] + 1 != counts[1]:
+        _register.refuse(MAP, f"there must be a style for each shape: {counts[0]} for {counts[1] - 1}")
+    samples = styles.shape[0] if of_sample else matrices.shape[0]
+    return _pictures_type(MAP, attrs, "styles", samples, matrices.shape[0], len(attrs["background"]))
+
+
+def _check(name, argument, type_, dtypes, *axes):
+    """An axis is what its length is called, or the lengths that it may have."""
+    if type_.dtype not in dtypes:
+        _register.refuse(name, f"{argument} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
+    lengths = zip(axes, type_.shape)
+    fits = all(isinstance(axis, str) or known(length) in axis for axis, length in lengths)
+    if len(type_.shape) != len(axes) or not fits:
+        names = [axis if isinstance(axis, str) else " or ".join(map(str, axis)) for axis in axes]
+        shape = ", ".join(names) + ("," if len(names) == 1 else "")
+        _register.refuse(name, f"{argument} must have the shape ({shape}), not {type_.shape}")
+
+
+def _pictures_type(name, attrs, argument, samples, matrices, channels):
+    counts = known(samples), known(matrices)
+    if None not in counts and counts[0] != counts[1]:
+        _register.refuse(name, f"{argument} are of {counts[0]} samples, matrices of {counts[1]}")
+    samples = relay.Any() if None in counts else counts[0]
+    height, width = map(int, attrs["image_size"])
+    if height * width * channels >= 2**31:
+        _register.refuse(name, f"a sample must have less than 2**31 numbers, not {height}x{width}x{channels}")
+    shape = [height, width, channels] if attrs["layout"] == "NHWC" else [channels, height, width]
+    return relay.TensorType([samples, *shape], attrs["dtype"])
+
+
+# --- shapes at run time
+
+
+@script
+def _mask_shapes(layers, matrices, height, width, y, x, channel):
+    pictures = output_tensor((4,), "int64")
+    assert layers[0] == matrices[0], (
+        "topi_ext.rasterize_masks: layers and matrices must be of as many samples"
+    )
+    pictures[0] = matrices[0]
+    pictures[y] = int64(height)
+    pictures[x] = int64(width)
+    pictures[channel] = layers[1] - int64(1)
+    return pictures
+
+
+@script
+def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y, x, channel):
+    pictures = output_tensor((4,), "int64")
+    assert offsets[0] == styles[of_sample] + int64(1), "topi_ext.rasterize_map: each shape must have a style"
+    if of_sample == 1:
+        assert styles[0] == matrices[0], "topi_ext.rasterize_map: styles must be of as many samples"
+    pictures[0] = matrices[0]
+    pictures[y] = int64(height)
+    pictures[x] = int64(width)
+    pictures[channel] = int64(channels)
+    return pictures
+
+
+def _mask_shape_function(attrs, inputs, _):
+    return [_mask_shapes(*inputs[2:], *map(convert, _sides_and_axes(attrs)))]
+
+
+def _map_shape_function(attrs, inputs, _):
+    of_sample = int(inputs[2].shape[0]) - 1
+    constants = [of_sample, len(attrs["background"]), *_sides_and_axes(attrs)]
+    return [_map_shapes(*inputs[1:], *map(convert, constants))]
+
+
+def _sides_and_axes(attrs):
+    """Height, width, and the axes of both and of the channels."""
+    return [*map(int, attrs["image_size"]), *(attrs["layout"].index(axis) for axis in "HWC")]
+
+
+# --- kernels
+
+
+def _compute_masks(kernels, attrs, inputs):
+    return [kernels.rasterize_masks(*inputs, _picture_of(attrs), kind=attrs["kind"], mode=attrs["mode"])]
+
+
+def _compute_map(kernels, attrs, inputs):
+    channels = len(attrs["background"])
+    colors = [int(number) for number in attrs["colors"]]
+    palette = [
+        (tuple(colors[channels * style :][:channels]), "fill" if fill else "line")
+        for style, fill in enumerate(attrs["fills"])
+    ]
+    background = [int(number) for number in attrs["background"]]
+    return [kernels.rasterize_map(*inputs, _picture_of(attrs), palette=palette, background=background)]
+
+
+def _picture_of(attrs):
+    return Picture(*map(int, attrs["image_size"]), str(attrs["layout"]), str(attrs["dtype"]))
+
+
+SHAPES = {
+    "offsets": "(N + 1,), int32 or int64: where in points each shape begins.",
+    "matrices": "(B, 3, 3), float32 or float64: from the coordinates of points to pixels.",
+}
+_register.register(
+    MASKS,
+    "Shapes drawn as masks.",
+    {
+        "shapes": "Boxes, (N, 5) or (N, 6), or points, (P, 2); float32 or float64.",
+        "offsets": SHAPES["offsets"] + " Not looked at for boxes.",
+        "layers": "(B, L + 1), int32 or int64: where in the shapes each layer begins.",
+        "matrices": SHAPES["matrices"],
+    },
+    _masks_type,
+    _mask_shape_function,
+    __package__,
+    _compute_masks,
+)
+_register.register(
+    MAP,
+    "A map in colours, as each sample sees it.",
+    {
+        "points": "(P, 2), float32 or float64.",
+        "offsets": SHAPES["offsets"],
+        "styles": "(N,) or (B, N), int8 or int32: the place of each shape's style in the palette.",
+        "matrices": SHAPES["matrices"],
+    },
+    _map_type,
+    _map_shape_function,
+    __package__,
+    _compute_map,
+)

@@ -1,0 +1,31 @@
+"""Transforming points on CUDA: a thread takes a point."""
+
+from tvm import te, tir
+from tvm.topi.generic import schedule_extern
+
+from .._floats import Locals
+from ..sort.kernel import ceil_div, launch, local
+from .kernel import emit_point, rows_of
+
+THREADS = 256
+
+
+def transform_points(points, matrix, offsets):
+    """The result of `topi_ext.transform_points`; `offsets` is None where points are not ragged."""
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        count = rows_of(points)
+        blocks = ceil_div(count, THREADS)
+        with ib.if_scope(tir.const(0) < count), launch(ib, blocks, THREADS) as (block, thread):
+            number = local(ib, "number", block * THREADS + thread)
+            with ib.if_scope(number < count):
+                emit_point(ib, Locals(ib, "local"), ins, outs[0], number)
+        return ib.get()
+
+    inputs = [tensor for tensor in (points, matrix, offsets) if tensor is not None]
+    return te.extern([points.shape], inputs, emit, dtype=[points.dtype], name="transform_points")
+
+
+def schedule(outs):
+    return schedule_extern(outs)

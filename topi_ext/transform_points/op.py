@@ -1,0 +1,129 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.transform_points`: its arguments, types, shapes, and its kernels."""
+
+import tvm
+from tvm import relay
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+
+NAME = "topi_ext.transform_points"
+FLOATS, OFFSETS, DIMENSIONS = ("float32", "float64"), ("int32", "int64"), (2, 3)
+ARGUMENTS = {
+    "points": "(N, F) or (B, N, F), F 2 or 3; float32 or float64.",
+    "matrix": "(F + 1, F + 1) or (B, F + 1, F + 1); float32 or float64.",
+    "offsets": "(B + 1,), int32 or int64; not looked at where points are not ragged.",
+}
+
+
+def transform_points(points, matrix, offsets=None):
+    """Points moved by affine matrices: `matrix[:F, :F] @ point + matrix[:F, F]`.
+
+    Parameters
+    ----------
+    points : relay.Expr
+        (N, F) or (B, N, F), float32 or float64; F is 2 or 3. N and B may be known only at run time.
+    matrix : relay.Expr
+        (F + 1, F + 1) for all points, or (B, F + 1, F + 1), one a sample; float32 or float64. The last row
+        is not looked at.
+    offsets : relay.Expr, optional
+        (B + 1,), int32 or int64, for samples of different lengths: sample b has the points (N, F) from
+        `offsets[b]` up to `offsets[b + 1]`.
+
+    Returns
+    -------
+    points : relay.Expr
+        Of the shape and type of `points`.
+
+    Convention
+    ----------
+    - As l5kit's `transform_points`. Sums are of float64 and rounded once.
+    - Points before the first offset belong to the first sample, those from the last one on to the last.
+    """
+    attrs = tvm.ir.make_node("DictAttrs", is_ragged=int(offsets is not None))
+    offsets = relay.const(0) if offsets is None else offsets
+    return relay.Call(relay.op.get(NAME), [points, matrix, offsets], attrs)
+
+
+def _type_relation(types, attrs):
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    points, matrix, offsets = types
+    is_ragged = bool(attrs["is_ragged"])
+    _check("points", points, FLOATS)
+    _check("matrix", matrix, FLOATS)
+    dimensions = known(points.shape[-1]) if points.shape else None
+    if dimensions not in DIMENSIONS or len(points.shape) not in ((2,) if is_ragged else (2, 3)):
+        shapes = "(N, F)" if is_ragged else "(N, F) or (B, N, F)"
+        _refuse(f"points must have the shape {shapes}, with F 2 or 3, not {points.shape}")
+    ranks = (3,) if is_ragged else (2, 3) if len(points.shape) == 3 else (2,)
+    sides = {known(side) for side in matrix.shape[-2:]}
+    if len(matrix.shape) not in ranks or not sides <= {dimensions + 1, None}:
+        side = dimensions + 1
+        shapes = " or ".join(f"({', '.join(['B'] * (rank - 2) + [str(side)] * 2)})" for rank in ranks)
+        _refuse(f"matrix must have the shape {shapes}, not {matrix.shape}")
+    if is_ragged:
+        _check("offsets", offsets, OFFSETS)
+        if len(offsets.shape) != 1:
+            _refuse(f"offsets must have the shape (B + 1,), not {offsets.shape}")
+        samples, expected = known(matrix.shape[0]), known(offsets.shape[0])
+        if samples == 0 or (None not in (samples, expected) and samples + 1 != expected):
+            _refuse(f"there must be one more offset than matrices, at least one: {expected} for {samples}")
+    elif len(matrix.shape) == 3:
+        counts = known(points.shape[0]), known(matrix.shape[0])
+        if None not in counts and counts[0] != counts[1]:
+            _refuse(f"points are of {counts[0]} samples, matrices of {counts[1]}")
+    return points
+
+
+def _check(name, type_, dtypes):
+    if type_.dtype not in dtypes:
+        _refuse(f"{name} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
+
+
+def _refuse(reason):
+    _register.refuse(NAME, reason)
+
+
+@script
+def _shapes(points, matrix, offsets, points_rank, matrix_rank, is_ragged):
+    moved = output_tensor((points_rank,), "int64")
+    for i in const_range(points_rank):
+        moved[i] = points[i]
+    side = points[points_rank - 1] + int64(1)
+    assert matrix[matrix_rank - 2] == side, "topi_ext.transform_points: matrices must have F + 1 rows"
+    assert matrix[matrix_rank - 1] == side, "topi_ext.transform_points: matrices must have F + 1 columns"
+    if is_ragged:
+        assert matrix[0] > int64(0), "topi_ext.transform_points: there must be a matrix"
+        assert offsets[0] == matrix[0] + int64(1), (
+            "topi_ext.transform_points: there must be one more offset than matrices"
+        )
+    elif matrix_rank == 3:
+        assert matrix[0] == points[0], (
+            "topi_ext.transform_points: points and matrices must be of as many samples"
+        )
+    return moved
+
+
+def _shape_function(attrs, inputs, _):
+    ranks = [int(shape.shape[0]) for shape in inputs[:2]]
+    return [_shapes(*inputs, *map(convert, [*ranks, int(attrs["is_ragged"])]))]
+
+
+def _compute(kernels, attrs, inputs):
+    points, matrix, offsets = inputs
+    return [kernels.transform_points(points, matrix, offsets if attrs["is_ragged"] else None)]
+
+
+_register.register(
+    NAME,
+    "Points moved by affine matrices.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    __package__,
+    _compute,
+)
