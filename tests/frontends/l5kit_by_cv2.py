@@ -25,15 +25,10 @@ class DrawnByCv2:
         self.crosswalk_bounds = np.array(corners).reshape(-1, 2, 2)
 
     def rasterize(self, frames, agents, tl_faces, selected):
-        pose, yaw = (
-            (frames[0]["ego_translation"], _yaw(frames[0]))
-            if selected is None
-            else (
-                selected["centroid"],
-                selected["yaw"],
-            )
-        )
-        matrix = self.context.raster_from_world(pose, yaw)
+        place, yaw = frames[0]["ego_translation"], _yaw(frames[0])
+        if selected is not None:
+            place, yaw = selected["centroid"], selected["yaw"]
+        matrix = self.context.raster_from_world(place, yaw)
         return np.concatenate(
             [self.boxes(frames, agents, selected, matrix), self.map(tl_faces[0], matrix)], -1
         )
@@ -68,36 +63,35 @@ class DrawnByCv2:
 
     def map(self, tl_faces, matrix):
         image = np.full((self.height, self.width, 3), 255, "uint8")
-        centre = np.linalg.inv(matrix) @ [self.width / 2, self.height / 2, 1]
-        reach = float(np.linalg.norm(self.context.raster_size_px * self.context.pixel_size_m)) / 2
         active = set(tl_faces[tl_faces["traffic_light_face_status"][:, 0] > 0]["face_id"].tolist())
-        seen = _in_bounds(centre[:2], self.lane_bounds, reach)
-        if len(seen):
-            states = ["none"] * len(seen)
-            for i, lane in enumerate(seen):
+        lanes, crosswalks = (
+            self.seen(bounds, matrix) for bounds in (self.lane_bounds, self.crosswalk_bounds)
+        )
+        if len(lanes):
+            states = ["none"] * len(lanes)
+            for i, lane in enumerate(lanes):
                 for face in self.faces[lane].keys() & active:
                     states[i] = self.faces[lane][face].lower()
-            sides = _subpixel(self.sides[seen].reshape(-1, 2), matrix).reshape(len(seen), 2, -1, 2)
-            for area in sides.reshape(len(seen), -1, 2):
+            sides = _subpixel(self.sides[lanes].reshape(-1, 2), matrix).reshape(len(lanes), 2, -1, 2)
+            for area in sides.reshape(len(lanes), -1, 2):
                 cv2.fillPoly(image, [area], PALETTE["road"][0], **SUBPIXEL)
             for state in ("none", "red", "green", "yellow"):
                 lines = sides[np.array(states) == state].reshape(-1, sides.shape[2], 2)
                 cv2.polylines(image, lines, False, PALETTE[state][0], **SUBPIXEL)
-        crossings = [
-            _subpixel(self.crosswalks[i], matrix)
-            for i in _in_bounds(centre[:2], self.crosswalk_bounds, reach)
-        ]
-        cv2.polylines(image, crossings, True, PALETTE["crosswalk"][0], **SUBPIXEL)
+        corners = [_subpixel(self.crosswalks[i], matrix) for i in crosswalks]
+        cv2.polylines(image, corners, True, PALETTE["crosswalk"][0], **SUBPIXEL)
         return image.astype("float32") / 255
+
+    def seen(self, bounds, matrix):
+        """Which of these are in the square around the raster, as l5kit asks."""
+        centre = (np.linalg.inv(matrix) @ [self.width / 2, self.height / 2, 1])[:2]
+        reach = float(np.linalg.norm(self.context.raster_size_px * self.context.pixel_size_m)) / 2
+        inside = (centre > bounds[:, 0] - reach) & (centre < bounds[:, 1] + reach)
+        return np.flatnonzero(inside.all(axis=1))
 
 
 def _subpixel(points, matrix):
     return ((points @ matrix[:2, :2].T + matrix[:2, 2]) * 512).astype(int).astype("int32")
-
-
-def _in_bounds(centre, bounds, reach):
-    inside = (centre > bounds[:, 0] - reach) & (centre < bounds[:, 1] + reach)
-    return np.flatnonzero(inside.all(axis=1))
 
 
 def _yaw(frame):
