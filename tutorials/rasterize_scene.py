@@ -2,8 +2,8 @@
 
     python -m tutorials.rasterize_scene
 
-Run it in the root of a clone. It takes some seconds. The picture shows a few samples: lanes with their sides in
-the colours of their lights, crosswalks, agents in blue, and the ego in green, both fading into the past.
+Run it in the root of a clone. It takes some seconds. The picture shows a few samples: lanes with their sides
+in the colours of their lights, crosswalks, agents in blue, and the ego in green, both fading into the past.
 """
 
 import argparse

@@ -429,15 +429,15 @@ def test_compiles_with_few_spills(emulated_cuda, tmp_path, layout, dtype, vector
     function = function_of("rasterize_boxes", arrays, (224, 224), mode="parity", **options)
     relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
     assert emulated_cuda.sources[-1].count(f"*({vector}*)(rasterize_masks") == 1
-    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=2, spilled=64)
+    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=2, spilled=96)
     arrays = map_scenes(2, 300, (224, 224))
     function = function_of("rasterize_map", arrays, (224, 224), palette=PALETTE, **options)
     relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
-    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=3, spilled=64)
+    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=3, spilled=96)
 
 
-def on_gpu(name, arrays, *args, **options):
-    mod = tvm.IRModule.from_expr(function_of(name, arrays, *args, dynamic=True, **options))
+def on_gpu(name, arrays, *args, dynamic=True, **options):
+    mod = tvm.IRModule.from_expr(function_of(name, arrays, *args, dynamic=dynamic, **options))
     target = tvm.target.Target("cuda", host="llvm")
     return helpers.run(mod, *arrays, target=target, device=tvm.cuda(0))[0]
 

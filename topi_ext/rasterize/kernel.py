@@ -13,7 +13,7 @@ import numpy as np
 
 from tvm import te, tir
 
-from .._floats import is_finite
+from .._floats import is_finite, rounded
 from .._register import known
 from ..sort.kernel import clamp
 from .reference import CORNERS, FARTHEST, LENGTHENING, MOST_YAW, ONE, PROFILE, SUBPIXELS
@@ -83,9 +83,22 @@ def corners_of_box(local, boxes, number):
     columns = int(boxes.asobject().shape[1])
     x, y, length, width, *turn = (local("box", boxes[number, at].astype("float64")) for at in range(columns))
     cosine, sine = turn if len(turn) == 2 else _cosine_and_sine(local, *turn)
+    product = _product(local, x, y)
     for along, aside in CORNERS:
         along, aside = length * (along / 2), width * (aside / 2)
-        yield along * cosine - aside * sine + x, along * sine + aside * cosine + y
+        yield (
+            product(along, cosine) - product(aside, sine) + x,
+            product(along, sine) + product(aside, cosine) + y,
+        )
+
+
+def _product(local, *offsets):
+    """Multiplies, and rounds as NumPy does, what is to be added to offsets; NaN if they are not all finite.
+
+    Corners often are on the very edge of a 1/512 of a pixel, where the last bit decides.
+    """
+    zero = local("zero", tir.all(*map(is_finite, offsets)).astype("int64") - 1)
+    return lambda a, b: local("product", rounded(local("product", a * b), zero))
 
 
 def _cosine_and_sine(local, angle):
@@ -149,7 +162,8 @@ class Camera:
 
     def corner(self, number):
         x, y = (self._local("point", self._points[number, axis].astype("float64")) for axis in range(2))
-        places = [self._local("place", a * x + b * y + c) for a, b, c in self.rows]
+        product = _product(self._local, *(c for _, _, c in self.rows))
+        places = [self._local("place", product(a, x) + product(b, y) + c) for a, b, c in self.rows]
         finite = self._local("finite", tir.all(*map(is_finite, places)).astype("int32"))
         x, y = (self._local("corner", self._truncated(place, finite)) for place in places)
         return Corner(x, y, finite)
