@@ -1,6 +1,9 @@
 """The operators on torch tensors: as in a graph, without copies, and with one kernel for many shapes."""
 
 import concurrent.futures
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -190,6 +193,19 @@ def test_in_forked_workers(monkeypatch):
         Warped(data, matrices), batch_size=2, num_workers=1, multiprocessing_context="fork", timeout=60
     )
     assert torch.equal(torch.cat(list(loader)), expected)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads cannot be listed here")
+def test_threads_are_bound_to_no_core():
+    script = """if True:
+        import os, torch, topi_ext.torch
+        topi_ext.torch.warp_affine(torch.zeros(8, 1, 64, 64), torch.eye(2, 3), (64, 64))
+        cores = [os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task")]
+        assert all(of_thread == cores[0] for of_thread in cores), cores
+    """
+    environment = {**os.environ, "TVM_NUM_THREADS": "2"}
+    environment.pop("TVM_BIND_THREADS", None)
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
 
 
 @pytest.mark.gpu

@@ -18,9 +18,10 @@ ALIGNMENT = 64  # of the address of a tensor, in bytes, that TVM asks for
 _kernels = {}
 _compiling = threading.Lock()
 
-# TVM by itself uses half of the cores.
+# By itself TVM uses half of the cores, and binds each thread to one, which in every process are the same.
 os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
-# Its threads are not there in a forked process, such as a worker of a DataLoader, which would wait for them.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+# The threads are not there in a forked process, such as a worker of a DataLoader, which would wait for them.
 os.register_at_fork(after_in_child=lambda: os.environ.update(TVM_NUM_THREADS="1"))
 
 

@@ -15,7 +15,9 @@ class AffineWarp(nn.Module):
     ----------
     out_size : (int, int), optional
         Height and width of the results, if not those of the pictures.
-    layout, mode, interpolation, border_mode, border_value
+    layout, mode
+        Of `warp_affine`.
+    interpolation, border_mode, border_value
         Of `warp_affine`, for the pictures.
     out_dtype : torch.dtype, optional
         Of the pictures' results: a float type.
@@ -86,8 +88,8 @@ class AffineWarp(nn.Module):
         channel = 3 if self.layout == "NHWC" else 1
         whole = masks.unsqueeze(channel) if masks.dim() == 3 else masks
         whole = whole.view(torch.uint8) if masks.dtype == torch.bool else whole
-        nearest = {"interpolation": "nearest", "border_value": int(self.mask_value), "layout": self.layout}
-        whole = warp_affine(whole, matrices, size, **nearest).view(masks.dtype)
+        options = {"layout": self.layout, "mode": self._options["mode"], "border_value": int(self.mask_value)}
+        whole = warp_affine(whole, matrices, size, interpolation="nearest", **options).view(masks.dtype)
         return whole.squeeze(channel) if masks.dim() == 3 else whole
 
 
