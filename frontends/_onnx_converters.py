@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relay
 
 from . import _onnx_nms, _onnx_roi_align, _onnx_slice
+from ._onnx_loops import known_loop
 from ._onnx_types import type_of
 
 
@@ -113,6 +114,15 @@ def if_(importer, inputs, attrs, params):
         result = inner.from_onnx(branch, outer.opset, get_output_expr=True)
     outer._params.update(inner._params)
     return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+
+
+def loop(importer, inputs, attrs, params):
+    """Some loops over detections are one operator; of all others TVM makes a recursive function."""
+    scope = importer.GraphProto.current
+    found = known_loop(*scope.place, scope.imported)
+    if found is None:
+        return _stock(importer, "Loop")(inputs, attrs, params)
+    return relay.TupleWrapper(relay.Tuple(found), len(found)) if len(found) > 1 else found[0]
 
 
 def split(importer, inputs, attrs, params):
@@ -248,6 +258,7 @@ CONVERTERS = {
     "Gather": gather,
     "Identity": identity,
     "If": if_,
+    "Loop": loop,
     "NonMaxSuppression": non_max_suppression,
     "Pad": pad,
     "Resize": resize,
