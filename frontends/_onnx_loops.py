@@ -54,7 +54,9 @@ class _Loop:
             for place, value in enumerate(self.first)
         ]
         still_goes_on, *self.after = self._reader.read_inside(body, [self.round, goes_on, *self.now])
-        if not all(isinstance(value, Term) and value.number is True for value in (goes_on, still_goes_on)):
+        ends_early = any(value is not self.terms.const(True, "bool") for value in (goes_on, still_goes_on))
+        gathers_more = len(self.after) != len(self.first)
+        if ends_early or gathers_more:
             raise NotRead
 
     def imported(self, term):
@@ -80,8 +82,9 @@ def _check(condition):
 def _pasted_masks(loop):
     """Of boxes outside the picture, or of less than no width, the loop makes empty pictures too."""
     terms = loop.terms
-    _check(len(loop.after) == 1 and not isinstance(loop.first[0], Term) and loop.first[0].ndim == 3)
-    none, height, width = loop.first[0].shape
+    _check(len(loop.after) == 1 and _rank(loop.first[0]) == 3)
+    none, height, width = (length.number for length in terms.shape(loop.first[0]))
+    _check(none == 0 and None not in (height, width) and min(height, width) > 0)
     padded = _found(loop.after[0], lambda term: _is_item(loop, term, rank=4)).args[0]
     corners = _found(loop.after[0], lambda term: _is_item(loop, term, rank=2)).args[0]
     masks = _found(padded, lambda term: term.op == "Pad").args[0]
@@ -93,10 +96,10 @@ def _pasted_masks(loop):
         terms, terms.gather(padded, loop.round), terms.gather(corners, loop.round), height, width
     )
     _check(loop.after[0] is terms.concat([loop.now[0], terms.unsqueeze(picture, [0])], 0))
-    _check(none == 0 and loop.count is terms.size(padded, 0))
+    _check(loop.count is terms.size(padded, 0))
 
     (masks, shape), (boxes, of_boxes) = loop.imported(masks), loop.imported(boxes)
-    _check(shape[1:] == (1, shape[3], shape[3]) and shape[3] and of_boxes[1:] == (4,))
+    _check(shape[1:] == (1, shape[3], shape[3]) and shape[3] and _are_boxes(of_boxes, shape[0]))
     return [relay.squeeze(topi_ext.paste_masks(masks, boxes, (height, width)), [1])]
 
 
@@ -160,13 +163,15 @@ def _keypoints(loop):
     rois = _found(heights, lambda term: term.op == "Gather" and term.args[1] == 1).args[0]
 
     places, scores = _places_and_scores(terms, maps, rois, loop.round)
+    none, three, keypoints = terms.const(0), terms.const(3), terms.size(maps, 1)
+    first = [[none, three, keypoints], [none, keypoints]]
+    _check([list(terms.shape(value)) for value in loop.first] == first)
     for now, after, new in zip(loop.now, loop.after, (places, scores)):
         _check(after is terms.concat([now, terms.unsqueeze(new, [0])], 0))
     _check(loop.count is terms.size(rois, 0))
-    _check(all(terms.shape(first)[0].number == 0 for first in loop.first))
 
     (maps, shape), (rois, of_rois) = loop.imported(maps), loop.imported(rois)
-    _check(len(shape) == 4 and of_rois[1:] == (4,))
+    _check(0 not in shape[1:] and _are_boxes(of_rois, shape[0]))
     places, scores = topi_ext.heatmaps_to_keypoints(maps, rois)
     return [relay.transpose(places, [0, 2, 1]), scores]
 
@@ -205,6 +210,10 @@ def _places_and_scores(terms, maps, rois, round_):
 
 
 # --- pieces of both
+
+
+def _are_boxes(shape, count):
+    return shape[1:] == (4,) and (None in (shape[0], count) or shape[0] == count)
 
 
 def _arithmetic(terms):

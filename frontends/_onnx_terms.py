@@ -27,6 +27,9 @@ FOLDED = {  # each rounds once, as it would at run time
 }
 
 
+CAST_TO = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT64: "int64"}
+
+
 class NotRead(Exception):
     """Nothing is known of what a node computes."""
 
@@ -66,7 +69,7 @@ class Terms:
         """The value as one term."""
         if isinstance(value, Term):
             return value
-        if not value.size:
+        if value is None or not value.size:
             raise NotRead
         dtype = value.flat[0].dtype
         return self("Array", value.shape, *value.flat, rank=value.ndim, dtype=dtype)
@@ -88,6 +91,8 @@ class Terms:
         if term.op == "Pad":
             data, pads, _ = term.args
             return self.elementwise("Add", self.size(data, axis), self.const(sum(pads[axis :: data.rank])))
+        if term.op == "Full":
+            return term.args[1 + axis]
         return self("Size", term, axis, rank=0, dtype="int64")
 
     def shape(self, value):
@@ -105,19 +110,19 @@ class Terms:
             return _settled(np.take(data, numbers, axis))
         indices = self.whole(indices)
         rank = data.rank - 1 + indices.rank
-        return self("Gather", data, axis % data.rank, indices, rank=rank, dtype=data.dtype)
+        return self("Gather", data, _place(axis, data.rank), indices, rank=rank, dtype=data.dtype)
 
     def unsqueeze(self, value, axes):
         items = _items(value)
         if items is not None:
             return np.expand_dims(items, tuple(axes))
-        axes = tuple(sorted(axis % (value.rank + len(axes)) for axis in axes))
+        axes = tuple(sorted(_place(axis, value.rank + len(axes)) for axis in axes))
         return self("Unsqueeze", value, axes, rank=value.rank + len(axes), dtype=value.dtype)
 
     def squeeze(self, value, axes):
         if isinstance(value, np.ndarray):
             return _settled(np.squeeze(value, tuple(axes)))
-        axes = tuple(sorted(axis % value.rank for axis in axes))
+        axes = tuple(sorted(_place(axis, value.rank) for axis in axes))
         if value.op == "Unsqueeze" and value.args[1] == axes:
             return value.args[0]
         return self("Squeeze", value, axes, rank=value.rank - len(axes), dtype=value.dtype)
@@ -126,7 +131,7 @@ class Terms:
         if all(isinstance(value, np.ndarray) for value in values):
             return np.concatenate(values, axis)
         terms = [self.whole(value) for value in values]
-        return self("Concat", axis % terms[0].rank, *terms, rank=terms[0].rank, dtype=terms[0].dtype)
+        return self("Concat", _place(axis, terms[0].rank), *terms, rank=terms[0].rank, dtype=terms[0].dtype)
 
     def reshape(self, value, shape, allowzero=0):
         items, numbers = _items(value), _numbers(shape)
@@ -158,9 +163,8 @@ class Terms:
         for axis, start, end, step in zip(axes, starts, ends, steps):
             if (start.number, step) == (0, 1) and end.number is not None and end.number >= TO_THE_END:
                 continue
-            value = self(
-                "Slice", value, axis % value.rank, start, end, int(step), rank=value.rank, dtype=value.dtype
-            )
+            axis = _place(axis, value.rank)
+            value = self("Slice", value, axis, start, end, int(step), rank=value.rank, dtype=value.dtype)
         return value
 
     def pad(self, value, pads, fill):
@@ -204,7 +208,8 @@ class Terms:
     def _applied(self, op, *terms):
         numbers = [term.number for term in terms]
         dtype = "bool" if op == "Equal" else terms[-1].dtype
-        if op == "Where" and numbers[0] is not None:
+        rank = max(term.rank for term in terms)
+        if op == "Where" and numbers[0] is not None and rank == 0:
             return terms[1 if numbers[0] else 2]
         if op == "Equal" and terms[0].op == "Size" and numbers[1] is not None and numbers[1] < 0:
             return self.const(False, "bool")
@@ -213,7 +218,7 @@ class Terms:
             return self.const(
                 FOLDED[op](*(np.asarray(n, term.dtype) for n, term in zip(numbers, terms))), dtype
             )
-        return self(op, *terms, rank=max(term.rank for term in terms), dtype=dtype)
+        return self(op, *terms, rank=rank, dtype=dtype)
 
     def reduce(self, op, vector):
         """All elements of a vector to one."""
@@ -222,7 +227,7 @@ class Terms:
         return self(op, *vector, rank=0, dtype=vector[0].dtype)
 
     def argmax(self, value, axis):
-        return self("ArgMax", value, axis % value.rank, rank=value.rank - 1, dtype="int64")
+        return self("ArgMax", value, _place(axis, value.rank), rank=value.rank - 1, dtype="int64")
 
 
 class Reader:
@@ -342,11 +347,11 @@ def _slice(terms, inputs, attrs):
 
 
 def _pad(terms, inputs, attrs):
-    data, pads, fill, *axes = inputs + [None] * (3 - len(inputs))
+    data, pads, fill, axes = (inputs + [None] * 3)[:4]
     fill = 0 if fill is None else _known_numbers(fill).item()
-    if not isinstance(data, Term) or axes or attrs.get("mode", b"constant") != b"constant":
+    if axes is not None or attrs.get("mode", b"constant") != b"constant":
         raise NotRead
-    return terms.pad(data, _known_numbers(pads), fill)
+    return terms.pad(terms.whole(data), _known_numbers(pads), fill)
 
 
 def _resize(terms, inputs, attrs):
@@ -370,13 +375,13 @@ def _constant_of_shape(terms, inputs, attrs):
 
 
 def _cast(terms, inputs, attrs):
-    return terms.cast(inputs[0], str(onnx.helper.tensor_dtype_to_np_dtype(attrs["to"])))
+    return terms.cast(inputs[0], CAST_TO[attrs["to"]])
 
 
 def _reduce(op):
     def rule(terms, inputs, attrs):
         axes = _axes(inputs, attrs) if len(inputs) > 1 or "axes" in attrs else [0]
-        if attrs.get("keepdims", 1) or list(axes) not in ([0], [-1]):
+        if attrs.get("keepdims", 1) or attrs.get("noop_with_empty_axes") or list(axes) not in ([0], [-1]):
             raise NotRead
         return terms.reduce(op, inputs[0])
 
@@ -434,7 +439,14 @@ _RULES = {
 }
 
 
-# --- arrays
+# --- arrays and axes
+
+
+def _place(axis, rank):
+    """An axis, counted from the first."""
+    if not -rank <= axis < rank:
+        raise NotRead
+    return int(axis) % rank
 
 
 def _array(elements, shape):
@@ -460,6 +472,8 @@ def _items(value):
     """The numbers in a value, or None where they are not told apart."""
     if isinstance(value, np.ndarray):
         return value
+    if value is None:  # an input that is not there
+        raise NotRead
     return np.array(value, object) if value.rank == 0 else None
 
 
