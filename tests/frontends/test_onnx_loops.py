@@ -125,7 +125,7 @@ def in_relay(model):
 
 
 def changes(model, imported):
-    """The model with one node changed, in the loop or in front of it; what is in front in Relay; and where."""
+    """The model with one node changed, of the loop or in front of it; what is in front in Relay; where."""
     nodes = list(model.graph.node)
     (end,) = (place for place, node in enumerate(nodes) if node.op_type == "Loop")
     inside = [(end, inner) for inner in range(len(body_of(nodes[end]).node))]
