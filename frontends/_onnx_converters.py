@@ -11,7 +11,9 @@ import numpy as np
 from tvm import relay
 
 from . import _onnx_nms, _onnx_roi_align, _onnx_slice
-from ._onnx_types import type_of
+from ._onnx_fold import keep_known
+from ._onnx_loops import known_loop
+from ._onnx_types import sizes, type_of
 
 
 def bound_to(importer):
@@ -115,6 +117,15 @@ def if_(importer, inputs, attrs, params):
     return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
 
 
+def loop(importer, inputs, attrs, params):
+    """Some loops over detections are one operator; of all others TVM makes a recursive function."""
+    scope = importer.GraphProto.current
+    found = known_loop(*scope.place, scope.imported)
+    if found is None:
+        return _stock(importer, "Loop")(inputs, attrs, params)
+    return relay.TupleWrapper(relay.Tuple(found), len(found)) if len(found) > 1 else found[0]
+
+
 def split(importer, inputs, attrs, params):
     """A split into one part changes nothing; TVM's own makes a `split` that does not compile."""
     if attrs["tvm_custom"]["num_outputs"] == 1:
@@ -168,18 +179,33 @@ def roi_align(importer, inputs, attrs, params):
 
 
 def slice_(importer, inputs, attrs, params):
-    """Bounds were attributes once, and are inputs now."""
+    """Bounds were attributes once, and are inputs now.
+
+    With bounds that only the runtime knows TVM's own forgets the sizes of all axes.
+    """
     data, *bounds = inputs
     if not bounds:
         bounds = [attrs.get(name) for name in ("starts", "ends", "axes")]
-    elif all(bound is None or isinstance(bound, relay.Constant) for bound in bounds):
-        bounds = [bound and bound.data.numpy().tolist() for bound in bounds]
     else:
-        return _stock(importer, "Slice")(inputs, attrs, params)
+        bounds = [
+            bound.data.numpy().tolist() if isinstance(bound, relay.Constant) else bound for bound in bounds
+        ]
     starts, ends, axes, steps = (bounds + [None, None])[:4]
+    if any(isinstance(bound, relay.Expr) for bound in (starts, ends, axes, steps)):
+        return _keep_other_axes(_stock(importer, "Slice")(inputs, attrs, params), data, axes)
     axes = range(len(starts)) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     return _onnx_slice.constant_slice(data, dict(zip(axes, zip(starts, ends, steps))))
+
+
+def _keep_other_axes(sliced, data, axes):
+    """A slice, with the sizes that are known of the axes that it takes whole, where `axes` says which."""
+    if not isinstance(axes, list):
+        return sliced
+    known = list(sizes(type_of(data)))
+    for axis in axes:
+        known[axis] = None
+    return keep_known(sliced, known)
 
 
 def space_to_depth(importer, inputs, attrs, params):
@@ -248,6 +274,7 @@ CONVERTERS = {
     "Gather": gather,
     "Identity": identity,
     "If": if_,
+    "Loop": loop,
     "NonMaxSuppression": non_max_suppression,
     "Pad": pad,
     "Resize": resize,

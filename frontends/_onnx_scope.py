@@ -25,6 +25,7 @@ def scope_class(graph_proto):
 
         def _construct_nodes(self, graph):
             for node in graph.node:
+                self.place = graph, node  # for the converter that has to look around
                 self._check_inputs(node)
                 self.type_errors.clear()
                 try:
@@ -51,9 +52,13 @@ def scope_class(graph_proto):
                     if name in self._inputs:
                         self._inputs[name] = self._nodes[name]
 
+        def imported(self, name):
+            """What a name of the model is in Relay, or None before it is imported."""
+            return self._nodes.get(self._renames.get(name, name))
+
         def _check_inputs(self, node):
             for name in node.input:
-                if name and self._renames.get(name, name) not in self._nodes:
+                if name and self.imported(name) is None:
                     raise ImportFailure(
                         f"{describe(node)} reads '{name}', which is no input, no initializer and no output "
                         "of an earlier node: the model is not complete"

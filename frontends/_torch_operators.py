@@ -13,7 +13,7 @@ from tvm.relay.frontend.common import set_span, try_infer_value
 from ._onnx_fold import keep_known
 from ._onnx_slice import constant_slice
 from ._torch_class_loop import BATCHED_NMS
-from ._torch_paste import PASTE_MASKS
+from ._torch_detections import HEATMAPS_TO_KEYPOINTS, PASTE_MASKS
 
 KNOWN_LISTS = (list, relay.expr.TupleWrapper)  # those whose length is known, which need no list of Relay's
 
@@ -30,6 +30,7 @@ class Operators(stock.PyTorchOpConverter):
         self.convert_map["aten::div"] = self.division
         self.convert_map[BATCHED_NMS] = self.batched_nms
         self.convert_map[PASTE_MASKS] = self.paste_masks
+        self.convert_map[HEATMAPS_TO_KEYPOINTS] = self.heatmaps_to_keypoints
 
     def plain_convolution(self, inputs, input_types):
         data, weight, bias, strides, padding, dilation, groups = inputs
@@ -71,6 +72,9 @@ class Operators(stock.PyTorchOpConverter):
     def paste_masks(self, inputs, _):
         masks, boxes, *image_size = inputs
         return topi_ext.paste_masks(masks, boxes, image_size)
+
+    def heatmaps_to_keypoints(self, inputs, _):
+        return tuple(topi_ext.heatmaps_to_keypoints(*inputs))
 
     def scalar_tensor(self, inputs, input_types):
         value, dtype, *_ = inputs

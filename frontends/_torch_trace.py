@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ._torch_paste import pasting_is_an_operator
+from ._torch_detections import detections_are_handled_by_operators
 from .errors import ImportFailure
 
 DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
@@ -41,7 +41,7 @@ def trace(model, inputs) -> TracedModel:
     flat = _FlatModel(model)
     try:
         with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            with pasting_is_an_operator():
+            with detections_are_handled_by_operators():
                 module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
             if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
                 module = _inline_attributes(module)

@@ -1,6 +1,7 @@
 from . import _bootstrap, reshape, sort  # noqa: F401  _bootstrap comes first: it finds TVM
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
+from .heatmaps_to_keypoints import heatmaps_to_keypoints
 from .paste_masks import paste_masks
 from .preprocess import preprocess
 from .rasterize import rasterize_boxes, rasterize_map, rasterize_polygons, rasterize_polylines
@@ -11,6 +12,7 @@ from .warp_affine import warp_affine
 __all__ = [
     "batched_nms",
     "conv2d_nhwc",
+    "heatmaps_to_keypoints",
     "multiscale_roi_align",
     "nms",
     "paste_masks",

@@ -16,12 +16,14 @@ import pytest
 import torch
 import torchvision
 from torch import nn
+from torchvision.models.detection import roi_heads, transform
 
 from frontends import ImportFailure, from_pytorch
 from frontends import _torch_convert as converter
 from tests.helpers import ops, run
 from tests.models.detectors import detect, example, share_found, small_detector
 from tests.models.zoo import detection_model, picture
+from tests.ops.objects import heatmaps, objects
 from tvm_passes._graph import Graph
 
 import tvm
@@ -620,13 +622,35 @@ def test_a_batch_of_one_and_an_image_differ_in_the_input_alone(mask_rcnn):
     assert [len(mod["main"].params[0].checked_type.shape) for mod in (image, batch)] == [3, 4]
 
 
-@pytest.mark.slow
-def test_masks_are_pasted_by_one_operator_and_torchvision_stays_as_it_was(mask_rcnn):
-    paste = torchvision.models.detection.transform.paste_masks_in_image
-    main = from_pytorch(mask_rcnn, picture())[0]["main"]
-    assert ops(tvm.IRModule.from_expr(main)).count("topi_ext.paste_masks") == 1
-    assert not any(isinstance(node, relay.Let) for node in Graph(main).nodes)
-    assert torchvision.models.detection.transform.paste_masks_in_image is paste
+class Pasting(nn.Module):
+    def forward(self, masks, boxes):
+        return transform.paste_masks_in_image(masks, boxes, (20, 30))
+
+
+class FindingKeypoints(nn.Module):
+    def forward(self, maps, rois):
+        places, scores = roi_heads.keypointrcnn_inference(maps, [rois])
+        return places[0], scores[0]
+
+
+@pytest.mark.parametrize(
+    "model, operator, arrays",
+    [
+        (Pasting(), "topi_ext.paste_masks", objects(4, (20, 30), side=7)),
+        (FindingKeypoints(), "topi_ext.heatmaps_to_keypoints", heatmaps(4, 3, (7, 7), image_size=(20, 30))),
+    ],
+)
+def test_what_is_done_with_each_detection_is_one_operator(model, operator, arrays):
+    functions = transform.paste_masks_in_image, roi_heads.heatmaps_to_keypoints
+    tensors = tuple(map(torch.from_numpy, arrays))
+    mod, params = from_pytorch(model, tensors)
+    assert [name for name in ops(mod) if name.startswith("topi_ext.")] == [operator]
+    assert not any(isinstance(node, relay.Let) for node in Graph(mod["main"]).nodes)
+    assert functions == (transform.paste_masks_in_image, roi_heads.heatmaps_to_keypoints)
+    expected = model(*tensors)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for found, tensor in zip(numbers(mod, params, *tensors), expected):
+        np.testing.assert_allclose(found, tensor.numpy(), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -67,9 +67,9 @@ def export(model, path):
     return path
 
 
-def share_found(found, expected, box=0.2, score=2e-3, mask=1e-2):
+def share_found(found, expected, box=0.2, score=2e-3, mask=1e-2, keypoint=0.5):
     """How much of what was expected is found, in any order: rounding swaps detections of close scores."""
-    hits = [_is_found(found, expected, i, box, score, mask) for i in range(len(expected["boxes"]))]
+    hits = [_is_found(found, expected, i, box, score, mask, keypoint) for i in range(len(expected["boxes"]))]
     return np.mean(hits)
 
 
@@ -91,7 +91,7 @@ def share_matched(found, expected, iou=0.9, score=0.02, least=0.05):
     return len(taken) / max(1, wanted.sum())
 
 
-def _is_found(found, expected, i, box, score, mask):
+def _is_found(found, expected, i, box, score, mask, keypoint):
     alike = (
         (found["labels"] == expected["labels"][i])
         & np.isclose(found["scores"], expected["scores"][i], rtol=0, atol=score)
@@ -99,4 +99,7 @@ def _is_found(found, expected, i, box, score, mask):
     )
     if "masks" in expected and alike.any():
         return np.abs(found["masks"][alike] - expected["masks"][i]).mean(axis=(1, 2, 3)).min() < mask
+    if "keypoints" in expected and alike.any():  # rounding swaps places of close values too
+        away = np.abs(found["keypoints"][alike] - expected["keypoints"][i]).max(axis=2)
+        return ((away < keypoint).mean(axis=1) >= 0.8).any()
     return bool(alike.any())

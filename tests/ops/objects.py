@@ -12,3 +12,9 @@ def objects(count, image_size, side=28, seed=0):
     boxes = np.concatenate([centres - sides / 2, centres + sides / 2], axis=1)
     boxes = np.clip(boxes, 0, [width, height, width, height])
     return rng.random((count, 1, side, side), "float32"), boxes.astype("float32")
+
+
+def heatmaps(count, keypoints, size, seed=0, image_size=(60, 80)):
+    """Heatmaps (count, keypoints, *size) with more than one hill each, and rois inside a picture."""
+    values = np.random.default_rng(seed).standard_normal((count, keypoints, *size)).astype("float32")
+    return values, objects(count, image_size, seed=seed)[1]

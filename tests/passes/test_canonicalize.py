@@ -206,6 +206,64 @@ def test_what_changes_something_stays(busy):
     assert apply(Canonicalize(), mod)[0].same_as(mod)
 
 
+def places(x):
+    """Where a vector is above 0: int64."""
+    return relay.cast(relay.squeeze(relay.argwhere(relay.greater(x, relay.const(0.0))), [1]), "int64")
+
+
+def from_the_end(index):
+    """What importers make of an index that may be negative."""
+    dtype = relay.transform.InferTypeLocal(index).dtype
+    return relay.where(index < relay.const(0, dtype), index + relay.const(6, dtype), index)
+
+
+def number_of(rows):
+    return relay.take(op.shape_of(rows, "int64"), relay.const(0, "int64"), axis=0)
+
+
+def counted(start, stop, step):
+    bounds = (
+        relay.const(bound, "int64") if isinstance(bound, int) else bound for bound in (start, stop, step)
+    )
+    return relay.arange(*bounds, dtype="int64")
+
+
+NEVER_NEGATIVE = {
+    "argwhere": places,
+    "top-k": lambda x: relay.topk(x, 3)[1],
+    "sum": lambda x: places(x) + relay.const(90, "int64"),
+    "product": lambda x: counted(0, number_of(places(x)), 1) * constant(91),
+    "row and column": lambda x: relay.take(constant(0, 3, 9, 4, 1, 7), places(x)) + places(x) * constant(91),
+    "greater": lambda x: relay.maximum(relay.cast(x, "int64"), places(x) * constant(0) + constant(0)),
+    "broadcast": lambda x: relay.broadcast_to(constant(0, 1, 2), (2, 3)),
+}
+PERHAPS_NEGATIVE = {
+    "data": lambda x: relay.cast(x, "int32"),
+    "constant": lambda x: relay.take(constant(0, -1, 9, 4, 1, 7), places(x)),
+    "difference": lambda x: relay.topk(x, 3)[1] - constant(1, dtype="int32"),
+    "product that wraps around": lambda x: relay.topk(x, 3)[1] * constant(2, dtype="int32"),
+    "sum that wraps around": lambda x: places(x) + constant(2**63 - 1),
+    "backwards": lambda x: counted(number_of(places(x)), -3, -1),
+    "less": lambda x: relay.minimum(relay.cast(x, "int64"), constant(1)),
+}
+
+
+@pytest.mark.parametrize("index", NEVER_NEGATIVE)
+def test_a_choice_for_negative_indices_goes_where_none_is_negative(index):
+    x = variable(6)
+    mod = module(x, from_the_end(NEVER_NEGATIVE[index](x)))
+    after, report = apply(Canonicalize(), mod)
+    assert "WhereNever" in rewritten(report) and "where" not in ops(after)
+    assert_same_numbers(Canonicalize(), mod, numbers(6))
+
+
+@pytest.mark.parametrize("index", PERHAPS_NEGATIVE)
+def test_a_choice_for_negative_indices_stays_where_one_may_be(index):
+    x = variable(6)
+    after, _ = apply(Canonicalize(), module(x, from_the_end(PERHAPS_NEGATIVE[index](x))))
+    assert "where" in ops(after)
+
+
 @pytest.mark.parametrize("rows, taken", [(4, "exp"), (5, "tanh")])
 def test_a_dead_branch_goes(rows, taken):
     x = variable(rows, 2)

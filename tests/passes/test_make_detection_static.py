@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from torchvision.models.detection import roi_heads, transform
 
+import topi_ext
 from frontends import from_pytorch
 from tests.helpers import apply, module, ops, refusals, runner
 from tests.ops.detections import clustered_detections
@@ -73,8 +75,12 @@ class TwoStages(torch.nn.Module):
         boxes, scores, ids = boxes[rows], scores[rows], ids[rows]
         kept = torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:8]
         boxes, scores, ids = boxes[kept], scores[kept], ids[kept]
-        masks = torch.sigmoid(boxes[:, :, None, None] / 500 + torch.ones(2, 5))
-        return boxes, scores, ids, masks[torch.arange(boxes.shape[0]), ids][:, None]
+        masks = torch.sigmoid(boxes[:, :, None, None] / 500 + torch.ones(6, 6))
+        masks = masks[torch.arange(boxes.shape[0]), ids][:, None]
+        inside = (boxes / 10).clamp(0, 60)
+        masks = transform.paste_masks_in_image(masks, inside, (64, 70))
+        away = boxes[:, :, None, None] - torch.arange(0, 525.0, 15).reshape(5, 7)
+        return boxes, scores, ids, masks, *roi_heads.heatmaps_to_keypoints(-away * away, inside)
 
 
 MODELS = {"one stage": OneStage(), "two stages": TwoStages()}
@@ -184,6 +190,12 @@ REFUSED = {
     "single rows": lambda boxes, kept: relay.take(rows(boxes, kept), relay.const(0), axis=0, mode="clip"),
     "nothing is known of reverse": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
     "pads the rows": lambda boxes, kept: relay.nn.pad(rows(boxes, kept), ((0, 1), (0, 0))),
+    "masks and boxes are of different rows": lambda boxes, kept: topi_ext.paste_masks(
+        relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept), (9, 9)
+    ),
+    "maps and rois are of different rows": lambda boxes, kept: topi_ext.heatmaps_to_keypoints(
+        relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept)
+    )[0],
     "mixes rows with other axes": lambda boxes, kept: relay.reshape(rows(boxes, kept), (4, -1)),
 }
 

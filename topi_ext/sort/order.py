@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tvm import tir
 
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
+
 HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
     "float16": "float32",
     "bfloat16": "float32",
@@ -50,14 +52,22 @@ class Order:
 
 def ordered_bits(value):
     """A float32 as the int32 that compares alike, also where it is part of a larger key."""
-    bits = tir.reinterpret("int32", value)
-    magnitude_first = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return tir.Select(
-        tir.isnan(value), tir.const(0x7FFFFFFF, "int32"), tir.Select(value == 0, 0, magnitude_first)
-    )
+    magnitude = bits(value) & MAGNITUDE
+    in_order = tir.Select(magnitude == 0, 0, _turned(bits(value)))
+    return tir.Select(magnitude > BITS_OF_INFINITY, MAGNITUDE, in_order)
+
+
+def from_ordered_bits(key):
+    """A float32 that has these `ordered_bits`."""
+    return tir.reinterpret("float32", _turned(key))
+
+
+def _turned(key):
+    """Negative numbers in the other order; what it undoes is itself."""
+    return key ^ ((key >> 31) & MAGNITUDE)
 
 
 def class_then_score(class_id, score):
     """An int64 key that ascends by class and, within a class, descends by the float32 score."""
-    descending = tir.const(0x7FFFFFFF, "int64") - ordered_bits(score).astype("int64")
+    descending = tir.const(MAGNITUDE, "int64") - ordered_bits(score).astype("int64")
     return (class_id.astype("int64") << 32) + descending

@@ -6,7 +6,7 @@ from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 
 from .._matchers import static_shape
 from .._rule import Rule
-from .signs import never_holds
+from .limits import never_holds
 
 
 class _Identity(Rule):

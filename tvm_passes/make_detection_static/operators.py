@@ -68,11 +68,21 @@ def _item_by_item(walk, call, args):
 
 
 def _paste_masks(walk, call, args):
-    """A mask and a box for each row."""
-    masks, boxes = args
-    if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or masks.rows != boxes.rows:
-        raise NotStatic("masks and boxes are of different rows")
-    return walk.padded(call, args, masks.rows, 0)
+    return walk.padded(call, args, _rows_of_all("masks and boxes", args), 0)
+
+
+def _heatmaps_to_keypoints(walk, call, args):
+    rows = _rows_of_all("maps and rois", args)
+    results = walk.typed(relay.Call(call.op, [arg.expr for arg in args], call.attrs))
+    return tuple(Padded(walk.typed(relay.TupleGetItem(results, index)), rows) for index in range(2))
+
+
+def _rows_of_all(names, args):
+    """The rows of which each argument has an item."""
+    first = args[0]
+    if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or first.rows != args[1].rows:
+        raise NotStatic(f"{names} are of different rows")
+    return first.rows
 
 
 def _along_another_axis(walk, call, args):
@@ -408,6 +418,7 @@ _HANDLERS = {
     "dyn.broadcast_to": _broadcast_to,
     "arange": _arange,
     "topi_ext.paste_masks": _paste_masks,
+    "topi_ext.heatmaps_to_keypoints": _heatmaps_to_keypoints,
     "nn.softmax": _along_another_axis,
     "nn.log_softmax": _along_another_axis,
     **dict.fromkeys(("max", "min", "sum", "mean", "prod", "argmax", "argmin", "any", "all"), _reduce),

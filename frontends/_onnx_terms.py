@@ -1,0 +1,491 @@
+"""What ONNX nodes compute, as terms: where two terms are the same object, two values are the same.
+
+An exporter spells one computation in many ways: by its version, by the opset, by what it folds. A number goes
+into a vector of one, the vector into a shape, the shape through a slice. Here a small tensor is an array of
+the numbers in it, so what only moves numbers leaves nothing behind; and what is known is computed.
+"""
+
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tvm import relay
+
+from ._onnx_types import sizes, type_of
+
+MOST_ELEMENTS = 64  # of a tensor whose elements are looked at
+TO_THE_END = np.iinfo("int32").max  # exporters write this or more
+FOLDED = {  # each rounds once, as it would at run time
+    "Add": operator.add,
+    "Div": operator.truediv,
+    "Equal": operator.eq,
+    "Mul": operator.mul,
+    "Sub": operator.sub,
+}
+
+
+CAST_TO = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT64: "int64"}
+
+
+class NotRead(Exception):
+    """Nothing is known of what a node computes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """An operator and what it is applied to: terms, and whatever else says what it computes."""
+
+    op: str
+    args: tuple
+    rank: int
+    dtype: str
+
+    @property
+    def number(self):
+        """The number that it is, or None."""
+        return self.args[0] if self.op == "Const" else None
+
+
+class Terms:
+    """Makes terms, and applies operators to values: terms, and arrays of terms of rank 0."""
+
+    def __init__(self):
+        self._made = {}
+        self._sizes = {}
+
+    def __call__(self, op, *args, rank, dtype):
+        return self._made.setdefault((op, args, dtype), Term(op, args, rank, dtype))
+
+    def const(self, value, dtype="int64"):
+        """A number, or an array of them."""
+        values = np.asarray(value, dtype)
+        elements = [self("Const", element.item(), rank=0, dtype=dtype) for element in values.ravel()]
+        return _settled(_array(elements, values.shape))
+
+    def whole(self, value):
+        """The value as one term."""
+        if isinstance(value, Term):
+            return value
+        if value is None or not value.size:
+            raise NotRead
+        dtype = value.flat[0].dtype
+        return self("Array", value.shape, *value.flat, rank=value.ndim, dtype=dtype)
+
+    # --- shapes
+
+    def know_sizes(self, term, known):
+        """Where the sizes of a term are known otherwise: a tuple of int and None."""
+        self._sizes.setdefault(term, known)
+
+    def size(self, term, axis):
+        """The length of a term along an axis."""
+        known = self._sizes.get(term)
+        if known and known[axis] is not None:
+            return self.const(known[axis])
+        if term.op == "Unsqueeze":
+            data, axes = term.args
+            return self.const(1) if axis in axes else self.size(data, axis - sum(a < axis for a in axes))
+        if term.op == "Pad":
+            data, pads, _ = term.args
+            return self.elementwise("Add", self.size(data, axis), self.const(sum(pads[axis :: data.rank])))
+        if term.op == "Full":
+            return term.args[1 + axis]
+        return self("Size", term, axis, rank=0, dtype="int64")
+
+    def shape(self, value):
+        if isinstance(value, np.ndarray):
+            return self.const(value.shape)
+        return _array([self.size(value, axis) for axis in range(value.rank)], (value.rank,))
+
+    # --- places
+
+    def gather(self, data, indices, axis=0):
+        numbers = _numbers(indices)
+        if isinstance(data, np.ndarray):
+            if numbers is None:
+                raise NotRead
+            return _settled(np.take(data, numbers, axis))
+        indices = self.whole(indices)
+        rank = data.rank - 1 + indices.rank
+        return self("Gather", data, _place(axis, data.rank), indices, rank=rank, dtype=data.dtype)
+
+    def unsqueeze(self, value, axes):
+        items = _items(value)
+        if items is not None:
+            return np.expand_dims(items, tuple(axes))
+        axes = tuple(sorted(_place(axis, value.rank + len(axes)) for axis in axes))
+        return self("Unsqueeze", value, axes, rank=value.rank + len(axes), dtype=value.dtype)
+
+    def squeeze(self, value, axes):
+        if isinstance(value, np.ndarray):
+            return _settled(np.squeeze(value, tuple(axes)))
+        axes = tuple(sorted(_place(axis, value.rank) for axis in axes))
+        if value.op == "Unsqueeze" and value.args[1] == axes:
+            return value.args[0]
+        return self("Squeeze", value, axes, rank=value.rank - len(axes), dtype=value.dtype)
+
+    def concat(self, values, axis):
+        if all(isinstance(value, np.ndarray) for value in values):
+            return np.concatenate(values, axis)
+        terms = [self.whole(value) for value in values]
+        return self("Concat", _place(axis, terms[0].rank), *terms, rank=terms[0].rank, dtype=terms[0].dtype)
+
+    def reshape(self, value, shape, allowzero=0):
+        items, numbers = _items(value), _numbers(shape)
+        if items is not None and numbers is not None and (numbers != 0).all():
+            return _settled(items.reshape(numbers))
+        if not isinstance(shape, np.ndarray):
+            raise NotRead
+        term = self.whole(value)
+        return self("Reshape", term, allowzero, *shape, rank=len(shape), dtype=term.dtype)
+
+    def expand(self, value, shape):
+        """Only that which adds axes of length 1 in front."""
+        term = self.whole(value)
+        added = len(shape) - term.rank
+        wanted = [*self.const([1] * added), *self.shape(term)] if added > 0 else None
+        if not isinstance(shape, np.ndarray) or wanted is None or list(shape) != wanted:
+            raise NotRead
+        return self.unsqueeze(term, range(added))
+
+    def slice(self, value, starts, ends, axes=None, steps=None):
+        count = len(starts)
+        axes = range(count) if axes is None else _known_numbers(axes)
+        steps = [1] * count if steps is None else _known_numbers(steps)
+        if isinstance(value, np.ndarray):
+            cuts = [slice(None)] * value.ndim
+            for axis, *bounds in zip(axes, _known_numbers(starts), _known_numbers(ends), steps):
+                cuts[axis] = slice(*map(int, bounds))
+            return value[tuple(cuts)]
+        for axis, start, end, step in zip(axes, starts, ends, steps):
+            if (start.number, step) == (0, 1) and end.number is not None and end.number >= TO_THE_END:
+                continue
+            axis = _place(axis, value.rank)
+            value = self("Slice", value, axis, start, end, int(step), rank=value.rank, dtype=value.dtype)
+        return value
+
+    def pad(self, value, pads, fill):
+        return self("Pad", value, tuple(map(int, pads)), float(fill), rank=value.rank, dtype=value.dtype)
+
+    def resize(self, value, lengths, mode):
+        """With pixels of half a pixel from the border, and cubic as torch has it."""
+        return self("Resize", value, mode, *lengths, rank=value.rank, dtype=value.dtype)
+
+    # --- numbers
+
+    def full(self, shape, fill, dtype):
+        numbers = _numbers(shape)
+        if numbers is not None and numbers.prod() <= MOST_ELEMENTS:
+            return self.const(np.full(numbers, fill), dtype)
+        return self("Full", fill, *shape, rank=len(shape), dtype=dtype)
+
+    def range(self, start, limit, delta):
+        bounds = [bound.number for bound in (start, limit, delta)]
+        if None not in bounds and len(range(*bounds)) <= MOST_ELEMENTS:
+            return self.const(range(*bounds), start.dtype)
+        return self("Range", start, limit, delta, rank=1, dtype=start.dtype)
+
+    def cast(self, value, dtype):
+        if isinstance(value, np.ndarray):
+            return _array([self.cast(element, dtype) for element in value.flat], value.shape)
+        if value.dtype == dtype:
+            return value
+        if value.number is not None:
+            return self.const(np.asarray(value.number, value.dtype).astype(dtype), dtype)
+        return self("Cast", value, rank=value.rank, dtype=dtype)
+
+    def elementwise(self, op, *values):
+        items = [_items(value) for value in values]
+        if any(item is None for item in items):
+            return self._applied(op, *map(self.whole, values))
+        shape = np.broadcast_shapes(*(item.shape for item in items))
+        columns = (np.broadcast_to(item, shape).ravel() for item in items)
+        return _settled(_array([self._applied(op, *row) for row in zip(*columns)], shape))
+
+    def _applied(self, op, *terms):
+        numbers = [term.number for term in terms]
+        dtype = "bool" if op == "Equal" else terms[-1].dtype
+        rank = max(term.rank for term in terms)
+        if op == "Where" and numbers[0] is not None and rank == 0:
+            return terms[1 if numbers[0] else 2]
+        if op == "Equal" and terms[0].op == "Size" and numbers[1] is not None and numbers[1] < 0:
+            return self.const(False, "bool")
+        is_whole_division = op == "Div" and "int" in dtype  # which rounds in another way
+        if op in FOLDED and None not in numbers and not is_whole_division:
+            return self.const(
+                FOLDED[op](*(np.asarray(n, term.dtype) for n, term in zip(numbers, terms))), dtype
+            )
+        return self(op, *terms, rank=rank, dtype=dtype)
+
+    def reduce(self, op, vector):
+        """All elements of a vector to one."""
+        if not isinstance(vector, np.ndarray) or vector.ndim != 1 or not vector.size:
+            raise NotRead
+        return self(op, *vector, rank=0, dtype=vector[0].dtype)
+
+    def argmax(self, value, axis):
+        return self("ArgMax", value, _place(axis, value.rank), rank=value.rank - 1, dtype="int64")
+
+
+class Reader:
+    """Reads the nodes of a graph that is being imported, and those of a graph inside one of its nodes.
+
+    `imported` gives what a name is in Relay already, or None: constants and types are read from there.
+    """
+
+    def __init__(self, graph, imported):
+        self.terms = Terms()
+        self.name_of = {}  # a term from outside; the first name, where there are several
+        self._imported = imported
+        self._producers = {output: node for node in graph.node for output in node.output}
+        self._outside, self._inside = {}, {}
+
+    def read_inside(self, graph, inputs):
+        """The values of the outputs of an inner graph for these inputs."""
+        self._inside = dict(zip((value.name for value in graph.input), inputs))
+        for tensor in graph.initializer:
+            self._inside[tensor.name] = self.terms.const(*_array_of(tensor))
+        for node in graph.node:
+            self._inside[node.output[0]] = self._computed(node)
+        return [self.value(output.name) for output in graph.output]
+
+    def value(self, name):
+        if name in self._inside:
+            return self._inside[name]
+        waiting = [name]
+        while waiting:  # no recursion: what is outside may be as deep as the network
+            last = waiting[-1]
+            more = [] if last in self._outside else self._unread_inputs(last)
+            if not more:
+                self._read_outside(waiting.pop())
+            waiting.extend(more)
+        return self._outside[name]
+
+    def _unread_inputs(self, name):
+        node = self._producers.get(name)
+        known = node is not None and node.op_type in _RULES and not self._is_constant(name)
+        return [other for other in node.input if other and other not in self._outside] if known else []
+
+    def _is_constant(self, name):
+        return isinstance(self._imported(name), relay.Constant)
+
+    def _read_outside(self, name):
+        if name in self._outside:
+            return
+        expr = self._imported(name)
+        type_ = None if expr is None else type_of(expr)
+        if not isinstance(type_, relay.TensorType):
+            raise NotRead
+        value = self._constant_or_none(name, type_)
+        node = self._producers.get(name)
+        if value is None and node is not None:
+            try:
+                value = self._computed(node)
+            except NotRead:
+                value = None
+        if value is None:
+            value = self.terms("Tensor", name, rank=len(type_.shape), dtype=type_.dtype)
+        if isinstance(value, Term):
+            self.terms.know_sizes(value, sizes(type_))
+            self.name_of.setdefault(value, name)
+        self._outside[name] = value
+
+    def _constant_or_none(self, name, type_):
+        if self._is_constant(name) and np.prod(sizes(type_), dtype="int64") <= MOST_ELEMENTS:
+            return self.terms.const(self._imported(name).data.numpy(), type_.dtype)
+        return None
+
+    def _computed(self, node):
+        rule = _RULES.get(node.op_type)
+        if rule is None or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            raise NotRead
+        attrs = {attr.name: onnx.helper.get_attribute_value(attr) for attr in node.attribute}
+        inputs = [self.value(name) if name else None for name in node.input]
+        try:
+            return rule(self.terms, inputs, attrs)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise NotRead from error
+
+
+# --- the operators of ONNX
+
+
+def _constant(terms, _inputs, attrs):
+    ((name, value),) = attrs.items()
+    if name == "value":
+        return terms.const(*_array_of(value))
+    if name not in ("value_float", "value_floats", "value_int", "value_ints"):
+        raise NotRead
+    return terms.const(value, "float32" if "float" in name else "int64")
+
+
+def _unsqueeze(terms, inputs, attrs):
+    return terms.unsqueeze(inputs[0], _axes(inputs, attrs))
+
+
+def _squeeze(terms, inputs, attrs):
+    return terms.squeeze(inputs[0], _axes(inputs, attrs))
+
+
+def _axes(inputs, attrs):
+    """Which were an attribute once."""
+    if len(inputs) > 1:
+        return _known_numbers(inputs[1]).tolist()
+    if "axes" not in attrs:
+        raise NotRead
+    return attrs["axes"]
+
+
+def _slice(terms, inputs, attrs):
+    data, *bounds = inputs
+    if not bounds:
+        bounds = [terms.const(attrs[name]) for name in ("starts", "ends", "axes") if name in attrs]
+    return terms.slice(data, *bounds)
+
+
+def _pad(terms, inputs, attrs):
+    data, pads, fill, axes = (inputs + [None] * 3)[:4]
+    fill = 0 if fill is None else _known_numbers(fill).item()
+    if axes is not None or attrs.get("mode", b"constant") != b"constant":
+        raise NotRead
+    return terms.pad(terms.whole(data), _known_numbers(pads), fill)
+
+
+def _resize(terms, inputs, attrs):
+    """To given lengths; the attributes that change nothing then are none of these."""
+    half_pixel = attrs.get("coordinate_transformation_mode", b"half_pixel") == b"half_pixel"
+    others = ("antialias", "axes", "exclude_outside", "keep_aspect_ratio_policy")
+    mode = attrs.get("mode", b"nearest").decode()
+    is_torchs = mode == "linear" or (mode == "cubic" and attrs.get("cubic_coeff_a", -0.75) == -0.75)
+    if not half_pixel or not is_torchs or len(inputs) < 4 or any(attrs.get(name) for name in others):
+        raise NotRead
+    return terms.resize(terms.whole(inputs[0]), inputs[3], mode)
+
+
+def _shape(terms, inputs, attrs):
+    return terms.shape(inputs[0])[attrs.get("start", 0) : attrs.get("end")]
+
+
+def _constant_of_shape(terms, inputs, attrs):
+    value, dtype = _array_of(attrs["value"]) if "value" in attrs else (np.zeros(1), "float32")
+    return terms.full(inputs[0], value.item(), dtype)
+
+
+def _cast(terms, inputs, attrs):
+    return terms.cast(inputs[0], CAST_TO[attrs["to"]])
+
+
+def _reduce(op):
+    def rule(terms, inputs, attrs):
+        axes = _axes(inputs, attrs) if len(inputs) > 1 or "axes" in attrs else [0]
+        if attrs.get("keepdims", 1) or attrs.get("noop_with_empty_axes") or list(axes) not in ([0], [-1]):
+            raise NotRead
+        return terms.reduce(op, inputs[0])
+
+    return rule
+
+
+def _argmax(terms, inputs, attrs):
+    if attrs.get("keepdims", 1) or attrs.get("select_last_index"):
+        raise NotRead
+    return terms.argmax(terms.whole(inputs[0]), attrs.get("axis", 0))
+
+
+def _mod(terms, inputs, attrs):
+    if attrs.get("fmod"):
+        raise NotRead
+    return terms.elementwise("Mod", *inputs)
+
+
+def _clip(terms, inputs, attrs):
+    """With a lower bound alone."""
+    data, least, most = (inputs + [None] * 2)[:3]
+    if "min" in attrs:
+        least = terms.const(attrs["min"], terms.whole(data).dtype)
+    if least is None or most is not None or "max" in attrs:
+        raise NotRead
+    return terms.elementwise("AtLeast", data, least)
+
+
+def _elementwise(op):
+    return lambda terms, inputs, attrs: terms.elementwise(op, *inputs)
+
+
+_RULES = {
+    "ArgMax": _argmax,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concat": lambda terms, inputs, attrs: terms.concat(inputs, attrs["axis"]),
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Expand": lambda terms, inputs, _: terms.expand(*inputs),
+    "Gather": lambda terms, inputs, attrs: terms.gather(*inputs, attrs.get("axis", 0)),
+    "Identity": lambda terms, inputs, _: inputs[0],
+    "Mod": _mod,
+    "Pad": _pad,
+    "Range": lambda terms, inputs, _: terms.range(*inputs),
+    "ReduceMax": _reduce("Max"),
+    "ReduceMin": _reduce("Min"),
+    "Reshape": lambda terms, inputs, attrs: terms.reshape(*inputs, attrs.get("allowzero", 0)),
+    "Resize": _resize,
+    "Shape": _shape,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    **{op: _elementwise(op) for op in ("Add", "Ceil", "Div", "Equal", "Mul", "Sub", "Where")},
+}
+
+
+# --- arrays and axes
+
+
+def _place(axis, rank):
+    """An axis, counted from the first."""
+    if not -rank <= axis < rank:
+        raise NotRead
+    return int(axis) % rank
+
+
+def _array(elements, shape):
+    result = np.empty(len(elements), object)
+    result[:] = elements
+    return result.reshape(shape)
+
+
+def _array_of(tensor):
+    """A small tensor as an array, and its type."""
+    if np.prod(tensor.dims, dtype="int64") > MOST_ELEMENTS:
+        raise NotRead
+    values = numpy_helper.to_array(tensor)
+    return values, str(values.dtype)
+
+
+def _settled(array):
+    """A number is a term, not an array of no axes."""
+    return array if isinstance(array, Term) or array.ndim else array.item()
+
+
+def _items(value):
+    """The numbers in a value, or None where they are not told apart."""
+    if isinstance(value, np.ndarray):
+        return value
+    if value is None:  # an input that is not there
+        raise NotRead
+    return np.array(value, object) if value.rank == 0 else None
+
+
+def _numbers(value):
+    """The array of what a value is, or None."""
+    items = _items(value)
+    numbers = [None] if items is None else [item.number for item in items.flat]
+    return None if None in numbers else np.array(numbers).reshape(items.shape)
+
+
+def _known_numbers(value):
+    numbers = _numbers(value)
+    if numbers is None:
+        raise NotRead
+    return numbers

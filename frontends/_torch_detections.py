@@ -1,0 +1,73 @@
+"""What detectors do with each detection, as operators: what torchvision traces is a loop over the detections.
+
+They are traced in place of torchvision's functions, so a model that comes traced already has the loops.
+"""
+
+import contextlib
+import inspect
+import sys
+from functools import wraps
+from unittest import mock
+
+import torch
+
+PASTE_MASKS = "topi_ext::paste_masks"  # masks, boxes, height, width
+HEATMAPS_TO_KEYPOINTS = "topi_ext::heatmaps_to_keypoints"  # maps, rois
+DETECTION = "torchvision.models.detection"
+
+_library = torch.library.Library("topi_ext", "DEF")
+_library.define("paste_masks(Tensor masks, Tensor boxes, int height, int width) -> Tensor")
+_library.define("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)")
+
+
+@contextlib.contextmanager
+def detections_are_handled_by_operators():
+    """Inside, torchvision's detectors paste masks and find keypoints with the operators."""
+    with contextlib.ExitStack() as stack:
+        for module, name, by_operator in REPLACED:
+            module = sys.modules.get(f"{DETECTION}.{module}")
+            if module is not None:  # else no model is a detector
+                function = wraps(getattr(module, name))(by_operator)
+                stack.enter_context(mock.patch.object(module, name, function))
+        yield
+
+
+def _paste_masks_in_image(masks, boxes, img_shape, padding=1):
+    if padding != 1:
+        return _torchvisions("paste_masks_in_image")(masks, boxes, img_shape, padding)
+    return torch.ops.topi_ext.paste_masks(masks, boxes, *map(int, img_shape))
+
+
+def _heatmaps_to_keypoints(maps, rois):
+    return torch.ops.topi_ext.heatmaps_to_keypoints(maps, rois)
+
+
+REPLACED = [  # in the modules where they are called
+    ("transform", "paste_masks_in_image", _paste_masks_in_image),
+    ("roi_heads", "heatmaps_to_keypoints", _heatmaps_to_keypoints),
+]
+
+
+def _torchvisions(name):
+    """A function of torchvision's, also while another one is in its place."""
+    from torchvision.models.detection import roi_heads
+
+    return inspect.unwrap(getattr(roi_heads, name))
+
+
+def _eagerly(name, *args):
+    """What torchvision answers. While it is traced it would run the loop, and the tracer record that."""
+    tracing = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        return _torchvisions(name)(*args)
+    finally:
+        torch._C._set_tracing_state(tracing)
+
+
+def _implement(name, function):
+    _library.impl(name, function, "CompositeExplicitAutograd")
+
+
+_implement("paste_masks", lambda masks, boxes, *size: _eagerly("paste_masks_in_image", masks, boxes, size))
+_implement("heatmaps_to_keypoints", lambda maps, rois: _eagerly("heatmaps_to_keypoints", maps, rois))

@@ -1,0 +1,200 @@
+"""The loops over detections in torchvision's exports: known as operators, these and no others."""
+
+import contextlib
+import functools
+import io
+import warnings
+from unittest import mock
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from torchvision.models.detection import roi_heads
+
+from frontends import _onnx_converters, from_onnx
+from frontends._onnx_loops import known_loop
+from frontends.errors import ImportFailure
+from tests.frontends.onnx_models import compiled, operators
+from tests.ops.objects import heatmaps, objects
+
+IMAGE = 20, 30
+PASTE, KEYPOINTS = "topi_ext.paste_masks", "topi_ext.heatmaps_to_keypoints"
+NAMES = ["items", "boxes"]
+OPSETS = (11, 13, 16, 18)
+
+
+class Paste(torch.nn.Module):
+    def forward(self, masks, boxes):
+        return roi_heads.paste_masks_in_image(masks, boxes, IMAGE)
+
+
+class Keypoints(torch.nn.Module):
+    def forward(self, maps, rois):
+        return roi_heads.heatmaps_to_keypoints(maps, rois)
+
+
+MODELS = {PASTE: Paste(), KEYPOINTS: Keypoints()}
+
+
+def inputs(kind, count=4, seed=0):
+    if kind == PASTE:
+        return objects(count, IMAGE, side=6, seed=seed)
+    return heatmaps(count, 3, (7, 7), seed=seed, image_size=IMAGE)
+
+
+@functools.lru_cache(None)
+def exported(kind, opset=16, dynamic=True, dtype=torch.float32, **options):
+    file = io.BytesIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(None):
+        warnings.simplefilter("ignore")  # the tracer's, about sizes that it takes for constant
+        torch.onnx.export(
+            MODELS[kind],
+            tuple(torch.from_numpy(array).to(dtype) for array in inputs(kind)),
+            file,
+            opset_version=opset,
+            input_names=NAMES,
+            dynamic_axes={name: {0: "count"} for name in NAMES} if dynamic else None,
+            **options,
+        )
+    return onnx.load_from_string(file.getvalue())
+
+
+def loops(graph):
+    return [node for node in graph.node if node.op_type == "Loop"]
+
+
+def by_torch(kind, arrays):
+    result = MODELS[kind](*map(torch.from_numpy, arrays))
+    return [tensor.numpy() for tensor in (result if isinstance(result, tuple) else [result])]
+
+
+# --- known, however they are written
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("options", [{}, {"dynamic": False}, {"do_constant_folding": False}], ids=str)
+def test_known_whatever_the_opset_and_what_is_folded(kind, opset, options):
+    model = exported(kind, opset, **options)
+    assert len(loops(model.graph)) == 1
+    names = operators(from_onnx(model)[0])
+    assert names.count(kind) == 1 and len(names) <= 4
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_torch_computes(kind):
+    compute = compiled(from_onnx(exported(kind))[0])
+    for count in (0, 1, 5):
+        arrays = inputs(kind, count, seed=count)
+        for found, expected in zip(compute(*arrays), by_torch(kind, arrays)):
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_boxes_outside_the_picture_are_as_the_loop_has_them():
+    """torchvision's own function fails at them."""
+    boxes = [[40, 5, 60, 15], [-90, 5, -70, 15], [5, -60, 25, -45], [5, 70, 25, 75], [28, 2, 90, 40]]
+    boxes += [[25, 5, 5, 15], [5, 15, 25, 5], [-30, -30, 50, 50], [40, 5, 100, 15], [-9, 3, 9, 4]]
+    boxes = np.array(boxes, "float32")
+    masks, _ = objects(len(boxes), IMAGE, side=6)
+    model = exported(PASTE)
+    (expected,) = ReferenceEvaluator(model).run(None, dict(zip(NAMES, (masks, boxes))))
+    (found,) = compiled(from_onnx(model)[0])(masks, boxes)
+    assert 0 < np.count_nonzero(expected.any(axis=(1, 2, 3))) < len(boxes)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+# --- these and no others
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_loop_over_another_type_goes_the_general_way(kind):
+    names = operators(from_onnx(exported(kind, dtype=torch.float64))[0])
+    assert not any(name.startswith("topi_ext.") for name in names)
+
+
+def in_relay(model):
+    """What the importer has made of what is in front of the loop, by name; None where it fails there."""
+    stopped = mock.patch.object(_onnx_converters, "known_loop", side_effect=StopIteration)
+    with stopped as ask, pytest.raises(ImportFailure):
+        from_onnx(model)
+    return ask.call_args.args[-1] if ask.called else None
+
+
+def changes(model, imported):
+    """The model with one node changed, of the loop or in front of it; what is in front in Relay; where."""
+    nodes = list(model.graph.node)
+    (end,) = (place for place, node in enumerate(nodes) if node.op_type == "Loop")
+    inside = [(end, inner) for inner in range(len(body_of(nodes[end]).node))]
+    for place, inner in [*((place, None) for place in range(end)), *inside]:
+        for change in CHANGES:
+            other = onnx.ModelProto.FromString(model.SerializeToString())
+            node = other.graph.node[place]
+            node = node if inner is None else body_of(node).node[inner]
+            if change(node):
+                where = f"{change.__name__} {node.op_type} {node.output[0]}"
+                yield other, in_relay(other) if inner is None else imported, where
+
+
+def body_of(node):
+    return next(attr.g for attr in node.attribute if attr.name == "body")
+
+
+def _other_operator(node):
+    others = {"Add": "Sub", "Sub": "Add", "Mul": "Div", "Div": "Mul", "Ceil": "Floor"}
+    others.update(ReduceMax="ReduceMin", ReduceMin="ReduceMax", ArgMax="ArgMin")
+    name = others.get(node.op_type)
+    node.op_type = name or node.op_type
+    return name
+
+
+def _other_order(node):
+    if len(node.input) < 2 or node.input[0] == node.input[1] or "" in node.input[:2]:
+        return False
+    node.input[0], node.input[1] = node.input[1], node.input[0]
+    return True
+
+
+def _other_number(node):
+    value = next((attr for attr in node.attribute if attr.name == "value"), None)
+    if value is None:
+        return False
+    array = numpy_helper.to_array(value.t)
+    value.t.CopyFrom(
+        numpy_helper.from_array(np.asarray(array - np.ones_like(array) if array.dtype != bool else ~array))
+    )
+    return True
+
+
+def _other_attribute(node):
+    for attr in node.attribute:
+        if attr.name in ("axis", "keepdims", "select_last_index", "fmod"):
+            attr.i = 1 - attr.i
+            return True
+        if attr.name in ("mode", "coordinate_transformation_mode"):
+            attr.s = {b"linear": b"cubic", b"half_pixel": b"asymmetric"}.get(attr.s, b"linear")
+            return True
+    return False
+
+
+CHANGES = (_other_operator, _other_order, _other_number, _other_attribute)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_still_counts_as_known_computes_the_same(kind):
+    """Of all changes to one node."""
+    model, arrays = exported(kind), inputs(kind)
+    expected, known, others = by_torch(kind, arrays), 0, 0
+    for other, imported, where in changes(model, in_relay(model)):
+        (loop,) = loops(other.graph)
+        if imported is None or known_loop(other.graph, loop, imported) is None:
+            others += 1
+            continue
+        known += 1
+        found = ReferenceEvaluator(other).run(None, dict(zip(NAMES, arrays)))
+        for array, wanted in zip(found, expected):
+            np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4, err_msg=where)
+    assert others > 100 and 0 < known < others / 5

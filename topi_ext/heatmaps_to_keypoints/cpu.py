@@ -1,0 +1,66 @@
+"""Keypoints for LLVM: the heatmaps in parallel, each row by row, of which only one is there at a time."""
+
+from tvm import te, tir
+
+from ..sort.order import from_ordered_bits, ordered_bits
+from .kernel import LONGEST, Heatmaps, weighted
+
+BEFORE, BEYOND = 2, 2  # places that are read before the first of a row, and beyond the last
+
+
+def heatmaps_to_keypoints(maps, rois):
+    """The results of `topi_ext.heatmaps_to_keypoints`."""
+    count, keypoints, _, length = maps.shape
+
+    def emit(ins, outs):
+        ib = tir.ir_builder.create()
+        heatmaps = Heatmaps(ib, *ins, scope="global")
+        places, scores = map(ib.buffer_ptr, outs)
+        with ib.for_range(0, count * keypoints, "heatmap", kind="parallel") as heatmap:
+            number, keypoint = tir.truncdiv(heatmap, keypoints), tir.truncmod(heatmap, keypoints)
+            down, across = heatmaps.sides(number)
+            firsts = ib.allocate("int32", LONGEST, "firsts", scope="global")
+            columns = ib.allocate("float32", LONGEST * 4, "columns", scope="global")
+            with ib.for_range(0, across.pixels, "x") as x:
+                low, weights = heatmaps.neighbours(across, x)
+                firsts[x] = low - 1 + BEFORE
+                for i, weight in enumerate(weights):
+                    columns[x * 4 + i] = weight
+
+            row = ib.allocate("float32", length + (BEFORE + BEYOND), "row", scope="global")
+            best, position = (ib.allocate("int32", 1, name, scope="global") for name in ("best", "position"))
+            best[0] = tir.min_value("int32")
+            position[0] = 0
+            with ib.for_range(0, down.pixels, "y") as y:
+                low, weights = heatmaps.neighbours(down, y)
+                with ib.for_range(0, length + (BEFORE + BEYOND), "at") as at:
+                    column = across.inside(at - BEFORE)
+                    above = (
+                        heatmaps.maps[number, keypoint, down.inside(low - 1 + i), column] for i in range(4)
+                    )
+                    row[at] = weighted((value.astype("float32") for value in above), weights)
+                with ib.for_range(0, across.pixels, "x") as x:
+                    values = (row[firsts[x] + i] for i in range(4))
+                    value = heatmaps.local("value", weighted(values, (columns[x * 4 + i] for i in range(4))))
+                    key = heatmaps.local("key", ordered_bits(value))
+                    with ib.if_scope(key > best[0]):
+                        best[0] = key
+                        position[0] = y * across.pixels + x
+
+            with ib.if_scope(across.pixels > 0):
+                places[number, keypoint, 0] = across.centre(tir.truncmod(position[0], across.pixels))
+                places[number, keypoint, 1] = down.centre(tir.truncdiv(position[0], across.pixels))
+                places[number, keypoint, 2] = tir.const(1.0)
+                scores[number, keypoint] = from_ordered_bits(best[0])
+            with ib.else_scope():
+                for i in range(3):
+                    places[number, keypoint, i] = tir.const(0.0)
+                scores[number, keypoint] = tir.const(0.0)
+        return ib.get()
+
+    shapes = [[count, keypoints, 3], [count, keypoints]]
+    return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
+
+
+def schedule(outs):
+    return te.create_schedule([out.op for out in outs])

@@ -1,0 +1,87 @@
+"""How a heatmap is scaled to its roi, and what is a keypoint there, emitted alike for every target."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from tvm import te, tir
+
+from .._floats import MAGNITUDE, Locals, bits, bits_of
+
+LONGEST = 4096  # pixels along a side; longer ones are counted as that, which bounds the work
+FARTHEST = 1e9
+A = -0.75  # of the family of cubic kernels, the one that torch takes
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a roi, and of the map that is scaled to it."""
+
+    first: Any  # where the roi begins in the picture
+    pixels: Any  # of the scaled map; 0 where the roi is nowhere
+    step: Any  # how long a pixel is in the picture
+    ratio: Any  # how long it is in the heatmap
+    length: Any  # of the heatmap
+
+    def centre(self, at):
+        return (at.astype("float32") + 0.5) * self.step + self.first
+
+    def inside(self, at):
+        """The nearest place that the heatmap has."""
+        return te.max(te.min(at, self.length - 1), 0)
+
+
+class Heatmaps:
+    """Emits sides and weights; `scope` is where the target keeps variables."""
+
+    def __init__(self, ib, maps, rois, scope):
+        self.local = Locals(ib, scope)
+        self.maps, self._rois = ib.buffer_ptr(maps), ib.buffer_ptr(rois)
+        self._lengths = maps.shape[2:]
+
+    def sides(self, number):
+        """The sides of a roi, down and across."""
+        read = [self.local("corner", self._rois[number, at].astype("float32")) for at in range(4)]
+        somewhere = tir.all(*((bits(corner) & MAGNITUDE) <= bits_of(FARTHEST) for corner in read))
+        somewhere = self.local("somewhere", somewhere.astype("int32"))
+        # What is computed with a NaN, and be it not used, LLVM takes for anything.
+        x1, y1, x2, y2 = (
+            self.local("corner", tir.reinterpret("float32", bits(corner) & -somewhere)) for corner in read
+        )
+        down, across = self._lengths
+        return self._side(y1, y2, somewhere, down), self._side(x1, x2, somewhere, across)
+
+    def _side(self, low, high, somewhere, length):
+        extent = self.local("extent", te.max(high - low, tir.const(1.0)))
+        pixels = self.local("pixels", tir.ceil(te.min(extent, tir.const(float(LONGEST)))).astype("int32"))
+        return Side(
+            low,
+            self.local("visited", pixels * somewhere),
+            self.local("step", extent / pixels.astype("float32")),
+            self.local("ratio", tir.Cast("float32", length) / pixels.astype("float32")),
+            tir.Cast("int32", length),
+        )
+
+    def neighbours(self, side, at):
+        """The second of the four places of the heatmap that a pixel is between, and the weights of all."""
+        source = self.local("source", (at.astype("float32") + 0.5) * side.ratio - 0.5)
+        low = self.local("low", tir.floor(source).astype("int32"))
+        fraction = self.local("fraction", source - low.astype("float32"))
+        rest = self.local("rest", 1.0 - fraction)
+        weights = (_far(fraction + 1.0), _near(fraction), _near(rest), _far(rest + 1.0))
+        return low, [self.local("weight", weight) for weight in weights]
+
+
+def weighted(values, weights):
+    return reduce(add, (value * weight for value, weight in zip(values, weights)))
+
+
+def _near(x):
+    """The weight at a distance up to 1."""
+    return ((A + 2) * x - (A + 3)) * x * x + 1.0
+
+
+def _far(x):
+    """The weight at a distance from 1 to 2."""
+    return ((A * x - 5 * A) * x + 8 * A) * x - 4 * A

@@ -1,0 +1,110 @@
+# ruff: noqa: F821  hybrid script has names of its own
+"""The Relay operator `topi_ext.heatmaps_to_keypoints`: its arguments, types, shapes, and its kernels."""
+
+import tvm
+from tvm import relay
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+
+NAME = "topi_ext.heatmaps_to_keypoints"
+FLOATS = ("float32", "float16")
+ARGUMENTS = {
+    "maps": "(N, K, H, W), float32 or float16.",
+    "rois": "(N, 4): x1, y1, x2, y2; float32 or float16.",
+}
+
+
+def heatmaps_to_keypoints(maps, rois):
+    """The keypoints of each object: where its heatmaps are greatest, once they are scaled to its roi.
+
+    Parameters
+    ----------
+    maps : relay.Expr
+        (N, K, H, W), float32 or float16: a heatmap for each object and keypoint. All lengths may be known
+        only at run time; N may be 0.
+    rois : relay.Expr
+        (N, 4), float32 or float16: the corners x1, y1, x2, y2 of the objects in the picture.
+
+    Returns
+    -------
+    keypoints_and_scores : relay.Expr
+        A tuple: (N, K, 3), float32, the place x, y of each keypoint in the picture and a 1; and (N, K),
+        float32, the value of the scaled heatmap there.
+
+    Convention
+    ----------
+    - These are torchvision's, of `heatmaps_to_keypoints`. A side of a roi counts as at least 1 long. A map is
+      scaled to as many pixels as the sides are long, rounded up, by bicubic interpolation as torch has it
+      (a = -0.75, `align_corners=False`, borders repeated), in float32.
+    - The keypoint is in the middle of the pixel of greatest value; of those that are equal, of the first, row
+      by row. NaN is greater than any number.
+    - No map gets more than 4096 pixels high or wide: for a longer side each of its pixels stands for more
+      than one of the picture.
+    - A roi with a corner that is NaN, or farther out than a thousand million, at which torchvision mostly
+      fails, is nowhere: its keypoints and scores are all 0.
+    """
+    attrs = tvm.ir.make_node("DictAttrs")
+    return relay.TupleWrapper(relay.Call(relay.op.get(NAME), [maps, rois], attrs), 2)
+
+
+def _type_relation(types, _attrs):
+    """The types of the results, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    maps, rois = types
+    for name, type_ in zip(ARGUMENTS, types):
+        if type_.dtype not in FLOATS:
+            _refuse(f"{name} must be of type {' or '.join(FLOATS)}, not {type_.dtype}")
+    if len(maps.shape) != 4 or 0 in map(known, maps.shape[1:]):
+        _refuse(f"maps must have the shape (N, K, H, W) with K, H and W above 0, not {maps.shape}")
+    if len(rois.shape) != 2 or known(rois.shape[1]) not in (4, None):
+        _refuse(f"rois must have the shape (N, 4), not {rois.shape}")
+    counts = [known(type_.shape[0]) for type_ in types]
+    if None not in counts and counts[0] != counts[1]:
+        _refuse(f"maps and rois must be of as many objects: maps has {counts[0]}, rois has {counts[1]}")
+    count = relay.Any() if None in counts else counts[0]
+    keypoints = maps.shape[1]
+    return relay.TupleType(
+        [relay.TensorType(shape, "float32") for shape in ([count, keypoints, 3], [count, keypoints])]
+    )
+
+
+def _refuse(reason):
+    _register.refuse(NAME, reason)
+
+
+@script
+def _shapes(maps, rois):
+    places = output_tensor((3,), "int64")
+    scores = output_tensor((2,), "int64")
+    assert maps[0] == rois[0], "topi_ext.heatmaps_to_keypoints: maps and rois must be of as many objects"
+    for axis in range(1, 4):
+        assert maps[axis] > int64(0), "topi_ext.heatmaps_to_keypoints: maps must have K, H and W above 0"
+    assert rois[1] == int64(4), "topi_ext.heatmaps_to_keypoints: rois must have the shape (N, 4)"
+    places[0] = maps[0]
+    places[1] = maps[1]
+    places[2] = int64(3)
+    scores[0] = maps[0]
+    scores[1] = maps[1]
+    return places, scores
+
+
+def _shape_function(_attrs, inputs, _):
+    return list(_shapes(*inputs))
+
+
+def _compute(kernels, _attrs, inputs):
+    return kernels.heatmaps_to_keypoints(*inputs)
+
+
+_register.register(
+    NAME,
+    "The keypoints of each object: where its heatmaps are greatest, once they are scaled to its roi.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    __package__,
+    _compute,
+)
