@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 
 from frontends._l5kit_map import PALETTE, resampled
+from tests.ops.drawn_by_cv2 import SUBPIXEL, in_picture, product
 
-SUBPIXEL = {"lineType": cv2.LINE_AA, "shift": 9}
 KEPT_LABELS = list(range(3, 16))
 AV_EXTENT = 4.87, 1.85, 1.8
 
@@ -56,9 +56,9 @@ class DrawnByCv2:
         image = np.zeros((self.height, self.width), "uint8")
         corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5 * agents["extent"][:, None, :2]
         sine, cosine = np.sin(agents["yaw"]), np.cos(agents["yaw"])
-        rotation = np.moveaxis(np.array([[cosine, sine], [-sine, cosine]]), 2, 0)
-        corners = (corners @ rotation + agents["centroid"][:, None, :2]).reshape(-1, 2)
-        cv2.fillPoly(image, _subpixel(corners, matrix).reshape(-1, 4, 2), 255, **SUBPIXEL)
+        turned = [product(corners, column) for column in ((cosine, -sine), (sine, cosine))]
+        corners = (np.stack(turned, -1) + agents["centroid"][:, None, :2]).reshape(-1, 2)
+        cv2.fillPoly(image, in_picture(corners, matrix).reshape(-1, 4, 2), 255, **SUBPIXEL)
         return image
 
     def map(self, tl_faces, matrix):
@@ -72,13 +72,13 @@ class DrawnByCv2:
             for i, lane in enumerate(lanes):
                 for face in self.faces[lane].keys() & active:
                     states[i] = self.faces[lane][face].lower()
-            sides = _subpixel(self.sides[lanes].reshape(-1, 2), matrix).reshape(len(lanes), 2, -1, 2)
+            sides = in_picture(self.sides[lanes].reshape(-1, 2), matrix).reshape(len(lanes), 2, -1, 2)
             for area in sides.reshape(len(lanes), -1, 2):
                 cv2.fillPoly(image, [area], PALETTE["road"][0], **SUBPIXEL)
             for state in ("none", "red", "green", "yellow"):
                 lines = sides[np.array(states) == state].reshape(-1, sides.shape[2], 2)
                 cv2.polylines(image, lines, False, PALETTE[state][0], **SUBPIXEL)
-        corners = [_subpixel(self.crosswalks[i], matrix) for i in crosswalks]
+        corners = [in_picture(self.crosswalks[i], matrix) for i in crosswalks]
         cv2.polylines(image, corners, True, PALETTE["crosswalk"][0], **SUBPIXEL)
         return image.astype("float32") / 255
 
@@ -88,10 +88,6 @@ class DrawnByCv2:
         reach = float(np.linalg.norm(self.context.raster_size_px * self.context.pixel_size_m)) / 2
         inside = (centre > bounds[:, 0] - reach) & (centre < bounds[:, 1] + reach)
         return np.flatnonzero(inside.all(axis=1))
-
-
-def _subpixel(points, matrix):
-    return ((points @ matrix[:2, :2].T + matrix[:2, 2]) * 512).astype(int).astype("int32")
 
 
 def _yaw(frame):

@@ -10,13 +10,23 @@ def corners_of(boxes):
     """Centre x and y, length, width and yaw, as l5kit computes the corners."""
     corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5 * boxes[:, None, 2:4]
     sine, cosine = np.sin(boxes[:, 4]), np.cos(boxes[:, 4])
-    rotation = np.moveaxis(np.array([[cosine, sine], [-sine, cosine]]), 2, 0)
-    return corners @ rotation + boxes[:, None, :2]
+    turned = [product(corners, column) for column in ((cosine, -sine), (sine, cosine))]
+    return np.stack(turned, -1) + boxes[:, None, :2]
+
+
+def product(points, column):
+    """`points @ column`, for one column or one for each first axis, each operation rounded by itself.
+
+    NumPy's own is that of its BLAS, which on some processors rounds only once.
+    """
+    x, y = (np.reshape(of_axis, (-1,) + (1,) * (points.ndim - 2)) for of_axis in column)
+    return points[..., 0] * x + points[..., 1] * y
 
 
 def in_picture(points, matrix):
     """To pixels, in 1/512 of one, truncated."""
-    return ((points @ matrix[:2, :2].T + matrix[:2, 2]) * 512).astype("int64").astype("int32")
+    moved = np.stack([product(points, row[:2]) for row in matrix[:2]], -1) + matrix[:2, 2]
+    return (moved * 512).astype("int64").astype("int32")
 
 
 def boxes(boxes, layers, matrices, image_size):
