@@ -1,5 +1,7 @@
 """Gives fixed shapes to all that depends on which boxes an NMS keeps or a filter leaves."""
 
+from collections import Counter
+
 import numpy as np
 
 import tvm
@@ -9,9 +11,9 @@ from .._graph import children
 from .._match import match as match_pattern
 from .._matchers import location, op_name, static_shape
 from .._selection import Selection, all_equal
-from ..canonicalize.shape_values import Clamped, Dim
+from ..canonicalize.shape_values import Clamped, Dim, Least, Total, dims_in
 from .operators import SIZE, NotStatic, handler_of
-from .padded import Padded, Rows
+from .padded import ONE, Padded, Rows
 
 SHAPED_BY_SIZES = ("dyn.full", "dyn.broadcast_to", "arange")
 TAKE_SIZES = ("dyn.reshape", "dyn.strided_slice", "dyn.topk", *SHAPED_BY_SIZES)
@@ -105,6 +107,8 @@ class Walk:
 
     def expr(self, became):
         """What has become of a node, as an expression alone."""
+        if became is SIZE:
+            raise NotStatic("it is computed with how many are detected")
         if isinstance(became, tuple):
             return self.typed(relay.Tuple([self.expr(part) for part in became]))
         return became.expr if isinstance(became, Padded) else became
@@ -121,7 +125,12 @@ class Walk:
         for child in children(expr):
             if not isinstance(child, tvm.ir.Op) and getattr(child, "_checked_type_", None) is None:
                 self.typed(child)
-        relay.transform.InferTypeLocal(expr)
+        try:
+            relay.transform.InferTypeLocal(expr)
+        except tvm.TVMError as error:
+            raise NotStatic(
+                f"with fixed shapes it has no type: {str(error).strip().splitlines()[-1]}"
+            ) from None
         return expr
 
     def shape(self, expr):
@@ -133,8 +142,32 @@ class Walk:
     def dtype(self, expr):
         return expr.checked_type.dtype
 
+    # --- lengths, which are what `shape_values` knows of a number
+
+    def rows(self, dim):
+        """The rows along a dimension, or None where it is of fixed length."""
+        became = self.of(dim.tensor)
+        return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
+
+    def is_fixed(self, value):
+        return all(self.rows(dim) is None for dim in dims_in(value))
+
     def length(self, value):
-        """The fixed length that an element of a shape becomes: an int, a Dim or a Clamped."""
+        """The fixed length that one becomes."""
+        if isinstance(value, Dim):
+            return self.shape(self.expr(self.of(value.tensor)))[value.axis]
         if isinstance(value, Clamped):
             return min(value.bound, self.length(value.dim))
-        return self.shape(self.expr(self.of(value.tensor)))[value.axis] if isinstance(value, Dim) else value
+        if isinstance(value, Least):
+            return min(map(self.length, value))
+        return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
+
+    def counted(self, value):
+        """As `Rows.counted`: what is counted by one that is no bound of another, or None."""
+        if isinstance(value, Total):
+            return sum(map(self.counted, value.dims), Counter())
+        rows = self.rows(value) if isinstance(value, Dim) else None
+        if rows is not None:
+            return rows.counted
+        length = self.length(value) if isinstance(value, (int, Dim)) else None
+        return length if length is None else Counter({ONE: length} if length else {})
