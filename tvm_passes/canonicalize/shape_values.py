@@ -36,7 +36,7 @@ class Clamped(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The sum of several dimensions, as it is where one tensor follows another."""
+    """The sum of several dimensions: how many rows tensors have together, which no type is too small for."""
 
     dims: tuple
 
@@ -199,15 +199,15 @@ def _add(left, right):
 
 def _equal(left, right):
     for length, number in ((left, right), (right, left)):
-        if isinstance(length, (Dim, Clamped)) and isinstance(number, int) and number < 0:
-            return 0  # neither is ever negative
+        if dims_in(length) and isinstance(number, int) and number < 0:
+            return 0  # a length is never negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left == right) if both else UNKNOWN
 
 
 def _less(left, right):
-    if isinstance(left, (Dim, Clamped)) and isinstance(right, int) and right <= 0:
-        return 0  # neither is ever negative
+    if dims_in(left) and isinstance(right, int) and right <= 0:
+        return 0  # a length is never negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left < right) if both else UNKNOWN
 
@@ -244,8 +244,7 @@ def _maximum(left, right):
     if isinstance(left, int):
         left, right = right, left
     if isinstance(right, int):
-        is_length = isinstance(left, (Dim, Clamped))  # which is never negative; a total may wrap around
-        return left if right <= 0 and is_length else UNKNOWN
+        return left if right <= 0 else UNKNOWN  # a length is never negative
     if left == right or left == getattr(right, "dim", None):
         return left
     if right == getattr(left, "dim", None):

@@ -36,6 +36,19 @@ def handler_of(call):
     raise NotStatic(f"nothing is known of {name or 'a function'} over detections")
 
 
+def handle(walk, call, args):
+    """What a call becomes that has padded arguments, or looks for rows."""
+    parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
+    name = op_name(call)
+    has_places = any(isinstance(part, Padded) and part.places for part in parts)
+    if has_places and name not in ("shape_of", *_SAME_ELEMENTS, *_BY_INDEX):
+        raise NotStatic("it computes with the places of rows, which are others than before")
+    became = handler_of(call)(walk, call, args)
+    if name in (*_SAME_ELEMENTS, *_BY_INDEX) and isinstance(parts[0], Padded):
+        became.places = parts[0].places
+    return became
+
+
 def shape_of(_walk, _call, _args):
     return SIZE
 
@@ -279,13 +292,14 @@ def _take(walk, call, args):
     if int(attrs.batch_dims) != 0 or (attrs.axis is None and len(shape) > 1):
         raise NotStatic("elements are taken from several axes at once")
     axis = int(attrs.axis or 0) % len(shape)
+    _check_index(data, axis, indices)
     if not isinstance(indices, Padded):
-        if data.axis == axis:
-            raise NotStatic("single rows are taken")
         more = len(indices.checked_type.shape) - 1
         return walk.padded(call, args, data.rows, data.axis + (more if axis < data.axis else 0))
     if isinstance(data, Padded) and data.axis != axis:
         raise NotStatic("rows are taken along two axes")
+    if isinstance(data, Padded) and str(attrs.mode) == "wrap":
+        raise NotStatic("an index may count from the last row")
     if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
         return Padded(walk.expr(data), indices.rows, axis)
     # Whatever the index of a row that does not count, it reads inside.
@@ -294,9 +308,22 @@ def _take(walk, call, args):
     return Padded(walk.typed(taken), indices.rows, axis + indices.axis)
 
 
+def _check_index(data, axis, index):
+    """That an index along an axis means the same row as before."""
+    rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
+    if rows is not None and not isinstance(index, Padded):
+        raise NotStatic("single rows are taken")
+    if (index.places if isinstance(index, Padded) else None) != (rows and rows.places):
+        raise NotStatic("rows are taken at places that are not known to be theirs")
+
+
 def _adv_index(walk, call, args):
     """An element or item for each row, at places that are computed for it."""
     data, *indices = args[0]
+    for axis, index in enumerate(indices):
+        _check_index(data, axis, index)
+    if isinstance(data, Padded) and data.axis >= len(indices):
+        raise NotStatic("rows are taken along two axes")
     padded = [index for index in indices if isinstance(index, Padded)]
     if not padded or any(index.rank != 1 or index.rows != padded[0].rows for index in padded):
         raise NotStatic("rows are taken by several indices that are not of the same rows")
@@ -320,7 +347,9 @@ def _argwhere(walk, call, args):
     if isinstance(mask, Padded):
         valid = relay.logical_and(mask.expr, mask.rows.valid)
     (capacity,) = walk.shape(walk.expr(mask))
-    return Padded(walk.all_rows(capacity), Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid)))
+    rows = Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid))
+    places = mask.rows.places if isinstance(mask, Padded) else None
+    return Padded(walk.all_rows(capacity), rows, places=places)
 
 
 def _topk(walk, call, args):
@@ -340,10 +369,12 @@ def _topk(walk, call, args):
     sorted_last = relay.where(data.rows.valid, data.expr, relay.const(LOWEST, dtype))
     kind = str(attrs.ret_type)
     result = relay.topk(sorted_last, most, ret_type=kind, is_ascend=False, dtype=str(attrs.dtype))
+    places = data.rows.places
     if kind != "both":
-        return Padded(walk.typed(result), rows)
+        return Padded(walk.typed(result), rows, places=places if kind == "indices" else None)
     result = walk.typed(result.astuple())
-    return tuple(Padded(walk.typed(relay.TupleGetItem(result, index)), rows) for index in range(2))
+    values, indices = (walk.typed(relay.TupleGetItem(result, index)) for index in range(2))
+    return Padded(values, rows), Padded(indices, rows, places=places)
 
 
 def nms(walk, call, args):
@@ -397,7 +428,7 @@ def _arange(walk, call, _args):
     if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or rows is None:
         raise NotStatic("it counts other than the rows")
     numbers = np.arange(rows.capacity).astype(call.checked_type.dtype)
-    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows)
+    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows.places)
 
 
 def _shape_with_rows(walk, expr):
@@ -417,6 +448,17 @@ def _known(walk, expr):
     return list(values.flat)
 
 
+_SAME_ELEMENTS = (
+    "cast",
+    "transpose",
+    "expand_dims",
+    "squeeze",
+    "reshape",
+    "dyn.reshape",
+    "strided_slice",
+    "dyn.strided_slice",
+)
+_BY_INDEX = ("take", "adv_index")
 _HANDLERS = {
     "shape_of": shape_of,
     "transpose": _transpose,

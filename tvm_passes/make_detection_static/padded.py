@@ -36,6 +36,11 @@ class Rows:
     def are_first(self):
         return self.count is not None
 
+    @property
+    def places(self):
+        """Among which rows an index of these is a place, rather than the number that it was before."""
+        return None if self.are_first else self
+
     @cached_property
     def valid(self):
         """bool (capacity,)."""
@@ -113,11 +118,15 @@ def all_of(capacity):
 
 @dataclass
 class Padded:
-    """A tensor of fixed shape whose `axis` is of such rows. What the other rows hold is junk."""
+    """A tensor of fixed shape whose `axis` is of such rows. What the other rows hold is junk.
+
+    It may hold indices of rows of which those that count are not the first: in other `places` than before.
+    """
 
     expr: relay.Expr
     rows: Rows
     axis: int = 0
+    places: Optional[Rows] = None
 
     @property
     def shape(self):

@@ -12,7 +12,7 @@ from .._match import match as match_pattern
 from .._matchers import location, op_name, static_shape
 from .._selection import Selection, all_equal
 from ..canonicalize.shape_values import Clamped, Dim, Least, Total, dims_in
-from .operators import SIZE, NotStatic, handler_of
+from .operators import SIZE, NotStatic, handle, handler_of
 from .padded import ONE, Padded, Rows
 
 SHAPED_BY_SIZES = ("dyn.full", "dyn.broadcast_to", "arange")
@@ -68,7 +68,7 @@ class Walk:
         if op_name(call) == "argwhere" or any(isinstance(part, Padded) for part in parts):
             if SIZE in parts and op_name(call) not in TAKE_SIZES:
                 raise NotStatic("it computes with how many are detected")
-            return handler_of(call)(self, call, args)
+            return handle(self, call, args)
         if SIZE in parts:
             return handler_of(call)(self, call, args) if op_name(call) in SHAPED_BY_SIZES else SIZE
         if not self._is_changed(*call.args):
@@ -88,7 +88,9 @@ class Walk:
         (capacity,) = self.shape(indices)
         inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
         nms = call.args[0].tuple_value
-        return Padded(self.typed(inside), Rows(capacity, ("kept", nms), count=relay.squeeze(count)))
+        boxes, rows = self.of(nms.args[0]), Rows(capacity, ("kept", nms), count=relay.squeeze(count))
+        places = boxes.rows.places if isinstance(boxes, Padded) else None
+        return Padded(self.typed(inside), rows, places=places)
 
     def all_rows(self, capacity):
         """0, 1, and so on, as argwhere would give them."""
