@@ -270,6 +270,10 @@ REFUSED = {
     "has no type": lambda boxes, kept: relay.reshape(rows(boxes, kept), (5, -1)),
     "computes with the places": lambda boxes, kept: places_among_some(boxes) * relay.const(2),
     "places a filter leaves": lambda boxes, kept: kept_of_some(boxes),
+    "more is taken of an NMS": lambda boxes, kept: kept_of_some(boxes).args[0],
+    "computed with how many": lambda boxes, kept: relay.full(
+        relay.cast(size(kept), "float32"), relay.shape_of(rows(boxes, kept)), "float32"
+    ),
     "places that are not known": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
     "mixes rows with other axes": lambda boxes, kept: relay.reshape(rows(boxes, kept), (4, -1)),
 }

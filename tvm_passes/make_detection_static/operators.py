@@ -69,11 +69,11 @@ def _elementwise(walk, call, args):
 
 
 def _item_by_item(walk, call, args):
-    """One argument has items along its first axis, and each gives one of the result."""
+    """The first argument, or the last if it is rois, has items, and each gives one of the result."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
-    items, *others = (part for part in parts if isinstance(part, Padded))
-    if others:
-        raise NotStatic("several of what it takes are padded")
+    items = parts[-1 if "roi_align" in op_name(call) else 0]
+    if any(isinstance(part, Padded) != (part is items) for part in parts):
+        raise NotStatic("other than its items are padded")
     layouts = (str(getattr(call.attrs, name, "N")) for name in ("data_layout", "layout"))
     if items.axis != 0 or any(layout[0] != "N" for layout in layouts):
         raise NotStatic("the rows are not the items of a batch")
@@ -387,6 +387,8 @@ def nms(walk, call, args):
     rows = tensors[0].rows
     if any(tensor.rows != rows for tensor in tensors):
         raise NotStatic("boxes, scores and class ids of an NMS are of different rows")
+    if not walk.keeps_selections_alone(call):
+        raise NotStatic("more is taken of an NMS than the boxes that it keeps, and their number")
     attrs = dict(call.attrs.items())
     if attrs["has_valid_count"]:
         raise NotStatic("an NMS has a number of boxes already")
@@ -411,7 +413,7 @@ def _full(walk, call, args):
     if isinstance(args[0], Padded):
         raise NotStatic("it is filled with a value of a row")
     shape, rows, axis = _shape_with_rows(walk, call.args[1])
-    return Padded(walk.typed(relay.full(args[0], shape, call.checked_type.dtype)), rows, axis)
+    return Padded(walk.typed(relay.full(walk.expr(args[0]), shape, call.checked_type.dtype)), rows, axis)
 
 
 def _broadcast_to(walk, call, args):

@@ -58,7 +58,7 @@ class Rows:
         """What `number` is the sum of: how often it has the number of rows of which key, and single rows."""
         if self.parts:
             return sum((part.counted for part in self.parts), Counter())
-        return Counter({ONE: self.capacity} if self.key == all_of(self.capacity).key else {self.key: 1})
+        return Counter({ONE: self.capacity} if self.key == ("all", self.capacity) else {self.key: 1})
 
     def repeated(self, times):
         """Each row as `times` rows."""
@@ -88,10 +88,9 @@ class Rows:
     def between(self, begin, end):
         """Where the parts that follow so many rows that count, and end after so many, lie; and their rows.
 
-        What counts is in the order of the parts, and all that counts in a part is before all that counts in
-        the next. So where as many come before as count in the first parts, exactly those parts come before;
-        the rest begins at the place where the next part does, whatever number counts in each. None, if the
-        numbers are not known to be those of parts.
+        All that counts in a part comes before all that counts in the next. So the rows behind as many as
+        count in the first parts are those of the parts that follow, whatever number counts in each, none and
+        all included. None, if the numbers are not known to be those of parts.
         """
         ends = list(accumulate((part.counted for part in self.parts), initial=Counter()))
         if begin not in ends or end not in ends:
@@ -106,6 +105,7 @@ class Rows:
 
 def in_a_row(parts):
     """The rows of tensors put one behind the other."""
+    parts = [part for rows in parts for part in rows.parts or (rows,)]
     mask = relay.concatenate([part.valid for part in parts], axis=0)
     key = ("in a row", *(part.key for part in parts))
     return Rows(sum(part.capacity for part in parts), key, mask=mask, parts=tuple(parts))

@@ -50,8 +50,12 @@ class Walk:
             became = SIZE if SIZE in fields else tuple(fields)
         elif isinstance(node, relay.TupleGetItem):
             whole = self.of(node.tuple_value)
-            is_tuple = isinstance(whole, tuple)
-            became = whole[node.index] if is_tuple else self.typed(relay.TupleGetItem(whole, node.index))
+            if whole is SIZE:
+                became = SIZE
+            elif isinstance(whole, tuple):
+                became = whole[node.index]
+            else:
+                became = self.typed(relay.TupleGetItem(whole, node.index))
         else:
             raise NotStatic("a function, a branch or a loop depends on what is detected")
         if became is not None:
@@ -81,6 +85,16 @@ class Walk:
             return False
         begin, strides = bound[Selection.begin], bound[Selection.strides]
         return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
+
+    def keeps_selections_alone(self, nms):
+        """Whether of the indices that an NMS gives only those are used that it keeps."""
+        items = self.graph.users(nms)
+        return all(isinstance(item, relay.TupleGetItem) for item in items) and all(
+            isinstance(user, relay.Call) and self._is_selection(user)
+            for item in items
+            if item.index == 0
+            for user in self.graph.users(item)
+        )
 
     def _selection(self, call, args):
         """The kept indices: all places of them, of which the first count."""
