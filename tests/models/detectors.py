@@ -35,9 +35,9 @@ def detect(model, image):
         return {name: value.numpy() for name, value in model([image])[0].items()}
 
 
-def through_pytorch(model):
-    """The imported module, which takes an image."""
-    mod, params = from_pytorch(model, example())
+def through_pytorch(model, image=None):
+    """The imported module, which takes an image, or as many as there are in a list."""
+    mod, params = from_pytorch(model, example() if image is None else image)
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     return mod
 

@@ -16,12 +16,12 @@ CANVAS = (50, 40)
 class Picture:
     """The variables `boxes`, `scores` and `ids`, and the indices of what an NMS keeps of them."""
 
-    def __init__(self, name=""):
+    def __init__(self, name="", most=MOST):
         self.boxes = relay.var(f"boxes{name}", shape=(N, 4))
         self.scores = relay.var(f"scores{name}", shape=(N,))
         self.ids = relay.var(f"ids{name}", shape=(N,), dtype="int64")
         self.inputs = self.boxes, self.scores, self.ids
-        self.kept = select(*self.inputs, 0.5, score_threshold=0.25, max_output_size=MOST)
+        self.kept = select(*self.inputs, 0.5, score_threshold=0.25, max_output_size=most)
 
     def rows(self, tensor):
         """The rows of what is kept."""

@@ -6,7 +6,7 @@ import pytest
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals
 from tvm_passes._graph import Graph
 from tvm_passes.canonicalize import Canonicalize
-from tvm_passes.canonicalize.shape_values import Clamped, Dim, shape_values
+from tvm_passes.canonicalize.shape_values import Clamped, Dim, Least, Total, shape_values
 
 from tvm import relay
 from tvm.relay import op
@@ -73,6 +73,24 @@ def test_elements_of_a_dynamic_shape():
     x = mod["main"].params[0]
     assert list(shape_values(graph, first)) == [Dim(x, 0), 364]
     assert list(shape_values(graph, second)) == [Clamped(2, Dim(x, 0)), 0]
+
+
+def test_lengths_that_follow_from_several():
+    inputs = [variable(ANY, 6, name=name) for name in "xyz"]
+    first, second, third = map(rows_of, inputs)
+    results = [first + second + third, relay.minimum(first + second, third), first + constant(1)]
+    results += [
+        relay.less(first + second, constant(0)),
+        relay.maximum(relay.minimum(first + second, third), constant(0)),
+    ]
+    mod = relay.transform.InferType()(module(*inputs, relay.Tuple(results)))
+    graph = Graph(mod["main"])
+    total, least, unknown, is_negative, positive = (
+        shape_values(graph, result).item() for result in mod["main"].body.fields
+    )
+    x, y, z = (Dim(variable, 0) for variable in mod["main"].params)
+    assert total == Total((x, y, z)) and least == Least(Total((x, y)), z)
+    assert unknown is None and is_negative == 0 and positive == least
 
 
 def dynamic_slice(x, begin, end, strides):

@@ -1,5 +1,7 @@
 """MakeDetectionStatic: the same detections on fixed shapes, whatever their number, and what has none."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from tvm_passes._selection import select
 
 import tvm
 from tvm import relay
+from tvm.relay.op.dyn import _make as dyn
 
 N = 60
 
@@ -61,26 +64,53 @@ class TwoStages(torch.nn.Module):
         self.scores, self.moves = torch.nn.Linear(16, classes), torch.nn.Linear(16, 4 * classes)
 
     def forward(self, boxes, scores, ids):
+        boxes, scores, ids = self.detections(*self.classified(self.proposals(boxes, scores, ids)))
+        return boxes, scores, ids, *self.drawn(boxes, *self.maps(boxes, ids))
+
+    def proposals(self, boxes, scores, ids):
         rows = torchvision.ops.remove_small_boxes(boxes, 1e-2)
         boxes, scores, ids = boxes[rows], scores[rows], ids[rows]
         rows = torch.where(scores >= 0.25)[0]
         boxes, scores, ids = boxes[rows], scores[rows], ids[rows]
-        boxes = boxes[torchvision.ops.batched_nms(boxes, scores, ids, 0.7)[:20]]
+        return boxes[torchvision.ops.batched_nms(boxes, scores, ids, 0.7)[:20]]
+
+    def classified(self, boxes):
         features = torch.relu(self.head(boxes / 500))
         scores = torch.softmax(self.scores(features) * 3, -1)
-        boxes = (boxes[:, None] + self.moves(features).reshape(-1, self.classes, 4))[:, 1:]
+        return scores, boxes[:, None] + self.moves(features).reshape(-1, self.classes, 4)
+
+    def detections(self, scores, boxes):
         ids = torch.arange(self.classes).view(1, -1).expand_as(scores)
-        boxes, scores, ids = boxes.reshape(-1, 4), scores[:, 1:].reshape(-1), ids[:, 1:].reshape(-1)
+        boxes, scores, ids = boxes[:, 1:].reshape(-1, 4), scores[:, 1:].reshape(-1), ids[:, 1:].reshape(-1)
         rows = torch.where(scores > 0.2)[0]
         boxes, scores, ids = boxes[rows], scores[rows], ids[rows]
         kept = torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:8]
-        boxes, scores, ids = boxes[kept], scores[kept], ids[kept]
+        return boxes[kept], scores[kept], ids[kept]
+
+    def maps(self, boxes, ids):
         masks = torch.sigmoid(boxes[:, :, None, None] / 500 + torch.ones(6, 6))
-        masks = masks[torch.arange(boxes.shape[0]), ids][:, None]
+        away = boxes[:, :, None, None] - torch.arange(0, 525.0, 15).reshape(5, 7)
+        return masks[torch.arange(masks.shape[0]), ids][:, None], -away * away / 1e4
+
+    def drawn(self, boxes, masks, maps):
         inside = (boxes / 10).clamp(0, 60)
         masks = transform.paste_masks_in_image(masks, inside, (64, 70))
-        away = boxes[:, :, None, None] - torch.arange(0, 525.0, 15).reshape(5, 7)
-        return boxes, scores, ids, masks, *roi_heads.heatmaps_to_keypoints(-away * away, inside)
+        return masks, *roi_heads.heatmaps_to_keypoints(maps, inside)
+
+
+class Batch(TwoStages):
+    """The same for several pictures: the heads see the proposals of all, one picture's behind another's."""
+
+    def forward(self, *inputs):
+        proposals = [self.proposals(*inputs[first : first + 3]) for first in range(0, len(inputs), 3)]
+        sizes = [boxes.shape[0] for boxes in proposals]
+        scores, boxes = (part.split(sizes) for part in self.classified(torch.cat(proposals)))
+        found = [self.detections(*of_picture) for of_picture in zip(scores, boxes)]
+        boxes, _, ids = (torch.cat(part) for part in zip(*found))
+        sizes = [boxes.shape[0] for boxes, _, _ in found]
+        masks, maps = (part.split(sizes) for part in self.maps(boxes, ids))
+        parts = zip(found, masks, maps)
+        return [part for found, *maps in parts for part in (*found, *self.drawn(found[0], *maps))]
 
 
 MODELS = {"one stage": OneStage(), "two stages": TwoStages()}
@@ -135,6 +165,27 @@ def test_the_same_detections(model, imported, dynamic, outputs):
     assert len(numbers) > 2 and 0 in numbers
 
 
+def test_a_batch():
+    model, pictures = Batch().eval(), 3
+    examples = [tensor for seed in range(pictures) for tensor in map(torch.from_numpy, detections(seed))]
+    mod, params = from_pytorch(model, tuple(examples))
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    after = relay.transform.InferType()(static(detection_pipeline()(mod), "padded"))
+    assert not any(map(is_dynamic, Graph(after["main"]).nodes))
+    compute, seen = runner(after), set()
+    for scales in ((1, 1, 0.3), (0.01, 1, 1), (1, 0.01, 0.3), (0.3, 1, 0.01), (0.01, 0.01, 0.01)):
+        arrays = [array for seed, scale in enumerate(scales) for array in detections(seed, scale)]
+        *found, numbers = compute(*arrays)
+        expected = [tensor.detach().numpy() for tensor in model(*map(torch.from_numpy, arrays))]
+        assert list(numbers) == [len(boxes) for boxes in expected[:: len(expected) // pictures]]
+        for place, (array, wanted) in enumerate(zip(found, expected)):
+            detected, behind = np.split(array, [numbers[place * pictures // len(expected)]])
+            np.testing.assert_allclose(detected, wanted, rtol=1e-4, atol=1e-5)
+            assert not behind.any()
+        seen.update((place, bool(number)) for place, number in enumerate(numbers))
+    assert len(seen) == 2 * pictures  # each with something and with nothing
+
+
 def test_no_shape_is_known_only_at_run_time(imported):
     after = relay.transform.InferType()(static(imported, "padded"))
     assert any(map(is_dynamic, Graph(imported["main"]).nodes))
@@ -147,7 +198,14 @@ def test_only_the_outputs_are_cut(imported):
     after = relay.transform.InferType()(static(imported, "cut"))
     dynamic_ops = {name for name in ops(after) if name.startswith("dyn.")}
     assert dynamic_ops == {"dyn.strided_slice"}
-    assert ops(after).count("dyn.strided_slice") == len(after["main"].body.fields)
+    outputs = after["main"].body.fields
+    cut = [part for output in outputs for part in (output.args if pastes(output) else [output])]
+    assert ops(after).count("dyn.strided_slice") == len(cut)
+
+
+def pastes(output):
+    """Whether it is made of small masks and boxes, which are cut instead."""
+    return op_name(output) == "topi_ext.paste_masks"
 
 
 def test_static_modules_stay():
@@ -177,6 +235,26 @@ def size(tensor):
     return relay.take(relay.shape_of(tensor), relay.const(0), axis=0)
 
 
+def large(boxes, column=0):
+    return relay.take(boxes, relay.const(column), axis=1) > relay.const(9.0)
+
+
+def places(mask):
+    return relay.squeeze(relay.argwhere(mask), [1])
+
+
+def places_among_some(boxes):
+    """Which of the rows that a filter leaves a second one leaves."""
+    return places(large(rows(boxes, places(large(boxes))), 1))
+
+
+def kept_of_some(boxes):
+    some = rows(boxes, places(large(boxes)))
+    scores = relay.take(some, relay.const(0), axis=1)
+    ids = relay.cast(relay.zeros_like(scores), "int64")
+    return select(some, scores, ids, 0.5, score_threshold=0.25, max_output_size=9)
+
+
 REFUSED = {
     "reduces over the rows": lambda boxes, kept: relay.sum(rows(boxes, kept), axis=[0]),
     "along the rows": lambda boxes, kept: relay.nn.softmax(rows(boxes, kept), axis=0),
@@ -196,6 +274,14 @@ REFUSED = {
     "maps and rois are of different rows": lambda boxes, kept: topi_ext.heatmaps_to_keypoints(
         relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept)
     )[0],
+    "has no type": lambda boxes, kept: relay.reshape(rows(boxes, kept), (5, -1)),
+    "computes with the places": lambda boxes, kept: places_among_some(boxes) * relay.const(2),
+    "places a filter leaves": lambda boxes, kept: kept_of_some(boxes),
+    "more is taken of an NMS": lambda boxes, kept: kept_of_some(boxes).args[0],
+    "computed with how many": lambda boxes, kept: relay.full(
+        relay.cast(size(kept), "float32"), relay.shape_of(rows(boxes, kept)), "float32"
+    ),
+    "places that are not known": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
     "mixes rows with other axes": lambda boxes, kept: relay.reshape(rows(boxes, kept), (4, -1)),
 }
 
@@ -210,6 +296,95 @@ def test_refusals(reason):
     mod = module(*inputs, REFUSED[reason](inputs[0], kept(*inputs)))
     after, report = apply(MakeDetectionStatic("padded"), mod)
     assert ops(after) == ops(mod)
+    assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
+TO_THE_END = np.iinfo("int64").max
+
+
+def bounds(*lengths):
+    lengths = [relay.const(each, "int64") if isinstance(each, int) else each for each in lengths]
+    return relay.concatenate([relay.expand_dims(relay.cast(each, "int64"), 0) for each in lengths], 0)
+
+
+def between(boxes, begin, end, columns=4):
+    """boxes[begin:end, :columns], as an importer spells it: the result's type forgets all lengths."""
+    inside = relay.minimum(relay.const(begin, "int32") if isinstance(begin, int) else begin, size(boxes))
+    return dyn.strided_slice(boxes, bounds(inside, 0), bounds(end, columns), bounds(1, 1), "end")
+
+
+FEW = 4
+
+
+def pictures(number):
+    """Inputs, and the boxes that an NMS keeps of each picture, which are at most FEW."""
+    made = [Picture(place, FEW) for place in range(number)]
+    inputs = [each for picture in made for each in picture.inputs]
+    return inputs, [picture.rows(picture.boxes) for picture in made]
+
+
+def in_a_row(parts):
+    return relay.concatenate(parts, axis=0)
+
+
+@pytest.mark.parametrize("outputs", ["cut", "padded"])
+def test_what_was_put_in_a_row_is_taken_apart(outputs):
+    inputs, boxes = pictures(3)
+    first, second, third = map(size, boxes)
+    moved = in_a_row(boxes) * relay.const(2.0)
+    others = between(moved, first, first + second + third)
+    parts = [
+        between(moved, 0, first),
+        between(moved, first, first + second),
+        between(moved, first + second, TO_THE_END),
+        between(others, second, second + third),
+    ]
+    after = static(module(*inputs, relay.Tuple([relay.reshape(part, (-1, 4)) for part in parts])), outputs)
+    compute, seen = runner(after), set()
+    for scales in ((9, 9, 1), (0.01, 9, 9), (9, 0.01, 0.01), (1, 1, 9), (9, 9, 9), (0.01, 0.01, 0.01)):
+        arrays = [array for seed, scale in enumerate(scales) for array in a_picture(seed, scale)]
+        expected = [2 * array for array in detected(*arrays)]
+        numbers = list(map(len, expected))
+        *found, counted = compute(*arrays) if outputs == "padded" else (*compute(*arrays), numbers)
+        assert list(counted) == numbers
+        for array, wanted in zip(found, (*expected, expected[2])):
+            np.testing.assert_array_equal(array[: len(wanted)], wanted)
+            assert not array[len(wanted) :].any() and (len(array) == FEW or outputs == "cut")
+        seen.update(enumerate(numbers))
+    assert {(place, number) for place in range(3) for number in (0, FEW)} <= seen
+
+
+@functools.cache
+def _detects(number):
+    inputs, boxes = pictures(number)
+    return runner(module(*inputs, relay.Tuple(boxes)))
+
+
+def detected(*arrays):
+    """What `pictures` keeps of such inputs."""
+    return _detects(len(arrays) // 3)(*arrays)
+
+
+REFUSED_AMONG_OTHERS = {
+    "other rows than the first, or than were put in a row": lambda first, second: between(
+        in_a_row([first, second]), size(second), size(first) + size(second)
+    ),
+    "other rows than the first": lambda first, second: between(first, 0, size(second)),
+    "how much it takes of another axis": lambda first, second: between(first, 0, TO_THE_END, size(second)),
+    "mixes rows with other axes": lambda first, second: dyn.reshape(first, bounds(size(second), -1), False),
+    "computed from how many rows count": lambda first, second: dyn.reshape(
+        first, bounds(size(first) * size(second), -1), False
+    ),
+    "different rows count": lambda first, second: in_a_row([first, second]) + in_a_row([second, first]),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED_AMONG_OTHERS)
+def test_refusals_among_several_pictures(reason):
+    inputs, boxes = pictures(2)
+    mod = module(*inputs, REFUSED_AMONG_OTHERS[reason](*boxes))
+    after, report = apply(MakeDetectionStatic("padded"), mod)
+    assert after.same_as(mod)
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
 
 
@@ -240,7 +415,7 @@ def test_pasted_masks(outputs, threshold):
     mod = with_masks(threshold=threshold)
     after = static(mod, outputs)
     # The small masks are zeroed or cut, not the pictures; but a threshold of 0 makes ones of zeros.
-    assert (op_name(after["main"].body.fields[1]) == "topi_ext.paste_masks") == (threshold != 0)
+    assert pastes(after["main"].body.fields[1]) == (threshold != 0)
     dynamic, compute, numbers = runner(mod), runner(after), []
     for scale in (1.0, 0.3, 0.01):
         expected, found = dynamic(*a_picture(0, scale)), compute(*a_picture(0, scale))

@@ -2,7 +2,8 @@
 
 Imported graphs compute slice bounds and reshape targets with ordinary operators on `shape_of`. Most
 elements of such tensors are known even where a dimension is not: `concatenate(take(shape_of(x), 0), [364])`
-is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Clamped` or UNKNOWN.
+is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Clamped`, a `Total`, a `Least` or
+UNKNOWN.
 """
 
 import functools
@@ -32,6 +33,19 @@ class Clamped(NamedTuple):
 
     bound: int
     dim: Dim
+
+
+class Total(NamedTuple):
+    """The sum of several dimensions: how many rows tensors have together, which no type is too small for."""
+
+    dims: tuple
+
+
+class Least(NamedTuple):
+    """The lesser of two, each a dimension or a total: a bound, and the length of the axis that it cuts."""
+
+    left: object
+    right: object
 
 
 class _Limits(NamedTuple):
@@ -66,6 +80,17 @@ def shape_values(graph, expr):
         stack.pop()
         known[node] = _evaluate(handler, node, [known[arg] for arg in _inputs(node)]) if handler else None
     return known[expr]
+
+
+def dims_in(value):
+    """The dimensions that an element is computed from."""
+    if isinstance(value, Least):
+        return (*dims_in(value.left), *dims_in(value.right))
+    if isinstance(value, Total):
+        return value.dims
+    if isinstance(value, Clamped):
+        return (value.dim,)
+    return (value,) if isinstance(value, Dim) else ()
 
 
 def all_known(values):
@@ -162,17 +187,27 @@ def _of_ints(function, neutral_right=None, neutral_left=None):
     return _elementwise(on_elements)
 
 
+def _add(left, right):
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    for length, number in ((left, right), (right, left)):
+        if number == 0:
+            return length
+    both = all(isinstance(length, (Dim, Total)) for length in (left, right))
+    return Total((*dims_in(left), *dims_in(right))) if both else UNKNOWN
+
+
 def _equal(left, right):
     for length, number in ((left, right), (right, left)):
-        if isinstance(length, (Dim, Clamped)) and isinstance(number, int) and number < 0:
-            return 0  # neither is ever negative
+        if dims_in(length) and isinstance(number, int) and number < 0:
+            return 0  # a length is never negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left == right) if both else UNKNOWN
 
 
 def _less(left, right):
-    if isinstance(left, (Dim, Clamped)) and isinstance(right, int) and right <= 0:
-        return 0  # neither is ever negative
+    if dims_in(left) and isinstance(right, int) and right <= 0:
+        return 0  # a length is never negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left < right) if both else UNKNOWN
 
@@ -195,7 +230,10 @@ def _minimum(left, right):
     for clamped, dim in ((left, right), (right, left)):
         if isinstance(clamped, Clamped) and clamped.dim == dim:
             return clamped
-    return left if left == right else UNKNOWN
+    if left == right:
+        return left
+    both = all(isinstance(length, (Dim, Total)) for length in (left, right))
+    return Least(left, right) if both else UNKNOWN
 
 
 def _maximum(left, right):
@@ -306,7 +344,7 @@ _BY_TYPE = {  # operators that read only the shape of their argument
     "ones_like": _filled(1),
 }
 _BY_VALUE = {
-    "add": _of_ints(operator.add, neutral_right=0, neutral_left=0),
+    "add": _elementwise(_add),
     "subtract": _of_ints(operator.sub, neutral_right=0),
     "multiply": _of_ints(operator.mul, neutral_right=1, neutral_left=1),
     "floor_divide": _of_ints(_floor_divide, neutral_right=1),

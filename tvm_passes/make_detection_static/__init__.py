@@ -25,7 +25,8 @@ class MakeDetectionStatic(ModulePass):
 
     Why legal: each operator between a filter and the outputs is known to give the rows that count what it
     gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
-    one operator is not known to, the module stays as it is.
+    one operator is not known to, the module stays as it is. The rows of several pictures may be put in a row
+    for a head, and are taken apart by slices between their numbers.
     """
 
     def __init__(self, outputs="cut"):

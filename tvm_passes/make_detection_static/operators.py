@@ -15,7 +15,7 @@ from tvm import relay
 from .._filters import LOWEST, is_bounded
 from .._matchers import is_elementwise, op_name
 from .._selection import scalar
-from ..canonicalize.shape_values import Clamped, Dim, shape_values
+from ..canonicalize.shape_values import Clamped, Dim, Least, shape_values
 from ..canonicalize.static_forms import TO_THE_END
 from .padded import Padded, Rows, all_of, in_a_row
 
@@ -36,6 +36,19 @@ def handler_of(call):
     raise NotStatic(f"nothing is known of {name or 'a function'} over detections")
 
 
+def handle(walk, call, args):
+    """What a call becomes that has padded arguments, or looks for rows."""
+    parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
+    name = op_name(call)
+    has_places = any(isinstance(part, Padded) and part.places for part in parts)
+    if has_places and name not in ("shape_of", *_SAME_ELEMENTS, *_BY_INDEX):
+        raise NotStatic("it computes with the places of rows, which are others than before")
+    became = handler_of(call)(walk, call, args)
+    if name in (*_SAME_ELEMENTS, *_BY_INDEX) and isinstance(parts[0], Padded):
+        became.places = parts[0].places
+    return became
+
+
 def shape_of(_walk, _call, _args):
     return SIZE
 
@@ -50,17 +63,17 @@ def _elementwise(walk, call, args):
         if isinstance(arg, Padded):
             if arg.rows != first.rows or arg.axis - arg.rank != axis:
                 raise NotStatic("different rows count in what is combined")
-        elif len(arg.checked_type.shape) >= -axis and int(arg.checked_type.shape[axis]) != 1:
+        elif len(walk.shape(arg)) >= -axis and walk.shape(arg)[axis] != 1:
             raise NotStatic("rows of which some count are combined with rows that all do")
     return walk.padded(call, args, first.rows, len(call.checked_type.shape) + axis)
 
 
 def _item_by_item(walk, call, args):
-    """One argument has items along its first axis, and each gives one of the result."""
+    """The first argument, or the last if it is rois, has items, and each gives one of the result."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
-    items, *others = (part for part in parts if isinstance(part, Padded))
-    if others:
-        raise NotStatic("several of what it takes are padded")
+    items = parts[-1 if "roi_align" in op_name(call) else 0]
+    if any(isinstance(part, Padded) != (part is items) for part in parts):
+        raise NotStatic("other than its items are padded")
     layouts = (str(getattr(call.attrs, name, "N")) for name in ("data_layout", "layout"))
     if items.axis != 0 or any(layout[0] != "N" for layout in layouts):
         raise NotStatic("the rows are not the items of a batch")
@@ -128,9 +141,11 @@ def _squeeze(walk, call, args):
 
 
 def _reshape(walk, call, args):
-    data = args[0]
+    data, lengths = _data(args), None
     if op_name(call) == "dyn.reshape":
-        result = walk.typed(relay.reshape(data.expr, _shape(walk, call.args[1]), bool(call.attrs.allowzero)))
+        lengths = _new_shape(walk, call.args[1])
+        shape = [-1 if length is None else walk.length(length) for length in lengths]
+        result = walk.typed(relay.reshape(data.expr, shape, bool(call.attrs.allowzero)))
     else:
         result = walk.typed(relay.Call(call.op, [data.expr], call.attrs))
     before, after = data.shape, walk.shape(result)
@@ -138,9 +153,26 @@ def _reshape(walk, call, args):
         # The first axis of unknown length is the one of rows, if what is in front of it is the same.
         if not hasattr(dim, "value") and math.prod(before[: data.axis]) == math.prod(after[:axis]):
             rows = _resized(data.rows, after[axis])
-            if rows is not None:
+            if rows is not None and (lengths is None or _is_shape(walk, lengths, rows, axis)):
                 return Padded(result, rows, axis)
     raise NotStatic("it mixes rows with other axes")
+
+
+def _new_shape(walk, expr):
+    """The lengths for a reshape, of which one may be -1 or unknown."""
+    values = shape_values(walk.graph, expr)
+    if values is None or sum(value is None or value == -1 for value in values) > 1:
+        raise NotStatic("a shape is computed from how many rows count")
+    return list(values)
+
+
+def _is_shape(walk, lengths, rows, at):
+    """Whether only the length of one axis depends on rows, and is as many as count of these."""
+    others = lengths[:at] + lengths[at + 1 :]
+    if not all(map(walk.is_fixed, others)):
+        return False
+    follows = lengths[at] in (None, -1, 0)
+    return follows or walk.counted(lengths[at]) == rows.counted
 
 
 def _resized(rows, length):
@@ -165,9 +197,7 @@ def _concatenate(walk, call, args):
         return walk.padded(call, args, first.rows, first.axis + (stacks and at <= first.axis))
     if any(isinstance(part, Padded) and part.axis != at for part in parts):
         raise NotStatic("different axes count in what is put together")
-    rows = [
-        part.rows if isinstance(part, Padded) else all_of(int(part.checked_type.shape[at])) for part in parts
-    ]
+    rows = [part.rows if isinstance(part, Padded) else all_of(walk.shape(part)[at]) for part in parts]
     return walk.padded(call, args, in_a_row(rows), at)
 
 
@@ -183,7 +213,7 @@ def _split(walk, call, args):
 
 
 def _pad(walk, call, args):
-    data = args[0]
+    data = _data(args)
     if any(int(width) for width in call.attrs.pad_width[data.axis]):
         raise NotStatic("it pads the rows")
     return walk.padded(call, args, data.rows, data.axis)
@@ -193,8 +223,8 @@ def _pad(walk, call, args):
 
 
 def _strided_slice(walk, call, args):
-    """Of other axes, or of the first rows."""
-    data, attrs = args[0], call.attrs
+    """Of other axes, of the first rows, or of those that were put in a row with others."""
+    data, attrs = _data(args), call.attrs
     if str(attrs.slice_mode) != "end":
         raise NotStatic("a slice of a size that is known only at run time")
     if op_name(call) == "strided_slice":
@@ -204,21 +234,16 @@ def _strided_slice(walk, call, args):
         begin, end, strides = (_known(walk, bound) for bound in call.args[1:])
         axes = range(len(begin))
     rows, cuts = data.rows, {}
-    for axis, *bounds in zip(axes, begin, end, strides):
-        first, last, step = (int(walk.length(bound)) for bound in bounds)
-        length = data.shape[axis]
-        if (first, step) == (0, 1) and last >= length:
-            continue
-        cuts[axis] = first, min(last, TO_THE_END), step
+    for axis, first, last, step in zip(axes, begin, end, strides):
         if axis == data.axis:
-            if (
-                (first, step) != (0, 1)
-                or last < 0
-                or not rows.are_first
-                or not _is_first(walk, bounds[1], rows)
-            ):
-                raise NotStatic("it takes other rows than the first")
-            rows = rows.first(last)
+            (start, stop), rows = _between(walk, rows, first, last, step)
+            cut = start, stop, 1
+        elif not all(map(walk.is_fixed, (first, last, step))):
+            raise NotStatic("how much it takes of another axis depends on how many rows count")
+        else:
+            cut = tuple(int(walk.length(bound)) for bound in (first, last, step))
+        if cut[::2] != (0, 1) or cut[1] < data.shape[axis]:
+            cuts[axis] = cut[0], min(cut[1], TO_THE_END), cut[2]
     if not cuts:
         return data
     begin, end, strides = zip(*cuts.values())
@@ -226,13 +251,39 @@ def _strided_slice(walk, call, args):
     return Padded(walk.typed(result), rows, data.axis)
 
 
-def _is_first(walk, bound, rows):
-    """Whether a bound takes so many of the rows that count, or all if there are fewer."""
-    if isinstance(bound, int):
-        return True
-    dim = bound.dim if isinstance(bound, Clamped) else bound
-    source = walk.of(dim.tensor)
-    return isinstance(source, Padded) and (source.rows, source.axis) == (rows, dim.axis)
+def _between(walk, rows, first, last, step):
+    """Where the rows are that a slice takes, which are the first or the parts of others; and which."""
+    first, last = _inside(walk, first, rows), _inside(walk, last, rows)
+    if int(step) == 1 and first is not None and last is not None:
+        begin, end = walk.counted(first), walk.counted(last)
+        if isinstance(last, int) and last >= rows.capacity:
+            end = rows.counted
+        if first == 0 and end == rows.counted:
+            return (0, rows.capacity), rows
+        if rows.are_first and first == 0 and isinstance(last, int) and last >= 0:
+            return (0, last), rows.first(last)
+        found = rows.between(begin, end)
+        if found is not None:
+            start, part = found
+            return (start, start + part.capacity), part
+    raise NotStatic("it takes other rows than the first, or than were put in a row")
+
+
+def _inside(walk, bound, rows):
+    """A bound that may be greater than the number of rows, in the place of one that stays inside."""
+    if isinstance(bound, Clamped):
+        return bound.bound if walk.counted(bound.dim) == rows.counted else None
+    if isinstance(bound, Least):
+        whole = [walk.counted(length) == rows.counted for length in bound]
+        return bound[1 - whole.index(True)] if any(whole) else None
+    return bound
+
+
+def _data(args):
+    """The first argument, which has the rows."""
+    if not isinstance(args[0], Padded):
+        raise NotStatic("how it works depends on what is detected")
+    return args[0]
 
 
 def _take(walk, call, args):
@@ -241,13 +292,14 @@ def _take(walk, call, args):
     if int(attrs.batch_dims) != 0 or (attrs.axis is None and len(shape) > 1):
         raise NotStatic("elements are taken from several axes at once")
     axis = int(attrs.axis or 0) % len(shape)
+    _check_index(data, axis, indices)
     if not isinstance(indices, Padded):
-        if data.axis == axis:
-            raise NotStatic("single rows are taken")
         more = len(indices.checked_type.shape) - 1
         return walk.padded(call, args, data.rows, data.axis + (more if axis < data.axis else 0))
     if isinstance(data, Padded) and data.axis != axis:
         raise NotStatic("rows are taken along two axes")
+    if isinstance(data, Padded) and str(attrs.mode) == "wrap":
+        raise NotStatic("an index may count from the last row")
     if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
         return Padded(walk.expr(data), indices.rows, axis)
     # Whatever the index of a row that does not count, it reads inside.
@@ -256,9 +308,22 @@ def _take(walk, call, args):
     return Padded(walk.typed(taken), indices.rows, axis + indices.axis)
 
 
+def _check_index(data, axis, index):
+    """That an index along an axis means the same row as before."""
+    rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
+    if rows is not None and not isinstance(index, Padded):
+        raise NotStatic("single rows are taken")
+    if (index.places if isinstance(index, Padded) else None) != (rows and rows.places):
+        raise NotStatic("rows are taken at places that are not known to be theirs")
+
+
 def _adv_index(walk, call, args):
     """An element or item for each row, at places that are computed for it."""
     data, *indices = args[0]
+    for axis, index in enumerate(indices):
+        _check_index(data, axis, index)
+    if isinstance(data, Padded) and data.axis >= len(indices):
+        raise NotStatic("rows are taken along two axes")
     padded = [index for index in indices if isinstance(index, Padded)]
     if not padded or any(index.rank != 1 or index.rows != padded[0].rows for index in padded):
         raise NotStatic("rows are taken by several indices that are not of the same rows")
@@ -282,29 +347,34 @@ def _argwhere(walk, call, args):
     if isinstance(mask, Padded):
         valid = relay.logical_and(mask.expr, mask.rows.valid)
     (capacity,) = walk.shape(walk.expr(mask))
-    return Padded(walk.all_rows(capacity), Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid)))
+    rows = Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid))
+    places = mask.rows.places if isinstance(mask, Padded) else None
+    return Padded(walk.all_rows(capacity), rows, places=places)
 
 
 def _topk(walk, call, args):
     """The others get what sorts last; how many are wanted at most is known."""
-    data, attrs = args[0], call.attrs
+    data, attrs = _data(args), call.attrs
     if data.rank != 1 or attrs.is_ascend or data.axis != 0:
         raise NotStatic("a top-k that is not of the greatest of all rows")
     if not is_bounded(call.args[0]):
         raise NotStatic("whether a top-k sorts NaN or -inf is not known")
     wanted = [int(attrs.k)] if op_name(call) == "topk" else _known(walk, call.args[1])
-    if len(wanted) != 1 or not _is_first(walk, wanted[0], data.rows):
+    most = _inside(walk, wanted[0], data.rows) if len(wanted) == 1 else None
+    if most is None or (not isinstance(most, int) and walk.counted(most) != data.rows.counted):
         raise NotStatic("how many a top-k gives is known only at run time")
-    most = min(walk.length(wanted[0]), data.rows.capacity)
+    most = min(walk.length(most), data.rows.capacity)
     rows = Rows(most, ("top", call), count=relay.minimum(data.rows.number, relay.const(most, "int32")))
     dtype = walk.dtype(data.expr)
     sorted_last = relay.where(data.rows.valid, data.expr, relay.const(LOWEST, dtype))
     kind = str(attrs.ret_type)
     result = relay.topk(sorted_last, most, ret_type=kind, is_ascend=False, dtype=str(attrs.dtype))
+    places = data.rows.places
     if kind != "both":
-        return Padded(walk.typed(result), rows)
+        return Padded(walk.typed(result), rows, places=places if kind == "indices" else None)
     result = walk.typed(result.astuple())
-    return tuple(Padded(walk.typed(relay.TupleGetItem(result, index)), rows) for index in range(2))
+    values, indices = (walk.typed(relay.TupleGetItem(result, index)) for index in range(2))
+    return Padded(values, rows), Padded(indices, rows, places=places)
 
 
 def nms(walk, call, args):
@@ -317,6 +387,8 @@ def nms(walk, call, args):
     rows = tensors[0].rows
     if any(tensor.rows != rows for tensor in tensors):
         raise NotStatic("boxes, scores and class ids of an NMS are of different rows")
+    if not walk.keeps_selections_alone(call):
+        raise NotStatic("more is taken of an NMS than the boxes that it keeps, and their number")
     attrs = dict(call.attrs.items())
     if attrs["has_valid_count"]:
         raise NotStatic("an NMS has a number of boxes already")
@@ -341,7 +413,7 @@ def _full(walk, call, args):
     if isinstance(args[0], Padded):
         raise NotStatic("it is filled with a value of a row")
     shape, rows, axis = _shape_with_rows(walk, call.args[1])
-    return Padded(walk.typed(relay.full(args[0], shape, call.checked_type.dtype)), rows, axis)
+    return Padded(walk.typed(relay.full(walk.expr(args[0]), shape, call.checked_type.dtype)), rows, axis)
 
 
 def _broadcast_to(walk, call, args):
@@ -354,38 +426,21 @@ def _broadcast_to(walk, call, args):
 
 def _arange(walk, call, _args):
     (stop,) = _known(walk, call.args[1])
-    if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or not isinstance(stop, Dim):
+    rows = walk.rows(stop) if isinstance(stop, Dim) else None
+    if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or rows is None:
         raise NotStatic("it counts other than the rows")
-    source = walk.of(stop.tensor)
-    if not isinstance(source, Padded) or source.axis != stop.axis:
-        raise NotStatic("it counts other than the rows")
-    numbers = np.arange(source.rows.capacity).astype(call.checked_type.dtype)
-    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), source.rows)
+    numbers = np.arange(rows.capacity).astype(call.checked_type.dtype)
+    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows.places)
 
 
 def _shape_with_rows(walk, expr):
     """A shape's lengths, and which rows are along which of its axes."""
-    found = None
     values = _known(walk, expr)
-    for axis, value in enumerate(values):
-        if isinstance(value, (Dim, Clamped)):
-            dim = value.dim if isinstance(value, Clamped) else value
-            source = walk.of(dim.tensor)
-            is_rows = isinstance(source, Padded) and source.axis == dim.axis and isinstance(value, Dim)
-            if not is_rows or found is not None:
-                raise NotStatic("a shape is computed from how many rows count")
-            found = source.rows, axis
-    if found is None:
+    depending = [axis for axis, value in enumerate(values) if not walk.is_fixed(value)]
+    if len(depending) != 1 or not isinstance(values[depending[0]], Dim):
         raise NotStatic("a shape is computed from how many rows count")
-    return [walk.length(value) for value in values], *found
-
-
-def _shape(walk, expr):
-    """The lengths for a reshape, of which one may be -1."""
-    values = shape_values(walk.graph, expr)
-    if values is None or sum(value is None for value in values) > 1:
-        raise NotStatic("a shape is computed from how many rows count")
-    return [-1 if value is None else walk.length(value) for value in values]
+    (axis,) = depending
+    return [walk.length(value) for value in values], walk.rows(values[axis]), axis
 
 
 def _known(walk, expr):
@@ -395,6 +450,17 @@ def _known(walk, expr):
     return list(values.flat)
 
 
+_SAME_ELEMENTS = (
+    "cast",
+    "transpose",
+    "expand_dims",
+    "squeeze",
+    "reshape",
+    "dyn.reshape",
+    "strided_slice",
+    "dyn.strided_slice",
+)
+_BY_INDEX = ("take", "adv_index")
 _HANDLERS = {
     "shape_of": shape_of,
     "transpose": _transpose,

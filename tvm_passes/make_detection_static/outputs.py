@@ -78,6 +78,8 @@ def _each(result, finish):
             return output
         if not output.rows.are_first:
             raise NotStatic("an output is what a filter leaves, which is in no place of its own")
+        if output.places:
+            raise NotStatic("an output says in which places a filter leaves rows")
         key = output.expr, output.rows.key
         if key not in finished:
             finished[key] = pasted(output) if _pastes_nothing_as_zeros(output.expr) else finish(output)

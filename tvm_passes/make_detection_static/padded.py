@@ -1,7 +1,9 @@
 """Rows of which only some count: what a tensor of unknown length becomes once its length is fixed."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Optional
 
 import numpy as np
@@ -9,6 +11,8 @@ import numpy as np
 from tvm import relay
 
 from .._matchers import static_shape
+
+ONE = "one row"  # among the keys of `counted`
 
 
 @dataclass(eq=False)
@@ -23,6 +27,7 @@ class Rows:
     count: relay.Expr = None  # int32 scalar, where the first rows are those that count
     mask: relay.Expr = None  # bool (capacity,), where they may be any
     origin: Optional["Rows"] = None  # of which each row is several of these
+    parts: tuple = ()  # rows that these are, one behind the other
 
     def __eq__(self, other):
         return isinstance(other, Rows) and self.key == other.key
@@ -30,6 +35,11 @@ class Rows:
     @property
     def are_first(self):
         return self.count is not None
+
+    @property
+    def places(self):
+        """Among which rows an index of these is a place, rather than the number that it was before."""
+        return None if self.are_first else self
 
     @cached_property
     def valid(self):
@@ -42,6 +52,13 @@ class Rows:
     def number(self):
         """How many rows count, an int32 scalar."""
         return self.count if self.are_first else relay.sum(relay.cast(self.mask, "int32"))
+
+    @cached_property
+    def counted(self):
+        """What `number` is the sum of: how often it has the number of rows of which key, and single rows."""
+        if self.parts:
+            return sum((part.counted for part in self.parts), Counter())
+        return Counter({ONE: self.capacity} if self.key == ("all", self.capacity) else {self.key: 1})
 
     def repeated(self, times):
         """Each row as `times` rows."""
@@ -68,12 +85,30 @@ class Rows:
         count = relay.minimum(self.count, relay.const(most, "int32"))
         return Rows(most, ("first", most, self.key), count=count)
 
+    def between(self, begin, end):
+        """Where the parts that follow so many rows that count, and end after so many, lie; and their rows.
+
+        All that counts in a part comes before all that counts in the next. So the rows behind as many as
+        count in the first parts are those of the parts that follow, whatever number counts in each, none and
+        all included. None, if the numbers are not known to be those of parts.
+        """
+        ends = list(accumulate((part.counted for part in self.parts), initial=Counter()))
+        if begin not in ends or end not in ends:
+            return None
+        first, last = ends.index(begin), ends.index(end)
+        parts = self.parts[first:last]
+        if not parts:
+            return None
+        start = sum(part.capacity for part in self.parts[:first])
+        return start, parts[0] if len(parts) == 1 else in_a_row(parts)
+
 
 def in_a_row(parts):
     """The rows of tensors put one behind the other."""
+    parts = [part for rows in parts for part in rows.parts or (rows,)]
     mask = relay.concatenate([part.valid for part in parts], axis=0)
     key = ("in a row", *(part.key for part in parts))
-    return Rows(sum(part.capacity for part in parts), key, mask=mask)
+    return Rows(sum(part.capacity for part in parts), key, mask=mask, parts=tuple(parts))
 
 
 def all_of(capacity):
@@ -83,11 +118,15 @@ def all_of(capacity):
 
 @dataclass
 class Padded:
-    """A tensor of fixed shape whose `axis` is of such rows. What the other rows hold is junk."""
+    """A tensor of fixed shape whose `axis` is of such rows. What the other rows hold is junk.
+
+    It may hold indices of rows of which those that count are not the first: in other `places` than before.
+    """
 
     expr: relay.Expr
     rows: Rows
     axis: int = 0
+    places: Optional[Rows] = None
 
     @property
     def shape(self):

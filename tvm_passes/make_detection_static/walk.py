@@ -1,5 +1,7 @@
 """Gives fixed shapes to all that depends on which boxes an NMS keeps or a filter leaves."""
 
+from collections import Counter
+
 import numpy as np
 
 import tvm
@@ -9,9 +11,9 @@ from .._graph import children
 from .._match import match as match_pattern
 from .._matchers import location, op_name, static_shape
 from .._selection import Selection, all_equal
-from ..canonicalize.shape_values import Clamped, Dim
-from .operators import SIZE, NotStatic, handler_of
-from .padded import Padded, Rows
+from ..canonicalize.shape_values import Clamped, Dim, Least, Total, dims_in
+from .operators import SIZE, NotStatic, handle, handler_of
+from .padded import ONE, Padded, Rows
 
 SHAPED_BY_SIZES = ("dyn.full", "dyn.broadcast_to", "arange")
 TAKE_SIZES = ("dyn.reshape", "dyn.strided_slice", "dyn.topk", *SHAPED_BY_SIZES)
@@ -48,8 +50,12 @@ class Walk:
             became = SIZE if SIZE in fields else tuple(fields)
         elif isinstance(node, relay.TupleGetItem):
             whole = self.of(node.tuple_value)
-            is_tuple = isinstance(whole, tuple)
-            became = whole[node.index] if is_tuple else self.typed(relay.TupleGetItem(whole, node.index))
+            if whole is SIZE:
+                became = SIZE
+            elif isinstance(whole, tuple):
+                became = whole[node.index]
+            else:
+                became = self.typed(relay.TupleGetItem(whole, node.index))
         else:
             raise NotStatic("a function, a branch or a loop depends on what is detected")
         if became is not None:
@@ -66,7 +72,7 @@ class Walk:
         if op_name(call) == "argwhere" or any(isinstance(part, Padded) for part in parts):
             if SIZE in parts and op_name(call) not in TAKE_SIZES:
                 raise NotStatic("it computes with how many are detected")
-            return handler_of(call)(self, call, args)
+            return handle(self, call, args)
         if SIZE in parts:
             return handler_of(call)(self, call, args) if op_name(call) in SHAPED_BY_SIZES else SIZE
         if not self._is_changed(*call.args):
@@ -80,13 +86,25 @@ class Walk:
         begin, strides = bound[Selection.begin], bound[Selection.strides]
         return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
 
+    def keeps_selections_alone(self, nms):
+        """Whether of the indices that an NMS gives only those are used that it keeps."""
+        items = self.graph.users(nms)
+        return all(isinstance(item, relay.TupleGetItem) for item in items) and all(
+            isinstance(user, relay.Call) and self._is_selection(user)
+            for item in items
+            if item.index == 0
+            for user in self.graph.users(item)
+        )
+
     def _selection(self, call, args):
         """The kept indices: all places of them, of which the first count."""
         indices, _, count, _ = args
         (capacity,) = self.shape(indices)
         inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
         nms = call.args[0].tuple_value
-        return Padded(self.typed(inside), Rows(capacity, ("kept", nms), count=relay.squeeze(count)))
+        boxes, rows = self.of(nms.args[0]), Rows(capacity, ("kept", nms), count=relay.squeeze(count))
+        places = boxes.rows.places if isinstance(boxes, Padded) else None
+        return Padded(self.typed(inside), rows, places=places)
 
     def all_rows(self, capacity):
         """0, 1, and so on, as argwhere would give them."""
@@ -105,6 +123,8 @@ class Walk:
 
     def expr(self, became):
         """What has become of a node, as an expression alone."""
+        if became is SIZE:
+            raise NotStatic("it is computed with how many are detected")
         if isinstance(became, tuple):
             return self.typed(relay.Tuple([self.expr(part) for part in became]))
         return became.expr if isinstance(became, Padded) else became
@@ -121,7 +141,12 @@ class Walk:
         for child in children(expr):
             if not isinstance(child, tvm.ir.Op) and getattr(child, "_checked_type_", None) is None:
                 self.typed(child)
-        relay.transform.InferTypeLocal(expr)
+        try:
+            relay.transform.InferTypeLocal(expr)
+        except tvm.TVMError as error:
+            raise NotStatic(
+                f"with fixed shapes it has no type: {str(error).strip().splitlines()[-1]}"
+            ) from None
         return expr
 
     def shape(self, expr):
@@ -133,8 +158,32 @@ class Walk:
     def dtype(self, expr):
         return expr.checked_type.dtype
 
+    # --- lengths, which are what `shape_values` knows of a number
+
+    def rows(self, dim):
+        """The rows along a dimension, or None where it is of fixed length."""
+        became = self.of(dim.tensor)
+        return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
+
+    def is_fixed(self, value):
+        return all(self.rows(dim) is None for dim in dims_in(value))
+
     def length(self, value):
-        """The fixed length that an element of a shape becomes: an int, a Dim or a Clamped."""
+        """The fixed length that one becomes."""
+        if isinstance(value, Dim):
+            return self.shape(self.expr(self.of(value.tensor)))[value.axis]
         if isinstance(value, Clamped):
             return min(value.bound, self.length(value.dim))
-        return self.shape(self.expr(self.of(value.tensor)))[value.axis] if isinstance(value, Dim) else value
+        if isinstance(value, Least):
+            return min(map(self.length, value))
+        return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
+
+    def counted(self, value):
+        """As `Rows.counted`: what is counted by one that is no bound of another, or None."""
+        if isinstance(value, Total):
+            return sum(map(self.counted, value.dims), Counter())
+        rows = self.rows(value) if isinstance(value, Dim) else None
+        if rows is not None:
+            return rows.counted
+        length = self.length(value) if isinstance(value, (int, Dim)) else None
+        return length if length is None else Counter({ONE: length} if length else {})
