@@ -61,7 +61,6 @@ class Warp:
             tir.const(int(value), self.sum_type) if self._in_integers else self.local.exact(value)
             for value in border
         ]
-        self._round = {dtype: self.local.exact(ROUND[dtype], dtype) for dtype in ROUND}
 
     # --- maps
 
@@ -153,7 +152,7 @@ class Warp:
         units = self.local(
             "units", rounded(self.local("units", value * tir.const(UNITS, "float64")), map_.zero)
         )
-        integer = self.local("integer", units + self._round["float64"])
+        integer = self.local("integer", units + self.local.exact(ROUND["float64"], "float64"))
         integer = cast(bits(integer), "int32")
         limit = self.local("limit", self.local.exact(2.0**31, "float64"))
         fits = tir.And(units < limit, units > -limit)
@@ -195,7 +194,7 @@ class Warp:
 
     def _as_result(self, value):
         if self.out.dtype == "uint8" and not self._in_integers:
-            value = bits(self.local("value", value + self._round["float32"]))
+            value = bits(self.local("value", value + self.local.exact(ROUND["float32"])))
         return cast(value, self.out.dtype)
 
     def is_border(self, place):
