@@ -78,7 +78,7 @@ class TwoStages(torch.nn.Module):
         masks = torch.sigmoid(boxes[:, :, None, None] / 500 + torch.ones(6, 6))
         masks = masks[torch.arange(boxes.shape[0]), ids][:, None]
         inside = (boxes / 10).clamp(0, 60)
-        masks = transform.paste_masks_in_image(masks, inside, (64, 70))
+        masks = transform.paste_masks_in_image(masks, inside, (64, 70)) * 2
         away = boxes[:, :, None, None] - torch.arange(0, 525.0, 15).reshape(5, 7)
         return boxes, scores, ids, masks, *roi_heads.heatmaps_to_keypoints(-away * away, inside)
 
