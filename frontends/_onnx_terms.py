@@ -74,6 +74,9 @@ class Terms:
         dtype = value.flat[0].dtype
         return self("Array", value.shape, *value.flat, rank=value.ndim, dtype=dtype)
 
+    def vector(self, *numbers):
+        return _array(list(numbers), (len(numbers),))
+
     # --- shapes
 
     def know_sizes(self, term, known):
@@ -98,7 +101,7 @@ class Terms:
     def shape(self, value):
         if isinstance(value, np.ndarray):
             return self.const(value.shape)
-        return _array([self.size(value, axis) for axis in range(value.rank)], (value.rank,))
+        return self.vector(*(self.size(value, axis) for axis in range(value.rank)))
 
     # --- places
 
