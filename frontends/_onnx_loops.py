@@ -92,9 +92,8 @@ def _pasted_masks(loop):
 
     _check(padded is terms.pad(masks, [0, 0, 1, 1] * 2, 0))
     _check(corners is _grown(terms, boxes, terms.size(masks, 3)))
-    picture = _picture(
-        terms, terms.gather(padded, loop.round), terms.gather(corners, loop.round), height, width
-    )
+    mask, corners = (terms.gather(items, loop.round) for items in (padded, corners))
+    picture = _picture(terms, mask, corners, height, width)
     _check(loop.after[0] is terms.concat([loop.now[0], terms.unsqueeze(picture, [0])], 0))
     _check(loop.count is terms.size(padded, 0))
 
@@ -115,30 +114,27 @@ def _grown(terms, boxes, side):
     return terms.cast(terms.concat([terms.unsqueeze(corner, [1]) for corner in corners], 1), "int64")
 
 
-def _picture(terms, masks, corners, height, width):
+def _picture(terms, mask, corners, height, width):
     """`_onnx_paste_mask_in_image`, of one mask with its border."""
     add, sub, _, _ = _arithmetic(terms)
     zero, one, height, width = map(terms.const, (0, 1, height, width))
     x1, y1, x2, y2 = (terms.gather(corners, terms.const(place)) for place in range(4))
 
-    def vector(*numbers):
-        return terms.concat([terms.unsqueeze(number, [0]) for number in numbers], 0)
-
     def most(*numbers):
-        return terms.reduce("Max", vector(*numbers))
+        return terms.reduce("Max", terms.vector(*numbers))
 
     def least(*numbers):
-        return terms.reduce("Min", vector(*numbers))
+        return terms.reduce("Min", terms.vector(*numbers))
 
     def cut(value, begin, end, axis):
-        return terms.slice(value, vector(begin), vector(end), terms.const([axis]))
+        return terms.slice(value, terms.vector(begin), terms.vector(end), terms.const([axis]))
 
     def zeros(*lengths):
-        return terms.full(vector(*lengths), 0.0, "float32")
+        return terms.full(terms.vector(*lengths), 0.0, "float32")
 
-    mask = terms.unsqueeze(terms.gather(masks, zero), [0, 1])
+    mask = terms.unsqueeze(terms.gather(mask, zero), [0, 1])
     across, down = most(add(sub(x2, x1), one), one), most(add(sub(y2, y1), one), one)
-    scaled = terms.resize(mask, vector(one, one, down, across), "linear")
+    scaled = terms.resize(mask, terms.vector(one, one, down, across), "linear")
     scaled = terms.gather(terms.gather(scaled, zero), zero)
     left, right = most(x1, zero), least(add(x2, one), width)
     top, bottom = most(y1, zero), least(add(y2, one), height)
@@ -187,14 +183,12 @@ def _places_and_scores(terms, maps, rois, round_):
     width, height = (terms.gather(terms.elementwise("Ceil", side), round_) for side in sides)
 
     heatmaps = terms.unsqueeze(terms.gather(maps, round_), [1])
-    lengths = [*terms.shape(heatmaps)[:2], *(terms.cast(length, "int64") for length in (height, width))]
-    scaled = terms.resize(
-        heatmaps, terms.concat([terms.unsqueeze(length, [0]) for length in lengths], 0), "cubic"
-    )
+    lengths = [terms.cast(length, "int64") for length in (height, width)]
+    scaled = terms.resize(heatmaps, terms.vector(*terms.shape(heatmaps)[:2], *lengths), "cubic")
     scaled = terms.gather(scaled, terms.const(0), 1)
 
-    in_rows = terms.concat([terms.unsqueeze(keypoints, [0]), terms.const([-1])], 0)
-    position = terms.argmax(terms.reshape(scaled, in_rows), 1)
+    in_rows = terms.reshape(scaled, terms.vector(keypoints, terms.const(-1)))
+    position = terms.argmax(in_rows, 1)
     pixels = terms.size(scaled, 2)
     column = terms.elementwise("Mod", position, pixels)
     row = terms.cast(terms.cast(div(sub(position, column), pixels), "int64"), "float32")
@@ -231,7 +225,7 @@ def _is_item(loop, term, rank):
 
 def _found(term, is_wanted):
     """The first term of a kind that this one is made of: of what is compared, only what it may be."""
-    waiting, seen = [term], set()
+    waiting, seen = [term] if isinstance(term, Term) else [], set()
     while waiting:
         term = waiting.pop()
         if is_wanted(term):

@@ -25,8 +25,6 @@ FOLDED = {  # each rounds once, as it would at run time
     "Mul": operator.mul,
     "Sub": operator.sub,
 }
-
-
 CAST_TO = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.INT64: "int64"}
 
 
@@ -74,6 +72,9 @@ class Terms:
         dtype = value.flat[0].dtype
         return self("Array", value.shape, *value.flat, rank=value.ndim, dtype=dtype)
 
+    def vector(self, *numbers):
+        return _array(list(numbers), (len(numbers),))
+
     # --- shapes
 
     def know_sizes(self, term, known):
@@ -98,7 +99,7 @@ class Terms:
     def shape(self, value):
         if isinstance(value, np.ndarray):
             return self.const(value.shape)
-        return _array([self.size(value, axis) for axis in range(value.rank)], (value.rank,))
+        return self.vector(*(self.size(value, axis) for axis in range(value.rank)))
 
     # --- places
 
@@ -146,8 +147,7 @@ class Terms:
         """Only that which adds axes of length 1 in front."""
         term = self.whole(value)
         added = len(shape) - term.rank
-        wanted = [*self.const([1] * added), *self.shape(term)] if added > 0 else None
-        if not isinstance(shape, np.ndarray) or wanted is None or list(shape) != wanted:
+        if added < 1 or list(shape) != [*self.const([1] * added), *self.shape(term)]:
             raise NotRead
         return self.unsqueeze(term, range(added))
 
@@ -249,12 +249,13 @@ class Reader:
         for tensor in graph.initializer:
             self._inside[tensor.name] = self.terms.const(*_array_of(tensor))
         for node in graph.node:
-            self._inside[node.output[0]] = self._computed(node)
+            self._inside[node.output[0]] = self._computed(node, self.value)
         return [self.value(output.name) for output in graph.output]
 
     def value(self, name):
-        if name in self._inside:
-            return self._inside[name]
+        return self._inside[name] if name in self._inside else self._outer_value(name)
+
+    def _outer_value(self, name):
         waiting = [name]
         while waiting:  # no recursion: what is outside may be as deep as the network
             last = waiting[-1]
@@ -283,7 +284,7 @@ class Reader:
         node = self._producers.get(name)
         if value is None and node is not None:
             try:
-                value = self._computed(node)
+                value = self._computed(node, self._outer_value)
             except NotRead:
                 value = None
         if value is None:
@@ -298,12 +299,12 @@ class Reader:
             return self.terms.const(self._imported(name).data.numpy(), type_.dtype)
         return None
 
-    def _computed(self, node):
+    def _computed(self, node, value_of):
         rule = _RULES.get(node.op_type)
         if rule is None or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
             raise NotRead
         attrs = {attr.name: onnx.helper.get_attribute_value(attr) for attr in node.attribute}
-        inputs = [self.value(name) if name else None for name in node.input]
+        inputs = [value_of(name) if name else None for name in node.input]
         try:
             return rule(self.terms, inputs, attrs)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -411,7 +412,12 @@ def _clip(terms, inputs, attrs):
 
 
 def _elementwise(op):
-    return lambda terms, inputs, attrs: terms.elementwise(op, *inputs)
+    def rule(terms, inputs, attrs):
+        if attrs:  # of opsets up to 6, where they say what is broadcast
+            raise NotRead
+        return terms.elementwise(op, *inputs)
+
+    return rule
 
 
 _RULES = {

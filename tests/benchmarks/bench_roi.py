@@ -1,24 +1,27 @@
-"""Time RoIAlign of pyramids and pasting of masks beside torchvision: `python -m tests.benchmarks.bench_roi`.
+"""Time RoIAlign, pasted masks and keypoints beside torchvision: `python -m tests.benchmarks.bench_roi`.
 
 The pyramid is that of a picture of 800x1344: four maps of 256 channels. torchvision's `MultiScaleRoIAlign`
 finds the regions of each level, pools them, and writes them to their rows; for NHWC its maps are in the
-memory format `channels_last`. torchvision's `paste_masks_in_image` pastes mask by mask.
+memory format `channels_last`. torchvision's `paste_masks_in_image` pastes mask by mask, and its
+`heatmaps_to_keypoints` scales the heatmaps of one detection after the other.
 
 Ours is compared with torchvision's before it is timed.
 """
 
 import argparse
 import time
+from functools import partial
 
 import torch
 import torchvision
+from torchvision.models.detection import roi_heads
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops.poolers import LevelMapper
 
 from tests.benchmarks import _common as common
-from tests.ops.objects import objects
+from tests.ops.objects import heatmaps, objects
 from tests.ops.regions import SCALES, pyramid, regions
-from topi_ext import multiscale_roi_align, paste_masks
+from topi_ext import heatmaps_to_keypoints, multiscale_roi_align, paste_masks
 
 from tvm import relay
 
@@ -31,6 +34,7 @@ POOLINGS = [
 ]
 THRESHOLDS = [None, 0.5]
 CHANNELS, SAMPLING_RATIO, MASKS = 256, 2, 100
+KEYPOINTS, HEATMAP = 17, (56, 56)
 TOLERANCE = {"float32": 1e-3, "float16": 5e-3}  # of the results, for maps of standard deviation 1
 
 
@@ -43,16 +47,19 @@ def main():
     header = ["", "ours", "torchvision", "torchvision / ours", "floor", "ours, with the host"]
     header += ["torchvision, with the host"]
     rows = [pooling(*case, bandwidth) for case in POOLINGS] + [pasting(t, bandwidth) for t in THRESHOLDS]
+    rows.append(finding_keypoints(bandwidth))
     text = [common.environment(bandwidth), f"- torchvision: {torchvision.__version__}", ""]
     text += [common.markdown_table(header, rows), "", NOTES]
-    common.publish("roi", "RoIAlign of a pyramid, and pasting of masks", "\n".join(text))
+    common.publish("roi", "RoIAlign of a pyramid, pasting of masks, keypoints", "\n".join(text))
 
 
 NOTES = f"""RoIAlign: maps of {CHANNELS} channels for a picture of {PICTURE[0]}x{PICTURE[1]}, {SAMPLING_RATIO}
 samples along each side of a bin. Masks: {MASKS} of 28x28, pasted into pictures of {PASTED[0]}x{PASTED[1]}.
+Keypoints: heatmaps of {HEATMAP[0]}x{HEATMAP[1]}, scaled to the boxes of the masks.
 floor: the time to write the result once and, for RoIAlign, to read once the pixels that the regions cover,
-or the maps if those are fewer, at the bandwidth of a copy. with the host: from the call to the end of the
-work, as the host's clock has it; torchvision waits for the GPU in between, so both of its times have that."""
+or the maps if those are fewer, and for keypoints the heatmaps, at the bandwidth of a copy. with the host:
+from the call to the end of the work, as the host's clock has it; torchvision waits for the GPU in between,
+so both of its times have that."""
 
 
 def pooling(count, bins, layout, dtype, bandwidth):
@@ -111,6 +118,22 @@ def pasting(threshold, bandwidth):
     floor = found.numel() * found.element_size() / bandwidth * 1e3
     kind = "float32" if threshold is None else f"at least {threshold}, uint8"
     return row(f"paste {MASKS} masks, {kind}", module.run, theirs, floor)
+
+
+def finding_keypoints(bandwidth):
+    maps, rois = on_gpu(heatmaps(MASKS, KEYPOINTS, HEATMAP, image_size=PASTED))
+    variables = variables_of([maps, rois])
+    call = heatmaps_to_keypoints(*variables).astuple()
+    module = common.compile_for_gpu(relay.Function(variables, call), maps, rois)
+    module.run()
+    places, scores = common.outputs_of(module)
+    expected, greatest = roi_heads.heatmaps_to_keypoints(maps, rois)
+    same(scores, greatest, 1e-4)
+    elsewhere = ((places - expected).abs().amax(-1) > 0.01).float().mean()
+    same(elsewhere, torch.zeros_like(elsewhere), 0.01)  # where values are equal but for rounding
+    theirs = partial(roi_heads.heatmaps_to_keypoints, maps, rois)
+    floor = maps.numel() * maps.element_size() / bandwidth * 1e3
+    return row(f"{KEYPOINTS} keypoints of {MASKS} objects, float32", module.run, theirs, floor)
 
 
 def row(name, ours, theirs, floor):

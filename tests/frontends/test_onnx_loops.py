@@ -10,14 +10,21 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torchvision.models.detection import roi_heads
 
 from frontends import _onnx_converters, from_onnx
 from frontends._onnx_loops import known_loop
 from frontends.errors import ImportFailure
-from tests.frontends.onnx_models import compiled, operators
+from tests.frontends.onnx_models import (
+    assert_matches_reference,
+    compiled,
+    model_of,
+    operators,
+    tensor_input,
+    weights,
+)
 from tests.ops.objects import heatmaps, objects
 
 IMAGE = 20, 30
@@ -114,6 +121,30 @@ def test_boxes_outside_the_picture_are_as_the_loop_has_them():
 def test_a_loop_over_another_type_goes_the_general_way(kind):
     names = operators(from_onnx(exported(kind, dtype=torch.float64))[0])
     assert not any(name.startswith("topi_ext.") for name in names)
+
+
+def test_a_loop_that_counts_and_gathers_goes_the_general_way():
+    """It carries a number and a tensor, and gives the tensor of each round."""
+    values = [tensor_input("i", (), "int64"), tensor_input("going", (), "bool")]
+    values += [tensor_input("number", (), "int64"), tensor_input("sum", (2,))]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["goes_on"]),
+            helper.make_node("Add", ["number", "i"], ["next_number"]),
+            helper.make_node("Add", ["sum", "x"], ["next_sum"]),
+            helper.make_node("Identity", ["next_sum"], ["each"]),
+        ],
+        "body",
+        values,
+        [tensor_input(name, None) for name in ("goes_on", "next_number", "next_sum", "each")],
+    )
+    loop = helper.make_node(
+        "Loop", ["five", "true", "zero", "x"], ["number_of_all", "sum_of_all", "of_each"], body=body
+    )
+    constants = weights(five=np.int64(5), true=np.bool_(True), zero=np.int64(0))
+    model = model_of([loop], [tensor_input("x", (2,))], loop.output, constants)
+    x = np.array([1, 2], "float32")
+    assert_matches_reference(from_onnx(model)[0], model, x)
 
 
 def in_relay(model):

@@ -13,7 +13,7 @@ import torchvision
 import topi_ext
 import topi_ext.torch as ops
 from tests.ops.detections import clustered_detections
-from tests.ops.objects import objects
+from tests.ops.objects import heatmaps, objects
 from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
 from tests.ops.warps import pictures, rotations
 from topi_ext.batched_nms import reference as nms_reference
@@ -125,6 +125,15 @@ def test_paste_masks(device, compiled, threshold):
         expected = torchvision.models.detection.roi_heads.paste_masks_in_image(masks, boxes, (60, 80))
         expected = expected if threshold is None else (expected >= threshold).to(torch.uint8)
         torch.testing.assert_close(found, expected.reshape(found.shape), rtol=1e-5, atol=1e-5)
+    assert len(compiled) == 1
+
+
+def test_heatmaps_to_keypoints(device, compiled):
+    for count in (5, 0, 11):
+        maps, rois = tensors(device, *heatmaps(count, 3, (9, 9)))
+        expected = torchvision.models.detection.roi_heads.heatmaps_to_keypoints(maps, rois)
+        for found, wanted in zip(ops.heatmaps_to_keypoints(maps, rois), expected):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
     assert len(compiled) == 1
 
 

@@ -202,6 +202,19 @@ def test_what_changes_nothing_goes(rule, idle):
     check(module(x, relay.nn.relu(idle(x))), rule, ["nn.relu"], numbers(4, 6))
 
 
+@pytest.mark.parametrize("axes, axis, count", [([1], 1, 1), ([-2], -2, 1), ([2, 1], 1, 2), ([1, 2], -2, 2)])
+def test_a_squeeze_that_is_undone_goes(axes, axis, count):
+    x = variable(ANY, 1, *[1] * (count - 1), 4)
+    mod = module(x, relay.nn.relu(relay.expand_dims(relay.squeeze(x, axes), axis, count)))
+    check(mod, "SqueezeUndone", ["nn.relu"], numbers(3, 1, *[1] * (count - 1), 4))
+
+
+def test_a_squeeze_of_other_axes_than_come_back_stays():
+    x = variable(4, 1, 1)
+    mod = module(x, relay.nn.relu(relay.expand_dims(relay.squeeze(x, [1, 2]), 0, 2)))
+    assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
 @pytest.mark.parametrize(
     "busy",
     [

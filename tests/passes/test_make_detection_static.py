@@ -94,7 +94,7 @@ class TwoStages(torch.nn.Module):
 
     def drawn(self, boxes, masks, maps):
         inside = (boxes / 10).clamp(0, 60)
-        masks = transform.paste_masks_in_image(masks, inside, (64, 70))
+        masks = transform.paste_masks_in_image(masks, inside, (64, 70)) * 2
         return masks, *roi_heads.heatmaps_to_keypoints(maps, inside)
 
 

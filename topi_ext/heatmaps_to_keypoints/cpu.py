@@ -28,9 +28,8 @@ def heatmaps_to_keypoints(maps, rois):
                     columns[x * 4 + i] = weight
 
             row = ib.allocate("float32", length + (BEFORE + BEYOND), "row", scope="global")
-            best, position = (ib.allocate("int32", 1, name, scope="global") for name in ("best", "position"))
-            best[0] = tir.min_value("int32")
-            position[0] = 0
+            best = heatmaps.local.variable("best", tir.min_value("int32"))
+            position = heatmaps.local.variable("position", tir.const(0))
             with ib.for_range(0, down.pixels, "y") as y:
                 low, weights = heatmaps.neighbours(down, y)
                 with ib.for_range(0, length + (BEFORE + BEYOND), "at") as at:

@@ -6,12 +6,22 @@ has a gradient.
 """
 
 from .augment import AffineWarp, RandomAffine
-from .functions import batched_nms, multiscale_roi_align, nms, paste_masks, preprocess, roi_align, warp_affine
+from .functions import (
+    batched_nms,
+    heatmaps_to_keypoints,
+    multiscale_roi_align,
+    nms,
+    paste_masks,
+    preprocess,
+    roi_align,
+    warp_affine,
+)
 
 __all__ = [
     "AffineWarp",
     "RandomAffine",
     "batched_nms",
+    "heatmaps_to_keypoints",
     "multiscale_roi_align",
     "nms",
     "paste_masks",

@@ -99,6 +99,16 @@ def paste_masks(masks, boxes, image_size, *, threshold=None):
     return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
 
 
+def heatmaps_to_keypoints(maps, rois):
+    """`topi_ext.heatmaps_to_keypoints` of tensors. A kernel serves all numbers of objects."""
+    tensors = {"maps": (maps, "N k h w"), "rois": (rois, "N 4")}
+    return call("heatmaps_to_keypoints", _heatmaps_to_keypoints, tensors)
+
+
+def _heatmaps_to_keypoints(maps, rois):
+    return topi_ext.heatmaps_to_keypoints(maps, rois).astuple()
+
+
 def preprocess(image, size, padded_size=None, *, image_layout="NHWC", **options):
     """`topi_ext.preprocess` of tensors. A kernel serves all numbers of pictures, and one size of them."""
     tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}

@@ -74,6 +74,21 @@ class ConcatenateOfOne(Rule):
         return match.parts.fields[0]
 
 
+class SqueezeUndone(_Identity):
+    """Drop a squeeze and the expand_dims that puts the same axes back."""
+
+    squeezed = is_op("squeeze")(_Identity.data)
+    pattern = is_op("expand_dims")(squeezed)
+
+    def where(self, match):
+        rank, gone = len(match.data.checked_type.shape), match.squeezed.attrs.axis
+        first, count = int(match.root.attrs.axis), int(match.root.attrs.num_newaxis)
+        first += rank - count + 1 if first < 0 else 0
+        return gone is not None and sorted(int(axis) % rank for axis in gone) == [
+            *range(first, first + count)
+        ]
+
+
 class WhereNever(Rule):
     """Drop a choice whose condition never holds, such as `where(index < 0, index + length, index)`.
 
@@ -125,6 +140,7 @@ IDENTITIES = (
     ReshapeToSameShape,
     CastToSameType,
     SliceOfEverything,
+    SqueezeUndone,
     WhereNever,
     ConcatenateOfOne,
     SplitIntoOne,

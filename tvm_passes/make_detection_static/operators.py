@@ -85,8 +85,12 @@ def _paste_masks(walk, call, args):
 
 
 def _heatmaps_to_keypoints(walk, call, args):
+    """Where a row does not count, a roi that is nowhere: there is nothing to compute for it."""
     rows = _rows_of_all("maps and rois", args)
-    results = walk.typed(relay.Call(call.op, [arg.expr for arg in args], call.attrs))
+    maps, rois = (arg.expr for arg in args)
+    valid = relay.expand_dims(rows.valid, 1)
+    rois = relay.where(valid, rois, relay.const(math.inf, walk.dtype(rois)))
+    results = walk.typed(relay.Call(call.op, [maps, rois], call.attrs))
     return tuple(Padded(walk.typed(relay.TupleGetItem(results, index)), rows) for index in range(2))
 
 
