@@ -36,8 +36,9 @@ def function_of(name, arrays, image_size, dynamic=False, **options):
     return relay.Function(variables, OPERATORS[name][0](*variables, image_size, **options))
 
 
-def on_llvm(name, arrays, *args, **options):
-    return helpers.run(tvm.IRModule.from_expr(function_of(name, arrays, *args, **options)), *arrays)[0]
+def on_llvm(name, arrays, *args, target="llvm", **options):
+    mod = tvm.IRModule.from_expr(function_of(name, arrays, *args, **options))
+    return helpers.run(mod, *arrays, target=target)[0]
 
 
 @pytest.fixture(params=["llvm", "cuda"])
@@ -403,6 +404,23 @@ def test_numbers_that_differ_at_run_time_are_refused(wrong):
     options = {} if wrong == "layers" else {"palette": PALETTE}
     with pytest.raises(tvm.TVMError, match=r"as many samples|each shape must have a style"):
         on_llvm(name, arrays, (20, 20), dynamic=True, **options)
+
+
+@pytest.mark.parametrize("flags", [(), ("-ffp-contract=fast", "-mfma")])
+def test_corners_on_whole_pixels(emulated_cuda, flags):
+    """The matrix has them as differences of large products; fused with the sum, these end just below."""
+    emulated_cuda.flags = flags
+    i, j = np.random.default_rng(0).integers(0, 8, (2, 60))
+    points = 5.0 * np.column_stack([260 + i, 195 - j])
+    offsets, layers = np.arange(0, 61, 3).astype("int32"), np.array([[0, 20]], "int32")
+    matrices = np.array([[[0.6, -0.8, 0], [0, 1, -935], [0, 0, 1]]])
+    arrays = [points, offsets, layers, matrices]
+    expected = reference.rasterize_polylines(*arrays, (48, 64))
+    assert expected.any()
+    found = emulated_cuda.run_relay(function_of("rasterize_polylines", arrays, (48, 64)), *arrays)
+    np.testing.assert_array_equal(*found, expected)
+    options = {"target": "llvm -mattr=+fma"}
+    np.testing.assert_array_equal(on_llvm("rasterize_polylines", arrays, (48, 64), **options), expected)
 
 
 # --- the CUDA kernels themselves
