@@ -42,13 +42,15 @@ class SemanticMap:
         self.offsets = np.cumsum([0, *map(len, shapes)]).astype("int32")
         counts = {"road": len(areas), "none": len(lines), "crosswalk": len(closed)}
         self._styles = np.repeat([STYLES[name] for name in counts], list(counts.values())).astype("int8")
-        self._lines_of_face = {}
+        lines_of_face, style_of_face = {}, {}
         for number, lane in enumerate(lanes):
             for face, color in lane.faces.items():
                 line = len(areas) + 2 * number
-                self._lines_of_face.setdefault(face, []).append(
-                    (slice(line, line + 2), STYLES[color.lower()])
-                )
+                lines_of_face.setdefault(face, []).extend([line, line + 1])
+                style_of_face[face] = STYLES[color.lower()]
+        self._of_face = {
+            face: (np.array(lines), style_of_face[face]) for face, lines in lines_of_face.items()
+        }
 
     @classmethod
     def from_map_api(cls, map_api):
@@ -70,9 +72,9 @@ class SemanticMap:
         """(B, shapes), int8, from the traffic light faces of each sample."""
         styles = np.tile(self._styles, (len(tl_faces), 1))
         for of_sample, faces in zip(styles, tl_faces):
-            for face in faces["face_id"][faces["traffic_light_face_status"][:, ACTIVE] > 0].tolist():
-                for lines, style in self._lines_of_face.get(face, ()):
-                    of_sample[lines] = style
+            active = faces["face_id"][faces["traffic_light_face_status"][:, ACTIVE] > 0].tolist()
+            for lines, style in (self._of_face[face] for face in active if face in self._of_face):
+                of_sample[lines] = style
         return styles
 
 

@@ -25,6 +25,7 @@ TL_FACE_DTYPE = np.dtype(
     [("face_id", "<U16"), ("traffic_light_id", "<U16"), ("traffic_light_face_status", "float32", (3,))]
 )
 KEPT_LABELS = slice(3, 16)  # from car to animal: all but not set, unknown, and twice don't care
+USED_FIELDS = "centroid", "extent", "yaw", "track_id", "label_probabilities"
 AV_SIZE = 4.87, 1.85  # length and width of the vehicle that records
 
 
@@ -56,10 +57,11 @@ def boxes_by_layer(history_frames, history_agents, agents, frame_count, threshol
     sample = np.repeat(np.arange(samples), lengths)
     frame = np.concatenate([np.arange(length) for length in lengths])
     avs = np.concatenate([own[:length] for own, length in zip(frames, lengths)])
-    others = np.concatenate(of_frames)
     of_frame = np.repeat(np.arange(len(of_frames)), [len(agents) for agents in of_frames])
+    # NumPy takes long to concatenate records.
+    others = {name: np.concatenate([agents[name] for agents in of_frames]) for name in USED_FIELDS}
     kept = others["label_probabilities"][:, KEPT_LABELS].sum(axis=1) > threshold
-    others, of_frame = others[kept], of_frame[kept]
+    others, of_frame = {name: values[kept] for name, values in others.items()}, of_frame[kept]
 
     is_selected = np.array([agent is not None for agent in agents])
     track_ids = np.array([0 if agent is None else agent["track_id"] for agent in agents], "uint64")

@@ -14,6 +14,7 @@ import functools
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 import topi_ext
 
@@ -91,10 +92,9 @@ class _Rasterizer:
         machine = _compiled(codes, size, self._layout, str(self._target))
         if self._output == "torch" and self._target.kind.name == "cuda":
             device.set_raw_stream(torch.cuda.current_stream().cuda_stream)
-        result = machine.invoke("main", *(tvm.nd.array(array, device) for array in (*inputs, matrices)))
-        return (
-            result.numpy() if self._output == "numpy" else torch.utils.dlpack.from_dlpack(result.to_dlpack())
-        )
+        arrays = (*inputs, matrices)
+        result = machine.invoke("main", *(_on(device, array) for array in arrays))
+        return result.numpy() if self._output == "numpy" else from_dlpack(result.to_dlpack())
 
     def num_channels(self):
         return sum(thing.channels for thing in self._things)
@@ -109,6 +109,10 @@ class _Rasterizer:
             drawn = thing.to_rgb(part, agent_color, ego_color)
             rgb = np.where(drawn.any(axis=-1, keepdims=True), drawn, rgb)
         return rgb
+
+
+def _on(device, array):
+    return array if isinstance(array, tvm.nd.NDArray) else tvm.nd.array(array, device)
 
 
 class BoxRasterizer(_Rasterizer):

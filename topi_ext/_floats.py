@@ -2,7 +2,7 @@
 
 TVM tells LLVM that there is no NaN, and LLVM believes it, `isnan` and comparisons included: what is to hold
 for NaN is asked of the bits, as integers. And it writes constants into CUDA source with seven digits, where a
-float32 takes nine.
+float32 takes nine, and turns a division by a constant into a product, which is rounded in another way.
 """
 
 import numpy as np

@@ -22,7 +22,7 @@ from operator import add, mul
 from tvm import te, tir
 
 from ..sort.kernel import barrier, ceil_div, clamp
-from .kernel import REACH, TABLE, Camera, Edge, Line, Lines, alpha, blended
+from .kernel import REACH, TABLE, Camera, Edge, Line, Lines, alpha, blended, zero_if_finite
 from .reference import ONE, SUBPIXELS
 
 THREADS, LANES = 256, 32
@@ -87,14 +87,14 @@ class Tile:
 
     def camera(self, points, matrices, sample):
         """With the matrix in shared memory too."""
-        matrix = self.ib.allocate("float64", 6, "matrix", scope="shared")
-        with self.ib.if_scope(self.thread < 6):
+        ib, local = self.ib, self.local
+        matrix = ib.allocate("float64", 6, "matrix", scope="shared")
+        with ib.if_scope(self.thread < 6):
             row, column = tir.truncdiv(self.thread, 3), tir.truncmod(self.thread, 3)
             matrix[self.thread] = matrices[sample, row, column].astype("float64")
-        barrier(self.ib)
-        return Camera(
-            self.ib, self.local, points, [[matrix[row * 3 + i] for i in range(3)] for row in range(2)]
-        )
+        barrier(ib)
+        rows = [[matrix[row * 3 + column] for column in range(3)] for row in range(2)]
+        return Camera(ib, local, points, rows, zero_if_finite(local, rows[0][2], rows[1][2]))
 
     def clear(self, color):
         """Before anything is drawn; the barrier before the first drawing is enough."""

@@ -83,7 +83,7 @@ def corners_of_box(local, boxes, number):
     columns = int(boxes.asobject().shape[1])
     x, y, length, width, *turn = (local("box", boxes[number, at].astype("float64")) for at in range(columns))
     cosine, sine = turn if len(turn) == 2 else _cosine_and_sine(local, *turn)
-    product = _product(local, x, y)
+    product = _product(local, zero_if_finite(local, x, y))
     for along, aside in CORNERS:
         along, aside = length * (along / 2), width * (aside / 2)
         yield (
@@ -92,12 +92,16 @@ def corners_of_box(local, boxes, number):
         )
 
 
-def _product(local, *offsets):
-    """Multiplies, and rounds as NumPy does, what is to be added to offsets; NaN if they are not all finite.
+def zero_if_finite(local, *offsets):
+    """0, as an int64 that no compiler knows to be one, if these are all finite; else what makes them NaN."""
+    return local("zero", tir.all(*map(is_finite, offsets)).astype("int64") - 1)
+
+
+def _product(local, zero):
+    """Multiplies, and rounds by itself, what is to be added to something else.
 
     Corners often are on the very edge of a 1/512 of a pixel, where the last bit decides.
     """
-    zero = local("zero", tir.all(*map(is_finite, offsets)).astype("int64") - 1)
     return lambda a, b: local("product", rounded(local("product", a * b), zero))
 
 
@@ -148,8 +152,8 @@ def row_of(y):
 class Camera:
     """Brings points into the picture of a sample."""
 
-    def __init__(self, ib, local, points, rows):
-        self._ib, self._local, self._points, self.rows = ib, local, points, rows
+    def __init__(self, ib, local, points, rows, zero):
+        self._ib, self._local, self._points, self.rows, self._zero = ib, local, points, rows, zero
 
     @classmethod
     def of(cls, ib, local, points, matrices, sample):
@@ -158,11 +162,11 @@ class Camera:
             [local("coefficient", matrices[sample, row, column].astype("float64")) for column in range(3)]
             for row in range(2)
         ]
-        return cls(ib, local, points, rows)
+        return cls(ib, local, points, rows, zero_if_finite(local, rows[0][2], rows[1][2]))
 
     def corner(self, number):
         x, y = (self._local("point", self._points[number, axis].astype("float64")) for axis in range(2))
-        product = _product(self._local, *(c for _, _, c in self.rows))
+        product = _product(self._local, self._zero)
         places = [self._local("place", product(a, x) + product(b, y) + c) for a, b, c in self.rows]
         finite = self._local("finite", tir.all(*map(is_finite, places)).astype("int32"))
         x, y = (self._local("corner", self._truncated(place, finite)) for place in places)

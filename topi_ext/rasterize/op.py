@@ -48,9 +48,9 @@ def rasterize_boxes(boxes, layers, matrices, image_size, *, mode="union", layout
     ----------
     - Drawing is OpenCV's, to the bit: that of `cv2.fillPoly` with `lineType=cv2.LINE_AA, shift=9` of corners
       `(pixels * 512).astype(int)`. The centre of the first pixel is (0, 0); y points down.
-    - Places are computed in float64. A box with a corner that is not finite is not drawn, nor is one turned
-      by more than a million radians. A corner further than 16383 pixels from the first pixel is moved
-      to there: OpenCV's own sums overflow a little farther out.
+    - Places are computed in float64, each product and each sum rounded by itself. A box with a corner that
+      is not finite is not drawn, nor is one turned by more than a million radians. A corner further than
+      16383 pixels from the first pixel is moved to there: OpenCV's own sums overflow a little farther out.
     - Offsets beyond the shapes count as their end, and a layer that ends before it begins is empty.
     """
     return _masks("boxes", mode, boxes, relay.const(0), layers, matrices, image_size, layout, dtype)

@@ -110,7 +110,8 @@ def contours_in_picture(points, offsets, matrix):
     """Each contour's corners, truncated as l5kit does; none of one with a corner that is not finite."""
     points, matrix = points.astype("float64"), matrix.astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):
-        places = points @ matrix[:2, :2].T + matrix[:2, 2]
+        # Not a matrix product: its last bits would depend on the machine.
+        places = points[:, :1] * matrix[:2, 0] + points[:, 1:] * matrix[:2, 1] + matrix[:2, 2]
     finite = np.isfinite(places).all(axis=1)
     places = np.clip(np.where(finite[:, None], places, 0), -FARTHEST, FARTHEST) * SUBPIXELS
     places = np.trunc(places).astype("int64")
