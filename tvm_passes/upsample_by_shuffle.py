@@ -1,4 +1,6 @@
-"""Make a transposed convolution whose kernels do not overlap a convolution and a shuffle."""
+"""Make a transposed convolution a convolution and a shuffle."""
+
+from itertools import product
 
 import numpy as np
 
@@ -11,50 +13,86 @@ from ._rule import Rule, RulePass
 
 
 class OfTransposedConvolution(Rule):
-    """Replace nn.conv2d_transpose with a convolution by 1x1, and nn.depth_to_space of what it gives.
+    """Replace nn.conv2d_transpose with a convolution, and nn.depth_to_space of what it gives.
 
-    Why legal: where the stride is the size of the kernel, each pixel of the result comes of one pixel and one
-    place in the kernel. The convolution computes all places of the kernel as filters of their own.
+    Why legal: with a stride of s, the pixel s * q + r of the result (along each axis) is the sum of
+    `data[q + d] * weight[r + padding - s * d]` over all d for which the kernel has that place. So for each r
+    there is a convolution, and all of them together are one of s * s times as many filters, which are 0 where
+    the kernel of an r has no place. Where kernels do not overlap it is one by 1x1.
     """
 
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.conv2d_transpose")(data, weight)
 
     def check(self, match):
-        attrs, weight = match.root.attrs, values(match.weight)
-        if weight is None:
+        attrs = match.root.attrs
+        if values(match.weight) is None:
             return "the weights of the convolution are not constant"
         if (str(attrs.data_layout), str(attrs.kernel_layout)) != ("NCHW", "IOHW"):
             return f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not NCHW and IOHW"
-        rows, columns = weight.shape[2:]
-        if rows != columns or [int(stride) for stride in attrs.strides] != [rows, columns]:
-            return "the kernels overlap, or leave gaps, or are not square"
-        if any(int(each) != 0 for each in (*attrs.padding, *attrs.output_padding)):
-            return "the convolution is padded"
         if any(int(each) != 1 for each in attrs.dilation) or int(attrs.groups) != 1:
             return "the convolution is dilated or in groups"
         if str(attrs.out_layout) not in ("", "NCHW") or _dtypes(match) != {match.data.checked_type.dtype}:
             return "the result is wanted in another layout or type"
         if static_shape(match.data) is None:
             return "the shape is dynamic"
+        stride, *others = {int(each) for each in attrs.strides}
+        if others:
+            return "the strides differ"
+        axes = _axes(match)
+        if any(axis.result % stride for axis in axes):
+            return "the size of the result is no multiple of the stride"
+        if any(min(axis.pads) < 0 for axis in axes):
+            return "the convolution would have to leave out a border"
 
     def rewrite(self, match):
-        weight = values(match.weight)  # channel, filter, row, column
-        channels, filters, block, _ = weight.shape
-        deep = weight.transpose(2, 3, 1, 0).reshape(block * block * filters, channels, 1, 1)
+        weight, stride, axes = values(match.weight), int(match.root.attrs.strides[0]), _axes(match)
+        channels, filters = weight.shape[:2]
+        sizes = [axis.size for axis in axes]
+        deep = np.zeros((stride, stride, filters, channels, *sizes), weight.dtype)
+        for (row, rows), (column, columns) in product(*(axis.places() for axis in axes)):
+            deep[row[0], column[0], :, :, row[1], column[1]] = weight[:, :, rows, columns].T
+        (top, bottom), (left, right) = (axis.pads for axis in axes)
         conv = relay.nn.conv2d(
             match.data,
-            as_constant(np.ascontiguousarray(deep), match.weight.data.dtype),
-            channels=len(deep),
-            kernel_size=(1, 1),
+            as_constant(deep.reshape(-1, channels, *sizes), match.weight.data.dtype),
+            padding=(top, left, bottom, right),
+            channels=stride * stride * filters,
+            kernel_size=sizes,
         )
-        return relay.nn.depth_to_space(conv, block, "NCHW", "DCR") if block > 1 else conv
+        return relay.nn.depth_to_space(conv, stride, "NCHW", "DCR") if stride > 1 else conv
+
+
+class _Axis:
+    """How a convolution goes along one axis for a transposed one."""
+
+    def __init__(self, length, result, kernel, stride, padding):
+        self.result = result
+        self._kernel, self._stride, self._padding = kernel, stride, padding
+        self._first = -((kernel - 1 - padding) // stride)  # the least d
+        self.size = (stride - 1 + padding) // stride - self._first + 1
+        self.pads = -self._first, result // stride - length - 1 + self.size + self._first
+
+    def places(self):
+        """Of which pixel, at which place of the new kernel, there is which place of the old one."""
+        for remainder, place in product(range(self._stride), range(self.size)):
+            old = remainder + self._padding - self._stride * (place + self._first)
+            if 0 <= old < self._kernel:
+                yield (remainder, place), old
 
 
 class UpsampleByShuffle(RulePass):
-    """Compute transposed convolutions without overlap as convolutions with a shuffle."""
+    """Compute transposed convolutions as convolutions with a shuffle."""
 
     rules = (OfTransposedConvolution,)
+
+
+def _axes(match):
+    attrs, shapes = match.root.attrs, map(static_shape, (match.data, match.root, match.weight))
+    padding = [int(each) for each in attrs.padding]
+    before = (padding * 2)[:2]  # given as one number, one of each axis, or of each side, top and left first
+    strides = map(int, attrs.strides)
+    return [_Axis(*lengths) for lengths in zip(*(shape[2:] for shape in shapes), strides, before)]
 
 
 def _dtypes(match):

@@ -12,6 +12,7 @@ from tests.helpers import (
     refusals,
 )
 from tvm_passes import UpsampleByShuffle
+from tvm_passes._graph import Graph
 
 from tvm import relay
 
@@ -33,15 +34,36 @@ def test_one_convolution_and_a_shuffle(block):
     assert_no_second_change(UpsampleByShuffle(), after)
 
 
+@pytest.mark.parametrize("kernel", [(4, 4), (3, 3), (2, 3), (5, 4)])
+@pytest.mark.parametrize("stride, padding", [(2, 1), (3, 0), (1, 1), (2, (1, 0, 2, 1)), (3, (0, 1))])
+def test_kernels_that_overlap_or_leave_gaps(kernel, stride, padding):
+    """Padded at the end until the result is as large as a shuffle gives."""
+    x = relay.var("x", shape=SHAPE)
+    options = {"strides": (stride, stride), "padding": padding}
+    result = relay.transform.InferTypeLocal(transposed(x, kernel, **options))
+    options["output_padding"] = [-int(length) % stride for length in result.shape[2:]]
+    mod = module(x, transposed(x, kernel, **options))
+    after = assert_same_numbers(UpsampleByShuffle(), mod, numbers(*SHAPE), rtol=1e-5, atol=1e-5)
+    assert ops(after) == ["nn.conv2d", "nn.depth_to_space"][: 1 + (stride > 1)]
+
+
+def test_the_head_of_keypoint_rcnn():
+    x = relay.var("x", shape=(2, 4, 7, 7))
+    mod = module(x, transposed(x, (4, 4), strides=(2, 2), padding=(1, 1)))
+    after = assert_same_numbers(UpsampleByShuffle(), mod, numbers(2, 4, 7, 7), rtol=1e-5, atol=1e-5)
+    assert ops(after) == ["nn.conv2d", "nn.depth_to_space"]
+    assert list(map(int, Graph(after["main"]).nodes[-3].attrs.kernel_size)) == [3, 3]
+
+
 NOT_THESE = {
-    "the kernels overlap, or leave gaps, or are not square": [
+    "the size of the result is no multiple of the stride": [
         {"kernel": (3, 3), "strides": (2, 2)},
-        {"kernel": (2, 2), "strides": (3, 3)},
-        {"kernel": (2, 3)},
-    ],
-    "the convolution is padded": [
-        {"kernel": (2, 2), "padding": (1, 1)},
         {"kernel": (2, 2), "output_padding": (1, 1)},
+    ],
+    "the strides differ": [{"kernel": (2, 3)}],
+    "the convolution would have to leave out a border": [
+        {"kernel": (1, 1), "padding": (1, 1)},
+        {"kernel": (2, 2), "padding": (2, 2)},
     ],
     "the convolution is dilated or in groups": [{"kernel": (2, 2), "dilation": (2, 2)}],
     "the layouts are NCHW and OIHW, not NCHW and IOHW": [
