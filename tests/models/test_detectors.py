@@ -69,8 +69,8 @@ def frontend(request):
 
 
 @pytest.fixture(scope="module")
-def static(frontend, request):
-    """With fixed shapes, and what was refused."""
+def static(detector, frontend, request):
+    """With fixed shapes, and what was refused. It asks for the detector so as to be made anew for each."""
     imported = request.getfixturevalue({"PyTorch": "from_pytorch", "ONNX": "from_onnx"}[frontend])
     report = explain(imported, detection_pipeline(outputs="padded"))
     (made,) = (part for part in report.passes if part.name == "MakeDetectionStatic")
