@@ -11,6 +11,7 @@ overlap.
 """
 
 import functools
+from ctypes import c_void_p
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ class _Rasterizer:
         codes = tuple(thing.code for thing in self._things)
         machine = _compiled(codes, size, self._layout, str(self._target))
         if self._output == "torch" and self._target.kind.name == "cuda":
-            device.set_raw_stream(torch.cuda.current_stream().cuda_stream)
+            device.set_raw_stream(c_void_p(torch.cuda.current_stream().cuda_stream))  # an int would be cut
         arrays = (*inputs, matrices)
         result = machine.invoke("main", *(_on(device, array) for array in arrays))
         return result.numpy() if self._output == "numpy" else from_dlpack(result.to_dlpack())
