@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from ctypes import c_void_p
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def require_gpu() -> None:
         sys.exit("This benchmark needs an NVIDIA GPU that torch can use; none was found.")
     if not tvm.cuda(0).exist:
         sys.exit("torch finds a GPU but TVM does not: libtvm.so was loaded without the NVIDIA driver.")
-    tvm.cuda(0).set_raw_stream(torch.cuda.current_stream().cuda_stream)
+    tvm.cuda(0).set_raw_stream(c_void_p(torch.cuda.current_stream().cuda_stream))  # an int would be cut
 
 
 def median_ms(run) -> float:
