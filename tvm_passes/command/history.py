@@ -32,6 +32,7 @@ class Node:
     fate: str = "same"  # or "changed"; "removed", in the graph before; "added", in the graph after
     steps: list = field(default_factory=list)  # that added, changed or removed it
     peer: int = None  # the same node in the other graph
+    replaced: list = field(default_factory=list)  # of the other graph: for what, or what for it
 
     @property
     def looks(self):
@@ -86,6 +87,8 @@ def apply_and_track(mod, passes, on_step=lambda name: None):
     for index, origin in enumerate(origins):
         if origin is not None:
             current[index].peer, first[origin].peer = origin, index
+        for replaced in current[index].replaced:
+            first[replaced].replaced.append(index)
     if current is first:  # no pass did anything, and the two graphs are to have nodes of their own
         current = nodes_of(mod)
         for index, node in enumerate(current):
@@ -118,7 +121,7 @@ def _carry(old, new, origins, first, step, counts):
             counts["added"] += 1
             continue
         before = old[pairs[index]]
-        node.fate, node.steps = before.fate, before.steps
+        node.fate, node.steps, node.replaced = before.fate, before.steps, before.replaced
         result[index] = origins[pairs[index]]
         if node.looks != before.looks:
             counts["changed"] += 1
@@ -126,12 +129,49 @@ def _carry(old, new, origins, first, step, counts):
             if result[index] is not None:
                 node.fate = first[result[index]].fate = "changed"
                 first[result[index]].steps = node.steps
-    for index in set(range(len(old))) - set(pairs.values()):
+    removed = sorted(set(range(len(old))) - set(pairs.values()))
+    for index in removed:
         counts["removed"] += 1
         if origins[index] is not None:
             node = first[origins[index]]
             node.fate, node.steps = "removed", [*node.steps, step]
+    for index, successors in _successors(old, new, pairs, removed).items():
+        before = old[index]
+        stands_for = before.replaced if origins[index] is None else [origins[index]]
+        for node in (new[successor] for successor in successors):
+            node.replaced = sorted({*node.replaced, *stands_for})
+            node.steps = sorted({*node.steps, *before.steps})
     return result
+
+
+def _successors(old, new, pairs, removed):
+    """For each removed node the added ones of its source location, else what its users take now."""
+    at = defaultdict(set)
+    for index, node in enumerate(new):
+        if index not in pairs:
+            for place in _places(node):
+                at[place].add(index)
+    still = {before: now for now, before in pairs.items()}
+    users = defaultdict(list)
+    for index, node in enumerate(old):
+        for source, _ in node.inputs:
+            users[source].append(index)
+
+    def added_above(index):
+        """What was added that a node takes, and of each all that was added at its source location."""
+        direct = [source for source, _ in new[index].inputs if source not in pairs]
+        return set(direct).union(*(at[place] for source in direct for place in _places(new[source])))
+
+    found = {}
+    for index in reversed(removed):  # users first
+        here = set().union(*(at[place] for place in _places(old[index])))
+        of_users = (added_above(still[user]) if user in still else found[user] for user in users[index])
+        found[index] = here or set().union(*of_users)
+    return found
+
+
+def _places(node):
+    return node.location.split(", ") if node.location else []
 
 
 def _pairs(old, new):
@@ -184,17 +224,16 @@ class _Shown:
         )
 
     def _shown(self, node):
-        below = children(node)
         if isinstance(node, relay.Var):
             return self._node(
                 "(input)" if node in self.params else "(variable)", node, [], {"name": node.name_hint}
             )
         if not isinstance(node, relay.Call):
-            return self._node(f"({type(node).__name__})", node, below, {})
+            return self._node(f"({type(node).__name__})", node, children(node), {})
         if op_name(node):
             return self._node(op_name(node), node, node.args, _attrs(node.attrs))
         name = {"function": node.op.name_hint} if isinstance(node.op, tvm.ir.GlobalVar) else {}
-        return self._node("(call)", node, below, name)
+        return self._node("(call)", node, children(node), name)
 
     def _node(self, op, node, below, attrs):
         weights, inputs = [], []

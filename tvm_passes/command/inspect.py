@@ -8,9 +8,10 @@ from rich.table import Table
 
 from topi_ext._bootstrap import tvm_in_use
 
+from .graph_page import write_graph_page
 from .history import apply_and_track, operators
 from .pipelines import prepare
-from .progress import step
+from .progress import say, step
 
 PLACES = 3  # of each rule that the table names; --json and --graph have all
 OPERATORS = 20  # that the second table names, those that changed most
@@ -21,6 +22,10 @@ def run(args):
     work = prepare(args)
     with step("Apply the passes") as told:
         history = apply_and_track(work.mod, work.passes, told)
+    if args.graph:
+        about = {"pipeline": work.pipeline, "target": args.target, "TVM": tvm_in_use.version}
+        write_graph_page(args.graph, history, work.model.title, about)
+        say(f"The graph before and after: {args.graph}")
     if args.json:
         print(json.dumps(as_json(work, history), indent=1))
     else:
