@@ -67,6 +67,8 @@ def _parser():
 
     command("doctor", "say what works here, what is missing, and how to get it")
     _add_inspect(command("inspect", "say what each pass does to a model, refuses, where, and why", MODEL))
+    _add_compile(command("compile", "apply passes to a model, compile it, and save it in a folder", MODEL))
+    _add_run(command("run", "run a compiled model on a picture, and draw what it finds or makes of it"))
     return parser
 
 
@@ -114,6 +116,32 @@ def _add_inspect(parser):
         "--json", action="store_true", help="print JSON in place of the table, all places in it"
     )
     parser.add_argument("--graph", metavar="OUT.html", help="draw the graph before and after, as one page")
+
+
+def _add_compile(parser):
+    _add_model(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
+    _add_pipeline(parser)
+
+
+def _add_run(parser):
+    parser.add_argument("folder", metavar="DIR", help="what tvm-passes compile wrote")
+    parser.add_argument("--image", metavar="PICTURE", required=True, help="a picture file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="OUT.png: the picture with detections, or the one that the network made; OUT.npz: all outputs",
+    )
+    parser.add_argument(
+        "--resize",
+        action="store_true",
+        help="resize a picture of another size than compiled for, bilinearly, whatever its shape becomes; "
+        "detections are drawn on the picture as it was",
+    )
+    parser.add_argument("--score", type=float, default=0.5, help="of the detections that are shown, at least")
+    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line, from class 0 on")
+    parser.add_argument("--json", action="store_true", help="print detections as JSON in place of a table")
 
 
 def _size(text):

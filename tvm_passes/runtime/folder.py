@@ -15,7 +15,7 @@ import tvm
 from tvm import relay
 from tvm.runtime.vm import Executable
 
-from .model import Model
+from .model import Model, _device
 
 FORMAT = 1
 MANIFEST, LIBRARY, PARAMETERS = "manifest.json", "library.so", "parameters.bin"
@@ -27,7 +27,7 @@ class FolderError(ValueError):
 
 
 def save(folder, lib, mod, target, about=None):
-    """Write what `build_library` made of `mod` for `target`; `about` goes into the manifest as it is, as JSON."""
+    """Write what `build_library` made of `mod` for `target`; `about` is kept in the manifest, as JSON."""
     folder, target = Path(folder), tvm.target.Target(target)
     folder.mkdir(parents=True, exist_ok=True)
     main = relay.transform.InferType()(mod)["main"]
@@ -40,7 +40,7 @@ def save(folder, lib, mod, target, about=None):
         "format": FORMAT,
         "tvm": tvm_in_use.version,
         "target": str(target),
-        "machine": platform.machine(),
+        "machine": str(target.attrs.get("mtriple", platform.machine())).partition("-")[0],
         "executor": "graph" if is_graph else "vm",
         "inputs": [_described(param.name_hint, param.checked_type) for param in main.params],
         "outputs": [_described(str(name), type_) for name, type_ in zip(names, results)],
@@ -60,7 +60,8 @@ def load(folder, device=None, **options):
     folder = Path(folder)
     manifest = read_manifest(folder)
     _check_files(folder, manifest)
-    device = device or str(_device_for(manifest))
+    device = _device(device or tvm.target.Target(manifest["target"]).kind.name)
+    _check_machine(folder, manifest, device)
     lib = (_load_graph if manifest["executor"] == "graph" else _load_executable)(folder)
     if options.get("cut") is True and manifest["padded_rows"]:
         options["cut"] = manifest["padded_rows"]
@@ -95,9 +96,8 @@ def read_manifest(folder):
 
 def _check_files(folder, manifest):
     if manifest["tvm"] != tvm_in_use.version:
-        raise FolderError(
-            f"{folder} was compiled with TVM {manifest['tvm']}, and this is {tvm_in_use.version}: compile again"
-        )
+        versions = f"TVM {manifest['tvm']}, and this is {tvm_in_use.version}"
+        raise FolderError(f"{folder} was compiled with {versions}: compile again")
     for name, digest in manifest["files"].items():
         if not (folder / name).is_file():
             raise FolderError(f"{folder} has no {name}: compile again")
@@ -105,28 +105,23 @@ def _check_files(folder, manifest):
             raise FolderError(f"{folder / name} is not the file that was written there: compile again")
 
 
-def _device_for(manifest):
-    """The first device of the target's kind, if it is one that the target's code runs on."""
+def _check_machine(folder, manifest, device):
     target = tvm.target.Target(manifest["target"])
-    kind = target.kind.name
+    compiled = f"{folder} was compiled for {target}"
     if manifest["machine"] != platform.machine():
-        raise FolderError(f"it was compiled on {manifest['machine']}, and this is {platform.machine()}: compile here")
-    device = tvm.device(kind)
-    if kind == "llvm":
+        raise FolderError(f"{compiled}, and this machine is {platform.machine()}: compile for this one")
+    if target.kind.name == "llvm":
         lacking = _features(target) - _features_here()
         if lacking:
-            raise FolderError(
-                f"it was compiled for {manifest['target']}, and this machine lacks {', '.join(sorted(lacking))}: "
-                "compile here"
-            )
-        return device
+            names = ", ".join(sorted(lacking))
+            raise FolderError(f"{compiled}, and this machine lacks {names}: compile for this one")
+        return
     if not device.exist:
-        raise FolderError(f"it was compiled for {manifest['target']}, and there is no such device here")
+        raise FolderError(f"{compiled}, and there is no such device here: compile for llvm, or run elsewhere")
     wanted, found = str(target.attrs.get("arch", "")), device.compute_version
-    if kind == "cuda" and wanted and found and not wanted.startswith(f"sm_{found.replace('.', '')}"):
-        here = f"sm_{found.replace('.', '')}"
-        raise FolderError(f'it was compiled for {wanted}, and this GPU is {here}: compile for "cuda -arch={here}"')
-    return device
+    here = f"sm_{found.replace('.', '')}" if found else ""
+    if wanted and here and wanted.rstrip("a") != here:
+        raise FolderError(f'{compiled}, and this GPU is {here}: compile for "cuda -arch={here}"')
 
 
 def _features(target):
@@ -139,13 +134,67 @@ def _features(target):
 
 
 def _features_here():
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return set()
-    flags = next((line.partition(":")[2] for line in text.splitlines() if line.startswith("flags")), "")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
     return {_plain(flag) for flag in flags.split()} | {"sse3"}  # which Linux calls pni
 
 
 def _plain(name):
     return name.lstrip("+").replace("_", "").replace(".", "")
+
+
+# --- what TVM compiled, and its parameters
+
+
+def _save_graph(lib, folder):
+    lib["remove_params"]().export_library(str(folder / LIBRARY))
+    parameters = {str(name): value for name, value in lib["get_graph_params"]().items()}
+    (folder / PARAMETERS).write_bytes(tvm.runtime.save_param_dict(parameters))
+
+
+def _load_graph(folder):
+    lib = tvm.runtime.load_module(str(folder / LIBRARY))
+    parameters = tvm.runtime.load_param_dict((folder / PARAMETERS).read_bytes())
+    pairs = [part for pair in parameters.items() for part in pair]
+    create = tvm.get_global_func("tvm.graph_executor_factory.create")
+    return create(lib["get_graph_json"](), lib.imported_modules[0], "default", *pairs)
+
+
+def _save_executable(lib, folder):
+    executable, parameters = Executable(lib), str(folder / PARAMETERS)
+    executable.move_late_bound_consts(parameters, LEAST_BYTES)
+    lib.export_library(str(folder / LIBRARY))
+    executable.load_late_bound_consts(parameters)  # which were moved out of it
+
+
+def _load_executable(folder):
+    lib = tvm.runtime.load_module(str(folder / LIBRARY))
+    Executable(lib).load_late_bound_consts(str(folder / PARAMETERS))
+    return lib
+
+
+# --- what the manifest says
+
+
+def _described(name, type_):
+    if not isinstance(type_, relay.TensorType):
+        raise FolderError(f"{name} is no tensor, and only those can be saved: it is {type_}")
+    shape = [int(length) if isinstance(length, tvm.tir.IntImm) else None for length in type_.shape]
+    return {"name": name, "shape": shape, "dtype": type_.dtype}
+
+
+def _type(described):
+    shape = [relay.Any() if length is None else length for length in described["shape"]]
+    return relay.TensorType(shape, described["dtype"])
+
+
+def _digest(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _digest_of(manifest):
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
