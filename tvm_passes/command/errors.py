@@ -1,12 +1,26 @@
 """What the command says when something goes wrong: one line, and what to do."""
 
 import re
+from pathlib import Path
 
 LONGEST = 500  # characters; TVM may quote a whole module
 
 
 class CommandError(Exception):
     """One sentence for the user: what is wrong, and what to do about it."""
+
+
+class StepFailed(CommandError):
+    """What an exception said that this command did not foresee; its trace may help."""
+
+
+def check_can_write(path):
+    """Before anything takes time."""
+    path = Path(path)
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder: give the name of a file to write")
+    if not path.parent.is_dir():
+        raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def one_line(error):

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from topi_ext._bootstrap import tvm_in_use
 
+from .errors import check_can_write
 from .graph_page import write_graph_page
 from .history import apply_and_track, operators
 from .pipelines import prepare
@@ -19,6 +20,8 @@ JSON_FORMAT = 1
 
 
 def run(args):
+    if args.graph:
+        check_can_write(args.graph)
     work = prepare(args)
     with step("Apply the passes") as told:
         history = apply_and_track(work.mod, work.passes, told)

@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 import traceback
 
@@ -29,11 +31,14 @@ def main(arguments=None):
         try:
             return _run(args) or 0
         except KeyboardInterrupt:
-            return 130
+            return 128 + signal.SIGINT
+        except BrokenPipeError:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except Exception as error:
             if args.verbose:
                 traceback.print_exc()
-            hint = "" if args.verbose or isinstance(error, CommandError) else " (--verbose shows where)"
+            hint = "" if args.verbose or type(error) is CommandError else " (--verbose shows where)"
             say(f"tvm-passes {args.command}: {one_line(error)}{hint}")
             return 1
 

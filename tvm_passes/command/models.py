@@ -39,7 +39,7 @@ def find_model(args):
             f"{text} is not read, since unpickling a file runs what is in it: give its model as "
             "module:function, or export it to ONNX"
         )
-    if path.is_file() or path.suffix.lower() == ".onnx":
+    if path.is_file():
         return OnnxModel(path, args)
     if path.is_dir():
         raise CommandError(f"{text} is a folder: give an ONNX file, torchvision:NAME, or module:function")

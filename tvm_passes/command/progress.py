@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .errors import CommandError, one_line
+from .errors import CommandError, StepFailed, one_line
 
 
 def console():
@@ -39,7 +39,7 @@ def step(name):
         except (CommandError, KeyboardInterrupt):
             raise
         except Exception as error:
-            raise CommandError(f"{name}: {one_line(error)}") from error
+            raise StepFailed(f"{name}: {one_line(error)}") from error
     seconds = time.perf_counter() - start
     if seconds >= 0.1:
         say(f"{name}: {seconds:.1f} s")
@@ -51,9 +51,7 @@ def quiet(wanted=True):
     if not wanted:
         yield
         return
-    os.environ.setdefault(
-        "TQDM_DISABLE", "1"
-    )  # the importers' bars, in the place of which `step` has its own
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the importers' bars: `step` shows that they work
     with contextlib.ExitStack() as stack:
         for name in ("autotvm", "strategy", "te_compiler"):
             stack.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)

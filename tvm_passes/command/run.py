@@ -11,12 +11,14 @@ from rich.table import Table
 
 from .. import runtime
 from .draw import at_least, detections_in, draw_detections, label_name, scaled
-from .errors import CommandError
+from .errors import CommandError, check_can_write
 from .pictures import PictureInput, picture_of, read_picture, write_picture
 from .progress import say, step
 
 
 def run(args):
+    if args.output:
+        check_can_write(args.output)
     manifest, model = _loaded(args.folder)
     taken = _picture_input(args.folder, manifest)
     picture = read_picture(args.image)

@@ -5,6 +5,7 @@ damage and mix-ups, not what someone did who can write the whole folder.
 """
 
 import hashlib
+import importlib.metadata
 import json
 import platform
 from pathlib import Path
@@ -38,7 +39,7 @@ def save(folder, lib, mod, target, about=None):
     names = attrs.get("output_names") or [f"output{index}" for index in range(len(results))]
     manifest = {
         "format": FORMAT,
-        "tvm": tvm_in_use.version,
+        "versions": _versions(),
         "target": str(target),
         "machine": str(target.attrs.get("mtriple", platform.machine())).partition("-")[0],
         "executor": "graph" if is_graph else "vm",
@@ -59,6 +60,7 @@ def load(folder, device=None, **options):
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
+    _check_versions(folder, manifest)
     _check_files(folder, manifest)
     device = _device(device or tvm.target.Target(manifest["target"]).kind.name)
     _check_machine(folder, manifest, device)
@@ -94,14 +96,27 @@ def read_manifest(folder):
     return manifest
 
 
+def _versions():
+    """Of what a library may call as it runs: TVM, and the functions of this project."""
+    try:
+        own = importlib.metadata.version("tvm-vision-passes")
+    except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        own = "not installed"
+    return {"TVM": tvm_in_use.version, "tvm-vision-passes": own}
+
+
+def _check_versions(folder, manifest):
+    for name, here in _versions().items():
+        if manifest["versions"][name] != here:
+            versions = f"{name} {manifest['versions'][name]}, and this is {here}"
+            raise FolderError(f"{folder} was compiled with {versions}: compile again")
+
+
 def _check_files(folder, manifest):
-    if manifest["tvm"] != tvm_in_use.version:
-        versions = f"TVM {manifest['tvm']}, and this is {tvm_in_use.version}"
-        raise FolderError(f"{folder} was compiled with {versions}: compile again")
-    for name, digest in manifest["files"].items():
+    for name in (LIBRARY, PARAMETERS):
         if not (folder / name).is_file():
             raise FolderError(f"{folder} has no {name}: compile again")
-        if _digest(folder / name) != digest:
+        if _digest(folder / name) != manifest["files"].get(name):
             raise FolderError(f"{folder / name} is not the file that was written there: compile again")
 
 
