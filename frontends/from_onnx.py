@@ -113,7 +113,9 @@ def _check_operators(model, convert_map):
                 unknown.setdefault((node.domain, node.op_type), node)
     if unknown:
         nodes = "; ".join(describe(node) for node in unknown.values())
-        raise ImportFailure(f"there is no converter for the operator of {nodes}")
+        raise ImportFailure(
+            f"there is no converter for the operator of {nodes}: export the model with other operators"
+        )
 
 
 def _check_outputs(graph):

@@ -1,11 +1,12 @@
 """Compiler passes that make imported detection and super-resolution graphs fast in TVM Relay."""
 
 import sys
+from pathlib import Path
 
 try:
     from topi_ext import _bootstrap  # noqa: F401  (before anything that imports tvm)
 except ImportError:
-    if sys.argv[:2] != ["-m", "doctor"]:  # `python -m tvm_passes doctor` itself says what is missing
+    if Path(sys.argv[0]).name not in ("-m", "tvm-passes"):  # the command itself says what is missing
         raise
 else:
     from . import runtime

@@ -3,14 +3,17 @@
     model = runtime.compile(mod, "cuda", params)
     detections = model(image)  # torch in, torch out: {"boxes": ..., "scores": ..., ...}
 
-    model.lib.export_library("detector.so")
-    lib = tvm.runtime.load_module("detector.so")
+    runtime.save("detector", runtime.build_library(mod, "cuda", params), mod, "cuda")
+    model = runtime.load("detector")
+
+    lib = tvm.runtime.load_module("detector.so")  # that export_library wrote
     model = runtime.Model(lib, "cuda", output_names=["boxes", "scores", "labels"])
 
-A library holds neither the names of outputs nor, for the virtual machine, what inputs are to be.
+A library alone holds neither the names of outputs nor, for the virtual machine, what inputs are to be.
 """
 
-from .build import compile
+from .build import build_library, compile
+from .folder import FolderError, load, read_manifest, save
 from .model import Model
 
-__all__ = ["Model", "compile"]
+__all__ = ["FolderError", "Model", "build_library", "compile", "load", "read_manifest", "save"]

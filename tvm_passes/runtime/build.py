@@ -37,16 +37,21 @@ def compile(mod, target, params=None, *, device=None, **options):
     attrs = dict(main.attrs.items()) if main.attrs else {}
     if options.get("cut") is True:
         options["cut"] = attrs.get("padded_rows", True)
-    build = relay.build if _is_static(mod) else relay.vm.compile
-    with _at_level_3():
-        lib = build(mod, target, params=params)
     return Model(
-        lib,
+        build_library(mod, target, params),
         device or tvm.device(target.kind.name),
         output_names=attrs.get("output_names"),
         input_types={param.name_hint: param.checked_type for param in main.params},
         **options,
     )
+
+
+def build_library(mod, target, params=None):
+    """What `compile` makes a `Model` of, for `save`, or for a `Model` elsewhere: no device is needed here."""
+    mod = relay.transform.InferType()(mod)
+    build = relay.build if _is_static(mod) else relay.vm.compile
+    with _at_level_3():
+        return build(mod, tvm.target.Target(target), params=params)
 
 
 def _at_level_3():

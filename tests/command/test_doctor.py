@@ -10,8 +10,8 @@ import pytest
 
 from tests.test_find_tvm import make_tvm, python
 from topi_ext.conv2d_nhwc import cudnn
-from tvm_passes import doctor as doctor_module
-from tvm_passes.doctor import Finding, doctor
+from tvm_passes.command import doctor as doctor_module
+from tvm_passes.command.doctor import Finding, doctor
 
 
 def test_a_healthy_installation(capsys):

@@ -1,4 +1,4 @@
-"""What this installation can do, and what to install for the rest: `python -m tvm_passes doctor`.
+"""What this installation can do, and what to install for the rest: `tvm-passes doctor`.
 
 It runs where TVM is missing too, so nothing here imports TVM at the top.
 """
@@ -28,6 +28,10 @@ class Finding:
     @property
     def is_fatal(self):
         return self.needed and not self.found
+
+
+def run(_args):
+    return doctor()
 
 
 def doctor():

@@ -1,0 +1,77 @@
+"""Networks of one operator or two, as MODEL names them: `tests.command.networks:NAME`."""
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper
+from torch import nn
+
+import tvm_passes  # noqa: F401  (before tvm)
+
+import tvm
+from tvm import relay
+
+HERE = __name__
+SIZE = 24, 32
+
+
+def upscaler(scale=2):
+    """Of seeded weights; the shuffle is what `subpixel_pipeline` finds."""
+    return nn.Sequential(nn.Conv2d(3, 3 * scale**2, 3, padding=1), nn.PixelShuffle(scale), nn.Sigmoid())
+
+
+def upscaler_and_picture():
+    return upscaler(), torch.rand(1, 3, *SIZE)
+
+
+def colours(dtype="float32", height=SIZE[0], width=SIZE[1]):
+    """A detector in Relay: each colour of a picture is found, with its mean as score, in a box of its own."""
+    picture = relay.var("picture", shape=(1, 3, height, width), dtype=dtype)
+    scores = relay.reshape(relay.mean(picture, axis=(2, 3)), (3,))
+    boxes = relay.const(np.float32([[2, 3, 12, 14], [6, 8, 30, 20], [0, 0, 31, 23]]))
+    labels = relay.const(np.int64([0, 1, 2]))
+    return _returning({"boxes": boxes, "scores": scores, "labels": labels}, picture), {}
+
+
+def bright_pixels():
+    """Where a picture is brighter than 0.5: a shape that is known when it runs only."""
+    picture = relay.var("picture", shape=(1, 3, *SIZE))
+    return _returning({"where": relay.argwhere(picture > relay.const(0.5))}, picture), {}
+
+
+def number():
+    return 3
+
+
+def fails():
+    raise RuntimeError("the weights\nare in the other building")
+
+
+def _returning(outputs, *inputs):
+    body = relay.Tuple(list(outputs.values())) if len(outputs) > 1 else next(iter(outputs.values()))
+    function = relay.Function(list(inputs), body).with_attr("output_names", list(outputs))
+    return tvm.IRModule.from_expr(function)
+
+
+def write_onnx(path, *operators, domain="", shape=(1, 3, *SIZE)):
+    """A file of operators in a row, each of one input and one output of the same shape."""
+    names = ["picture", *(f"value{index}" for index in range(len(operators)))]
+    nodes = [
+        helper.make_node(operator, [source], [result], name=f"node{index}", domain=domain)
+        for index, (operator, source, result) in enumerate(zip(operators, names, names[1:]))
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (names[0], names[-1])]
+    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    return path
+
+
+class FirstBrightPixels(nn.Module):
+    """A slice along an axis whose length only the run knows, which `Canonicalize` refuses to make static."""
+
+    def forward(self, picture):
+        return torch.nonzero(picture > 0.5)[:5]
+
+
+def first_bright_pixels():
+    return FirstBrightPixels(), torch.rand(1, 3, *SIZE)

@@ -1,0 +1,233 @@
+"""`tvm-passes compile` writes a folder; `tvm-passes run` draws what is found in a picture, or made of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.command.networks import HERE, SIZE, upscaler, write_onnx
+from tests.models.zoo import picture, tiny_detector
+from tvm_passes.command.draw import detections_in, draw_detections
+from tvm_passes.command.models import SEED
+from tvm_passes.command.pictures import PictureInput, picture_of
+
+HEIGHT, WIDTH = SIZE
+UPSCALER, COLOURS = f"{HERE}:upscaler_and_picture", f"{HERE}:colours"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def compiled(folders, tvm_passes_command):
+    """A function that compiles a model, if no test before did, and gives its folder."""
+
+    def compile(model, *options):
+        folder = folders / "".join(filter(str.isalnum, "".join(map(str, (model, *options)))))
+        if not folder.exists():
+            answer = tvm_passes_command("compile", model, "-o", folder, *options)
+            assert answer.status == 0, answer.err
+            assert f"tvm-passes run {folder}" in answer.err
+        return folder
+
+    return compile
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """A function that writes a picture, and gives its path."""
+
+    def write(values, name="photo.png"):
+        Image.fromarray(np.asarray(values, "uint8")).save(tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def plain(red, green, blue, height=HEIGHT, width=WIDTH):
+    return np.full((height, width, 3), (red, green, blue))
+
+
+def noise(height=HEIGHT, width=WIDTH):
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3))
+
+
+def test_a_network_that_makes_a_picture(tvm_passes_command, compiled, photo, tmp_path):
+    values = noise()
+    out = tmp_path / "out.png"
+    answer = tvm_passes_command("run", compiled(UPSCALER), "--image", photo(values), "-o", out)
+    assert answer.status == 0, answer.err
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        expected = upscaler()(torch.from_numpy(values.transpose(2, 0, 1)[None] / 255).float())[0]
+    found = np.asarray(Image.open(out))
+    assert found.shape == (2 * HEIGHT, 2 * WIDTH, 3)
+    np.testing.assert_allclose(found.transpose(2, 0, 1), 255 * expected.numpy(), atol=0.51)
+
+
+def test_detections_as_a_table_and_as_json(tvm_passes_command, compiled, photo):
+    arguments = "run", compiled(COLOURS), "--image", photo(plain(255, 51, 204))
+    answer = tvm_passes_command(*arguments)
+    assert [line.split("│")[1:3] for line in answer.out.splitlines() if "│" in line] == [
+        [" 0     ", " 1.000 "],
+        [" 2     ", " 0.800 "],
+    ]
+    assert "2 of 3 detections have a score of 0.5 or more" in answer.err
+    found = json.loads(tvm_passes_command(*arguments, "--json", "--score", "0.1").out)
+    assert [each["label"] for each in found] == ["0", "2", "1"]
+    assert found[2]["score"] == pytest.approx(0.2, abs=1e-5) and found[2]["box"] == [6, 8, 30, 20]
+
+
+def test_detections_are_drawn(tvm_passes_command, compiled, photo, tmp_path):
+    grey, out = plain(200, 100, 100), tmp_path / "out.png"
+    answer = tvm_passes_command("run", compiled(COLOURS), "--image", photo(grey), "-o", out)
+    assert answer.status == 0, answer.err
+    differs = (np.asarray(Image.open(out)) != grey).any(axis=2)
+    assert differs[14, 2:13].all() and differs[3:15, 12].all()  # the lower and the right side of the box
+    assert not differs[16:].any()  # neither of the other boxes
+
+
+def test_names_of_labels(tvm_passes_command, compiled, photo, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("red\ngreen\n")
+    arguments = "run", compiled(COLOURS), "--image", photo(plain(255, 255, 255)), "--labels", names
+    found = json.loads(tvm_passes_command(*arguments, "--json").out)
+    assert sorted(each["label"] for each in found) == ["2", "green", "red"]
+
+
+def test_another_size_of_picture(tvm_passes_command, compiled, photo):
+    arguments = "run", compiled(COLOURS), "--image", photo(plain(255, 0, 0, 2 * HEIGHT, 4 * WIDTH)), "--json"
+    refused = tvm_passes_command(*arguments)
+    assert refused.status == 1
+    assert f"is 48x128, and {compiled(COLOURS)} was compiled for pictures of 24x32" in refused.error
+    (found,) = json.loads(tvm_passes_command(*arguments, "--resize").out)
+    assert found["box"] == [8, 6, 48, 28]  # in pixels of the picture as it was
+
+
+def test_all_outputs_in_a_file(tvm_passes_command, compiled, photo, tmp_path):
+    out = tmp_path / "out.npz"
+    values = noise()
+    tvm_passes_command("run", compiled(COLOURS), "--image", photo(values), "-o", out)
+    with np.load(out) as found:
+        assert sorted(found) == ["boxes", "labels", "scores"]
+        np.testing.assert_allclose(found["scores"], values.mean(axis=(0, 1)) / 255, rtol=1e-5)
+
+
+def test_outputs_that_are_no_picture(tvm_passes_command, compiled, photo, tmp_path):
+    folder, values = compiled(f"{HERE}:bright_pixels"), noise()
+    answer = tvm_passes_command("run", folder, "--image", photo(values))
+    assert answer.status == 1 and "give -o OUT.npz" in answer.error
+    out = tmp_path / "out.npz"
+    tvm_passes_command("run", folder, "--image", photo(values), "-o", out)
+    with np.load(out) as found:
+        expected = np.argwhere(values.transpose(2, 0, 1)[None] / 255 > 0.5)
+        np.testing.assert_array_equal(found["where"], expected)
+
+
+def test_a_camera_takes_pixels(tvm_passes_command, compiled, photo, tmp_path):
+    folder = compiled(UPSCALER, "--camera", f"{HEIGHT}x{WIDTH}:BGR")
+    values, out = noise(), tmp_path / "out.png"
+    tvm_passes_command("run", folder, "--image", photo(values), "-o", out)
+    other = tmp_path / "other.png"
+    tvm_passes_command("run", compiled(UPSCALER), "--image", photo(values), "-o", other)
+    found, expected = (np.asarray(Image.open(path)).astype("int32") for path in (out, other))
+    np.testing.assert_allclose(found, expected, atol=1)
+
+
+def test_an_onnx_file(tvm_passes_command, compiled, photo, tmp_path):
+    model = write_onnx(tmp_path / "network.onnx", "Relu", "Neg", "Relu")
+    out = tmp_path / "black.png"
+    tvm_passes_command("run", compiled(model), "--image", photo(noise()), "-o", out)
+    assert not np.asarray(Image.open(out)).any()
+
+
+def test_a_folder_is_written_again_but_no_other_files(tvm_passes_command, compiled, tmp_path):
+    folder = compiled(COLOURS)
+    assert tvm_passes_command("compile", COLOURS, "-o", folder).status == 0
+    (tmp_path / "letter.txt").write_text("")
+    answer = tvm_passes_command("compile", COLOURS, "-o", tmp_path)
+    assert answer.status == 1 and "has other files in it" in answer.error
+    answer = tvm_passes_command("compile", COLOURS, "-o", tmp_path / "letter.txt")
+    assert answer.status == 1 and "is a file" in answer.error
+
+
+@pytest.mark.slow
+def test_a_detector_finds_what_torch_finds(tvm_passes_command, compiled, photo):
+    folder = compiled("tests.models.zoo:tiny_detector", "--size", "96x128")
+    values = (picture(96, 128).permute(1, 2, 0) * 255).round().numpy()
+    arguments = "run", folder, "--image", photo(values), "--score", "0", "--json"
+    found = json.loads(tvm_passes_command(*arguments).out)
+    with torch.no_grad():
+        (expected,) = tiny_detector()([torch.from_numpy(values / 255).permute(2, 0, 1).float()])
+    assert len(found) == len(expected["boxes"]) > 10
+    np.testing.assert_allclose([each["score"] for each in found], expected["scores"], atol=1e-4)
+    np.testing.assert_allclose([each["box"] for each in found], expected["boxes"], atol=2e-2)
+    assert [int(each["label"]) for each in found] == expected["labels"].tolist()
+
+
+# --- pictures and drawings
+
+
+@pytest.mark.parametrize(
+    "shape, dtype, layout",
+    [
+        ((1, 3, 4, 5), "float32", "NCHW"),
+        ((3, 4, 5), "float16", "CHW"),
+        ((1, 1, None, None), "float32", "NCHW"),
+        ((1, 4, 5, 3), "uint8", "NHWC"),
+    ],
+)
+def test_inputs_that_are_pictures(shape, dtype, layout):
+    found = PictureInput.of(shape, dtype)
+    assert found.layout == layout and found.dtype == dtype
+    array = found.array(Image.new("RGB", (5, 4), (255, 255, 255)))
+    assert array.dtype == dtype and array.flags.c_contiguous
+    assert all(length in (None, given) for length, given in zip(shape, array.shape))
+    assert array.max() == (255 if dtype == "uint8" else 1)
+
+
+@pytest.mark.parametrize(
+    "shape, dtype",
+    [((2, 3, 4, 5), "float32"), ((1, 64, 4, 5), "float32"), ((1, 3, 4, 5), "int64"), ((5,), "float32")],
+)
+def test_inputs_that_are_none(shape, dtype):
+    assert PictureInput.of(shape, dtype) is None
+
+
+def test_luminance_gets_the_colours_of_the_picture():
+    original = Image.new("RGB", (4, 4), (200, 40, 40))
+    luminance = np.asarray(original.convert("YCbCr"))[:, :, 0].astype("float32")
+    made = picture_of((luminance / 255).repeat(2, 0).repeat(2, 1)[None, None], original)
+    assert made.size == (8, 8)
+    np.testing.assert_allclose(np.asarray(made), np.asarray(original.resize((8, 8))), atol=2)
+
+
+def test_detections_by_type_where_names_do_not_tell():
+    boxes, labels, scores = np.zeros((5, 4), "float32"), np.zeros(5, "int64"), np.zeros(5, "float32")
+    found = detections_in({"6570": boxes, "6572": labels, "6887": scores})
+    assert found["boxes"] is boxes and found["labels"] is labels and found["scores"] is scores
+    assert detections_in({"a": boxes, "b": labels, "c": scores, "d": scores}) is None
+    assert detections_in({"picture": np.zeros((1, 3, 4, 4), "float32")}) is None
+
+
+@pytest.mark.parametrize("side", ["pasted", "of its box"])
+def test_masks_cover_what_they_are_of(side):
+    original = Image.new("RGB", (100, 80), (0, 0, 0))
+    box = np.float32([[20, 10, 60, 50]])
+    mask = np.zeros((1, 1, 80, 100), "float32") if side == "pasted" else np.ones((1, 1, 28, 28), "float32")
+    if side == "pasted":
+        mask[:, :, 10:50, 20:60] = 1
+    found = {"boxes": box, "scores": np.float32([0.9]), "labels": np.int64([1]), "masks": mask}
+    drawn = np.asarray(draw_detections(original, found)).any(axis=2)
+    assert drawn[12:48, 22:58].all()
+    assert not drawn[:, :18].any() and not drawn[53:].any() and not drawn[:, 63:].any()
+
+
+def test_boxes_that_are_not_numbers_are_drawn_somewhere():
+    wild = np.float32([[np.nan, np.inf, -np.inf, 5], [30, 30, 10, 10], [-1e30, 0, 1e30, 3]])
+    found = {"boxes": wild, "scores": np.float32([0.9] * 3), "labels": np.int64([-1, 0, 10**6])}
+    assert draw_detections(Image.new("RGB", (40, 40)), found, ["one"]).size == (40, 40)

@@ -1,0 +1,172 @@
+"""Whatever goes wrong, the command says it in one line, with what to do, and its status is not 0."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.command.networks import HERE, write_onnx
+
+COLOURS = f"{HERE}:colours"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The folder in which the commands of these tests run."""
+    monkeypatch.chdir(tmp_path)
+    write_onnx(tmp_path / "relu.onnx", "Relu")
+    write_onnx(tmp_path / "empty.onnx")
+    write_onnx(tmp_path / "nothing.onnx", "Identity")
+    write_onnx(tmp_path / "unknown.onnx", "Frobnicate")
+    write_onnx(tmp_path / "foreign.onnx", "Frobnicate", domain="com.acme")
+    (tmp_path / "cut.onnx").write_bytes((tmp_path / "relu.onnx").read_bytes()[:60])
+    (tmp_path / "no_bytes.onnx").write_bytes(b"")
+    (tmp_path / "letter.txt").write_text("Dear all,")
+    (tmp_path / "weights.pt").write_bytes(b"cos\nsystem\n(S'touch unpickled'\ntR.")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+MODELS = {
+    "absent.onnx": "there is no file absent.onnx",
+    "resnet18": "there is no file resnet18: give an ONNX file, torchvision:NAME, or module:function",
+    "letter.txt": "letter.txt is no ONNX model",
+    "cut.onnx": "cut.onnx is no ONNX model",
+    "no_bytes.onnx": "no_bytes.onnx is no ONNX model",
+    "empty.onnx": "empty.onnx has no operator in it: give a model that computes something",
+    "nothing.onnx": "nothing.onnx has no operator in it",
+    "unknown.onnx": "no converter for the operator of the node 'node0' (Frobnicate): export the model",
+    "foreign.onnx": "(com.acme.Frobnicate)",
+    "weights.pt": "unpickling a file runs what is in it",
+    "folder": "folder is a folder: give",
+    "torchvision:maskrcnn_resnet50": "there is maskrcnn_resnet50_fpn",
+    "torchvision:resnet18(": "is neither a name nor a call",
+    "torchvision:resnet18(nonsense=1)": "unexpected keyword argument 'nonsense'",
+    "no_such_module:model": "cannot import no_such_module",
+    "math:squareroot": "math has no squareroot",
+    "math:pi": "is not callable: give a function",
+    "math:sqrt(__import__('os').getpid())": "is neither a name nor a call with literals",
+    f"{HERE}:number": "gives int: it is to give an nn.Module",
+    f"{HERE}:upscaler": "gives no example inputs: give --size or --input-shape",
+    f"{HERE}:fails": "the weights are in the other building (--verbose shows where)",
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_models_that_are_none(tvm_passes_command, files, model):
+    answer = tvm_passes_command("inspect", model)
+    assert answer.status == 1
+    assert MODELS[model] in answer.error
+    assert answer.out == "" and "Traceback" not in answer.err
+    assert not (files / "unpickled").exists()
+
+
+OPTIONS = {
+    "--target cudda": "give llvm",
+    "--pipeline os:getcwd": "gives str, which is no pass",
+    "--pipeline fast": "there is no pipeline fast: give auto, detection, subpixel",
+    "--outputs cut": "--outputs is for detectors",
+    "--weights trained": "an ONNX file has its own",
+    "--input-shape other=1,3,8,8": "has 'other', which is no input",
+    "--graph no/where.html": "there is no folder no",
+    "--graph folder": "folder is a folder: give the name of a file",
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_that_do_not_fit(tvm_passes_command, files, options):
+    answer = tvm_passes_command("inspect", "relu.onnx", *options.split())
+    assert answer.status == 1 and OPTIONS[options] in answer.error
+
+
+COMMAND_LINES = {
+    "": "required: COMMAND",
+    "inspect": "required: MODEL",
+    "inspekt relu.onnx": "invalid choice: 'inspekt'",
+    "compile relu.onnx": "required: -o/--output",
+    "inspect relu.onnx --size 8": "'8' is no size: give height and width, such as 480x640",
+    "inspect relu.onnx --size 0x8": "is no size",
+    "inspect relu.onnx --input-shape 1,3,a": "'1,3,a' is no shape",
+    "inspect relu.onnx --camera 8x8:GRB": "ends neither in RGB nor in BGR",
+    "inspect relu.onnx --dtype int8": "invalid choice",
+}
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_command_lines_that_cannot_be_read(tvm_passes_command, line):
+    answer = tvm_passes_command(*line.split())
+    assert answer.status == 2
+    assert COMMAND_LINES[line] in answer.error and "--help" in answer.error
+
+
+def test_relay_modules_have_their_shapes(tvm_passes_command):
+    answer = tvm_passes_command("inspect", COLOURS, "--size", "8x8")
+    assert answer.status == 1 and "leave out the sizes" in answer.error
+
+
+def test_a_model_of_several_inputs_wants_their_names(tvm_passes_command, files):
+    import onnx
+
+    model = onnx.load("relu.onnx")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("mask", 1, (1,)))
+    onnx.save(model, "two.onnx")
+    answer = tvm_passes_command("inspect", "two.onnx", "--size", "8x8")
+    assert answer.status == 1 and "inputs picture, mask: give --input-shape NAME=" in answer.error
+
+
+RUNS = {
+    "absent --image photo.png": "absent has no manifest.json: give a folder that was compiled to",
+    "folder --image photo.png": "folder has no manifest.json",
+    "letter.txt --image photo.png": "letter.txt",
+}
+
+
+@pytest.mark.parametrize("arguments", RUNS)
+def test_folders_that_were_not_compiled_to(tvm_passes_command, files, arguments):
+    answer = tvm_passes_command("run", *arguments.split())
+    assert answer.status == 1 and RUNS[arguments] in answer.error
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    from tvm_passes.command.main import main
+
+    folder = tmp_path_factory.mktemp("compiled")
+    assert main(["compile", COLOURS, "-o", str(folder)]) == 0
+    return folder
+
+
+def test_pictures_that_are_none(tvm_passes_command, files, compiled):
+    from PIL import Image
+
+    Image.new("RGB", (32, 24)).save("photo.png")
+    cases = {
+        ("absent.png",): "there is no picture absent.png",
+        ("letter.txt",): "letter.txt is no picture that can be read",
+        ("folder",): "folder is no picture that can be read",
+        ("photo.png", "-o", "out.docx"): "cannot write out.docx",
+        ("photo.png", "-o", "no/out.png"): "there is no folder no",
+        ("photo.png", "--labels", "absent.txt"): "give one name a line",
+    }
+    for arguments, expected in cases.items():
+        answer = tvm_passes_command("run", compiled, "--image", *arguments)
+        assert answer.status == 1 and expected in answer.error
+
+
+def test_verbose_shows_the_trace(tvm_passes_command):
+    answer = tvm_passes_command("inspect", f"{HERE}:fails", "--verbose")
+    assert answer.status == 1
+    assert "Traceback" in answer.err and "in fails" in answer.err
+    assert "--verbose" not in answer.error
+
+
+def test_help_is_no_error(tvm_passes_command):
+    answer = tvm_passes_command("inspect", "--help")
+    assert answer.status == 0 and "torchvision:maskrcnn_resnet50_fpn" in answer.out
+
+
+def test_the_shell_gets_the_status(files):
+    run = [sys.executable, "-m", "tvm_passes", "inspect", "letter.txt"]
+    answer = subprocess.run(run, capture_output=True, encoding="utf-8", timeout=300, check=False)
+    assert answer.returncode == 1 and answer.stdout == ""
+    assert answer.stderr.startswith("tvm-passes inspect: ") and answer.stderr.count("\n") == 1

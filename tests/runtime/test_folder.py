@@ -1,0 +1,191 @@
+"""Saved models: that they run as before, and that a folder is refused that is not whole or not for here."""
+
+import json
+import platform
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.command.networks import SIZE, bright_pixels, colours
+from tests.helpers import module
+from tvm_passes import runtime
+from tvm_passes.runtime import FolderError
+from tvm_passes.runtime.folder import LIBRARY, MANIFEST, PARAMETERS, _digest_of
+
+import tvm
+from tvm import relay
+
+TARGET = "llvm"
+
+
+def saved_to(folder, mod, target=TARGET):
+    runtime.save(folder, runtime.build_library(mod, target), mod, target, {"by": "a test"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return saved_to(tmp_path_factory.mktemp("written"), colours()[0])
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    """A copy that a test may spoil."""
+    return shutil.copytree(written, tmp_path / "copy")
+
+
+def rewrite(folder, forge=False, **changes):
+    """Change the manifest; its digest too, as another installation would have written it, if that is told."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest.update(changes)
+    if forge:
+        del manifest["sha256"]
+        manifest["sha256"] = _digest_of(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def picture(seed=0):
+    return np.random.default_rng(seed).random((1, 3, *SIZE), "float32")
+
+
+def test_a_static_network(written):
+    model = runtime.load(written)
+    found = model(picture())
+    assert list(found) == ["boxes", "scores", "labels"]
+    np.testing.assert_allclose(found["scores"], picture().mean(axis=(0, 2, 3)), rtol=1e-5)
+    manifest = runtime.read_manifest(written)
+    assert manifest["executor"] == "graph" and manifest["about"] == {"by": "a test"}
+    assert manifest["inputs"] == [{"name": "picture", "shape": [1, 3, *SIZE], "dtype": "float32"}]
+
+
+def test_a_network_of_dynamic_shapes(tmp_path):
+    written = saved_to(tmp_path / "new" / "folder", bright_pixels()[0])
+    manifest = runtime.read_manifest(written)
+    assert manifest["executor"] == "vm"
+    assert manifest["outputs"] == [{"name": "where", "shape": [None, 4], "dtype": "int32"}]
+    np.testing.assert_array_equal(runtime.load(written)(picture()), np.argwhere(picture() > 0.5))
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_weights_are_in_a_file_of_their_own(tmp_path, is_dynamic):
+    x = relay.var("x", shape=(relay.Any() if is_dynamic else 2, 1000))
+    weights = np.random.default_rng(0).random(1000, "float32")
+    mod = relay.transform.InferType()(module(x, x * relay.const(weights)))
+    lib = runtime.build_library(mod, TARGET)
+    runtime.save(tmp_path, lib, mod, TARGET)
+    assert (tmp_path / PARAMETERS).stat().st_size > weights.nbytes
+    assert weights.tobytes() not in (tmp_path / LIBRARY).read_bytes()
+    data = np.ones((2, 1000), "float32")
+    np.testing.assert_array_equal(runtime.load(tmp_path)(data), data * weights)
+    np.testing.assert_array_equal(runtime.Model(lib, "cpu")(data), data * weights)  # which saving left whole
+
+
+def test_padded_detections_are_cut(tmp_path):
+    number = relay.var("number", shape=(), dtype="int32")
+    rows = relay.const(np.arange(10, dtype="float32").reshape(5, 2))
+    function = relay.Function([number], relay.Tuple([rows, number + relay.const(1)]))
+    function = function.with_attr("output_names", ["rows", "number"])
+    function = function.with_attr("padded_rows", [[0, 0]])
+    saved_to(tmp_path, tvm.IRModule.from_expr(function))
+    found = runtime.load(tmp_path, cut=True)(np.array(2, "int32"))
+    np.testing.assert_array_equal(found, np.arange(6).reshape(3, 2))
+
+
+@pytest.mark.parametrize("name", [LIBRARY, PARAMETERS])
+def test_files_that_were_changed(folder, name):
+    data = bytearray((folder / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / name).write_bytes(bytes(data))
+    with pytest.raises(FolderError, match=f"{name} is not the file that was written there: compile again"):
+        runtime.load(folder)
+
+
+@pytest.mark.parametrize("name", [LIBRARY, PARAMETERS, MANIFEST])
+def test_files_that_are_missing(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FolderError, match=f"{folder} has no {name}: "):
+        runtime.load(folder)
+
+
+def test_a_library_that_the_manifest_does_not_name(folder):
+    rewrite(folder, forge=True, files={})
+    with pytest.raises(FolderError, match="is not the file that was written there"):
+        runtime.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change", [{"target": "llvm -mcpu=skylake"}, {"padded_rows": [[0, 0]]}, {"about": {}}, {"sha256": "0"}]
+)
+def test_a_manifest_that_was_changed(folder, change):
+    rewrite(folder, **change)
+    with pytest.raises(FolderError, match="was changed after it was written: compile again"):
+        runtime.load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"manifest"', "\0"])
+def test_a_manifest_that_is_none(folder, text):
+    (folder / MANIFEST).write_text(text)
+    with pytest.raises(FolderError, match=f"{MANIFEST} (is no manifest|cannot be read).*: compile again"):
+        runtime.load(folder)
+
+
+def test_a_manifest_of_another_format(folder):
+    rewrite(folder, format=2)
+    with pytest.raises(FolderError, match="has the format 2, and this version reads 1: compile again"):
+        runtime.load(folder)
+
+
+@pytest.mark.parametrize("name", ["TVM", "tvm-vision-passes"])
+def test_other_versions(folder, name):
+    versions = runtime.read_manifest(folder)["versions"]
+    rewrite(folder, forge=True, versions={**versions, name: "0.0.9"})
+    with pytest.raises(FolderError, match=f"compiled with {name} 0.0.9, and this is {versions[name]}"):
+        runtime.load(folder)
+
+
+def test_another_machine(folder):
+    rewrite(folder, forge=True, machine="sparc64")
+    with pytest.raises(FolderError, match=f"this machine is {platform.machine()}: compile for this one"):
+        runtime.load(folder)
+
+
+def test_instructions_that_this_machine_lacks(folder, monkeypatch):
+    rewrite(folder, forge=True, target="llvm -mcpu=skylake-avx512")
+    monkeypatch.setattr("tvm_passes.runtime.folder._features_here", lambda: {"sse3", "avx", "avx2"})
+    with pytest.raises(FolderError, match=r"this machine lacks .*avx512f"):
+        runtime.load(folder)
+
+
+def test_instructions_that_this_machine_has(folder):
+    rewrite(folder, forge=True, target="llvm -mattr=+sse2,+sse3")
+    assert runtime.load(folder)(picture())["labels"].shape == (3,)
+
+
+def test_a_device_that_is_not_here(folder):
+    if tvm.cuda(0).exist:
+        pytest.skip("there is a GPU")
+    rewrite(folder, forge=True, target="cuda -arch=sm_90")
+    with pytest.raises(FolderError, match="there is no such device here: compile for llvm"):
+        runtime.load(folder)
+
+
+@pytest.mark.gpu
+def test_another_gpu(folder):
+    rewrite(folder, forge=True, target="cuda -arch=sm_52")
+    with pytest.raises(FolderError, match='compile for "cuda -arch=sm_'):
+        runtime.load(folder)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tmp_path):
+    target = f"cuda -arch=sm_{tvm.cuda(0).compute_version.replace('.', '')}"
+    model = runtime.load(saved_to(tmp_path, colours()[0], target))
+    np.testing.assert_allclose(model(picture())["scores"], picture().mean(axis=(0, 2, 3)), rtol=1e-4)
+
+
+def test_outputs_that_are_no_tensors(tmp_path):
+    x = relay.var("x", shape=(2,))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.Tuple([x, relay.Tuple([x, x])])))
+    with pytest.raises(FolderError, match="output1 is no tensor, and only those can be saved"):
+        saved_to(tmp_path, mod)

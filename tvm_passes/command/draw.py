@@ -1,0 +1,131 @@
+"""What a network finds, drawn on the picture.
+
+found = detections_in(model(image))
+draw_detections(picture, found, labels).save("found.png")
+"""
+
+import colorsys
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+LEAST_SCORE = 0.5
+MASK_OPACITY = 0.45
+GOLDEN = 0.618034  # of the circle of hues: classes that follow each other look different
+
+
+def detections_in(outputs):
+    """{"boxes", "scores", "labels", and "masks" and "keypoints" if there are any} as arrays, or None.
+
+    `outputs` are arrays or tensors by name. Where names do not tell, as in many an ONNX file, types do:
+    boxes are the one (n, 4) of floats, labels the one vector of integers, scores that of floats.
+    """
+    arrays = {name: np.asarray(value) for name, value in outputs.items()}
+    if {"boxes", "scores", "labels"} <= set(arrays):
+        return {
+            name: arrays[name]
+            for name in ("boxes", "scores", "labels", "masks", "keypoints")
+            if name in arrays
+        }
+
+    def only(rank, kinds, *last):
+        fitting = [
+            array
+            for array in arrays.values()
+            if array.ndim == rank and array.dtype.kind in kinds and array.shape[rank - len(last) :] == last
+        ]
+        return fitting[0] if len(fitting) == 1 else None
+
+    found = {"boxes": only(2, "f", 4), "scores": only(1, "f"), "labels": only(1, "iu"), "masks": only(4, "f")}
+    found = {name: array for name, array in found.items() if array is not None}
+    lengths = {len(array) for array in found.values()}
+    return found if {"boxes", "scores", "labels"} <= set(found) and len(lengths) == 1 else None
+
+
+def at_least(found, score):
+    """The detections of at least this score, best first."""
+    order = np.argsort(-found["scores"].astype("float32"), kind="stable")
+    order = order[found["scores"][order] >= score]
+    return {name: array[order] for name, array in found.items()}
+
+
+def scaled(found, factor):
+    """Detections of a picture that was resized, in pixels of what it was: `factor` is that of (x, y)."""
+    result = dict(found, boxes=found["boxes"] * np.tile(np.float32(factor), 2))
+    if "keypoints" in found:
+        result["keypoints"] = found["keypoints"] * np.float32([*factor, 1])
+    return result
+
+
+def label_name(label, labels=()):
+    """The name of a class, or its number where there is no name."""
+    return str(labels[label]) if 0 <= label < len(labels) else str(label)
+
+
+def draw_detections(picture, found, labels=(), least_score=LEAST_SCORE):
+    """A copy of a PIL picture with masks, boxes, keypoints, and names with scores.
+
+    Masks are those of torchvision, (n, 1, height, width) of probabilities: of the whole picture, which they
+    are resized to, or, where they are square and small, of their box.
+    """
+    found = at_least(found, least_score)
+    image = picture.convert("RGB")
+    for mask, box, label in reversed(list(zip(found.get("masks", ()), found["boxes"], found["labels"]))):
+        image = _with_mask(image, mask[0], box, _colour(label))
+    drawing = ImageDraw.Draw(image)
+    thickness = max(1, round(min(image.size) / 250))
+    font = _font(max(10, round(min(image.size) / 40)))
+    for index in reversed(range(len(found["boxes"]))):
+        box, label, score = (found[name][index] for name in ("boxes", "labels", "scores"))
+        colour = _colour(label)
+        left, top, right, bottom = _within(box, image.size)
+        drawing.rectangle((left, top, right, bottom), outline=colour, width=thickness)
+        text = f"{label_name(int(label), labels)} {score:.2f}"
+        _, _, width, height = drawing.textbbox((0, 0), text, font=font)
+        above = top - height - 2
+        top = above if above >= 0 else top
+        left = max(0, min(left, image.size[0] - width - 4))
+        drawing.rectangle((left, top, left + width + 3, top + height + 2), fill=colour)
+        drawing.text((left + 2, top), text, fill="white", font=font)
+    for points, label in zip(found.get("keypoints", ()), found["labels"]):
+        for x, y, is_seen in points:
+            if is_seen > 0 and np.isfinite((x, y)).all():
+                radius = 2 * thickness
+                drawing.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_colour(label))
+    return image
+
+
+def _with_mask(image, mask, box, colour):
+    left, top, right, bottom = _within(box, image.size)
+    probability = Image.fromarray(np.nan_to_num(mask).astype("float32"))
+    if (
+        mask.shape[0] == mask.shape[1] and max(mask.shape) < min(image.size) // 2
+    ):  # of the box, not pasted yet
+        whole = Image.new("F", image.size)
+        size = max(1, round(right - left)), max(1, round(bottom - top))
+        whole.paste(probability.resize(size, Image.BILINEAR), (round(left), round(top)))
+        probability = whole
+    elif probability.size != image.size:
+        probability = probability.resize(image.size, Image.BILINEAR)
+    covered = np.asarray(probability) >= 0.5
+    opacity = Image.fromarray((covered * (255 * MASK_OPACITY)).astype("uint8"))
+    return Image.composite(Image.new("RGB", image.size, colour), image, opacity)
+
+
+def _within(box, size):
+    """A box with corners in order and inside the picture, whatever the network gave."""
+    limits = np.tile(np.float32(size), 2) - 1
+    left, top, right, bottom = np.clip(np.nan_to_num(box.astype("float32")), 0, limits).tolist()
+    return left, top, max(left, right), max(top, bottom)
+
+
+def _colour(label):
+    red, green, blue = colorsys.hls_to_rgb(int(label) * GOLDEN % 1, 0.42, 0.75)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def _font(size):
+    try:
+        return ImageFont.load_default(size)
+    except TypeError:  # Pillow before 10.1 has one size
+        return ImageFont.load_default()

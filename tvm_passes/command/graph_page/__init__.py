@@ -1,0 +1,41 @@
+"""A graph before and after passes as one page, which needs no network: `inspect --graph`.
+
+`page.html` is the frame, `layout.js` places nodes and knows nothing of the page, `view.js` draws them.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def write_graph_page(path, history, title, about):
+    """Write what `history.apply_and_track` found; `about` is shown beside the title."""
+    Path(path).write_text(graph_page(history, title, about), encoding="utf-8")
+
+
+def graph_page(history, title, about):
+    data = {
+        "title": title,
+        "about": about,
+        "before": [asdict(node) for node in history.before],
+        "after": [asdict(node) for node in history.after],
+        "steps": [_step(step) for step in history.steps],
+    }
+    page = (HERE / "page.html").read_text(encoding="utf-8")
+    for name in ("page.css", "layout.js", "view.js"):
+        page = page.replace(f"{{{{{name}}}}}", (HERE / name).read_text(encoding="utf-8"))
+    # In a script element only "<" could begin anything but the script's own text.
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return page.replace("{{data}}", text)
+
+
+def _step(step):
+    return {
+        "name": step.name,
+        "seconds": round(step.seconds, 3),
+        "counts": step.counts,
+        "rewrites": [asdict(outcome) for outcome in step.rewrites],
+        "refusals": [asdict(outcome) for outcome in step.refusals],
+    }

@@ -1,0 +1,289 @@
+"""What became of each node of a graph as passes were applied, one after the other.
+
+Passes give new graphs, whose nodes are new objects. Nodes of two graphs are taken for the same where they
+look the same: operator, attributes, type, weights, and source location. Of what is left, those of one
+operator and location are one that changed; others were removed or added.
+"""
+
+import time
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+
+import topi_ext._bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm import relay
+
+from .._graph import Graph, children, relay_functions
+from .._matchers import location, op_name
+from .._report import recording
+
+
+@dataclass
+class Node:
+    """A node as it is shown: without weights and the tuples that only hold what an operator takes."""
+
+    op: str
+    attrs: dict
+    type: str
+    location: str
+    weights: list
+    inputs: list  # (index of the node, index of its output or None)
+    fate: str = "same"  # or "changed"; "removed", in the graph before; "added", in the graph after
+    steps: list = field(default_factory=list)  # that added, changed or removed it
+    peer: int = None  # the same node in the other graph
+    replaced: list = field(default_factory=list)  # of the other graph: for what, or what for it
+
+    @property
+    def looks(self):
+        return self.op, tuple(self.attrs.items()), self.type, tuple(self.weights), self.location
+
+
+@dataclass
+class Step:
+    """One pass of a pipeline."""
+
+    name: str
+    seconds: float
+    reports: list = field(default_factory=list)
+    counts: Counter = field(default_factory=Counter)  # of nodes "added", "removed", "changed"
+
+    @property
+    def rewrites(self):
+        return [outcome for report in self.reports for outcome in report.rewrites]
+
+    @property
+    def refusals(self):
+        return [outcome for report in self.reports for outcome in report.refusals]
+
+
+@dataclass
+class History:
+    """A module before and after, and the steps between."""
+
+    before: list
+    after: list
+    steps: list
+    module: object  # after
+
+
+def apply_and_track(mod, passes, on_step=lambda name: None):
+    """Apply passes one by one; `on_step` hears the name of each before it runs."""
+    first = current = nodes_of(mod)
+    origins = list(range(len(first)))  # of each current node: its index in `first`, or None
+    steps = []
+    for each in _flat(passes):
+        name = str(each.info.name)
+        on_step(name)
+        start = time.perf_counter()
+        with recording() as report:
+            after = each(mod)
+        step = Step(name, time.perf_counter() - start, report.passes)
+        if not after.same_as(mod):
+            new = nodes_of(after)
+            origins = _carry(current, new, origins, first, len(steps), step.counts)
+            mod, current = after, new
+        steps.append(step)
+    for index, origin in enumerate(origins):
+        if origin is not None:
+            current[index].peer, first[origin].peer = origin, index
+        for replaced in current[index].replaced:
+            first[replaced].replaced.append(index)
+    if current is first:  # no pass did anything, and the two graphs are to have nodes of their own
+        current = nodes_of(mod)
+        for index, node in enumerate(current):
+            node.peer = first[index].peer = index
+    return History(first, current, steps, mod)
+
+
+def operators(nodes):
+    """How often each operator is called."""
+    return Counter(node.op for node in nodes if not node.op.startswith("("))
+
+
+def _flat(passes):
+    """Sequences, taken apart; each pass is of level 0, so that TVM would leave none of them out."""
+    parts = getattr(passes, "passes", None)
+    if parts is None:
+        yield passes
+        return
+    for part in parts:
+        yield from _flat(part)
+
+
+def _carry(old, new, origins, first, step, counts):
+    """Mark what one step did, and give the origins of the new nodes."""
+    pairs = _pairs(old, new)
+    result = [None] * len(new)
+    for index, node in enumerate(new):
+        if index not in pairs:
+            node.fate, node.steps = "added", [step]
+            counts["added"] += 1
+            continue
+        before = old[pairs[index]]
+        node.fate, node.steps, node.replaced = before.fate, before.steps, before.replaced
+        result[index] = origins[pairs[index]]
+        if node.looks != before.looks:
+            counts["changed"] += 1
+            node.steps = [*before.steps, step]
+            if result[index] is not None:
+                node.fate = first[result[index]].fate = "changed"
+                first[result[index]].steps = node.steps
+    removed = sorted(set(range(len(old))) - set(pairs.values()))
+    for index in removed:
+        counts["removed"] += 1
+        if origins[index] is not None:
+            node = first[origins[index]]
+            node.fate, node.steps = "removed", [*node.steps, step]
+    for index, successors in _successors(old, new, pairs, removed).items():
+        before = old[index]
+        stands_for = before.replaced if origins[index] is None else [origins[index]]
+        for node in (new[successor] for successor in successors):
+            node.replaced = sorted({*node.replaced, *stands_for})
+            node.steps = sorted({*node.steps, *before.steps})
+    return result
+
+
+def _successors(old, new, pairs, removed):
+    """For each removed node the added ones of its source location, else what its users take now."""
+    at = defaultdict(set)
+    for index, node in enumerate(new):
+        if index not in pairs:
+            for place in _places(node):
+                at[place].add(index)
+    still = {before: now for now, before in pairs.items()}
+    users = defaultdict(list)
+    for index, node in enumerate(old):
+        for source, _ in node.inputs:
+            users[source].append(index)
+
+    def added_above(index):
+        """What was added that a node takes, and of each all that was added at its source location."""
+        direct = [source for source, _ in new[index].inputs if source not in pairs]
+        return set(direct).union(*(at[place] for source in direct for place in _places(new[source])))
+
+    found = {}
+    for index in reversed(removed):  # users first
+        here = set().union(*(at[place] for place in _places(old[index])))
+        of_users = (added_above(still[user]) if user in still else found[user] for user in users[index])
+        found[index] = here or set().union(*of_users)
+    return found
+
+
+def _places(node):
+    return node.location.split(", ") if node.location else []
+
+
+def _pairs(old, new):
+    """{index of a new node: index of the old one that it is}"""
+    pairs, left = {}, set(range(len(old)))
+    for looks in (
+        lambda node: node.looks,
+        lambda node: node.location and (node.op, node.location),
+        lambda node: not node.location and (node.op, node.type),
+    ):
+        waiting = defaultdict(deque)
+        for index in sorted(left):
+            waiting[looks(old[index])].append(index)
+        for index, node in enumerate(new):
+            if index not in pairs and looks(node) and waiting[looks(node)]:
+                pairs[index] = waiting[looks(node)].popleft()
+        left -= set(pairs.values())
+    return pairs
+
+
+def nodes_of(mod):
+    """The nodes of all functions as they are shown, with inputs and outputs, each after what it takes."""
+    nodes = []
+    for function in relay_functions(relay.transform.InferType()(mod)).values():
+        _Shown(function, nodes)
+    return nodes
+
+
+class _Shown:
+    """Adds the nodes of one function to those shown."""
+
+    def __init__(self, function, nodes):
+        self.nodes = nodes
+        self.graph = Graph(function)
+        self.params = set(function.params)
+        self.indices = {}
+        for node in self.graph.nodes:
+            if not self._is_within_others(node):
+                self.indices[node] = len(nodes)
+                nodes.append(self._shown(node))
+        self._add_outputs(function)
+
+    def _is_within_others(self, node):
+        """Weights are told of where they are used; what only packs or unpacks is part of an edge."""
+        if isinstance(node, relay.Tuple):
+            users = self.graph.users(node)
+            return all(op_name(user) or user.same_as(self.graph.root) for user in users)
+        return node.same_as(self.graph.root) or isinstance(
+            node, (tvm.ir.Op, tvm.ir.GlobalVar, relay.Constant, relay.TupleGetItem)
+        )
+
+    def _shown(self, node):
+        if isinstance(node, relay.Var):
+            return self._node(
+                "(input)" if node in self.params else "(variable)", node, [], {"name": node.name_hint}
+            )
+        if not isinstance(node, relay.Call):
+            return self._node(f"({type(node).__name__})", node, children(node), {})
+        if op_name(node):
+            return self._node(op_name(node), node, node.args, _attrs(node.attrs))
+        name = {"function": node.op.name_hint} if isinstance(node.op, tvm.ir.GlobalVar) else {}
+        return self._node("(call)", node, children(node), name)
+
+    def _node(self, op, node, below, attrs):
+        weights, inputs = [], []
+        for each in below:
+            self._add_source(each, None, weights, inputs)
+        return Node(op, attrs, type_text(node.checked_type), location(node), weights, inputs)
+
+    def _add_source(self, expr, output, weights, inputs):
+        """What stands for an expression that is taken: nodes, and the weights in it."""
+        if expr in self.indices:
+            inputs.append((self.indices[expr], output))
+        elif isinstance(expr, relay.TupleGetItem):
+            inner = expr.tuple_value
+            if isinstance(inner, relay.Tuple) and inner not in self.indices:
+                self._add_source(inner.fields[expr.index], output, weights, inputs)
+            else:
+                self._add_source(inner, expr.index, weights, inputs)
+        elif isinstance(expr, relay.Tuple):
+            for part in expr.fields:
+                self._add_source(part, None, weights, inputs)
+        elif isinstance(expr, relay.Constant):
+            weights.append(_constant_text(expr))
+
+    def _add_outputs(self, function):
+        results = list(function.body.fields) if isinstance(function.body, relay.Tuple) else [function.body]
+        names = (function.attrs and function.attrs.get("output_names")) or []
+        for index, result in enumerate(results):
+            name = str(names[index]) if len(names) == len(results) else f"output{index}"
+            output = self._node("(output)", result, [result], {"name": name})
+            output.location = ""
+            self.nodes.append(output)
+
+
+def type_text(type_):
+    """A type as `float32[1, 3, ?, ?]`, and several in parentheses."""
+    if isinstance(type_, relay.TupleType):
+        return f"({', '.join(map(type_text, type_.fields))})"
+    if not isinstance(type_, relay.TensorType):
+        return " ".join(str(type_).split())
+    lengths = (str(getattr(length, "value", "?")) for length in type_.shape)
+    return f"{type_.dtype}[{', '.join(lengths)}]"
+
+
+def _attrs(attrs):
+    found = {key: attrs[key] for key in attrs.keys()} if attrs is not None else {}  # noqa: SIM118
+    return {str(key): str(value) for key, value in found.items() if value is not None and str(value)}
+
+
+def _constant_text(constant):
+    data = constant.data
+    if data.shape in ((), (1,)):
+        return f"{data.numpy().reshape(-1)[0]} {data.dtype}"
+    return f"{data.dtype}[{', '.join(map(str, data.shape))}]"

@@ -1,0 +1,121 @@
+"""`tvm-passes inspect`: what each pass does to a model, what it refuses, where, and why."""
+
+import json
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+
+from topi_ext._bootstrap import tvm_in_use
+
+from .errors import check_can_write
+from .graph_page import write_graph_page
+from .history import apply_and_track, operators
+from .pipelines import prepare
+from .progress import say, step
+
+PLACES = 3  # of each rule that the table names; --json and --graph have all
+OPERATORS = 20  # that the second table names, those that changed most
+JSON_FORMAT = 1
+
+
+def run(args):
+    if args.graph:
+        check_can_write(args.graph)
+    work = prepare(args)
+    with step("Apply the passes") as told:
+        history = apply_and_track(work.mod, work.passes, told)
+    if args.graph:
+        about = {"pipeline": work.pipeline, "target": args.target, "TVM": tvm_in_use.version}
+        write_graph_page(args.graph, history, work.model.title, about)
+        say(f"The graph before and after: {args.graph}")
+    if args.json:
+        print(json.dumps(as_json(work, history), indent=1))
+    else:
+        Console(emoji=False).print(as_table(history))
+
+
+def as_json(work, history):
+    """All that is known, with every place."""
+    return {
+        "format": JSON_FORMAT,
+        "model": work.model.title,
+        "pipeline": work.pipeline,
+        "target": str(work.target),
+        "tvm": tvm_in_use.version,
+        "operators": {"before": operators(history.before), "after": operators(history.after)},
+        "passes": [
+            {
+                "name": each.name,
+                "seconds": round(each.seconds, 3),
+                "nodes": {kind: each.counts[kind] for kind in ("added", "changed", "removed")},
+                "rewrites": [
+                    {"rule": outcome.rule, "location": outcome.location} for outcome in each.rewrites
+                ],
+                "refusals": [
+                    {"rule": outcome.rule, "location": outcome.location, "reason": outcome.reason}
+                    for outcome in each.refusals
+                ],
+            }
+            for each in history.steps
+        ],
+    }
+
+
+def as_table(history):
+    """What the passes did, and how often each operator is called before and after."""
+    table = Table()
+    for title in ("pass", "rule", "rewritten", "where", "refused, and why"):
+        table.add_column(title, overflow="fold", justify="right" if title == "rewritten" else "left")
+    busy, idle = set(), []
+    for each in history.steps:
+        rows = list(_rows(each))
+        for row in rows:
+            table.add_row(*map(escape, row))
+        busy.add(each.name) if rows else idle.append(each.name)
+    idle = [name for name in dict.fromkeys(idle) if name not in busy]
+    if idle:
+        table.caption = f"Nothing to do: {', '.join(idle)}"
+    return Group(table, _operators_table(history))
+
+
+def _rows(each):
+    """A row for each rule of a pass that matched; TVM's own passes only show by what they changed."""
+    for rule in dict.fromkeys(outcome.rule for outcome in each.rewrites + each.refusals):
+        rewrites = [outcome.location for outcome in each.rewrites if outcome.rule == rule]
+        refusals = {}
+        for outcome in each.refusals:
+            if outcome.rule == rule:
+                refusals.setdefault(outcome.reason, []).append(outcome.location)
+        reasons = "\n".join(f"{_places(where)}: {reason}" for reason, where in refusals.items())
+        yield each.name, rule, str(len(rewrites)), _places(rewrites), reasons
+    if not each.reports and each.counts:
+        kinds = (
+            f"{each.counts[kind]} {kind}" for kind in ("added", "changed", "removed") if each.counts[kind]
+        )
+        yield each.name, "", "", f"nodes: {', '.join(kinds)}", ""
+
+
+def _places(locations):
+    """Some of them, and how many there are more."""
+    different = list(dict.fromkeys(location or "?" for location in locations))
+    more = len(different) - PLACES
+    return ", ".join(different[:PLACES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _operators_table(history):
+    before, after = operators(history.before), operators(history.after)
+    table = Table()
+    for title in ("operator", "before", "after"):
+        table.add_column(title, justify="left" if title == "operator" else "right")
+    changed = [name for name in {*before, *after} if before[name] != after[name]]
+    changed.sort(key=lambda name: (-abs(after[name] - before[name]), name))
+    ours = [name for name in changed[OPERATORS:] if name.startswith("topi_ext.")]
+    for name in (*changed[:OPERATORS], *ours):
+        table.add_row(name, str(before[name]), str(after[name]))
+    table.add_section()
+    shown = {*changed[:OPERATORS], *ours}
+    rest = [sum(count for name, count in each.items() if name not in shown) for each in (before, after)]
+    table.add_row("others", *map(str, rest))
+    table.add_row("all", *(str(sum(each.values())) for each in (before, after)))
+    return table

@@ -1,0 +1,178 @@
+"""The command line: subcommands, their options, and errors as one line each."""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import traceback
+
+from .errors import CommandError, one_line
+from .progress import quiet, say
+
+MODEL = """\
+MODEL is one of
+  network.onnx                 an ONNX file; freely chosen sizes by --size or --input-shape
+  torchvision:NAME             a model of torchvision, such as torchvision:maskrcnn_resnet50_fpn, with random
+                               seeded weights unless --weights trained
+  module:function              what a function of an importable module gives: an nn.Module (with --size or
+                               --input-shape), an nn.Module and its example inputs, or a Relay module and its
+                               parameters
+NAME and function may be called with literals: 'torchvision:ssd300_vgg16(num_classes=8)'."""
+
+
+def main(arguments=None):
+    """Run a subcommand; 0, or what the shell is to know: 1 for an error, 2 for one in the command line."""
+    try:
+        args = _parser().parse_args(arguments)
+    except SystemExit as stop:  # after --help, or one line about the command line
+        return stop.code
+    with quiet(not args.verbose):
+        try:
+            return _run(args) or 0
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        except BrokenPipeError:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
+        except Exception as error:
+            if args.verbose:
+                traceback.print_exc()
+            hint = "" if args.verbose or type(error) is CommandError else " (--verbose shows where)"
+            say(f"tvm-passes {args.command}: {one_line(error)}{hint}")
+            return 1
+
+
+def _run(args):
+    """The modules of the other subcommands import TVM, which the doctor may find missing."""
+    if args.command != "doctor":
+        try:
+            import topi_ext._bootstrap  # noqa: F401
+        except ImportError as reason:
+            raise CommandError(f"{one_line(reason)}; tvm-passes doctor says what is missing here") from reason
+    return importlib.import_module(f".{args.command}", __package__).run(args)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _parser():
+    parser = _Parser(prog="tvm-passes", description="See what the passes do to a model, compile it, run it.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name, does, epilog=None):
+        form = argparse.RawDescriptionHelpFormatter
+        added = commands.add_parser(
+            name, help=does, description=does.capitalize() + ".", epilog=epilog, formatter_class=form
+        )
+        added.add_argument("--verbose", action="store_true", help="show warnings, and the trace of an error")
+        return added
+
+    command("doctor", "say what works here, what is missing, and how to get it")
+    _add_inspect(command("inspect", "say what each pass does to a model, refuses, where, and why", MODEL))
+    _add_compile(command("compile", "apply passes to a model, compile it, and save it in a folder", MODEL))
+    _add_run(command("run", "run a compiled model on a picture, and draw what it finds or makes of it"))
+    return parser
+
+
+def _add_model(parser):
+    parser.add_argument("model", metavar="MODEL", help="what to import; see below")
+    parser.add_argument("--size", metavar="HxW", type=_size, help="of the pictures that the model takes")
+    parser.add_argument(
+        "--input-shape",
+        metavar="[NAME=]N,C,H,W",
+        type=_input_shape,
+        action="append",
+        default=[],
+        help="the shape of an input, float32 unless the model says otherwise; may be given again",
+    )
+    parser.add_argument(
+        "--camera",
+        metavar="HxW[:BGR]",
+        type=_camera,
+        help="let the model take uint8 pictures of this size, (1, H, W, 3), in place of its one input",
+    )
+    parser.add_argument(
+        "--weights", choices=("seeded", "trained"), default="seeded", help="of models of torchvision"
+    )
+
+
+def _add_pipeline(parser):
+    parser.add_argument("--target", default="llvm", help='what to compile for, such as "cuda -arch=sm_90"')
+    parser.add_argument(
+        "--pipeline",
+        default="auto",
+        metavar="auto|detection|subpixel|module:function",
+        help="auto: detection if the graph has an NMS or a RoIAlign, else subpixel; "
+        "module:function: the pass that it gives, such as tvm_passes:FoldPreprocessing",
+    )
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), help="of convolutions")
+    parser.add_argument(
+        "--outputs", choices=("dynamic", "cut", "padded"), help="of detectors; see detection_pipeline"
+    )
+
+
+def _add_inspect(parser):
+    _add_model(parser)
+    _add_pipeline(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON in place of the table, all places in it"
+    )
+    parser.add_argument("--graph", metavar="OUT.html", help="draw the graph before and after, as one page")
+
+
+def _add_compile(parser):
+    _add_model(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
+    _add_pipeline(parser)
+
+
+def _add_run(parser):
+    parser.add_argument("folder", metavar="DIR", help="what tvm-passes compile wrote")
+    parser.add_argument("--image", metavar="PICTURE", required=True, help="a picture file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="OUT.png: the picture with detections, or the one that the network made; OUT.npz: all outputs",
+    )
+    parser.add_argument(
+        "--resize",
+        action="store_true",
+        help="resize a picture of another size than compiled for, bilinearly, whatever its shape becomes; "
+        "detections are drawn on the picture as it was",
+    )
+    parser.add_argument("--score", type=float, default=0.5, help="of the detections that are shown, at least")
+    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line, from class 0 on")
+    parser.add_argument("--json", action="store_true", help="print detections as JSON in place of a table")
+
+
+def _size(text):
+    """(height, width)"""
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: give height and width, such as 480x640")
+    return int(height), int(width)
+
+
+def _input_shape(text):
+    """(name or None, shape)"""
+    name, _, lengths = text.rpartition("=")
+    lengths = lengths.split(",")
+    if not all(length.isdecimal() and int(length) for length in lengths):
+        raise argparse.ArgumentTypeError(f"'{text}' is no shape: give lengths, such as 1,3,224,224")
+    return name or None, tuple(map(int, lengths))
+
+
+def _camera(text):
+    """(height, width, order of channels)"""
+    size, _, channels = text.partition(":")
+    if channels not in ("", "RGB", "BGR"):
+        raise argparse.ArgumentTypeError(f"'{text}' ends neither in RGB nor in BGR, the orders of channels")
+    return (*_size(size), channels or "RGB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

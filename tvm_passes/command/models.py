@@ -1,0 +1,258 @@
+"""What MODEL stands for on the command line: a file, a name of torchvision, a function of a module."""
+
+import ast
+import difflib
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+
+import onnx
+import torch
+import torchvision
+from google.protobuf.message import DecodeError
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
+
+import topi_ext._bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm import relay
+
+from .errors import CommandError
+
+SEED = 0
+DETECTOR_SIZE = 480, 640
+PICTURE_SIZE = 224, 224
+PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
+
+
+def find_model(args):
+    """What the options of `main` name, ready to be imported."""
+    text = args.model
+    path = Path(text)
+    if text.startswith("torchvision:"):
+        return _of_torchvision(text, args)
+    if path.suffix.lower() in PICKLED:
+        raise CommandError(
+            f"{text} is not read, since unpickling a file runs what is in it: give its model as "
+            "module:function, or export it to ONNX"
+        )
+    if path.is_file():
+        return OnnxModel(path, args)
+    if path.is_dir():
+        raise CommandError(f"{text} is a folder: give an ONNX file, torchvision:NAME, or module:function")
+    if ":" in text:
+        return _of_function(text, args)
+    raise CommandError(f"there is no file {text}: give an ONNX file, torchvision:NAME, or module:function")
+
+
+@dataclass
+class TorchModel:
+    """An nn.Module and what it is called with."""
+
+    title: str
+    module: torch.nn.Module
+    inputs: tuple
+    camera: object = None
+    labels: tuple = ()  # the names of the classes that it detects
+    note: str = ""
+
+    def imported(self):
+        import frontends
+
+        return frontends.from_pytorch(self.module, self.inputs, camera=self.camera)
+
+
+class OnnxModel:
+    """An ONNX file; its weights are constants."""
+
+    labels, note = (), ""
+
+    def __init__(self, path, args):
+        if args.weights == "trained":
+            raise CommandError("--weights is for torchvision:NAME; an ONNX file has its own")
+        self.title = str(path)
+        self.path = path
+        self.camera = camera_of(args)
+        self.shapes = dict(args.input_shape)
+        if args.size or None in self.shapes:
+            self._name_shapes(args)
+
+    def imported(self):
+        import frontends
+
+        return frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
+
+    def _name_shapes(self, args):
+        """The shapes that were given without a name, or as the size of pictures, are the one input's."""
+        try:
+            graph = onnx.load(str(self.path), load_external_data=False).graph
+        except (DecodeError, OSError):
+            return  # the importer says so
+        weights = {tensor.name for tensor in graph.initializer}
+        inputs = {value.name: value.type.tensor_type.shape for value in graph.input}
+        inputs = {name: shape for name, shape in inputs.items() if name not in weights}
+        if len(inputs) != 1:
+            raise CommandError(
+                f"{self.title} has the inputs {', '.join(inputs) or '(none)'}: give --input-shape NAME=…"
+            )
+        ((name, declared),) = inputs.items()
+        lengths = [dim.dim_value or None for dim in declared.dim]
+        if None in self.shapes:
+            self.shapes = {name: self.shapes[None]}
+        elif len(lengths) not in (3, 4):
+            raise CommandError(
+                f"the input {name} of {self.title} is no picture: give --input-shape, not --size"
+            )
+        else:
+            before = [length or 1 for length in lengths[:-2]]
+            self.shapes = {name: (*before, *args.size)}
+
+
+@dataclass
+class RelayModel:
+    """A module of Relay and its parameters, as a function gave them."""
+
+    title: str
+    mod: tvm.IRModule
+    params: dict
+
+    labels, note = (), ""
+
+    def imported(self):
+        return relay.transform.InferType()(self.mod), self.params
+
+
+def camera_of(args):
+    import frontends
+
+    return frontends.Camera(*args.camera) if args.camera else None
+
+
+def resolve(text):
+    """What `module:name` or `module:name(literals)` is: the object, or what calling it gives."""
+    where, _, call = text.partition(":")
+    name, arguments, keywords = _call(call)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # the folder in which the command runs, as of `python -m`
+    try:
+        found = importlib.import_module(where)
+    except ImportError as error:
+        raise CommandError(
+            f"cannot import {where}: {error}; it is looked for here and in PYTHONPATH"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise CommandError(f"{where} has no {name}{_meant(part, vars(found))}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise CommandError(f"{text} is not callable: give a function")
+    return found(*arguments, **keywords)
+
+
+def _call(text):
+    """The name, arguments and keywords of `name` or `name(literal, key=literal)`."""
+    try:
+        expression = ast.parse(text, mode="eval").body
+        function, arguments, keywords = expression, [], []
+        if isinstance(expression, ast.Call):
+            function, arguments, keywords = expression.func, expression.args, expression.keywords
+        values = [ast.literal_eval(value) for value in arguments]
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords}
+        name = ast.unparse(function)
+        if None in named or not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError
+    except (SyntaxError, ValueError):
+        raise CommandError(
+            f"'{text}' is neither a name nor a call with literals, as name(2, key='x')"
+        ) from None
+    return name, values, named
+
+
+def _of_torchvision(text, args):
+    name, arguments, options = _call(text.partition(":")[2])
+    known = torchvision.models.list_models()
+    if name not in known or arguments:
+        raise CommandError(f"torchvision has no model {name}{_meant(name, known)}")
+    builder = torchvision.models.get_model_builder(name)
+    weights = torchvision.models.get_model_weights(name)
+    if args.weights == "trained":
+        wanted = {"weights": weights.DEFAULT}
+        note = f"The weights are torchvision's {weights.DEFAULT.name}."
+    else:
+        wanted = {
+            key: None for key in ("weights", "weights_backbone") if key in signature(builder).parameters
+        }
+        note = f"The weights are random, of seed {SEED}: what the model gives means nothing."
+    try:
+        module = _seeded(builder, **wanted, **options).eval()
+    except OSError as reason:  # URLError is one
+        raise CommandError(
+            f"the weights cannot be loaded ({reason}): leave out --weights trained"
+        ) from reason
+    categories = weights.DEFAULT.meta.get("categories") or ()
+    labels = tuple(categories) if _is_detector(module) and "num_classes" not in options else ()
+    shape = _shape(args, module, DETECTOR_SIZE if _is_detector(module) else PICTURE_SIZE)
+    return TorchModel(text, module, (_picture(shape),), camera_of(args), labels, note)
+
+
+def _of_function(text, args):
+    found = _seeded(resolve, text)
+    module, *rest = found if isinstance(found, tuple) else (found,)
+    if isinstance(module, tvm.IRModule) and len(rest) <= 1:
+        if args.size or args.input_shape or args.camera:
+            raise CommandError(
+                f"{text} gives a Relay module, which has its shapes already: leave out the sizes"
+            )
+        return RelayModel(text, module, dict(*rest))
+    if not isinstance(module, torch.nn.Module) or len(rest) > 1:
+        kinds = ", ".join(type(part).__name__ for part in (module, *rest))
+        raise CommandError(
+            f"{text} gives {kinds}: it is to give an nn.Module, an nn.Module and its example inputs, or a "
+            "Relay module and its parameters"
+        )
+    if rest and not (args.size or args.input_shape or args.camera):
+        inputs = (rest[0],) if isinstance(rest[0], torch.Tensor) else tuple(rest[0])
+    else:
+        shapes = [shape for _, shape in args.input_shape] or [_shape(args, module, None)]
+        inputs = tuple(map(_picture, shapes))
+    return TorchModel(text, module.eval(), inputs, camera_of(args))
+
+
+def _seeded(function, *arguments, **options):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return function(*arguments, **options)
+
+
+def _shape(args, module, default):
+    """Of the one picture that a module takes."""
+    if args.input_shape:
+        (_, shape), *others = args.input_shape
+        if others:
+            raise CommandError(f"{args.model} takes one picture: give --input-shape once")
+        return shape
+    size = args.camera[:2] if args.camera else args.size or default
+    if size is None:
+        raise CommandError(f"{args.model} gives no example inputs: give --size or --input-shape")
+    if _is_detector(module):
+        return (3, *size)
+    convolutions = (part for part in module.modules() if isinstance(part, torch.nn.Conv2d))
+    first = next(convolutions, None)
+    return (1, first.in_channels if first else 3, *size)
+
+
+def _is_detector(module):
+    """Of torchvision: it takes one picture, without a batch."""
+    return isinstance(getattr(module, "transform", None), GeneralizedRCNNTransform)
+
+
+def _picture(shape):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(SEED))
+
+
+def _meant(name, known):
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"; there is {', '.join(close)}" if close else ""

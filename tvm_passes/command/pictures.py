@@ -1,0 +1,89 @@
+"""Picture files, and what a network takes and gives as pictures."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from .errors import CommandError
+
+
+@dataclass(frozen=True)
+class PictureInput:
+    """An input that takes one picture: uint8 (1, H, W, 3), or floats from 0 to 1, (1, C, H, W) or (C, H, W).
+
+    A length that may be any is None.
+    """
+
+    height: int
+    width: int
+    channels: int
+    layout: str
+    dtype: str
+
+    @staticmethod
+    def of(shape, dtype):
+        """None where the input is no picture."""
+        if len(shape) == 4 and shape[0] in (1, None) and shape[3] == 3 and dtype == "uint8":
+            return PictureInput(shape[1], shape[2], 3, "NHWC", dtype)
+        layout = {3: "CHW", 4: "NCHW"}.get(len(shape))
+        if layout is None or not dtype.startswith("float") or shape[-3] not in (1, 3):
+            return None
+        if len(shape) == 4 and shape[0] not in (1, None):
+            return None
+        return PictureInput(shape[-2], shape[-1], shape[-3], layout, dtype)
+
+    @property
+    def size_text(self):
+        return "x".join("any" if length is None else str(length) for length in (self.height, self.width))
+
+    def takes(self, picture):
+        wanted = (self.width, self.height)
+        return all(length in (None, found) for length, found in zip(wanted, picture.size))
+
+    def array(self, picture, channels="RGB"):
+        """A PIL picture as this input takes it; `channels` is the order in which a camera gives them."""
+        pixels = np.asarray(picture.convert("RGB" if self.channels == 3 else "L"))
+        if self.layout == "NHWC":
+            return np.ascontiguousarray(pixels[None, :, :, :: -1 if channels == "BGR" else 1])
+        values = (pixels.astype("float32") / 255).astype(self.dtype)
+        values = values.transpose(2, 0, 1) if self.channels == 3 else values[None]
+        return np.ascontiguousarray(values if self.layout == "CHW" else values[None])
+
+
+def read_picture(path):
+    """As it is meant to be seen, in RGB."""
+    try:
+        with Image.open(path) as file:
+            return ImageOps.exif_transpose(file).convert("RGB")
+    except FileNotFoundError:
+        raise CommandError(f"there is no picture {path}") from None
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise CommandError(f"{path} is no picture that can be read: {error}") from error
+
+
+def write_picture(picture, path):
+    try:
+        picture.save(path)
+    except (ValueError, OSError) as error:
+        raise CommandError(f"cannot write {path} ({error}): give a name such as out.png") from error
+
+
+def picture_of(output, original):
+    """What a network made of a picture, as a picture; None where the output is none.
+
+    One channel is taken for the luminance, and gets the colours of the original.
+    """
+    output = np.asarray(output)
+    if output.ndim not in (3, 4) or output.dtype.kind != "f" or output.shape[-3] not in (1, 3):
+        return None
+    if output.ndim == 4 and output.shape[0] != 1:
+        return None
+    values = np.nan_to_num(output.reshape(output.shape[-3:]).astype("float32"))
+    pixels = (values.clip(0, 1) * 255 + 0.5).astype("uint8")
+    if len(pixels) == 3:
+        return Image.fromarray(pixels.transpose(1, 2, 0))
+    size = pixels.shape[2], pixels.shape[1]
+    _, blue, red = original.convert("YCbCr").split()
+    colours = [channel.resize(size, Image.BICUBIC) for channel in (blue, red)]
+    return Image.merge("YCbCr", [Image.fromarray(pixels[0]), *colours]).convert("RGB")

@@ -1,0 +1,85 @@
+"""Importing a model, and the pipeline that fits it, as the options of the command say."""
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relay
+
+from .._graph import Graph, relay_functions
+from .._matchers import op_name
+from ..pipeline import detection_pipeline, subpixel_pipeline
+from .errors import CommandError, one_line
+from .models import find_model, resolve
+from .progress import say, step
+
+DETECTS = (  # operators that only detectors have
+    "vision.non_max_suppression",
+    "vision.all_class_non_max_suppression",
+    "vision.get_valid_counts",
+    "vision.roi_align",
+    "topi_ext.batched_nms",
+    "topi_ext.multiscale_roi_align",
+    "topi_ext.paste_masks",
+)
+
+
+@dataclass
+class Work:
+    """A model that was imported, with its weights bound, and what is to be done to it."""
+
+    model: object
+    mod: tvm.IRModule
+    target: tvm.target.Target
+    pipeline: str
+    passes: tvm.transform.Pass
+
+
+def prepare(args):
+    """The model, imported, and its pipeline; both said."""
+    target = target_of(args.target)
+    with step(f"Find {args.model}"):
+        model = find_model(args)
+    if model.note:
+        say(model.note)
+    with step(f"Import {args.model}"):
+        mod, params = model.imported()
+        mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+        mod = relay.transform.InferType()(mod)
+    if not any(map(op_name, Graph(mod["main"]).nodes)):
+        raise CommandError(f"{args.model} has no operator in it: give a model that computes something")
+    pipeline, passes = _pipeline_of(args, mod, target)
+    say(f"Pipeline: {pipeline}, for {args.target}")
+    return Work(model, mod, target, pipeline, passes)
+
+
+def target_of(text):
+    try:
+        return tvm.target.Target(text)
+    except (ValueError, tvm.TVMError) as reason:
+        raise CommandError(
+            f'--target "{text}" is none that TVM knows ({one_line(reason)}): give llvm, or "cuda -arch=sm_90"'
+        ) from reason
+
+
+def _pipeline_of(args, mod, target):
+    """Its name and the pass."""
+    name = args.pipeline
+    if ":" in name:
+        passes = resolve(name)
+        if not isinstance(passes, tvm.transform.Pass):
+            raise CommandError(f"{name} gives {type(passes).__name__}, which is no pass of TVM")
+        return name, passes
+    if name == "auto":
+        name = "detection" if _detects(mod) else "subpixel"
+    if name == "detection":
+        return name, detection_pipeline(target, args.dtype, args.outputs)
+    if args.outputs:
+        raise CommandError(f"--outputs is for detectors: leave it out with the pipeline {name}")
+    if name == "subpixel":
+        return name, subpixel_pipeline(target, args.dtype)
+    raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")
+
+
+def _detects(mod):
+    names = {op_name(node) for function in relay_functions(mod).values() for node in Graph(function).nodes}
+    return not names.isdisjoint(DETECTS)

@@ -1,0 +1,127 @@
+"""`tvm-passes run`: what a compiled network finds in a picture, or makes of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .. import runtime
+from .draw import at_least, detections_in, draw_detections, label_name, scaled
+from .errors import CommandError, check_can_write
+from .pictures import PictureInput, picture_of, read_picture, write_picture
+from .progress import say, step
+
+
+def run(args):
+    if args.output:
+        check_can_write(args.output)
+    manifest, model = _loaded(args.folder)
+    taken = _picture_input(args.folder, manifest)
+    picture = read_picture(args.image)
+    fitting = _fitting(args, taken, picture)
+    array = taken.array(fitting, manifest["about"].get("channels", "RGB"))
+    with step("Run"):
+        outputs = model(array)
+    outputs = outputs if isinstance(outputs, dict) else {model.output_names[0]: outputs}
+    found = detections_in(outputs)
+    if args.output and Path(args.output).suffix == ".npz":
+        np.savez(args.output, **outputs)
+        say(f"The outputs: {args.output}")
+    elif found is not None:
+        _show_detections(args, manifest, picture, fitting, found)
+    else:
+        _show_picture(args, picture, outputs)
+
+
+def _loaded(folder):
+    with step(f"Load {folder}"):
+        try:
+            manifest = runtime.read_manifest(folder)
+            return manifest, runtime.load(folder, cut=bool(manifest["padded_rows"]))
+        except runtime.FolderError as error:
+            raise CommandError(str(error)) from error
+
+
+def _picture_input(folder, manifest):
+    taken = [PictureInput.of(each["shape"], each["dtype"]) for each in manifest["inputs"]]
+    if len(taken) != 1 or taken[0] is None:
+        described = ", ".join(
+            f"{each['name']}: {each['dtype']} {each['shape']}" for each in manifest["inputs"]
+        )
+        raise CommandError(
+            f"{folder} takes {described}, which is not one picture: use tvm_passes.runtime.load in Python"
+        )
+    return taken[0]
+
+
+def _fitting(args, taken, picture):
+    """The picture at the size that the network was compiled for."""
+    if taken.takes(picture):
+        return picture
+    if not args.resize:
+        raise CommandError(
+            f"{args.image} is {picture.height}x{picture.width}, and {args.folder} was compiled for pictures "
+            f"of {taken.size_text}: give --resize, or compile with another --size"
+        )
+    size = taken.width or picture.width, taken.height or picture.height
+    return picture.resize(size, Image.BILINEAR)
+
+
+def _show_detections(args, manifest, picture, fitting, found):
+    found = scaled(found, [whole / part for whole, part in zip(picture.size, fitting.size)])
+    shown = at_least(found, args.score)
+    labels = _labels(args, manifest)
+    if args.json:
+        print(json.dumps(_as_json(shown, labels), indent=1))
+    else:
+        Console(emoji=False).print(_as_table(shown, labels))
+        say(
+            f"{len(shown['boxes'])} of {len(found['boxes'])} detections have a score of {args.score} or more."
+        )
+    if args.output:
+        write_picture(draw_detections(picture, found, labels, args.score), args.output)
+        say(f"The picture with them: {args.output}")
+
+
+def _show_picture(args, picture, outputs):
+    made = picture_of(next(iter(outputs.values())), picture) if len(outputs) == 1 else None
+    if made is None:
+        described = ", ".join(f"{name}: {value.dtype} {list(value.shape)}" for name, value in outputs.items())
+        raise CommandError(f"the outputs are neither detections nor a picture ({described}): give -o OUT.npz")
+    if not args.output:
+        say(f"The result is a picture of {made.height}x{made.width}: give -o OUT.png")
+        return
+    write_picture(made, args.output)
+    say(f"The picture, {made.height}x{made.width}: {args.output}")
+
+
+def _labels(args, manifest):
+    if not args.labels:
+        return manifest["about"].get("labels", ())
+    try:
+        return Path(args.labels).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(
+            f"--labels {args.labels} cannot be read ({error}): give one name a line"
+        ) from error
+
+
+def _as_json(found, labels):
+    return [
+        {"label": label_name(int(label), labels), "score": float(score), "box": [float(part) for part in box]}
+        for label, score, box in zip(found["labels"], found["scores"], found["boxes"])
+    ]
+
+
+def _as_table(found, labels):
+    table = Table()
+    for title in ("label", "score", "left", "top", "right", "bottom"):
+        table.add_column(title, justify="left" if title == "label" else "right")
+    for label, score, box in zip(found["labels"], found["scores"], found["boxes"]):
+        name = escape(label_name(int(label), labels))
+        table.add_row(name, f"{score:.3f}", *(f"{part:.1f}" for part in box))
+    return table
