@@ -12,6 +12,7 @@ else:
     from . import runtime
     from ._report import PassReport, Report, recording
     from ._rule import Rule, RulePass
+    from ._text import as_text
     from ._verify import PassBrokeModule, verify_each_pass
     from .canonicalize import Canonicalize, canonical_pipeline
     from .combine_transposes import CombineTransposes
@@ -68,6 +69,7 @@ __all__ = [
     "SinkDepthToSpace",
     "SplitConcatenate",
     "UpsampleByShuffle",
+    "as_text",
     "canonical_pipeline",
     "default_pipeline",
     "detection_pipeline",

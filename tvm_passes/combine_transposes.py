@@ -9,7 +9,10 @@ from ._rule import Rule, RulePass
 
 
 class TransposeOfTranspose(Rule):
-    """Replace two transposes in a row, also those that layout_transform spells, with one."""
+    """Replace two transposes in a row, also those that layout_transform spells, with one.
+
+    Why legal: axes that are put into one order, then into another, are put into some order.
+    """
 
     data = wildcard()
     inner = is_op("transpose")(data) | is_op("layout_transform")(data)
@@ -24,7 +27,10 @@ class TransposeOfTranspose(Rule):
 
 
 class TransposeOfNothing(Rule):
-    """Replace a transpose that only moves axes of extent 1 with a reshape, which costs nothing."""
+    """Replace a transpose that only moves axes of extent 1 with a reshape, which costs nothing.
+
+    Why legal: the elements stay in their order, whatever such an axis does.
+    """
 
     data = wildcard()
     pattern = is_op("transpose")(data) | is_op("layout_transform")(data)
@@ -43,6 +49,15 @@ class TransposeOfNothing(Rule):
 
 
 class CombineTransposes(RulePass):
-    """Combine transposes, and drop those that move nothing."""
+    """Combine transposes, and drop those that move nothing.
+
+    >>> x = relay.var("x", shape=(1, 8, 4, 5))
+    >>> y = relay.transpose(relay.layout_transform(x, "NCHW", "NHWC"), [0, 3, 1, 2])
+    >>> mod = tvm.IRModule.from_expr(relay.nn.relu(y))
+    >>> print(tvm_passes.as_text(tvm_passes.CombineTransposes()(mod)))
+    def @main(%x: Tensor[(1, 8, 4, 5), float32]) -> Tensor[(1, 8, 4, 5), float32] {
+      nn.relu(%x)
+    }
+    """
 
     rules = (TransposeOfTranspose, TransposeOfNothing)

@@ -22,6 +22,23 @@ def ConvertToNHWC():
 
     Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it
     does. What it puts around constants is folded.
+
+    Why legal: ConvertLayout moves axes and nothing else, and moves them back wherever an operator, or whoever
+    calls the function, wants them as they were.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
+    >>> y = relay.nn.relu(relay.nn.conv2d(x, weight, padding=1))
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d(y, weight, padding=1))
+    >>> print(tvm_passes.as_text(tvm_passes.ConvertToNHWC()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 8, 6, 10), float32] {
+      %0 = layout_transform(%x, src_layout="NCHW", dst_layout="NHWC");
+      %1 = nn.conv2d(%0, const[(3, 3, 8, 8), float32], padding=[1, 1, 1, 1], data_layout="NHWC",
+          kernel_layout="HWIO");
+      %2 = nn.relu(%1);
+      %3 = nn.conv2d(%2, const[(3, 3, 8, 8), float32], padding=[1, 1, 1, 1], data_layout="NHWC",
+          kernel_layout="HWIO");
+      layout_transform(%3, src_layout="NHWC", dst_layout="NCHW")
+    }
     """
 
     def transform(mod, _context):
@@ -43,6 +60,19 @@ def FoldIntoConvolutions():
 
     They would fold factors that are computed, too, such as those of channel attention, and make weights of
     constants ones that are known only at run time: then that step is left out.
+
+    Why legal: a convolution is linear, so a factor of each filter or of each channel can be part of the
+    weights.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((4, 8, 3, 3), "float32"))
+    >>> gamma, beta, mean, variance = (relay.const(np.ones(4, "float32")) for _ in range(4))
+    >>> norm = relay.nn.batch_norm(relay.nn.conv2d(x, weight), gamma, beta, mean, variance)
+    >>> mod = tvm.IRModule.from_expr(norm[0])
+    >>> print(tvm_passes.as_text(tvm_passes.FoldIntoConvolutions()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 4, 4, 8), float32] {
+      %0 = nn.conv2d(%x, const[(4, 8, 3, 3), float32], padding=[0, 0, 0, 0]);
+      add(%0, const[(4, 1, 1), float32])
+    }
     """
 
     def transform(mod, _context):

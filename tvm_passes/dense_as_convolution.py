@@ -75,7 +75,10 @@ class _BeforeReshape(Rule):
 
 
 class BiasBeforeReshape(_BeforeReshape):
-    """Add a bias to the convolution instead of the matrix."""
+    """Add a bias to the convolution instead of the matrix.
+
+    Why legal: pictures are one pixel, so a column of the matrix is a channel.
+    """
 
     bias = wildcard()
     pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
@@ -95,7 +98,10 @@ class BiasBeforeReshape(_BeforeReshape):
 
 
 class ActivationBeforeReshape(_BeforeReshape):
-    """Activate what the convolution gives instead of the matrix."""
+    """Activate what the convolution gives instead of the matrix.
+
+    Why legal: every element is treated alike, wherever it is.
+    """
 
     pattern = reduce(
         lambda left, right: left | right,
@@ -108,7 +114,10 @@ class ActivationBeforeReshape(_BeforeReshape):
 
 
 class ReshapeBack(Rule):
-    """Drop two reshapes of which the second undoes the first, such as those between two layers."""
+    """Drop two reshapes of which the second undoes the first, such as those between two layers.
+
+    Why legal: no reshape changes the order of the elements.
+    """
 
     data = wildcard()
     pattern = is_op("reshape")(is_op("reshape")(data))
@@ -122,7 +131,21 @@ class ReshapeBack(Rule):
 
 
 class DenseAsConvolution(RulePass):
-    """Make fully connected layers with constant weights convolutions, with bias and activation."""
+    """Make fully connected layers with constant weights convolutions, with bias and activation.
+
+    >>> x, weight = relay.var("x", shape=(10, 8, 7, 7)), relay.const(np.ones((16, 8 * 7 * 7), "float32"))
+    >>> y = relay.nn.dense(relay.nn.batch_flatten(x), weight)
+    >>> y = relay.nn.relu(relay.nn.bias_add(y, relay.const(np.ones(16, "float32"))))
+    >>> mod = tvm.IRModule.from_expr(y)
+    >>> print(tvm_passes.as_text(tvm_passes.DenseAsConvolution()(mod)))
+    def @main(%x: Tensor[(10, 8, 7, 7), float32]) -> Tensor[(10, 16), float32] {
+      %0 = nn.conv2d(%x, const[(16, 8, 7, 7), float32], padding=[0, 0, 0, 0], channels=16,
+          kernel_size=[7, 7]);
+      %1 = nn.bias_add(%0, const[(16,), float32]);
+      %2 = nn.relu(%1);
+      reshape(%2, newshape=[10, 16])
+    }
+    """
 
     rules = (OfDense, BiasBeforeReshape, ActivationBeforeReshape, ReshapeBack)
 

@@ -59,7 +59,27 @@ class FirstOfSelection(Selection, Rule):
 
 
 class FoldPostNMSTopK(RulePass):
-    """Replace `nms(boxes)[:k]` with an NMS that stops at k boxes."""
+    """Replace `nms(boxes)[:k]` with an NMS that stops at k boxes.
+
+    >>> import frontends, torch, torchvision
+    >>> class Detect(torch.nn.Module):
+    ...     def forward(self, boxes, scores, ids):
+    ...         return torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:5]
+    >>> detections = torch.rand(9, 4), torch.rand(9), torch.arange(9)
+    >>> mod, _ = frontends.from_pytorch(Detect(), detections)
+    >>> mod = tvm_passes.RestoreBatchedNMS()(mod)
+    >>> print(tvm_passes.as_text(tvm_passes.FoldPostNMSTopK()(mod)))
+    def @main(%boxes: Tensor[(9, 4), float32], %scores: Tensor[(9), float32],
+        %ids: Tensor[(9), int64], input_names=["boxes", "scores", "ids"], output_names=["output"])
+        -> Tensor[(?), int64] {
+      %0 = topi_ext.batched_nms(%boxes, %scores, %ids, 0, 0.5f, 0f, has_score_threshold=0,
+          has_valid_count=0, max_output_size=5);
+      %1 = %0.1;
+      %2 = %0.0;
+      %3 = expand_dims(%1, axis=0);
+      dyn.strided_slice(%2, const([0]), %3, const([1]), slice_mode="size")
+    }
+    """
 
     rules = (FirstOfSelection,)
 

@@ -67,7 +67,10 @@ class OfSpaceToDepth(_Fold):
 
 
 class OfPixelUnshuffle(_Fold):
-    """The same for the reshape, transpose and reshape of `pixel_unshuffle`, whose order no operator has."""
+    """The same for the reshape, transpose and reshape of `pixel_unshuffle`, whose order no operator has.
+
+    Why legal: as above, with the weights taken in that order.
+    """
 
     split = is_op("reshape")(_Fold.data)
     moved = is_op("transpose")(split)
@@ -85,6 +88,16 @@ class OfPixelUnshuffle(_Fold):
 
 
 class FoldSpaceToDepth(RulePass):
-    """Fold the inverse of a sub-pixel shuffle into the convolution after it."""
+    """Fold the inverse of a sub-pixel shuffle into the convolution after it.
+
+    >>> x, weight = relay.var("x", shape=(1, 3, 32, 32)), relay.const(np.ones((16, 12, 3, 3), "float32"))
+    >>> deep = relay.nn.space_to_depth(x, 2)
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d(deep, weight, padding=1))
+    >>> print(tvm_passes.as_text(tvm_passes.FoldSpaceToDepth()(mod)))
+    def @main(%x: Tensor[(1, 3, 32, 32), float32]) -> Tensor[(1, 16, 16, 16), float32] {
+      nn.conv2d(%x, const[(16, 3, 6, 6), float32], strides=[2, 2], padding=[2, 2, 2, 2],
+          channels=16, kernel_size=[6, 6])
+    }
+    """
 
     rules = (OfSpaceToDepth, OfPixelUnshuffle)

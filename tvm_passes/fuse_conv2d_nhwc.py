@@ -217,6 +217,23 @@ class FuseConv2dNHWC(RulePass):
     """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
 
     `also_float32`: whether to take float32 too, which has kernels on LLVM only.
+
+    Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order. It
+    takes in what still comes in that order, where nothing else uses what lies between. Sums are float32 and
+    rounded once, at the end.
+
+    >>> x = relay.var("x", shape=(1, 32, 32, 16), dtype="float16")
+    >>> weight, bias = (relay.const(np.ones(shape, "float16")) for shape in ((3, 3, 16, 12), 12))
+    >>> y = relay.nn.conv2d(x, weight, padding=1, data_layout="NHWC", kernel_layout="HWIO")
+    >>> y = relay.nn.depth_to_space(relay.nn.relu(y + bias), 2, "NHWC")
+    >>> mod = tvm.IRModule.from_expr(y)
+    >>> print(tvm_passes.as_text(tvm_passes.FuseConv2dNHWC()(mod)))
+    def @main(%x: Tensor[(1, 32, 32, 16), float16]) -> Tensor[(1, 64, 64, 3), float16] {
+      topi_ext.conv2d_nhwc(%x, const[(12, 3, 3, 16), float16], const[(12,), float16], 0f, 0f,
+          activation="relu", activation_high=0f, activation_low=0f, block_size=2, dilation=[1, 1],
+          final_activation="none", final_activation_high=0f, final_activation_low=0f, has_bias=1,
+          has_residual=0, has_slope=0, padding=[1, 1, 1, 1], strides=[1, 1])
+    }
     """
 
     GROWTH = (WithBias, WithActivation, WithResidual, WithResidualBefore, WithDepthToSpace)

@@ -49,7 +49,22 @@ def InMixedPrecision(dtype="float16"):
     such as scores and corners of boxes, is computed in float32, and so is what becomes of the picture before
     the first convolution. Corners of regions stay float32 as well.
 
-    The types of inputs and results stay; weights are cast here.
+    Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
+    inputs and results stay; weights are cast here.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
+    >>> y = relay.nn.relu(relay.nn.conv2d(x / relay.const(255.0), weight, padding=1))
+    >>> mod = tvm.IRModule.from_expr(relay.sigmoid(relay.nn.conv2d(y, weight, padding=1)))
+    >>> print(tvm_passes.as_text(tvm_passes.InMixedPrecision()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 8, 6, 10), float32] {
+      %0 = divide(%x, 255f);
+      %1 = cast(%0, dtype="float16");
+      %2 = nn.conv2d(%1, const[(8, 8, 3, 3), float16], padding=[1, 1, 1, 1]);
+      %3 = nn.relu(%2);
+      %4 = nn.conv2d(%3, const[(8, 8, 3, 3), float16], padding=[1, 1, 1, 1]);
+      %5 = cast(%4, dtype="float32");
+      sigmoid(%5)
+    }
     """
 
     def transform(mod, _context):

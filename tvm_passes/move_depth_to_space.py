@@ -86,7 +86,18 @@ class PastConvolution(Rule):
 
 
 class MoveDepthToSpace(RulePass):
-    """Move shuffles past the convolution after them where that convolution becomes faster."""
+    """Move shuffles past the convolution after them where that convolution becomes faster.
+
+    >>> x, weight = relay.var("x", shape=(1, 16, 64, 64)), relay.const(np.ones((1, 4, 3, 3), "float32"))
+    >>> shuffled = relay.nn.depth_to_space(x, 2, "NCHW")
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d(shuffled, weight, padding=1))
+    >>> print(tvm_passes.as_text(tvm_passes.MoveDepthToSpace()(mod)))
+    def @main(%x: Tensor[(1, 16, 64, 64), float32]) -> Tensor[(1, 1, 128, 128), float32] {
+      %0 = nn.conv2d(%x, const[(4, 16, 3, 3), float32], padding=[1, 1, 1, 1], channels=4,
+          kernel_size=[3, 3]);
+      nn.depth_to_space(%0, block_size=2)
+    }
+    """
 
     rules = (PastConvolution,)
 

@@ -48,6 +48,19 @@ class OfWholePictures(Rule):
 
 
 class PicturesAsOne(RulePass):
-    """Bring pictures that a convolution sees whole into one, and leave out reshapes between such ones."""
+    """Bring pictures that a convolution sees whole into one, and leave out reshapes between such ones.
+
+    >>> x, weight = relay.var("x", shape=(100, 7, 7, 16)), relay.const(np.ones((32, 7, 7, 16), "float32"))
+    >>> mod = tvm.IRModule.from_expr(topi_ext.conv2d_nhwc(x, weight))
+    >>> print(tvm_passes.as_text(tvm_passes.PicturesAsOne()(mod)))
+    def @main(%x: Tensor[(100, 7, 7, 16), float32]) -> Tensor[(100, 1, 1, 32), float32] {
+      %0 = reshape(%x, newshape=[1, 10, 10, 784]);
+      %1 = topi_ext.conv2d_nhwc(%0, const[(32, 1, 1, 784), float32], 0f, 0f, 0f, activation="none",
+          activation_high=0f, activation_low=0f, block_size=1, dilation=[1, 1],
+          final_activation="none", final_activation_high=0f, final_activation_low=0f, has_bias=0,
+          has_residual=0, has_slope=0, padding=[0, 0, 0, 0], strides=[1, 1]);
+      reshape(%1, newshape=[100, 1, 1, 32])
+    }
+    """
 
     rules = (OfWholePictures, ReshapeBack)

@@ -45,6 +45,17 @@ class GlobalPool(Rule):
 
 
 class PoolByMeans(RulePass):
-    """Average whole pictures, as channel attention does, by rows first."""
+    """Average whole pictures, as channel attention does, by rows first.
+
+    >>> x = relay.var("x", shape=(1, 64, 90, 160), dtype="float16")
+    >>> mod = tvm.IRModule.from_expr(relay.nn.global_avg_pool2d(x))
+    >>> print(tvm_passes.as_text(tvm_passes.PoolByMeans()(mod)))
+    def @main(%x: Tensor[(1, 64, 90, 160), float16]) -> Tensor[(1, 64, 1, 1), float16] {
+      %0 = cast(%x, dtype="float32");
+      %1 = mean(%0, axis=[3], keepdims=True);
+      %2 = nn.global_avg_pool2d(%1);
+      cast(%2, dtype="float16")
+    }
+    """
 
     rules = (GlobalPool,)

@@ -58,7 +58,19 @@ class CrdToDcr(Rule):
 
 
 class ReorderDepthToSpace(RulePass):
-    """Bring shuffles to the order DCR: in NHWC each row of a block is then one contiguous copy."""
+    """Bring shuffles to the order DCR: in NHWC each row of a block is then one contiguous copy.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((12, 8, 3, 3), "float32"))
+    >>> y = relay.nn.relu(relay.nn.conv2d(x, weight, padding=1))
+    >>> mod = tvm.IRModule.from_expr(relay.nn.depth_to_space(y, 2, "NCHW", "CRD"))
+    >>> print(tvm_passes.as_text(tvm_passes.ReorderDepthToSpace()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 3, 12, 20), float32] {
+      %0 = nn.conv2d(%x, const[(12, 8, 3, 3), float32], padding=[1, 1, 1, 1], channels=12,
+          kernel_size=[3, 3]);
+      %1 = nn.relu(%0);
+      nn.depth_to_space(%1, block_size=2)
+    }
+    """
 
     rules = (CrdToDcr,)
 

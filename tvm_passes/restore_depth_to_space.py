@@ -82,6 +82,14 @@ class RestoreDepthToSpace(RulePass):
     """Replace the reshapes and transposes that spell a sub-pixel shuffle with the operator itself.
 
     With the operator in place layouts can be converted around it, and the shuffle fuses with its producer.
+
+    >>> x = relay.var("x", shape=(1, 12, 6, 10))
+    >>> y = relay.transpose(relay.reshape(x, (1, 3, 2, 2, 6, 10)), [0, 1, 4, 2, 5, 3])
+    >>> mod = tvm.IRModule.from_expr(relay.reshape(y, (1, 3, 12, 20)))
+    >>> print(tvm_passes.as_text(tvm_passes.RestoreDepthToSpace()(mod)))
+    def @main(%x: Tensor[(1, 12, 6, 10), float32]) -> Tensor[(1, 3, 12, 20), float32] {
+      nn.depth_to_space(%x, block_size=2, mode="CRD")
+    }
     """
 
     rules = (PixelShuffle, PixelUnshuffle)

@@ -36,6 +36,15 @@ class ReturnRawMasks(RulePass):
     It changes the outputs, so no pipeline has it. The pictures that it saves are most of what such a network
     writes: 100 of 800x1333 are 427 MB. Names and order of the outputs stay. It goes before or after
     `MakeDetectionStatic`.
+
+    >>> masks, boxes = relay.var("masks", shape=(9, 1, 28, 28)), relay.var("boxes", shape=(9, 4))
+    >>> pictures = topi_ext.paste_masks(masks, boxes, (800, 1333))
+    >>> mod = tvm.IRModule.from_expr(relay.Tuple([boxes, pictures]))
+    >>> print(tvm_passes.as_text(tvm_passes.ReturnRawMasks()(mod)))
+    def @main(%boxes: Tensor[(9, 4), float32], %masks: Tensor[(9, 1, 28, 28), float32])
+        -> (Tensor[(9, 4), float32], Tensor[(9, 1, 28, 28), float32]) {
+      (%boxes, %masks)
+    }
     """
 
     rules = (PastedMasks,)

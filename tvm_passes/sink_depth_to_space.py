@@ -110,6 +110,16 @@ class SinkDepthToSpace(RulePass):
     """Move shuffles behind elementwise operators, which then are next to the convolution before.
 
     So they become part of its epilogue, and the shuffle is next to the convolution after.
+
+    >>> x = relay.var("x", shape=(1, 12, 6, 10))
+    >>> y = relay.nn.depth_to_space(x, 2, "NCHW") + relay.const(np.ones((3, 1, 1), "float32"))
+    >>> mod = tvm.IRModule.from_expr(relay.nn.relu(y))
+    >>> print(tvm_passes.as_text(tvm_passes.SinkDepthToSpace()(mod)))
+    def @main(%x: Tensor[(1, 12, 6, 10), float32]) -> Tensor[(1, 3, 12, 20), float32] {
+      %0 = add(%x, const[(12, 1, 1), float32]);
+      %1 = nn.relu(%0);
+      nn.depth_to_space(%1, block_size=2)
+    }
     """
 
     rules = (PastElementwise, PastConstant, PastBoth)

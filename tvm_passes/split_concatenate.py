@@ -53,6 +53,20 @@ class ConvolutionOfConcatenate(Rule):
 
 
 class SplitConcatenate(RulePass):
-    """Split convolutions of concatenated tensors, such as those of a skip connection."""
+    """Split convolutions of concatenated tensors, such as those of a skip connection.
+
+    >>> x, y = (relay.var(name, shape=(1, 16, 6, 10)) for name in "xy")
+    >>> weight = relay.const(np.ones((8, 32, 3, 3), "float32"))
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d(relay.concatenate([x, y], 1), weight, padding=1))
+    >>> print(tvm_passes.as_text(tvm_passes.SplitConcatenate()(mod)))
+    def @main(%x: Tensor[(1, 16, 6, 10), float32], %y: Tensor[(1, 16, 6, 10), float32])
+        -> Tensor[(1, 8, 6, 10), float32] {
+      %0 = nn.conv2d(%x, const[(8, 16, 3, 3), float32], padding=[1, 1, 1, 1], channels=8,
+          kernel_size=[3, 3]);
+      %1 = nn.conv2d(%y, const[(8, 16, 3, 3), float32], padding=[1, 1, 1, 1], channels=8,
+          kernel_size=[3, 3]);
+      add(%0, %1)
+    }
+    """
 
     rules = (ConvolutionOfConcatenate,)

@@ -82,7 +82,18 @@ class _Axis:
 
 
 class UpsampleByShuffle(RulePass):
-    """Compute transposed convolutions as convolutions with a shuffle."""
+    """Compute transposed convolutions as convolutions with a shuffle.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 3, 2, 2), "float32"))
+    >>> options = {"channels": 3, "kernel_size": (2, 2), "strides": (2, 2)}
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d_transpose(x, weight, **options))
+    >>> print(tvm_passes.as_text(tvm_passes.UpsampleByShuffle()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 3, 12, 20), float32] {
+      %0 = nn.conv2d(%x, const[(12, 8, 1, 1), float32], padding=[0, 0, 0, 0], channels=12,
+          kernel_size=[1, 1]);
+      nn.depth_to_space(%0, block_size=2)
+    }
+    """
 
     rules = (OfTransposedConvolution,)
 

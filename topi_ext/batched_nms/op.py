@@ -77,6 +77,13 @@ def batched_nms(
 
     So far these are the conventions of torchvision's `nms`. Its `batched_nms` shifts the boxes of each class
     to where they overlap no other class, which costs bits of the coordinates; here classes are compared.
+
+    >>> from topi_ext.batched_nms import reference
+    >>> boxes = np.float32([[0, 0, 10, 10], [1, 1, 10, 10], [1, 1, 10, 10]])
+    >>> scores, class_ids = np.float32([0.7, 0.8, 0.9]), np.array([5, 5, 6])
+    >>> indices, count = reference.batched_nms(boxes, scores, class_ids, iou_threshold=0.5)
+    >>> print(indices, count)
+    [ 2  1 -1] 2
     """
     if max_output_size is not None and max_output_size < 0:
         raise ValueError(f"batched_nms: max_output_size must be at least 0, not {max_output_size}")
@@ -95,7 +102,15 @@ def batched_nms(
 
 
 def nms(boxes, scores, iou_threshold, **options):
-    """`batched_nms` of boxes that are all of one class: its arguments, its result and its conventions."""
+    """`batched_nms` of boxes that are all of one class: its arguments, its result and its conventions.
+
+    >>> import torch
+    >>> from topi_ext.torch import nms
+    >>> boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30]])
+    >>> indices, count = nms(boxes, torch.tensor([0.7, 0.8, 0.9]), 0.5)
+    >>> print(indices.numpy(), int(count))
+    [ 2  1 -1] 2
+    """
     return batched_nms(boxes, scores, one_class(scores), iou_threshold, **options)
 
 

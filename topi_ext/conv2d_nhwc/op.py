@@ -74,6 +74,13 @@ def conv2d_nhwc(
     - Depth to space is in the order DCR: with y the result before it and C' = K / block_size ** 2,
       result[n, h * block_size + i, w * block_size + j, c] = y[n, h, w, (i * block_size + j) * C' + c].
     - A NaN may stay or become a bound in an activation, as the target has it.
+
+    >>> from topi_ext.conv2d_nhwc import reference
+    >>> ones = np.ones((1, 3, 3, 1), "float32")
+    >>> print(reference.conv2d_nhwc(ones, ones, padding=1, activation=("clip", 0, 8))[0, :, :, 0])
+    [[4. 6. 4.]
+     [6. 8. 6.]
+     [4. 6. 4.]]
     """
     activation = Activation.of(activation, "activation")
     final_activation = Activation.of(final_activation, "final_activation", may_be_prelu=False)

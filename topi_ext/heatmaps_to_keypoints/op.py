@@ -44,6 +44,13 @@ def heatmaps_to_keypoints(maps, rois):
       than one of the picture.
     - A roi with a corner that is NaN, or farther out than a thousand million, at which torchvision mostly
       fails, is nowhere: its keypoints and scores are all 0.
+
+    >>> from topi_ext.heatmaps_to_keypoints import reference
+    >>> maps = np.zeros((1, 1, 4, 4), "float32")
+    >>> maps[0, 0, 1, 2] = 1
+    >>> keypoints, scores = reference.heatmaps_to_keypoints(maps, np.float32([[10, 20, 18, 28]]))
+    >>> print(keypoints[0, 0], scores.round(3))
+    [14.5 22.5  1. ] [[0.772]]
     """
     attrs = tvm.ir.make_node("DictAttrs")
     return relay.TupleWrapper(relay.Call(relay.op.get(NAME), [maps, rois], attrs), 2)

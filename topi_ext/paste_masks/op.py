@@ -47,6 +47,16 @@ def paste_masks(masks, boxes, image_size, *, threshold=None):
     - A box wholly outside the picture, at which torchvision fails, leaves the picture empty, and so does
       a box with x2 + 1 <= x1 or y2 + 1 <= y1 when truncated, and one with a corner that is NaN or infinite.
       Coordinates beyond a thousand million count as that.
+
+    >>> from topi_ext.paste_masks import reference
+    >>> mask, box = np.ones((1, 1, 2, 2), "float32"), np.float32([[2, 2, 4, 4]])
+    >>> print(reference.paste_masks(mask, box, (6, 6), threshold=0.6)[0, 0])
+    [[0 0 0 0 0 0]
+     [0 0 0 0 0 0]
+     [0 0 0 1 0 0]
+     [0 0 1 1 1 0]
+     [0 0 0 1 0 0]
+     [0 0 0 0 0 0]]
     """
     height, width = (int(length) for length in image_size)
     if min(height, width) < 1 or height * width >= 2**31:

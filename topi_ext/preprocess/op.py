@@ -68,6 +68,14 @@ def preprocess(
     - Then `(pixel - mean) / std`, then zeros. Everything is computed in float32, and rounded once.
     - A uint8 picture is not rounded after it is resized, as OpenCV would do.
     - A pixel that is NaN or infinite may make NaN of those beside it.
+
+    >>> from topi_ext.preprocess import reference
+    >>> image = np.uint8([[0, 100], [100, 200]]).reshape(1, 2, 2, 1)
+    >>> print(reference.preprocess(image, (4, 4), (4, 5), mean=[0], std=[100])[0, 0])
+    [[0.   0.25 0.75 1.   0.  ]
+     [0.25 0.5  1.   1.25 0.  ]
+     [0.75 1.   1.5  1.75 0.  ]
+     [1.   1.25 1.75 2.   0.  ]]
     """
     size, padded_size = (tuple(map(int, lengths)) for lengths in (size, padded_size or size))
     for name, lengths in (("size", size), ("padded_size", padded_size)):

@@ -52,6 +52,16 @@ def rasterize_boxes(boxes, layers, matrices, image_size, *, mode="union", layout
       is not finite is not drawn, nor is one turned by more than a million radians. A corner further than
       16383 pixels from the first pixel is moved to there: OpenCV's own sums overflow a little farther out.
     - Offsets beyond the shapes count as their end, and a layer that ends before it begins is empty.
+
+    >>> from topi_ext.rasterize import reference
+    >>> boxes, layers = np.float32([[3, 2, 4, 2, 0]]), np.array([[0, 1]])
+    >>> pictures = reference.rasterize_boxes(boxes, layers, np.eye(3)[None], (5, 7), dtype="uint8")
+    >>> print(pictures[0, :, :, 0])
+    [[  0  25  51  53  53  27   0]
+     [ 25 255 255 255 255 255  31]
+     [ 51 255 255 255 255 255  58]
+     [ 27 209 233 232 234 212  33]
+     [  0  31  58  58  58  33   0]]
     """
     return _masks("boxes", mode, boxes, relay.const(0), layers, matrices, image_size, layout, dtype)
 
@@ -64,6 +74,19 @@ def rasterize_polygons(
     Polygon n has the corners `points[offsets[n]:offsets[n + 1]]`; `points` is (P, 2), float32 or float64,
     `offsets` (N + 1,), int32 or int64. Within a polygon too, what an even number of its turns covers is
     outside.
+
+    >>> from topi_ext.rasterize import reference
+    >>> points, offsets = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3])
+    >>> layers, matrices = np.array([[0, 1]]), np.eye(3)[None]
+    >>> pictures = reference.rasterize_polygons(points, offsets, layers, matrices, (7, 7), dtype="uint8")
+    >>> print(pictures[0, :, :, 0])
+    [[  0  25  51  53  53  27   0]
+     [ 25 255 255 255 255 255  42]
+     [ 51 255 255 255 255 100   0]
+     [ 53 255 255 255  80   0   0]
+     [ 53 255 255  80   0   0   0]
+     [ 61 229  68   0   0   0   0]
+     [  4   2   0   0   0   0   0]]
     """
     return _masks("polygons", mode, points, offsets, layers, matrices, image_size, layout, dtype)
 
@@ -72,6 +95,19 @@ def rasterize_polylines(points, offsets, layers, matrices, image_size, *, layout
     """Lines of one pixel drawn as masks, as `cv2.polylines` does; the arguments are `rasterize_polygons`'s.
 
     They are open: one whose first point is also its last is closed.
+
+    >>> from topi_ext.rasterize import reference
+    >>> points, offsets = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3])
+    >>> layers, matrices = np.array([[0, 1]]), np.eye(3)[None]
+    >>> pictures = reference.rasterize_polylines(points, offsets, layers, matrices, (7, 7), dtype="uint8")
+    >>> print(pictures[0, :, :, 0])
+    [[  0  25  51  53  53  27   0]
+     [  0 143 230 232 236 227  42]
+     [  0  29  58 113 255 100   0]
+     [  0   0  72 255  80   0   0]
+     [  0  72 255  80   0   0   0]
+     [ 38 191  42   0   0   0   0]
+     [  4   0   0   0   0   0   0]]
     """
     return _masks("polylines", "union", points, offsets, layers, matrices, image_size, layout, dtype)
 
@@ -115,6 +151,20 @@ def rasterize_map(
     ----------
     - As for `rasterize_boxes`. Polygons are filled one by one.
     - Shapes are left out by their bounds where these are out of the picture: a large map costs little.
+
+    >>> from topi_ext.rasterize import reference
+    >>> points, offsets, styles = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3]), np.int8([0])
+    >>> palette = [((10, 20, 30), "fill")]
+    >>> options = {"palette": palette, "background": (99, 99, 99), "dtype": "uint8"}
+    >>> pictures = reference.rasterize_map(points, offsets, styles, np.eye(3)[None], (7, 7), **options)
+    >>> print(pictures[0, :, :, 0])
+    [[99 90 82 80 80 89 99]
+     [90 10 10 10 10 10 85]
+     [82 10 10 10 10 64 99]
+     [80 10 10 10 71 99 99]
+     [80 10 10 71 99 99 99]
+     [77 19 75 99 99 99 99]
+     [97 99 99 99 99 99 99]]
     """
     palette = [(_color(color), kind) for color, kind in palette]
     background = _color(background)

@@ -84,6 +84,13 @@ def multiscale_roi_align(
 
     These are the conventions of torchvision's `MultiScaleRoIAlign`, which leaves open what becomes of such
     regions; of one feature map it picks no level, and neither does `roi_align`.
+
+    >>> from topi_ext.roi_align import reference
+    >>> fine, coarse = np.full((1, 1, 64, 64), 1, "float32"), np.full((1, 1, 32, 32), 2, "float32")
+    >>> rois = np.float32([[0, 0, 0, 100, 100], [0, 0, 0, 120, 120]])
+    >>> options = {"pooled_size": 1, "scales": [1 / 4, 1 / 8], "sampling_ratio": 2}
+    >>> print(reference.multiscale_roi_align([fine, coarse], rois, **options).ravel())
+    [1. 2.]
     """
     return _call(
         features,
@@ -103,7 +110,15 @@ def multiscale_roi_align(
 
 
 def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
-    """`multiscale_roi_align` of one feature map, from which regions of any area are taken."""
+    """`multiscale_roi_align` of one feature map, from which regions of any area are taken.
+
+    >>> from topi_ext.roi_align import reference
+    >>> data, rois = np.arange(16, dtype="float32").reshape(1, 1, 4, 4), np.float32([[0, 0, 0, 4, 4]])
+    >>> options = {"pooled_size": 2, "spatial_scale": 1.0, "sampling_ratio": 2, "aligned": True}
+    >>> print(reference.roi_align(data, rois, **options)[0, 0])
+    [[ 2.5  4.5]
+     [10.5 12.5]]
+    """
     return _call(
         [data],
         rois,

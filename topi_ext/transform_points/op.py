@@ -41,6 +41,11 @@ def transform_points(points, matrix, offsets=None):
     ----------
     - As l5kit's `transform_points`. Sums are of float64 and rounded once.
     - Points before the first offset belong to the first sample, those from the last one on to the last.
+
+    >>> from topi_ext.transform_points import reference
+    >>> turn_and_shift = np.float32([[0, -1, 10], [1, 0, 20], [0, 0, 1]])
+    >>> print(reference.transform_points(np.float32([[1, 2]]), turn_and_shift))
+    [[ 8. 21.]]
     """
     attrs = tvm.ir.make_node("DictAttrs", is_ragged=int(offsets is not None))
     offsets = relay.const(0) if offsets is None else offsets

@@ -84,6 +84,13 @@ def warp_affine(
     - Where the matrix or the inverse that is taken of it has a coefficient that is NaN, infinite or beyond
       2**500, all of the result is the border value. Coordinates beyond a thousand million count as that in
       `exact`, and wrap around as OpenCV's do in `cv2_fixed`. Nothing is read out of bounds.
+
+    >>> from topi_ext.warp_affine import reference
+    >>> data, matrix = np.uint8([[1, 2], [3, 4]]).reshape(1, 1, 2, 2), np.float32([[1, 0, 1], [0, 1, 0.5]])
+    >>> print(reference.warp_affine(data, matrix, (3, 3))[0, 0])
+    [[0 0 1]
+     [0 2 3]
+     [0 2 2]]
     """
     options = {
         "mode": mode,

@@ -14,6 +14,11 @@ from .walk import Walk
 class MakeDetectionStatic(ModulePass):
     """Run what follows a filter or an NMS on as many rows as there can be, and carry along how many count.
 
+    Why legal: each operator between a filter and the outputs is known to give the rows that count what it
+    gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
+    one operator is not known to, the module stays as it is. The rows of several pictures may be put in a row
+    for a head, and are taken apart by slices between their numbers.
+
     Parameters
     ----------
     outputs : str
@@ -23,10 +28,31 @@ class MakeDetectionStatic(ModulePass):
         pictures, it is a vector with a number for each, in the order of the outputs. The function's attribute
         `padded_rows` says which number counts what.
 
-    Why legal: each operator between a filter and the outputs is known to give the rows that count what it
-    gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
-    one operator is not known to, the module stays as it is. The rows of several pictures may be put in a row
-    for a head, and are taken apart by slices between their numbers.
+    >>> import frontends, torch, torchvision
+    >>> class Detect(torch.nn.Module):
+    ...     def forward(self, boxes, scores, ids):
+    ...         return boxes[torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:5]]
+    >>> detections = torch.rand(9, 4), torch.rand(9), torch.arange(9)
+    >>> mod, _ = frontends.from_pytorch(Detect(), detections)
+    >>> mod = tvm_passes.default_pipeline()(mod)
+    >>> print(tvm_passes.as_text(tvm_passes.MakeDetectionStatic("padded")(mod)))
+    def @main(%boxes: Tensor[(9, 4), float32], %scores: Tensor[(9), float32],
+        %ids: Tensor[(9), int64], input_names=["boxes", "scores", "ids"],
+        output_names=["output", "num_detections"], padded_rows=[[0, 0]])
+        -> (Tensor[(5, 4), float32], int32) {
+      %0 = topi_ext.batched_nms(%boxes, %scores, %ids, 0, 0.5f, 0f, has_score_threshold=0,
+          has_valid_count=0, max_output_size=5);
+      %1 = %0.1;
+      %2 = expand_dims(%1, axis=0);
+      %3 = squeeze(%2);
+      %4 = less(const[(5,), int32], %3);
+      %5 = %0.0;
+      %6 = maximum(%5, 0i64);
+      %7 = reshape(%4, newshape=[5, 1]);
+      %8 = take(%boxes, %6, axis=0);
+      %9 = where(%7, %8, 0f);
+      (%9, %3)
+    }
     """
 
     def __init__(self, outputs="cut"):

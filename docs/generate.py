@@ -1,0 +1,244 @@
+"""Write a page for each pass and each operator, and the index of both: `python -m docs.generate`.
+
+A page says what the code says: the docstring, with the example in it, which is run; the pipelines that have a
+pass; and the reasons that its code gives where it refuses. A test compares the committed pages.
+"""
+
+import ast
+import builtins
+import contextlib
+import doctest
+import functools
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+from pathlib import Path
+
+import numpy as np
+
+import topi_ext
+import topi_ext.torch
+import tvm_passes
+
+import tvm
+from tvm import relay
+from tvm.ir.transform import Pass
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+# What the examples in docstrings take for granted.
+NAMES = {"np": np, "topi_ext": topi_ext, "tvm_passes": tvm_passes, "tvm": tvm, "relay": relay}
+IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
+PIPELINES = (
+    "default_pipeline()",
+    "detection_pipeline()",
+    'detection_pipeline("cuda -arch=sm_90")',
+    "subpixel_pipeline()",
+    'subpixel_pipeline("llvm")',
+    'subpixel_pipeline("cuda -arch=sm_90")',
+)
+
+
+def main():
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        print(path.relative_to(ROOT))
+
+
+def pages():
+    """{path: text} of all pages."""
+    written = {DOCS / "passes" / f"{name}.md": pass_page(name) for name in passes()}
+    written |= {DOCS / "operators" / f"{name}.md": operator_page(name) for name in operators()}
+    return {DOCS / "README.md": index(), **written}
+
+
+def passes():
+    """{name: the class or function that makes it} of the public passes."""
+    public = {name: getattr(tvm_passes, name) for name in tvm_passes.__all__}
+    return {
+        name: made
+        for name, made in public.items()
+        if (inspect.isclass(made) and issubclass(made, Pass) and made is not tvm_passes.RulePass)
+        or (inspect.isfunction(made) and name[0].isupper())
+    }
+
+
+def operators():
+    """{name: function} of the public operators."""
+    return {name: getattr(topi_ext, name) for name in topi_ext.__all__}
+
+
+# --- pages
+
+
+def index():
+    parts = [
+        "# Passes and operators",
+        "Written by `python -m docs.generate`: of each pass what it replaces, with what, why that is legal, "
+        "and a graph before and after it; of each operator its conventions. The examples are doctests.",
+        "Beside these: [what becomes of the NMS of torchvision's models](restored_nms.md).",
+        "## Pipelines",
+        "Which passes, in which order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
+    ]
+    for pipeline in PIPELINES:
+        order = [f"[{name}](passes/{name}.md)" for name in order_of(pipeline)]
+        parts.append(f"`{pipeline}`: " + ", ".join(order) + ".")
+    parts += ["## Passes", _table("passes", passes()), "## Operators", _table("operators", operators())]
+    return _page(*parts)
+
+
+def pass_page(name):
+    made = passes()[name]
+    described, code, before, after = example(made)
+    parts = [f"# {name}", _source(made), described]
+    pipelines = [f"- `{pipeline}`" for pipeline in PIPELINES if name in order_of(pipeline)]
+    parts += ["## Pipelines", "\n".join(pipelines) or "None."]
+    rules = getattr(made(), "rules", ())
+    if rules:
+        parts.append("## Rules")
+        parts += [f"### {rule.__name__}\n\n{_markdown(inspect.getdoc(rule))}" for rule in rules]
+    parts += ["## Example", _block(code, "python"), "Before:", _block(before), "After:", _block(after)]
+    found = refusals(made)
+    if found:
+        parts += ["## Reasons to refuse", "As the code has them, with … for what depends on the graph:"]
+        parts.append("\n".join(f"- {reason}" for reason in found))
+    return _page(*parts)
+
+
+def operator_page(name):
+    made = operators()[name]
+    described, code, _, printed = example(made)
+    folder = Path(inspect.getfile(made)).parent
+    files = {"LLVM": "cpu.py", "CUDA": "cuda.py", "oracle, in NumPy": "reference.py"}
+    links = [f"[{what}]({_link(folder / file)})" for what, file in files.items()]
+    where = "Kernels: " + ", ".join(links) + "."
+    if name in topi_ext.torch.__all__:
+        where += f" As a function of torch tensors: `topi_ext.torch.{name}`."
+    signature = _block(_signature(f"topi_ext.{name}", made), "python")
+    parts = [f"# topi_ext.{name}", _source(made), signature, described, "## Example"]
+    return _page(*parts, _block(code, "python"), _block(printed), "## Where", where)
+
+
+# --- what they say
+
+
+@functools.lru_cache(None)
+def example(made):
+    """(description, code, the module before or None, what is printed at the end) of a docstring."""
+    parts = doctest.DocTestParser().parse(inspect.getdoc(made))
+    examples = [part for part in parts if isinstance(part, doctest.Example)]
+    names = dict(NAMES)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for part in examples:
+            exec(compile(part.source, made.__name__, "exec"), names)
+    before = tvm_passes.as_text(names["mod"]) if "mod" in names else None
+    code = "".join(part.source for part in examples)
+    used = [name for name in NAMES if re.search(rf"\b{name}\.", code)]
+    code = "\n".join([*(IMPORTS.get(name, f"import {name}") for name in used), code])
+    return _markdown(parts[0]), code, before, printed.getvalue()
+
+
+@functools.lru_cache(None)
+def order_of(pipeline):
+    """The names of the passes of a pipeline, in order."""
+
+    def names(each):
+        if isinstance(each, tvm.transform.Sequential):
+            return [name for inner in each.passes for name in names(inner)]
+        return [each.info.name]
+
+    return names(eval(pipeline, vars(tvm_passes)))
+
+
+def refusals(made):
+    """The sentences that a pass's code returns as a reason, or raises as one, in order."""
+    found = {}
+    for module in _modules_of(made):
+        tree = ast.parse(inspect.getsource(module))
+        functions = [getattr(module, name) for name in _imported(tree) if name.startswith("why_")]
+        for each in (tree, *(ast.parse(inspect.getsource(function)) for function in functions)):
+            found |= dict.fromkeys(filter(None, map(_sentence, _answers(each))))
+    return list(found)
+
+
+def _modules_of(made):
+    """The module of a pass, and those in its folder if it has one."""
+    module = inspect.getmodule(made)
+    inner = pkgutil.iter_modules(getattr(module, "__path__", []), module.__name__ + ".")
+    return [module, *(importlib.import_module(info.name) for info in inner)]
+
+
+def _imported(tree):
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return [alias.name for node in nodes for alias in node.names]
+
+
+def _answers(tree):
+    """What functions may return, and what exceptions of their own say, by line."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value:
+            value = node.value
+            found += [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            found += [] if hasattr(builtins, ast.unparse(node.exc.func)) else node.exc.args
+    return sorted(found, key=lambda node: node.lineno)
+
+
+def _sentence(node):
+    """A text of several words, or None."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
+    return text if isinstance(node, (ast.JoinedStr, ast.Constant)) and len(text.split()) > 3 else None
+
+
+# --- Markdown
+
+
+def _page(*parts):
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _block(text, language=""):
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def _table(folder, named):
+    firsts = {name: inspect.getdoc(made).splitlines()[0] for name, made in named.items()}
+    rows = [f"| [{name}]({folder}/{name}.md) | {first} |" for name, first in firsts.items()]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _link(path):
+    """From a page of a pass or an operator."""
+    return f"../../{path.relative_to(ROOT)}"
+
+
+def _source(made):
+    path = Path(inspect.getfile(made))
+    return f"Written by `python -m docs.generate` from [{path.relative_to(ROOT)}]({_link(path)})."
+
+
+def _signature(name, function):
+    """A call with all arguments, on lines of their own where one would be too long."""
+    line = name + str(inspect.signature(function)).replace("'", '"')
+    if len(line) < 100:
+        return line
+    arguments = re.split(r", (?![^(]*\))", line[len(name) + 1 : -1])
+    return "\n".join([name + "(", *(f"    {argument}," for argument in arguments), ")"])
+
+
+def _markdown(docstring):
+    """A docstring with its sections as headings, and their entries as items of lists."""
+    text = re.sub(r"^(\w+)\n-+$", r"## \1\n", docstring, flags=re.MULTILINE)
+    text = re.sub(r"^(\w[\w, ]*) : (.*)(\n    )", r"- `\1` (\2):\3", text, flags=re.MULTILINE)
+    text = re.sub(r"^(\w[\w, ]*) : (.*)$", r"- `\1` (\2)", text, flags=re.MULTILINE)
+    return re.sub(r"^(\w[\w, ]*)(\n    )", r"- `\1`:\2", text, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    main()
