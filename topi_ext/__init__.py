@@ -1,4 +1,5 @@
 from . import _bootstrap, reshape, sort  # noqa: F401  _bootstrap comes first: it finds TVM
+from ._cpu_target import cpu_target
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .heatmaps_to_keypoints import heatmaps_to_keypoints
@@ -12,6 +13,7 @@ from .warp_affine import warp_affine
 __all__ = [
     "batched_nms",
     "conv2d_nhwc",
+    "cpu_target",
     "heatmaps_to_keypoints",
     "multiscale_roi_align",
     "nms",

@@ -11,7 +11,8 @@ from torch.utils.dlpack import to_dlpack
 
 import tvm
 
-from ._kernels import Kernel, cpu_target
+from .._cpu_target import cpu_target
+from ._kernels import Kernel
 
 ALIGNMENT = 64  # of the address of a tensor, in bytes, that TVM asks for
 

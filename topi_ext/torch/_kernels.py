@@ -11,31 +11,6 @@ import tvm
 from tvm import relay, te, tir
 from tvm.relay.backend.te_compiler import get_valid_implementations
 
-# What LLVM calls a processor, the best first, by what it must have.
-PROCESSORS = {
-    "skylake-avx512": {
-        "avx512f",
-        "avx512bw",
-        "avx512cd",
-        "avx512dq",
-        "avx512vl",
-        "fma",
-        "f16c",
-        "bmi2",
-        "adx",
-    },
-    "haswell": {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"},
-    "nehalem": {"sse4.1", "sse4.2", "popcnt"},
-}
-
-
-def cpu_target():
-    """LLVM, with the vectors that this processor has."""
-    features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
-    found = {name for name, has in features().items() if has} if features else set()
-    processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)
-    return tvm.target.Target("llvm" + (f" -mcpu={processor}" if processor else ""))
-
 
 class Kernel:
     """A compiled operator: `kernel(inputs, outputs)` runs it.

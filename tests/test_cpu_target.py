@@ -1,0 +1,36 @@
+"""The best of the processors that LLVM knows whose every feature this one has."""
+
+import pytest
+
+import topi_ext
+from topi_ext import _cpu_target
+
+import tvm
+
+NAMES = list(_cpu_target.PROCESSORS)
+
+
+@pytest.fixture
+def features(monkeypatch):
+    """What the processor has, as LLVM tells it; a test may change it."""
+    found = set().union(*_cpu_target.PROCESSORS.values())
+    answer = {name: name in found for name in [*found, "amx-tile"]}
+    monkeypatch.setattr(tvm, "get_global_func", lambda name, allow_missing: lambda: answer)
+    return answer
+
+
+@pytest.mark.parametrize("rank", range(len(NAMES)))
+def test_the_best(features, rank):
+    for better in NAMES[:rank]:
+        features[min(_cpu_target.PROCESSORS[better] - _cpu_target.PROCESSORS[NAMES[rank]])] = False
+    assert topi_ext.cpu_target().attrs["mcpu"] == NAMES[rank]
+
+
+def test_none_of_them(features):
+    features.clear()
+    assert str(topi_ext.cpu_target()) == str(tvm.target.Target("llvm"))
+
+
+def test_a_tvm_that_cannot_tell(monkeypatch):
+    monkeypatch.setattr(tvm, "get_global_func", lambda name, allow_missing: None)
+    assert str(topi_ext.cpu_target()) == str(tvm.target.Target("llvm"))
