@@ -53,11 +53,12 @@ def _with_named_constants(function):
 def _tidied(line):
     """A line with the attributes of this project's operators as TVM prints those of its own, and wrapped."""
     whole = re.sub(r"\[[^\[\]]*\]|: |-> ", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
-    whole = re.sub(r"__dict__={(.*)}", _in_order, whole)
+    whole = re.sub(r", __dict__={(.*)}", _in_order, whole)
     indent = re.match(" *", line)[0] + "    "
     options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
     return textwrap.fill(whole, WIDTH, **options).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _in_order(attributes):
-    return ", ".join(sorted(re.sub(r'"(\w+)"=', r"\1=", attributes[1]).split(", ")))
+    named = re.findall(r'"(\w+)"=(.*?)(?=, "\w+"=|$)', attributes[1])
+    return "".join(f", {name}={value}" for name, value in sorted(named))

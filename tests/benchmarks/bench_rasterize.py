@@ -35,12 +35,12 @@ CONTEXT = RenderContext(np.array(SIZE), np.array([0.5, 0.5]), np.array([0.25, 0.
 KINDS = [("NCHW", "float32"), ("NHWC", "float32"), ("NHWC", "uint8")]
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", default="cuda", help="cuda, or a target of LLVM to time the CPU")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     cv2.setNumThreads(1)
     compare_on_gpu() if args.target == "cuda" else compare_on_cpu(args.target)
 

@@ -37,13 +37,13 @@ CASES = [  # number, height and width, layout, types of the data and of the resu
 TOLERANCE = {"float32": 0.1, "float16": 0.25, "uint8": 1.0}
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", default="cuda", help="cuda, or a target of LLVM to time the CPU")
     parser.add_argument("--threads", type=int, default=1, help="on the CPU")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     compare_on_gpu() if args.target == "cuda" else compare_on_cpu(args.target, args.threads)
 
 
