@@ -75,6 +75,8 @@ class _Converter(Operators):
 
     def convert_operators(self, operators, outputs, ret_names):
         outermost = not self.current_op
+        if outermost:
+            outputs = _with_spans(outputs)
         operators = [item for item in operators if not _take_list(*item, outputs)]
         with tqdm(
             self._with_mutation(operators, outputs, outermost),
@@ -105,6 +107,16 @@ class _Converter(Operators):
                     write_back(self, node, outputs, before)
                 except ImportFailure as error:
                     raise ImportFailure(f"cannot import {self.title}, at {_place(node)}: {error}") from error
+
+
+def _with_spans(outputs):
+    """What the converter begins with. Filling spans, TVM makes another variable of one that has none."""
+    spanned = {
+        id(value): set_span(value, value.name_hint)
+        for value in outputs.values()
+        if isinstance(value, relay.Var) and not value.span
+    }
+    return {name: spanned.get(id(value), value) for name, value in outputs.items()}
 
 
 def _take_list(name, node, outputs):

@@ -178,6 +178,18 @@ def test_an_unused_input_stays():
     assert names(mod)[0] == ["unused", "used"]
 
 
+def test_variables_used_in_a_list_and_elsewhere():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(2, 3))
+
+        def forward(self, x):
+            return torch.cat([x]) + x[:, :1], torch.stack([self.weight, x])[0] + self.weight[:1]
+
+    assert_computes(Twice(), torch.rand(2, 3))
+
+
 def test_traced():
     traced = torch.jit.trace(Plain().eval(), torch.rand(1, 3, 8, 8))
     mod, params = assert_computes(traced, torch.rand(1, 3, 8, 8))
