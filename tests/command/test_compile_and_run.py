@@ -13,6 +13,8 @@ from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.models import SEED
 from tvm_passes.command.pictures import PictureInput, picture_of
 
+import tvm
+
 HEIGHT, WIDTH = SIZE
 UPSCALER, COLOURS = f"{HERE}:upscaler_and_picture", f"{HERE}:colours"
 
@@ -231,3 +233,14 @@ def test_boxes_that_are_not_numbers_are_drawn_somewhere():
     wild = np.float32([[np.nan, np.inf, -np.inf, 5], [30, 30, 10, 10], [-1e30, 0, 1e30, 3]])
     found = {"boxes": wild, "scores": np.float32([0.9] * 3), "labels": np.int64([-1, 0, 10**6])}
     assert draw_detections(Image.new("RGB", (40, 40)), found, ["one"]).size == (40, 40)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tvm_passes_command, compiled, photo, tmp_path):
+    target = f"cuda -arch=sm_{tvm.cuda(0).compute_version.replace('.', '')}"
+    values, pictures = noise(), []
+    for name, options in (("cpu.png", ()), ("gpu.png", ("--target", target, "--dtype", "float32"))):
+        folder = compiled(UPSCALER, *options)
+        tvm_passes_command("run", folder, "--image", photo(values), "-o", tmp_path / name)
+        pictures.append(np.asarray(Image.open(tmp_path / name)).astype("int32"))
+    np.testing.assert_allclose(*pictures, atol=1)

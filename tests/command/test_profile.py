@@ -13,6 +13,8 @@ from tvm_passes.command import peers, pipelines
 from tvm_passes.command.chart import write_chart
 from tvm_passes.command.main import _parser
 
+import tvm
+
 UPSCALER, COLOURS = f"{HERE}:upscaler_and_picture", f"{HERE}:colours"
 
 
@@ -118,3 +120,13 @@ def test_bars_are_as_long_as_their_times(files):
         is_bar = (pixels == colour).all(axis=2).sum(axis=1)
         lengths[name] = is_bar[: len(is_bar) // 3].max()  # of the chart of whole calls, which is above
     assert lengths["before"] == pytest.approx(2 * lengths["after"], rel=0.02)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tvm_passes_command):
+    target = f"cuda -arch=sm_{tvm.cuda(0).compute_version.replace('.', '')}"
+    answer = tvm_passes_command("profile", UPSCALER, "--target", target, "--json", "--compare", "torch")
+    assert answer.status == 0, answer.err
+    found = json.loads(answer.out)
+    assert "topi_ext_conv2d_nhwc" in " ".join(kernel["name"] for kernel in found["kernels"]["after"])
+    assert all(0 < ms < 100 for ms in found["call_ms"].values())
