@@ -9,6 +9,7 @@ from PIL import Image
 
 from tests.command.networks import HERE, SIZE, upscaler, write_onnx
 from tests.models.zoo import picture, tiny_detector
+from topi_ext import cpu_target
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.models import SEED
 from tvm_passes.command.pictures import PictureInput, picture_of
@@ -145,6 +146,13 @@ def test_an_onnx_file(tvm_passes_command, compiled, photo, tmp_path):
     out = tmp_path / "black.png"
     tvm_passes_command("run", compiled(model), "--image", photo(noise()), "-o", out)
     assert not np.asarray(Image.open(out)).any()
+
+
+def test_for_this_machine(tvm_passes_command, compiled, photo):
+    folder = compiled(COLOURS, "--target", "native")
+    assert json.loads((folder / "manifest.json").read_text())["target"] == str(cpu_target())
+    (found,) = json.loads(tvm_passes_command("run", folder, "--image", photo(plain(0, 255, 0)), "--json").out)
+    assert found["label"] == "1"
 
 
 def test_a_folder_is_written_again_but_no_other_files(tvm_passes_command, compiled, tmp_path):

@@ -101,7 +101,12 @@ def _add_model(parser):
 
 
 def _add_pipeline(parser):
-    parser.add_argument("--target", default="llvm", help='what to compile for, such as "cuda -arch=sm_90"')
+    parser.add_argument(
+        "--target",
+        default="llvm",
+        help="what to compile for: llvm, any processor; native, the one of this machine; or such as "
+        '"cuda -arch=sm_90"',
+    )
     parser.add_argument(
         "--pipeline",
         default="auto",

@@ -51,7 +51,7 @@ def run(args):
     inputs = _inputs(args, work, picture)
     peer = peer_of(args.compare, work, inputs) if args.compare else None
     if work.target.kind.name == "llvm" and not work.target.attrs.get("mcpu"):
-        say('This target is for any CPU; one with AVX2 is faster by --target "llvm -mcpu=core-avx2".')
+        say("This target is for any processor; --target native is for this one.")
     times = {"before": _times(work.mod, work.target, inputs, "Before the passes")}
     with step("Apply the passes"):
         mod = work.passes(work.mod)
