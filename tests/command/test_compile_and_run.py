@@ -9,9 +9,12 @@ from PIL import Image
 
 from tests.command.networks import HERE, SIZE, upscaler, write_onnx
 from tests.models.zoo import picture, tiny_detector
+from topi_ext import cpu_target
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.models import SEED
 from tvm_passes.command.pictures import PictureInput, picture_of
+
+import tvm
 
 HEIGHT, WIDTH = SIZE
 UPSCALER, COLOURS = f"{HERE}:upscaler_and_picture", f"{HERE}:colours"
@@ -145,6 +148,13 @@ def test_an_onnx_file(tvm_passes_command, compiled, photo, tmp_path):
     assert not np.asarray(Image.open(out)).any()
 
 
+def test_for_this_machine(tvm_passes_command, compiled, photo):
+    folder = compiled(COLOURS, "--target", "native")
+    assert json.loads((folder / "manifest.json").read_text())["target"] == str(cpu_target())
+    (found,) = json.loads(tvm_passes_command("run", folder, "--image", photo(plain(0, 255, 0)), "--json").out)
+    assert found["label"] == "1"
+
+
 def test_a_folder_is_written_again_but_no_other_files(tvm_passes_command, compiled, tmp_path):
     folder = compiled(COLOURS)
     assert tvm_passes_command("compile", COLOURS, "-o", folder).status == 0
@@ -231,3 +241,14 @@ def test_boxes_that_are_not_numbers_are_drawn_somewhere():
     wild = np.float32([[np.nan, np.inf, -np.inf, 5], [30, 30, 10, 10], [-1e30, 0, 1e30, 3]])
     found = {"boxes": wild, "scores": np.float32([0.9] * 3), "labels": np.int64([-1, 0, 10**6])}
     assert draw_detections(Image.new("RGB", (40, 40)), found, ["one"]).size == (40, 40)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tvm_passes_command, compiled, photo, tmp_path):
+    target = f"cuda -arch=sm_{tvm.cuda(0).compute_version.replace('.', '')}"
+    values, pictures = noise(), []
+    for name, options in (("cpu.png", ()), ("gpu.png", ("--target", target, "--dtype", "float32"))):
+        folder = compiled(UPSCALER, *options)
+        tvm_passes_command("run", folder, "--image", photo(values), "-o", tmp_path / name)
+        pictures.append(np.asarray(Image.open(tmp_path / name)).astype("int32"))
+    np.testing.assert_allclose(*pictures, atol=1)

@@ -100,6 +100,15 @@ def test_outputs_are_what_inputs_are(compiled, kind):
         assert_right(outputs, x)
 
 
+@pytest.mark.parametrize("kind", AS)
+def test_an_input_that_no_operator_reads_is_returned(kind):
+    x, rest = relay.var("x", shape=SHAPE), relay.const(np.ones(3, "float32"))
+    model = runtime.compile(module(x, relay.Tuple([rest, x])), "llvm")
+    for seed in range(3):
+        value = numbers(*SHAPE, seed=seed)
+        np.testing.assert_array_equal(to_numpy(model(AS[kind](value))["output1"]), value)
+
+
 def test_mixed_inputs():
     a, b, c = (relay.var(name, shape=(3,)) for name in "abc")
     model = runtime.compile(module(a, b, c, a - b * c), "llvm")

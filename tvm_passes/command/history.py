@@ -278,8 +278,15 @@ def type_text(type_):
 
 
 def _attrs(attrs):
-    found = {key: attrs[key] for key in attrs.keys()} if attrs is not None else {}  # noqa: SIM118
-    return {str(key): str(value) for key, value in found.items() if value is not None and str(value)}
+    """As text, by name; without those that say nothing."""
+    texts = {str(key): _attr_text(attrs[key]) for key in attrs.keys()} if attrs is not None else {}  # noqa: SIM118
+    return {key: texts[key] for key in sorted(texts) if texts[key]}
+
+
+def _attr_text(value):
+    if isinstance(value, (tvm.tir.IntImm, tvm.tir.FloatImm)):
+        return str(value.value)
+    return "" if value is None else str(value)
 
 
 def _constant_text(constant):

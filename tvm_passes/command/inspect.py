@@ -17,6 +17,7 @@ from .progress import say, step
 PLACES = 3  # of each rule that the table names; --json and --graph have all
 OPERATORS = 20  # that the second table names, those that changed most
 JSON_FORMAT = 1
+KINDS = "added", "changed", "removed"  # of nodes, as `history` counts them
 
 
 def run(args):
@@ -48,7 +49,7 @@ def as_json(work, history):
             {
                 "name": each.name,
                 "seconds": round(each.seconds, 3),
-                "nodes": {kind: each.counts[kind] for kind in ("added", "changed", "removed")},
+                "nodes": {kind: each.counts[kind] for kind in KINDS},
                 "rewrites": [
                     {"rule": outcome.rule, "location": outcome.location} for outcome in each.rewrites
                 ],
@@ -65,13 +66,15 @@ def as_json(work, history):
 def as_table(history):
     """What the passes did, and how often each operator is called before and after."""
     table = Table()
-    for title in ("pass", "rule", "rewritten", "where", "refused, and why"):
-        table.add_column(title, overflow="fold", justify="right" if title == "rewritten" else "left")
+    for title in ("pass, and its rules", "rewritten", "refused", "where, and why"):
+        number = title in ("rewritten", "refused")
+        table.add_column(title, overflow="fold", justify="right" if number else "left", no_wrap=number)
     busy, idle = set(), []
     for each in history.steps:
         rows = list(_rows(each))
         for row in rows:
             table.add_row(*map(escape, row))
+        table.add_section()
         busy.add(each.name) if rows else idle.append(each.name)
     idle = [name for name in dict.fromkeys(idle) if name not in busy]
     if idle:
@@ -80,20 +83,21 @@ def as_table(history):
 
 
 def _rows(each):
-    """A row for each rule of a pass that matched; TVM's own passes only show by what they changed."""
-    for rule in dict.fromkeys(outcome.rule for outcome in each.rewrites + each.refusals):
+    """A pass and what it changed, as far as it has no rules that say so; then each rule that matched."""
+    changes = ", ".join(f"{each.counts[kind]} {kind}" for kind in KINDS if each.counts[kind])
+    rules = dict.fromkeys(outcome.rule for outcome in each.rewrites + each.refusals)
+    if rules or changes:
+        yield each.name, "", "", f"nodes: {changes}" if changes else ""
+    for rule in rules:
         rewrites = [outcome.location for outcome in each.rewrites if outcome.rule == rule]
         refusals = {}
         for outcome in each.refusals:
             if outcome.rule == rule:
                 refusals.setdefault(outcome.reason, []).append(outcome.location)
-        reasons = "\n".join(f"{_places(where)}: {reason}" for reason, where in refusals.items())
-        yield each.name, rule, str(len(rewrites)), _places(rewrites), reasons
-    if not each.reports and each.counts:
-        kinds = (
-            f"{each.counts[kind]} {kind}" for kind in ("added", "changed", "removed") if each.counts[kind]
-        )
-        yield each.name, "", "", f"nodes: {', '.join(kinds)}", ""
+        if rewrites:
+            yield f"  {rule}", str(len(rewrites)), "", _places(rewrites)
+        for reason, where in refusals.items():
+            yield f"  {rule}", "", str(len(where)), f"{_places(where)}: {reason}"
 
 
 def _places(locations):

@@ -74,6 +74,7 @@ def _parser():
     _add_inspect(command("inspect", "say what each pass does to a model, refuses, where, and why", MODEL))
     _add_compile(command("compile", "apply passes to a model, compile it, and save it in a folder", MODEL))
     _add_run(command("run", "run a compiled model on a picture, and draw what it finds or makes of it"))
+    _add_profile(command("profile", "time a model before and after the passes, kernel by kernel", MODEL))
     return parser
 
 
@@ -100,7 +101,12 @@ def _add_model(parser):
 
 
 def _add_pipeline(parser):
-    parser.add_argument("--target", default="llvm", help='what to compile for, such as "cuda -arch=sm_90"')
+    parser.add_argument(
+        "--target",
+        default="llvm",
+        help="what to compile for: llvm, any processor; native, the one of this machine; or such as "
+        '"cuda -arch=sm_90"',
+    )
     parser.add_argument(
         "--pipeline",
         default="auto",
@@ -147,6 +153,23 @@ def _add_run(parser):
     parser.add_argument("--score", type=float, default=0.5, help="of the detections that are shown, at least")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line, from class 0 on")
     parser.add_argument("--json", action="store_true", help="print detections as JSON in place of a table")
+
+
+def _add_profile(parser):
+    _add_model(parser)
+    _add_pipeline(parser)
+    parser.add_argument(
+        "--image",
+        metavar="PICTURE",
+        help="resized to what the model takes; without it, noise: in noise a "
+        "detector finds little, and so has little to do",
+    )
+    parser.add_argument(
+        "--compare", choices=("torch", "onnxruntime"), help="time a call of the model there too"
+    )
+    parser.add_argument("--csv", metavar="OUT.csv", help="write the time of each kernel")
+    parser.add_argument("--chart", metavar="OUT.png", help="draw the times by kind")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
 
 
 def _size(text):

@@ -193,8 +193,8 @@ def _of_torchvision(text, args):
             f"the weights cannot be loaded ({reason}): leave out --weights trained"
         ) from reason
     categories = weights.DEFAULT.meta.get("categories") or ()
-    labels = tuple(categories) if _is_detector(module) and "num_classes" not in options else ()
-    shape = _shape(args, module, DETECTOR_SIZE if _is_detector(module) else PICTURE_SIZE)
+    labels = tuple(categories) if is_detector(module) and "num_classes" not in options else ()
+    shape = _shape(args, module, DETECTOR_SIZE if is_detector(module) else PICTURE_SIZE)
     return TorchModel(text, module, (_picture(shape),), camera_of(args), labels, note)
 
 
@@ -237,14 +237,14 @@ def _shape(args, module, default):
     size = args.camera[:2] if args.camera else args.size or default
     if size is None:
         raise CommandError(f"{args.model} gives no example inputs: give --size or --input-shape")
-    if _is_detector(module):
+    if is_detector(module):
         return (3, *size)
     convolutions = (part for part in module.modules() if isinstance(part, torch.nn.Conv2d))
     first = next(convolutions, None)
     return (1, first.in_channels if first else 3, *size)
 
 
-def _is_detector(module):
+def is_detector(module):
     """Of torchvision: it takes one picture, without a batch."""
     return isinstance(getattr(module, "transform", None), GeneralizedRCNNTransform)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from topi_ext import cpu_target
+
 import tvm
 from tvm import relay
 
@@ -42,7 +44,7 @@ def prepare(args):
     if model.note:
         say(model.note)
     with step(f"Import {args.model}"):
-        mod, params = model.imported()
+        mod, params = _imported(model)
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
         mod = relay.transform.InferType()(mod)
     if not any(map(op_name, Graph(mod["main"]).nodes)):
@@ -52,12 +54,25 @@ def prepare(args):
     return Work(model, mod, target, pipeline, passes)
 
 
+def _imported(model):
+    """What the frontends refuse they explain themselves."""
+    from frontends import ImportFailure
+
+    try:
+        return model.imported()
+    except ImportFailure as reason:
+        raise CommandError(f"cannot import {model.title}: {one_line(reason)}") from reason
+
+
 def target_of(text):
+    if text == "native":
+        return cpu_target()
     try:
         return tvm.target.Target(text)
     except (ValueError, tvm.TVMError) as reason:
         raise CommandError(
-            f'--target "{text}" is none that TVM knows ({one_line(reason)}): give llvm, or "cuda -arch=sm_90"'
+            f'--target "{text}" is none that TVM knows ({one_line(reason)}): give llvm, native, or such as '
+            '"cuda -arch=sm_90"'
         ) from reason
 
 

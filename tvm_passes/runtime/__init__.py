@@ -6,6 +6,8 @@
     runtime.save("detector", runtime.build_library(mod, "cuda", params), mod, "cuda")
     model = runtime.load("detector")
 
+    kernels = runtime.profile(model, image.numpy())
+
     lib = tvm.runtime.load_module("detector.so")  # that export_library wrote
     model = runtime.Model(lib, "cuda", output_names=["boxes", "scores", "labels"])
 
@@ -15,5 +17,6 @@ A library alone holds neither the names of outputs nor, for the virtual machine,
 from .build import build_library, compile
 from .folder import FolderError, load, read_manifest, save
 from .model import Model
+from .profiling import profile
 
-__all__ = ["FolderError", "Model", "build_library", "compile", "load", "read_manifest", "save"]
+__all__ = ["FolderError", "Model", "build_library", "compile", "load", "profile", "read_manifest", "save"]

@@ -44,6 +44,8 @@ class GraphExecutor:
             names[node]: type_of(node) for node in graph["arg_nodes"] if names[node] not in weights
         }
         self.outputs = [type_of(node, index) for node, index, _ in graph["heads"]]
+        given = {name: place for place, name in enumerate(self.inputs)}
+        self._returned = [given.get(names[node]) for node, _, _ in graph["heads"]]  # inputs, as they are
         self.why_no_cuda_graph = None
         if len(set(attrs.get("device_index", []))) > 1:
             self.why_no_cuda_graph = "a part of the module runs on another device"
@@ -52,12 +54,17 @@ class GraphExecutor:
         """Read the inputs from these arrays from now on."""
         for name, array in zip(self.inputs, arrays):
             self._module.set_input_zero_copy(name, array)
+        self._given = {place: arrays[place] for place in self._returned if place is not None}
 
     def run(self):
         self._module.run()
 
     def results(self):
-        return [self._module.get_output(index) for index in range(len(self.outputs))]
+        """TVM's own array of an input is not the one that was given without a copy."""
+        return [
+            self._module.get_output(index) if place is None else self._given[place]
+            for index, place in enumerate(self._returned)
+        ]
 
 
 class VirtualMachineExecutor:

@@ -163,7 +163,7 @@ class Pane {
         this.x += moves[event.key][0] / this.scale;
         this.y += moves[event.key][1] / this.scale;
         this.draw();
-      } else if (event.key === "+" || event.key === "-") this.zoom(event.key === "+" ? 1.25 : 0.8, width / 2, height / 2);
+      }
     });
     const jump = (event) => {
       if (event.buttons !== 1) return;
@@ -183,6 +183,8 @@ class Pane {
     this.scale = scale;
     this.draw();
   }
+
+  zoomMiddle(factor) { this.zoom(factor, this.size[0] / 2, this.size[1] / 2); }
 
   // A fold opens under the pointer: its last node stays where the box was.
   click(box) {
@@ -521,7 +523,13 @@ show("both");
 for (const button of document.querySelectorAll("[data-show]")) button.addEventListener("click", () => show(button.dataset.show));
 at("search").addEventListener("input", (event) => search(event.target.value));
 at("search").addEventListener("keydown", (event) => event.key === "Enter" && nextHit(event.shiftKey ? -1 : 1));
-at("fit").addEventListener("click", () => SIDES.forEach((side) => panes[side].fit()));
+const KEYS = {
+  f: () => SIDES.forEach((side) => panes[side].fit()),
+  "+": () => SIDES.forEach((side) => panes[side].zoomMiddle(1.25)),
+  "-": () => SIDES.forEach((side) => panes[side].zoomMiddle(0.8)),
+  Escape: () => select("before", null),
+};
+for (const [id, key] of [["fit", "f"], ["in", "+"], ["out", "-"]]) at(id).addEventListener("click", KEYS[key]);
 at("fold").hidden = !SIDES.some((side) => panes[side].isFoldable());
 at("fold").addEventListener("click", (event) => {
   const folds = event.target.textContent === "Fold";
@@ -537,8 +545,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/") {
     event.preventDefault();
     at("search").focus();
-  } else if (event.key === "f") SIDES.forEach((side) => panes[side].fit());
-  else if (event.key === "Escape") select("before", null);
+  } else if (!event.ctrlKey && !event.metaKey) KEYS[event.key]?.();
 });
 SIDES.forEach((side) => panes[side].top());
 window.addEventListener("hashchange", followAddress);

@@ -1,0 +1,62 @@
+"""The same model run by others, for its time beside TVM's: `profile --compare`."""
+
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+
+import topi_ext._bootstrap  # noqa: F401  (before tvm)
+
+from .errors import CommandError
+from .models import OnnxModel, TorchModel, is_detector
+
+
+@dataclass
+class Peer:
+    """`call` starts a run, and `wait` returns when it is done."""
+
+    name: str
+    call: Callable
+    wait: Callable = lambda: None
+
+
+def peer_of(name, work, inputs):
+    """The model that was imported, in torch or ONNX Runtime; `inputs` are TVM's."""
+    return (_in_torch if name == "torch" else _in_onnxruntime)(work, inputs)
+
+
+def _in_torch(work, inputs):
+    """Eager, in the types that the model has; without the conversion of a camera's pixels."""
+    model = work.model
+    if not isinstance(model, TorchModel):
+        raise CommandError(f"{model.title} has no torch model to compare with: leave out --compare torch")
+    on_cuda = work.target.kind.name == "cuda"
+    if on_cuda and not torch.cuda.is_available():
+        raise CommandError("this torch has no CUDA: install one that has, or leave out --compare torch")
+    device = "cuda" if on_cuda else "cpu"
+    tensors = model.inputs if model.camera else map(torch.from_numpy, inputs)
+    tensors = [tensor.to(device) for tensor in tensors]
+    module = model.module.to(device)
+    arguments = [tensors] if is_detector(module) else tensors
+
+    def call():
+        with torch.inference_mode():
+            module(*arguments)
+
+    return Peer("torch, eager", call, torch.cuda.synchronize if on_cuda else lambda: None)
+
+
+def _in_onnxruntime(work, inputs):
+    """Of an ONNX file, with the provider for the target's device."""
+    if not isinstance(work.model, OnnxModel) or work.model.camera:
+        raise CommandError("--compare onnxruntime is for ONNX files, without --camera")
+    try:
+        import onnxruntime
+    except ImportError:
+        raise CommandError("there is no ONNX Runtime here: pip install onnxruntime") from None
+    provider = "CUDAExecutionProvider" if work.target.kind.name == "cuda" else "CPUExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise CommandError(f"this ONNX Runtime has no {provider}: pip install onnxruntime-gpu")
+    session = onnxruntime.InferenceSession(str(work.model.path), providers=[provider])
+    feeds = dict(zip((each.name for each in session.get_inputs()), inputs))
+    return Peer("ONNX Runtime", lambda: session.run(None, feeds))

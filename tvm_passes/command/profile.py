@@ -1,0 +1,211 @@
+"""`tvm-passes profile`: where the time goes, before and after the passes, and a peer's time beside it.
+
+Before is the graph as this project's frontends import it, without the passes, compiled for the same target.
+"""
+
+import csv
+import json
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+
+from topi_ext._bootstrap import tvm_in_use
+
+import tvm
+
+from .. import runtime
+from ..runtime.profiling import call_ms, ms_by_kind, on_device
+from .chart import write_chart
+from .errors import CommandError, check_can_write
+from .peers import peer_of
+from .pictures import PictureInput, read_picture
+from .pipelines import prepare
+from .progress import say, step
+
+SLOWEST = 12  # kernels that the tables name; --csv and --json have all
+SEED = 0
+JSON_FORMAT = 1
+
+
+@dataclass
+class Times:
+    """Of one compiled graph: a whole call, which nothing disturbs, and each kernel, by TVM's profiler."""
+
+    call: float  # milliseconds, as all times here
+    kernels: list
+
+    @property
+    def kinds(self):
+        return ms_by_kind(self.kernels)
+
+
+def run(args):
+    for path in filter(None, (args.csv, args.chart)):
+        check_can_write(path)
+    picture = read_picture(args.image) if args.image else None
+    work = prepare(args)
+    _check_device(args, work.target)
+    inputs = _inputs(args, work, picture)
+    peer = peer_of(args.compare, work, inputs) if args.compare else None
+    if work.target.kind.name == "llvm" and not work.target.attrs.get("mcpu"):
+        say("This target is for any processor; --target native is for this one.")
+    times = {"before": _times(work.mod, work.target, inputs, "Before the passes")}
+    with step("Apply the passes"):
+        mod = work.passes(work.mod)
+    times["after"] = _times(mod, work.target, inputs, "After the passes")
+    calls = {name: each.call for name, each in times.items()}
+    if peer:
+        with step(f"Run {peer.name}"):
+            calls[peer.name] = call_ms(peer.call, peer.wait)
+    if args.csv:
+        _write_csv(args.csv, times)
+        say(f"The time of each kernel: {args.csv}")
+    if args.chart:
+        kinds = {name: each.kinds for name, each in times.items()}
+        write_chart(args.chart, f"{work.model.title}, {args.target}", calls, kinds)
+        say(f"The times by kind: {args.chart}")
+    if args.json:
+        print(json.dumps(as_json(work, times, calls), indent=1))
+    else:
+        Console(emoji=False).print(as_tables(times, calls))
+
+
+def _check_device(args, target):
+    if not tvm.device(target.kind.name).exist:
+        raise CommandError(
+            f"there is no device for {args.target} here, and only what runs can be timed: give --target llvm"
+        )
+
+
+def _inputs(args, work, picture):
+    """What to run on, as arrays: the picture if one is given, else the model's examples, else noise."""
+    params = work.mod["main"].params
+    types = [(param.name_hint, _shape(args, param), param.checked_type.dtype) for param in params]
+    if picture is not None:
+        taken = [PictureInput.of(shape, dtype) for _, shape, dtype in types]
+        if len(taken) != 1 or taken[0] is None:
+            raise CommandError(f"{args.model} does not take one picture: leave out --image")
+        (only,) = taken
+        return [
+            only.array(picture.resize((only.width, only.height)), args.camera[2] if args.camera else "RGB")
+        ]
+    examples = getattr(work.model, "inputs", ())
+    arrays = [each.numpy() for each in examples if hasattr(each, "numpy")]
+    if [(each.shape, str(each.dtype)) for each in arrays] == [type_[1:] for type_ in types]:
+        return arrays
+    return [_noise(shape, dtype) for _, shape, dtype in types]
+
+
+def _shape(args, param):
+    lengths = [getattr(length, "value", None) for length in param.checked_type.shape]
+    if None in lengths:
+        raise CommandError(
+            f"the input {param.name_hint} of {args.model} may have any size, and times are of one: "
+            "give --size or --input-shape"
+        )
+    return tuple(lengths)
+
+
+def _noise(shape, dtype):
+    """From 0 to 1, as pictures are, or 0 to 255."""
+    random = np.random.default_rng(SEED)
+    if np.dtype(dtype).kind == "f":
+        return random.random(shape, "float32").astype(dtype)
+    return random.integers(0, 256 if dtype == "uint8" else 2, shape).astype(dtype)
+
+
+def _times(mod, target, inputs, name):
+    with step(f"{name}: compile"):
+        model = runtime.compile(mod, target, copy_outputs=False)
+    with step(f"{name}: run"):
+        arrays = on_device(model, inputs)
+        return Times(call_ms(lambda: model(*arrays), model.device.sync), runtime.profile(model, *arrays))
+
+
+# --- what is said of it
+
+
+def as_json(work, times, calls):
+    """All that is known, with every kernel in the order of the run."""
+    return {
+        "format": JSON_FORMAT,
+        "model": work.model.title,
+        "pipeline": work.pipeline,
+        "target": str(work.target),
+        "tvm": tvm_in_use.version,
+        "call_ms": calls,
+        "kinds_ms": {name: each.kinds for name, each in times.items()},
+        "kernels": {name: [kernel._asdict() for kernel in each.kernels] for name, each in times.items()},
+    }
+
+
+def as_tables(times, calls):
+    """Whole calls, the kernels by kind, and of each graph those that take longest."""
+    slowest = (_slowest_table(name, each.kernels) for name, each in times.items())
+    return Group(_calls_table(calls), _kinds_table(times), *slowest)
+
+
+def _calls_table(calls):
+    table = _table("a whole call", "ms", "times as fast as before")
+    for name, ms in calls.items():
+        table.add_row(escape(name), _ms(ms), f"{calls['before'] / ms:.2f}")
+    return table
+
+
+def _kinds_table(times):
+    table = _table("kernels by kind", *(title for name in times for title in (f"{name}, ms", "kernels")))
+    kinds = {kind for each in times.values() for kind in each.kinds}
+    for kind in sorted(kinds, key=lambda kind: -max(each.kinds.get(kind, 0) for each in times.values())):
+        cells = []
+        for each in times.values():
+            cells += [_ms(each.kinds.get(kind, 0)), str(sum(kernel.kind == kind for kernel in each.kernels))]
+        table.add_row(kind, *cells)
+    table.add_section()
+    cells = []
+    for each in times.values():
+        cells += [_ms(sum(kernel.ms for kernel in each.kernels)), str(len(each.kernels))]
+    table.add_row("all", *cells)
+    return table
+
+
+def _slowest_table(name, kernels):
+    """Calls of one kernel are one row."""
+    rows = {}
+    for kernel in kernels:
+        rows.setdefault(kernel.name, []).append(kernel)
+    total = sum(kernel.ms for kernel in kernels)
+    order = sorted(rows, key=lambda each: -sum(kernel.ms for kernel in rows[each]))
+    table = _table(f"slowest {name}", "kind", "calls", "ms", "share", texts=2)
+    for each in order[:SLOWEST]:
+        ms = sum(kernel.ms for kernel in rows[each])
+        table.add_row(each, rows[each][0].kind, str(len(rows[each])), _ms(ms), f"{ms / total:.1%}")
+    if order[SLOWEST:]:
+        rest = [kernel.ms for each in order[SLOWEST:] for kernel in rows[each]]
+        table.add_section()
+        table.add_row(
+            f"{len(order) - SLOWEST} others", "", str(len(rest)), _ms(sum(rest)), f"{sum(rest) / total:.1%}"
+        )
+    return table
+
+
+def _table(*titles, texts=1):
+    table = Table()
+    for place, title in enumerate(titles):
+        table.add_column(title, overflow="fold", justify="left" if place < texts else "right")
+    return table
+
+
+def _ms(value):
+    return f"{value:.3f}"
+
+
+def _write_csv(path, times):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("graph", "place", "kernel", "kind", "ms", "arguments"))
+        for name, each in times.items():
+            for place, kernel in enumerate(each.kernels):
+                writer.writerow((name, place, kernel.name, kernel.kind, f"{kernel.ms:.6f}", kernel.shapes))

@@ -1,0 +1,138 @@
+"""Where the time of a call goes, by TVM's own profilers."""
+
+import contextlib
+import re
+import statistics
+import time
+from typing import NamedTuple
+
+from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm.contrib.debugger.debug_executor import GraphModuleDebug
+from tvm.runtime.profiler_vm import VirtualMachineProfiler
+from tvm.runtime.vm import Executable
+
+LEAST_RUNS, MOST_RUNS, ENOUGH_SECONDS = 3, 30, 2.0
+
+# The first of which something is in a kernel's name, which TVM makes of the names of its operators: what a
+# convolution is fused with is part of its time.
+KINDS = {
+    "shapes, memory": "VM::|shape_func|shape_of|ndarray_size",
+    "convolution": r"conv\dd|winograd|dense|matmul",
+    "NMS": "non_max_suppression|get_valid_counts|nms",
+    "sort": "sort|topk",
+    "regions": "roi_align|roi_pool",
+    "masks, keypoints": "paste_masks|heatmaps_to_keypoints",
+    "preprocessing, resizing": "preprocess|resize|upsampling|warp_affine|grid_sample",
+    "pooling, reduction": "pool|mean|sum|softmax|norm|(^|_)(max|min|prod|all|any)(_|$)",
+    # Whatever arithmetic is done on the way:
+    "data movement": "transpose|layout_transform|depth_to_space|space_to_depth|concatenate|stack|split|slice"
+    "|pad|scatter|gather|take|argwhere|repeat|tile|broadcast_to|one_hot|reverse|copy",
+}
+NO_ARITHMETIC = (
+    "reshape|reshape_like|squeeze|expand_dims|cast|cast_like|where|full|full_like|zeros|zeros_like|ones|ones_like"
+    "|arange|meshgrid|batch_flatten"
+)
+MOVEMENT, OTHER = "data movement", "arithmetic"
+
+
+class Kernel(NamedTuple):
+    """One call of a kernel in a run, or a step of the virtual machine."""
+
+    name: str
+    kind: str  # of KINDS, or OTHER
+    shapes: str  # of its arguments
+    ms: float
+
+
+def profile(model, *inputs):
+    """The kernels of one call of a `Model`, in order, each with the median of its times over some runs.
+
+    `inputs` are NDArrays or NumPy arrays, in the order of the model's own. Each kernel is waited for, so that
+    together they may take longer than a call; `call_ms` measures that.
+    """
+    inputs = on_device(model, inputs)
+    with _profiler(model, inputs) as run:
+        runs = [run() for _ in range(_repeats(run))]
+    names = [[_plain(str(call["Name"])) for call in calls] for calls in runs]
+    if any(each != names[0] for each in names):
+        raise RuntimeError(
+            "runs on the same inputs differ in their kernels, which cannot be put side by side"
+        )
+    return [
+        Kernel(
+            name,
+            kind_of(name),
+            str(runs[0][index]["Argument Shapes"]) if "Argument Shapes" in runs[0][index] else "",
+            statistics.median(calls[index]["Duration (us)"].microseconds for calls in runs) / 1e3,
+        )
+        for index, name in enumerate(names[0])
+    ]
+
+
+def call_ms(call, wait=lambda: None):
+    """The milliseconds of a call, until `wait` returns: the median over some, after one that warms up."""
+
+    def timed():
+        start = time.perf_counter()
+        call()
+        wait()
+        return (time.perf_counter() - start) * 1e3
+
+    return statistics.median([timed() for _ in range(_repeats(timed))])
+
+
+def ms_by_kind(kernels):
+    """{kind: milliseconds}, of those kinds that there are."""
+    times = {}
+    for kernel in kernels:
+        times[kernel.kind] = times.get(kernel.kind, 0.0) + kernel.ms
+    return times
+
+
+def kind_of(name):
+    """What a kernel of this name does."""
+    for kind, names in KINDS.items():
+        if re.search(names, name):
+            return kind
+    moves = re.fullmatch(
+        rf"(((dyn|nn)_)?({NO_ARITHMETIC})_)+[0-9a-f_]*", name + "_"
+    )  # namesakes have numbers
+    return MOVEMENT if moves else OTHER
+
+
+def on_device(model, inputs):
+    """Inputs as arrays that the model reads where they are."""
+    return [each if isinstance(each, tvm.nd.NDArray) else tvm.nd.array(each, model.device) for each in inputs]
+
+
+@contextlib.contextmanager
+def _profiler(model, inputs):
+    """A function that runs the model in the profiler for its executor, and gives what was called."""
+    if model.lib.implements_function("vm_load_executable"):
+        machine = VirtualMachineProfiler(Executable(model.lib), model.device)
+        yield lambda: machine.profile(*inputs).calls
+        return
+    module = model.lib["debug_create"]("default", model.device)
+    graph = GraphModuleDebug(module, [model.device], model.lib["get_graph_json"](), None)
+    try:
+        for name, array in zip(model.inputs, inputs):
+            graph.set_input(name, array)
+        yield lambda: graph.profile().calls
+    finally:
+        graph.exit()  # removes the folder that it made
+
+
+def _repeats(run):
+    """How many runs are enough, by the time of one, after one that warms up."""
+    run()
+    start = time.perf_counter()
+    run()
+    seconds = time.perf_counter() - start
+    return min(max(round(ENOUGH_SECONDS / max(seconds, 1e-9)), LEAST_RUNS), MOST_RUNS)
+
+
+def _plain(name):
+    """Without what TVM puts in front of all names."""
+    return re.sub(r"^(tvmgen_default_|vm_mod_)?(fused_)?", "", name)
