@@ -34,7 +34,7 @@ def values(expr):
 
 def as_constant(array, dtype):
     """A constant of a type of Relay's, also of bfloat16, to which float32 is rounded."""
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array)
     if dtype != "bfloat16":
         return relay.const(array.astype(dtype), dtype)
     bits = array.astype("float32").view("uint32")

@@ -64,7 +64,7 @@ def _constants(graph):
             with np.errstate(all="ignore"):
                 arrays[node] = TABLE[op_name(node)](node, *(arrays[arg] for arg in node.args))
     return {
-        node: relay.const(np.ascontiguousarray(array), node.checked_type.dtype)
+        node: relay.const(np.asarray(array), node.checked_type.dtype)
         for node, array in arrays.items()
         if isinstance(node, relay.Call) and not all(user in arrays for user in graph.users(node))
     }

@@ -47,6 +47,15 @@ def test_the_bits_of_fold_constant(name, dtype):
     np.testing.assert_array_equal(found, expected)
 
 
+def test_scalars_stay_scalars():
+    x = relay.var("x", shape=())
+    square = relay.multiply(relay.const(3.0), relay.const(3.0))
+    mod = module(x, relay.Tuple([relay.add(x, relay.sqrt(square)), relay.squeeze(relay.const([2.0]))]))
+    added, alone = FoldWeights()(mod)["main"].body.fields
+    assert (added.args[1].data.numpy(), added.args[1].data.shape) == (3, ())
+    assert (alone.data.numpy(), alone.data.shape) == (2, ())
+
+
 def test_a_layout_that_splits_channels_is_left_to_tvm():
     w = relay.const(numbers(4, 4, 2, 5))
     mod = module(X, relay.Tuple([X, relay.layout_transform(w, "OIHW", "OIHW4o")]))
