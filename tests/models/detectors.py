@@ -67,8 +67,11 @@ def export(model, path):
     return path
 
 
-def share_found(found, expected, box=0.2, score=2e-3, mask=1e-2, keypoint=0.5):
-    """How much of what was expected is found, in any order: rounding swaps detections of close scores."""
+def share_found(found, expected, box=5e-3, score=5e-4, mask=1e-2, keypoint=0.5):
+    """How much of what was expected is found, in any order: rounding swaps detections of close scores.
+
+    torch in float32 finds 97% or more of what it finds in float64 within a fifth of these distances.
+    """
     hits = [_is_found(found, expected, i, box, score, mask, keypoint) for i in range(len(expected["boxes"]))]
     return np.mean(hits)
 
