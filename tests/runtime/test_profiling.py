@@ -95,3 +95,15 @@ def test_calls_are_waited_for():
     order = []
     assert call_ms(lambda: order.append("call"), lambda: order.append("wait")) >= 0
     assert order[:4] == ["call", "wait"] * 2 and len(order) > 6
+
+
+@pytest.mark.parametrize("make", [network, lambda: bright_pixels()[0]])
+def test_a_model_that_was_saved(tmp_path, make):
+    lib = runtime.build_library(make(), "llvm")
+    runtime.save(tmp_path, lib, make(), "llvm")
+    picture = np.ones((1, 3, *SIZE), "float32")
+    names = [
+        [kernel.name for kernel in runtime.profile(model, picture)]
+        for model in (runtime.Model(lib, "cpu"), runtime.load(tmp_path))
+    ]
+    assert names[0] == names[1]
