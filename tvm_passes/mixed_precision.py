@@ -1,5 +1,9 @@
 """Bring the convolutions of a float32 network, and what is between them, to half precision."""
 
+import math
+
+import numpy as np
+
 import topi_ext.conv2d_nhwc  # noqa: F401  registers the operator
 
 import tvm
@@ -37,6 +41,10 @@ for _name, _kind in {  # what TVM does not know of
     if relay.op.get(_name).get_attr(KIND) is None:
         registry.register_mixed_precision_conversion(_name, _kind)
 
+# The least and the greatest normal number of each type.
+RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
+LARGEST_WINDOW = 16  # of which pixels are summed in half precision
+
 EPILOGUES = ("add", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip", "nn.depth_to_space")
 
 
@@ -47,10 +55,13 @@ def InMixedPrecision(dtype="float16"):
     follow that can; here an operator follows if all that uses its result is in half precision too, or if it
     is the bias, activation, residual or shuffle of a convolution. So what comes of the heads of a network,
     such as scores and corners of boxes, is computed in float32, and so is what becomes of the picture before
-    the first convolution. Corners of regions stay float32 as well.
+    the first convolution. Corners of regions stay float32 as well, and operators of which a constant is too
+    large or too small for half precision. What is computed may still be: float16 ends at 65504.
 
     The types of inputs and results stay; weights are cast here.
     """
+    if dtype not in RANGES:
+        raise ValueError(f"InMixedPrecision: dtype is one of {', '.join(RANGES)}, not {dtype!r}")
 
     def transform(mod, _context):
         mod = relay.transform.InferType()(mod)
@@ -105,6 +116,12 @@ class _Half:
         for node in reversed(candidates):
             if self._serves_the_chosen_only(node):
                 self.chosen.add(node)
+        # One part of a tuple may serve convolutions where another does not.
+        self.chosen = {
+            node
+            for node in self.chosen
+            if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.chosen
+        }
 
     def _serves_the_chosen_only(self, node):
         return all(user in self.chosen and node in data_of(user) for user in self._users(node))
@@ -142,7 +159,27 @@ def kind_of(node, dtype):
     if isinstance(node, relay.TupleGetItem) and op_name(node.tuple_value) and _is_float32(node.tuple_value):
         return stock.MIXED_PRECISION_FOLLOW
     kind = node.op.get_attr(KIND) if op_name(node) and _is_float32(node) else None
-    return None if kind is None else int(kind(node, dtype)[0])
+    return int(kind(node, dtype)[0]) if kind is not None and _can_be(node, dtype) else None
+
+
+def _can_be(node, dtype):
+    """Whether a call means the same in half precision, by its attributes and its constants."""
+    if getattr(node.attrs, "dtype", None):  # it gives float32 whatever it is given
+        return False
+    if op_name(node) == "divide" and values(node.args[1]) is None:  # by what may become 0
+        return False
+    if op_name(node).startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > LARGEST_WINDOW:
+        return False
+    return all(_holds(dtype, values(data)) for data in data_of(node) if _is_float32(data))
+
+
+def _holds(dtype, value):
+    """Whether the greatest number of a constant is a normal one of this type."""
+    if value is None:
+        return True
+    least, most = RANGES[dtype]
+    greatest = np.abs(value[np.isfinite(value)]).max(initial=0)
+    return greatest == 0 or least <= greatest <= most
 
 
 def data_of(node):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import convolution, module, numbers, per_channel, run
+from tests.helpers import convolution, module, numbers, ops, per_channel, run
 from topi_ext import multiscale_roi_align
 from tvm_passes import InMixedPrecision
 from tvm_passes._graph import Graph
@@ -41,6 +41,75 @@ def test_parts_of_a_split_follow():
     parts = relay.split(convolution(PICTURE, 8, 8), 2, axis=1)
     found = dtypes(module(PICTURE, convolution(relay.multiply(parts[0], parts[1]), 4, 4)))
     assert found["multiply"] == {"float16"}
+
+
+def test_a_part_of_a_split_that_another_use_keeps_float32():
+    parts = relay.split(convolution(PICTURE, 8, 8), 2, axis=1)
+    mod = module(PICTURE, relay.Tuple([convolution(relay.nn.relu(parts[0]), 4, 4), relay.exp(parts[1])]))
+    assert dtypes(mod)["exp"] == {"float32"}
+    assert dtypes(mod)["nn.relu"] == {"float16"}
+
+
+def test_scalars_between_stay_scalars():
+    y = convolution(PICTURE, 8, 8)
+    greatest = relay.expand_dims(relay.add(relay.max(y), relay.const(1.0)), 0, 4)
+    found = dtypes(module(PICTURE, convolution(relay.multiply(y, greatest), 4, 8)))
+    assert found["max"] == found["add"] == found["multiply"] == {"float16"}
+
+
+@pytest.mark.parametrize(
+    "give_float32",
+    [
+        lambda y: relay.cast(y, "float32"),
+        lambda y: relay.full(relay.max(y), SHAPE, "float32"),
+    ],
+)
+def test_what_gives_float32_by_its_attributes_does_so(give_float32):
+    mod = module(PICTURE, convolution(give_float32(convolution(PICTURE, 8, 8)), 4, 8))
+    calls = [node for node in Graph(InMixedPrecision()(mod)["main"]).nodes if op_name(node) == "nn.conv2d"]
+    assert [arg.checked_type.dtype for call in calls for arg in call.args] == ["float16"] * 4
+
+
+def filled(number, *shape):
+    return relay.const(np.full(shape, number, "float32"))
+
+
+def by_one(y, number):
+    return relay.nn.conv2d(y, filled(number, 4, 8, 1, 1), channels=4, kernel_size=(1, 1))
+
+
+NOT_HALF = {
+    "a large bias": lambda y: relay.add(convolution(y, 8, 8), filled(1e6, 8, 1, 1)),
+    "large weights": lambda y: by_one(y, 1e5),
+    "small weights": lambda y: by_one(y, 1e-9),
+    "a divisor that is not 0": lambda y: convolution(relay.divide(y, relay.add(y, relay.const(1e-9))), 4, 8),
+}
+
+
+@pytest.mark.parametrize("what", NOT_HALF)
+def test_constants_that_half_precision_does_not_have(what):
+    y = relay.nn.relu(convolution(PICTURE, 8, 8))
+    mod = module(PICTURE, NOT_HALF[what](y))
+    (expected,), (half,) = run(mod, numbers(*SHAPE)), run(InMixedPrecision()(mod), numbers(*SHAPE))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(half / scale, expected / scale, atol=5e-3)
+    assert dtypes(mod)["nn.conv2d"] >= {"float16"}
+    assert dtypes(mod, "bfloat16")["nn.conv2d"] == {"bfloat16"}
+
+
+def test_sums_of_large_windows_are_float32():
+    def pooled(pool, *size):
+        (name,) = ops(module(PICTURE, pool(PICTURE, *size)))
+        return dtypes(module(PICTURE, convolution(pool(convolution(PICTURE, 8, 8), *size), 4, 8)))[name]
+
+    assert pooled(relay.nn.avg_pool2d, (3, 3)) == {"float16"}
+    assert pooled(relay.nn.avg_pool2d, (5, 5)) == {"float32"}
+    assert pooled(relay.nn.global_avg_pool2d) == pooled(relay.nn.adaptive_avg_pool2d, (1, 1)) == {"float32"}
+
+
+def test_an_unknown_type():
+    with pytest.raises(ValueError, match="one of float16, bfloat16, not 'float8'"):
+        InMixedPrecision("float8")
 
 
 def test_bias_activation_and_residual_of_the_last_convolution_are_half():
