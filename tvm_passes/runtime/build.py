@@ -34,6 +34,7 @@ def compile(mod, target, params=None, *, device=None, **options):
     target = tvm.target.Target(target)
     mod = relay.transform.InferType()(mod)
     main = mod["main"]
+    _check_parameters(main)
     attrs = dict(main.attrs.items()) if main.attrs else {}
     if options.get("cut") is True:
         options["cut"] = attrs.get("padded_rows", True)
@@ -47,6 +48,17 @@ def compile(mod, target, params=None, *, device=None, **options):
         input_types={param.name_hint: param.checked_type for param in main.params},
         **options,
     )
+
+
+def _check_parameters(main):
+    names = [param.name_hint for param in main.params]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"compile: main has two parameters named {twice}: give each a name of its own")
+    for param in main.params:
+        type_ = param.checked_type
+        if not isinstance(type_, relay.TensorType):
+            raise TypeError(f"compile: {param.name_hint} is to be a tensor, not of type {type_}")
 
 
 def _at_level_3():
