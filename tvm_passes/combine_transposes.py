@@ -37,7 +37,7 @@ class TransposeOfNothing(Rule):
 
     def where(self, match):
         shape, axes = static_shape(match.data), order_of_axes(match.root)
-        if shape is None or axes is None:
+        if shape is None or axes is None or 0 in shape:  # 0 among a reshape's lengths says something else
             return False
         longer = [axis for axis in axes if shape[axis] != 1]
         return longer == sorted(longer)

@@ -183,7 +183,7 @@ def _can_be(node, dtype):
         return False
     if op_name(node) == "divide" and values(node.args[1]) is None:  # by what may become 0
         return False
-    if "avg_pool" in op_name(node) and math.prod(map(int, node.attrs.pool_size)) > LARGEST_WINDOW:
+    if op_name(node).startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > LARGEST_WINDOW:
         return False
     return all(_holds(dtype, values(data)) for data in data_of(node) if _is_float32(data))
 

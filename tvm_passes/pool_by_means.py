@@ -4,7 +4,6 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import channel_axis
-from ._matchers import static_shape
 from ._rule import Rule, RulePass
 
 HALF = ("float16", "bfloat16")
@@ -27,14 +26,17 @@ class GlobalPool(Rule):
         return to_one_pixel and not self.is_column(match)
 
     def is_column(self, match):
-        shape, layout = static_shape(match.data), str(match.root.attrs.layout)
-        return shape is not None and channel_axis(layout) is not None and shape[layout.index("W")] == 1
+        shape, layout = match.data.checked_type.shape, str(match.root.attrs.layout)
+        # As it is after this rule, whatever is known of the other lengths.
+        return channel_axis(layout) is not None and getattr(shape[layout.index("W")], "value", None) == 1
 
     def check(self, match):
         attrs = match.root.attrs
         layout = str(attrs.layout)
         if channel_axis(layout) is None or str(attrs.out_layout) not in ("", layout):
             return "the layout splits or moves the channels"
+        if not match.root.checked_type.dtype.startswith(("float", "bfloat")):
+            return "a mean of integers is rounded, and so would be that of each row"
 
     def rewrite(self, match):
         layout, dtype = str(match.root.attrs.layout), match.root.checked_type.dtype

@@ -35,6 +35,8 @@ class ConvolutionOfConcatenate(Rule):
         axis = channel_axis(str(match.root.attrs.data_layout))
         if int(match.concatenate.attrs.axis) % 4 != axis:
             return "what is concatenated are not the channels"
+        if any(static_shape(part)[axis] == 0 for part in match.parts.fields):
+            return "a part has no channels"
         if any(op_name(user) != "nn.conv2d" for user in match.graph.users(match.concatenate)):
             return "the concatenated tensor is also wanted by what is no convolution"
         copied = np.prod(static_shape(match.concatenate))

@@ -42,6 +42,13 @@ def test_axes_of_extent_one(shape, left):
     assert ops(after) == [left or "layout_transform"]
 
 
+def test_an_empty_tensor():
+    x = relay.var("x", shape=(1, 0, 5))
+    mod = module(x, relay.transpose(x, [1, 0, 2]))
+    after, _ = apply(CombineTransposes(), mod)
+    assert after.same_as(mod)
+
+
 def test_a_shared_inner_one_stays_for_its_user():
     x = relay.var("x", shape=SHAPE)
     y = to_nhwc(x)

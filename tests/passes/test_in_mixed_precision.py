@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import convolution, module, numbers, per_channel, run
+from tests.helpers import convolution, module, numbers, ops, per_channel, run
 from topi_ext import multiscale_roi_align
 from tvm_passes import InMixedPrecision
 from tvm_passes._graph import Graph
@@ -98,11 +98,13 @@ def test_constants_that_half_precision_does_not_have(what):
 
 
 def test_sums_of_large_windows_are_float32():
-    def pooled(size):
-        mod = module(PICTURE, convolution(relay.nn.avg_pool2d(convolution(PICTURE, 8, 8), size), 4, 8))
-        return dtypes(mod)["nn.avg_pool2d"]
+    def pooled(pool, *size):
+        (name,) = ops(module(PICTURE, pool(PICTURE, *size)))
+        return dtypes(module(PICTURE, convolution(pool(convolution(PICTURE, 8, 8), *size), 4, 8)))[name]
 
-    assert pooled((3, 3)) == {"float16"} and pooled((5, 5)) == {"float32"}
+    assert pooled(relay.nn.avg_pool2d, (3, 3)) == {"float16"}
+    assert pooled(relay.nn.avg_pool2d, (5, 5)) == {"float32"}
+    assert pooled(relay.nn.global_avg_pool2d) == pooled(relay.nn.adaptive_avg_pool2d, (1, 1)) == {"float32"}
 
 
 def test_an_unknown_type():

@@ -29,6 +29,21 @@ def test_rows_first(pool, dtype, rtol):
     assert_no_second_change(PoolByMeans(), after)
 
 
+def test_lengths_known_at_run_time():
+    x = relay.var("x", shape=(relay.Any(), 3, relay.Any(), relay.Any()))
+    mod = module(x, relay.nn.global_avg_pool2d(x))
+    after = assert_same_numbers(PoolByMeans(), mod, numbers(*SHAPE), rtol=1e-5, atol=1e-5)
+    assert ops(after) == ["mean", "nn.global_avg_pool2d"]
+    assert_no_second_change(PoolByMeans(), after)
+
+
+def test_integers_are_refused():
+    x = relay.var("x", shape=SHAPE, dtype="int32")
+    after, report = apply(PoolByMeans(), module(x, relay.nn.global_avg_pool2d(x)))
+    assert ops(after) == ["nn.global_avg_pool2d"]
+    assert refusals(report) == ["a mean of integers is rounded, and so would be that of each row"]
+
+
 def test_split_channels_are_refused():
     x = relay.var("x", shape=(1, 2, 5, 7, 8))
     mod = module(x, relay.nn.global_avg_pool2d(x, layout="NCHW8c"))

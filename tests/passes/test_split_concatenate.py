@@ -54,9 +54,15 @@ def dynamic():
     return module(x, convolution(relay.concatenate([x, x], 1), 4, 16))
 
 
+def empty():
+    x, nothing = relay.var("x", shape=(1, 8, 6, 7)), relay.var("y", shape=(1, 0, 6, 7))
+    return module(x, nothing, convolution(relay.concatenate([x, nothing], 1), 4, 8))
+
+
 @pytest.mark.parametrize(
     "mod, reason",
     [
+        (empty(), "a part has no channels"),
         (of(lambda y: relay.Tuple([convolution(y, 4, 16), y])), "by what is no convolution"),
         (of(lambda y: convolution(y, 32, 16)), "times the memory"),
         (of(lambda y: convolution(y, 4, 8), axis=2), "not the channels"),

@@ -148,7 +148,30 @@ def test_types_of_elements(dtype, executor):
         assert to_numpy(s_again) == array[1] and str(x_again.dtype).endswith(dtype)
 
 
+def test_bfloat16():
+    x = relay.var("x", shape=(3,))
+    halved = relay.cast(x, "bfloat16")
+    array = np.float32([1.0, -2.5, 1e30])
+    rounded = torch.from_numpy(array).bfloat16()
+    assert torch.equal(runtime.compile(module(x, halved), "llvm")(torch.from_numpy(array)), rounded)
+    found = runtime.compile(module(x, halved), "llvm")(array)
+    np.testing.assert_array_equal(found, rounded.float().numpy())
+    half = relay.var("x", shape=(3,), dtype="bfloat16")
+    model = runtime.compile(module(half, half + half), "llvm")
+    assert torch.equal(model(rounded), rounded + rounded)
+    with pytest.raises(TypeError, match=r"give x as a torch\.Tensor"):
+        model(array)
+
+
 # --- without copies
+
+
+def test_a_tensor_that_is_yet_to_be_negated():
+    x = relay.var("x", shape=(16,))
+    model = runtime.compile(module(x, x + x), "llvm")
+    tensor = torch._neg_view(torch.arange(16.0))
+    assert tensor.is_neg() and tensor.data_ptr() % 64 == 0
+    assert torch.equal(model(tensor), -2 * torch.arange(16.0))
 
 
 def aligned(array, offset=0):
@@ -302,6 +325,24 @@ def test_what_is_no_model():
     lib = tvm.build(tvm.te.create_schedule(y.op), [x, y], "llvm")
     with pytest.raises(TypeError, match="neither what relay"):
         runtime.Model(lib)
+
+
+def test_what_is_no_module():
+    with pytest.raises(TypeError, match=r"'net\.so' is no module: if it is a file"):
+        runtime.Model("net.so")
+
+
+@pytest.mark.parametrize("length", [3, relay.Any()])
+def test_parameters_that_cannot_be_told_apart(length):
+    a, b = relay.var("x", shape=(length,)), relay.var("x", shape=(length,))
+    with pytest.raises(ValueError, match="two parameters named x"):
+        runtime.compile(module(a, b, a - b), "llvm")
+
+
+def test_a_tuple_as_a_parameter():
+    pair = relay.var("pair", relay.TupleType([relay.TensorType((3,))] * 2))
+    with pytest.raises(TypeError, match="pair is to be a tensor, not of type"):
+        runtime.compile(module(pair, relay.TupleGetItem(pair, 0) * relay.const(2.0)), "llvm")
 
 
 def test_cuda_graph_where_there_is_none(compiled):

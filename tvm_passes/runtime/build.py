@@ -49,9 +49,21 @@ def compile(mod, target, params=None, *, device=None, **options):
 def build_library(mod, target, params=None):
     """What `compile` makes a `Model` of, for `save`, or for a `Model` elsewhere: no device is needed here."""
     mod = relay.transform.InferType()(mod)
+    _check_parameters(mod["main"])
     build = relay.build if _is_static(mod) else relay.vm.compile
     with _at_level_3():
         return build(mod, tvm.target.Target(target), params=params)
+
+
+def _check_parameters(main):
+    names = [param.name_hint for param in main.params]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"compile: main has two parameters named {twice}: give each a name of its own")
+    for param in main.params:
+        type_ = param.checked_type
+        if not isinstance(type_, relay.TensorType):
+            raise TypeError(f"compile: {param.name_hint} is to be a tensor, not of type {type_}")
 
 
 def _at_level_3():

@@ -15,6 +15,8 @@ from tvm.runtime.vm import Executable, VirtualMachine
 
 def executor_of(lib, device):
     """For what `relay.build` or `relay.vm.compile` built, loaded from a file or not."""
+    if not isinstance(lib, tvm.runtime.Module):
+        raise TypeError(f"Model: {lib!r} is no module: if it is a file, give tvm.runtime.load_module of it")
     if lib.implements_function("vm_load_executable"):
         return VirtualMachineExecutor(lib, device)
     if lib.implements_function("get_graph_json"):

@@ -49,7 +49,8 @@ class Model:
     Convention
     ----------
     - Inputs are given by position or by name. If any is a torch tensor, outputs are; else if any is an
-      NDArray, so are they; else they are NumPy arrays. One output is returned bare, several in a dict.
+      NDArray, so are they; else they are NumPy arrays, of float32 for bfloat16. One output is returned bare,
+      several in a dict.
     - Tensors are to be on the model's device; NumPy arrays are copied there. An input is read where it is if
       it is contiguous and its address a multiple of 64, else from a copy. The memory of torch tensors is that
       unless they are views, of NumPy arrays often not. With a CUDA graph each is copied, on the device.

@@ -36,7 +36,7 @@ class _Torch:
         """As a TVM array of the same memory; where TVM cannot read that, of a copy that torch makes."""
         import torch
 
-        tensor = tensor.detach()
+        tensor = tensor.detach().resolve_neg()  # some views, as of a conjugate, are yet to be negated
         if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
             tensor = tensor.clone(memory_format=torch.contiguous_format)
         if not tensor.numel():
@@ -100,7 +100,7 @@ class _Numpy:
         return tvm.cpu()
 
     def converted(self, dtype):
-        return f'.astype("{dtype}")'
+        return " as a torch.Tensor" if dtype == "bfloat16" else f'.astype("{dtype}")'
 
     def shared(self, array, device):
         flags = array.flags
@@ -114,6 +114,8 @@ class _Numpy:
         copy(ctypes.byref(described), into, stream)
 
     def result(self, array, _fresh, _stream):
+        if array.dtype == "bfloat16":  # whose bits TVM gives, as NumPy lacks it
+            return (array.numpy().astype("uint32") << 16).view("float32")
         return array.numpy()
 
 
