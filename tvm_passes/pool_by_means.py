@@ -1,11 +1,13 @@
 """Average a whole picture in two steps, rows first, in float32."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import channel_axis
 from ._matchers import static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 HALF = ("float16", "bfloat16")
 
@@ -21,22 +23,22 @@ class GlobalPool(Rule):
     data = wildcard()
     pattern = is_op("nn.global_avg_pool2d")(data) | is_op("nn.adaptive_avg_pool2d")(data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         sizes = getattr(match.root.attrs, "output_size", [1])
         to_one_pixel = len(sizes) > 0 and all(int(size) == 1 for size in sizes)
         return to_one_pixel and not self.is_column(match)
 
-    def is_column(self, match):
+    def is_column(self, match: Match) -> bool:
         shape, layout = static_shape(match.data), str(match.root.attrs.layout)
         return shape is not None and channel_axis(layout) is not None and shape[layout.index("W")] == 1
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         attrs = match.root.attrs
         layout = str(attrs.layout)
         if channel_axis(layout) is None or str(attrs.out_layout) not in ("", layout):
             return "the layout splits or moves the channels"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         layout, dtype = str(match.root.attrs.layout), match.root.checked_type.dtype
         data = relay.cast(match.data, "float32") if dtype in HALF else match.data
         rows = relay.mean(data, axis=layout.index("W"), keepdims=True)
