@@ -31,6 +31,8 @@ DOCS = ROOT / "docs"
 # What the examples in docstrings take for granted.
 NAMES = {"np": np, "topi_ext": topi_ext, "tvm_passes": tvm_passes, "tvm": tvm, "relay": relay}
 IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
+# The modules whose `__all__` is public.
+PUBLIC = ("topi_ext", "topi_ext.torch", "tvm_passes", "tvm_passes.runtime", "frontends", "frontends.l5kit")
 PIPELINES = (
     "default_pipeline()",
     "detection_pipeline()",
@@ -52,7 +54,7 @@ def pages():
     """{path: text} of all pages."""
     written = {DOCS / "passes" / f"{name}.md": pass_page(name) for name in passes()}
     written |= {DOCS / "operators" / f"{name}.md": operator_page(name) for name in operators()}
-    return {DOCS / "README.md": index(), **written}
+    return {DOCS / "README.md": index(), DOCS / "api.md": public_names(), **written}
 
 
 def passes():
@@ -80,7 +82,8 @@ def index():
         "# Passes and operators",
         "Written by `python -m docs.generate`: of each pass what it replaces, with what, why that is legal, "
         "and a graph before and after it; of each operator its conventions. The examples are doctests.",
-        "Beside these: [what becomes of the NMS of torchvision's models](restored_nms.md).",
+        "Beside these: [all public names](api.md), and [what becomes of the NMS of torchvision's "
+        "models](restored_nms.md).",
         "## Pipelines",
         "Which passes, in which order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
     ]
@@ -88,6 +91,20 @@ def index():
         order = [f"[{name}](passes/{name}.md)" for name in order_of(pipeline)]
         parts.append(f"`{pipeline}`: " + ", ".join(order) + ".")
     parts += ["## Passes", _table("passes", passes()), "## Operators", _table("operators", operators())]
+    return _page(*parts)
+
+
+def public_names():
+    parts = [
+        "# Public names",
+        "Written by `python -m docs.generate` from `__all__` of each module. Names that are not here may "
+        "change without notice.",
+    ]
+    for module in map(importlib.import_module, PUBLIC):
+        parts.append(f"## {module.__name__}\n\n{inspect.getdoc(module).splitlines()[0]}")
+        named = {name: getattr(module, name) for name in module.__all__}
+        rows = [f"| `{name}` | {_first_line(made)} |" for name, made in named.items()]
+        parts.append("\n".join(["| | |", "|---|---|", *rows]))
     return _page(*parts)
 
 
@@ -209,9 +226,14 @@ def _block(text, language=""):
 
 
 def _table(folder, named):
-    firsts = {name: inspect.getdoc(made).splitlines()[0] for name, made in named.items()}
-    rows = [f"| [{name}]({folder}/{name}.md) | {first} |" for name, first in firsts.items()]
+    rows = [f"| [{name}]({folder}/{name}.md) | {_first_line(made)} |" for name, made in named.items()]
     return "\n".join(["| | |", "|---|---|", *rows])
+
+
+def _first_line(made):
+    """Of what describes it; of a constant, what it is."""
+    is_constant = not (inspect.ismodule(made) or inspect.isclass(made) or inspect.isroutine(made))
+    return f"a constant, `{type(made).__name__}`" if is_constant else inspect.getdoc(made).splitlines()[0]
 
 
 def _link(path):
@@ -225,12 +247,29 @@ def _source(made):
 
 
 def _signature(name, function):
-    """A call with all arguments, on lines of their own where one would be too long."""
-    line = name + str(inspect.signature(function)).replace("'", '"')
+    """The head of its definition, with arguments on lines of their own where one would be too long."""
+    signature = inspect.signature(function)
+    result = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+    arguments = list(map(_argument, signature.parameters.values()))
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        arguments.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    line = f"{name}({', '.join(arguments)}){result}"
     if len(line) < 100:
         return line
-    arguments = re.split(r", (?![^(]*\))", line[len(name) + 1 : -1])
-    return "\n".join([name + "(", *(f"    {argument}," for argument in arguments), ")"])
+    return "\n".join([name + "(", *(f"    {argument}," for argument in arguments), f"){result}"])
+
+
+def _argument(parameter):
+    """As it is written: an annotation is a string in modules that import annotations from the future."""
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    has_type, has_default = (
+        value is not parameter.empty for value in (parameter.annotation, parameter.default)
+    )
+    default = f'"{parameter.default}"' if isinstance(parameter.default, str) else f"{parameter.default}"
+    type_ = f": {parameter.annotation}" if has_type else ""
+    equals = " = " if has_type else "="
+    return f"{stars}{parameter.name}{type_}{f'{equals}{default}' if has_default else ''}"
 
 
 def _markdown(docstring):

@@ -1,8 +1,13 @@
 """A semantic map as shapes that `topi_ext.rasterize_map` takes."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 POINTS_OF_SIDE = 20
 ACTIVE = 0  # of a traffic light face's statuses
@@ -23,7 +28,7 @@ class Lane:
 
     left: np.ndarray
     right: np.ndarray
-    faces: dict = field(default_factory=dict)
+    faces: dict[Any, str] = field(default_factory=dict)
 
 
 class SemanticMap:
@@ -32,7 +37,7 @@ class SemanticMap:
     `points` and `offsets` say where they are, `styles` gives how samples show them.
     """
 
-    def __init__(self, lanes, crosswalks=()):
+    def __init__(self, lanes: Sequence[Lane], crosswalks: Iterable[ArrayLike] = ()) -> None:
         sides = [(resampled(lane.left), resampled(lane.right)[::-1]) for lane in lanes]
         areas = [np.concatenate(pair) for pair in sides]
         lines = [side for pair in sides for side in pair]
@@ -42,7 +47,8 @@ class SemanticMap:
         self.offsets = np.cumsum([0, *map(len, shapes)]).astype("int32")
         counts = {"road": len(areas), "none": len(lines), "crosswalk": len(closed)}
         self._styles = np.repeat([STYLES[name] for name in counts], list(counts.values())).astype("int8")
-        lines_of_face, style_of_face = {}, {}
+        lines_of_face: dict[Any, list[int]] = {}
+        style_of_face: dict[Any, int] = {}
         for number, lane in enumerate(lanes):
             for face, color in lane.faces.items():
                 line = len(areas) + 2 * number
@@ -53,7 +59,7 @@ class SemanticMap:
         }
 
     @classmethod
-    def from_map_api(cls, map_api):
+    def from_map_api(cls, map_api: Any) -> SemanticMap:
         """The map of an l5kit `MapAPI`."""
         lanes = []
         for lane_id in map_api.bounds_info["lanes"]["ids"]:
@@ -68,7 +74,7 @@ class SemanticMap:
         ids = map_api.bounds_info["crosswalks"]["ids"]
         return cls(lanes, [map_api.get_crosswalk_coords(crosswalk)["xyz"] for crosswalk in ids])
 
-    def styles(self, tl_faces):
+    def styles(self, tl_faces: Sequence[np.ndarray]) -> np.ndarray:
         """(B, shapes), int8, from the traffic light faces of each sample."""
         styles = np.tile(self._styles, (len(tl_faces), 1))
         for of_sample, faces in zip(styles, tl_faces):
@@ -78,7 +84,7 @@ class SemanticMap:
         return styles
 
 
-def resampled(points, count=POINTS_OF_SIDE):
+def resampled(points: ArrayLike, count: int = POINTS_OF_SIDE) -> np.ndarray:
     """x and y of so many points along a line, equally far apart along it."""
     points = np.asarray(points, "float64")
     distances = np.concatenate([[0], np.linalg.norm(np.diff(points, axis=0), axis=1).cumsum()])

@@ -1,5 +1,9 @@
 """l5kit's records, and batches of them as arrays that the rasterisers take."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 AGENT_DTYPE = np.dtype(
@@ -29,7 +33,7 @@ USED_FIELDS = "centroid", "extent", "yaw", "track_id", "label_probabilities"
 AV_SIZE = 4.87, 1.85  # length and width of the vehicle that records
 
 
-def raster_poses(history_frames, agents):
+def raster_poses(history_frames: Sequence[np.ndarray], agents: Sequence[np.ndarray | None]) -> np.ndarray:
     """The pose of each sample's raster as a matrix: that of the selected agent, or of the AV."""
     first = np.stack([frames[0] for frames in history_frames])
     places, yaws = first["ego_translation"][:, :2].copy(), [*_yaw(first["ego_rotation"])]
@@ -39,13 +43,20 @@ def raster_poses(history_frames, agents):
     return np.stack([pose(place, yaw) for place, yaw in zip(places, yaws)])
 
 
-def pose(position, angle):
+def pose(position: Sequence[float] | np.ndarray, angle: float) -> np.ndarray:
     """The matrix to world coordinates. An agent's yaw is a float32, and so l5kit has its cosine and sine."""
     cosine, sine = np.cos(angle), np.sin(angle)
     return np.array([[cosine, -sine, position[0]], [sine, cosine, position[1]], [0, 0, 1]], "float64")
 
 
-def boxes_by_layer(history_frames, history_agents, agents, frame_count, threshold, render_ego_history=True):
+def boxes_by_layer(
+    history_frames: Sequence[np.ndarray],
+    history_agents: Sequence[Sequence[np.ndarray]],
+    agents: Sequence[np.ndarray | None],
+    frame_count: int,
+    threshold: float,
+    render_ego_history: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
     """`boxes` and `layers` of `topi_ext.rasterize_boxes`: each sample's agents, frame by frame, then its ego.
 
     The ego is the selected agent, if there is one, and then the AV is one of the agents.
@@ -79,21 +90,21 @@ def boxes_by_layer(history_frames, history_agents, agents, frame_count, threshol
     return boxes[layer.argsort(kind="stable")], layers
 
 
-def _boxes(agents):
+def _boxes(agents: Mapping[str, np.ndarray]) -> np.ndarray:
     return _with_heading(agents["centroid"], agents["extent"][:, :2], agents["yaw"])
 
 
-def _av_boxes(frames):
-    sizes = np.broadcast_to(np.float32(AV_SIZE), (len(frames), 2))
+def _av_boxes(frames: np.ndarray) -> np.ndarray:
+    sizes = np.broadcast_to(np.array(AV_SIZE, "float32"), (len(frames), 2))
     return _with_heading(
         frames["ego_translation"][:, :2], sizes, _yaw(frames["ego_rotation"]).astype("float32")
     )
 
 
-def _with_heading(centres, sizes, yaws):
+def _with_heading(centres: np.ndarray, sizes: np.ndarray, yaws: np.ndarray) -> np.ndarray:
     """Cosine and sine are of float32, as l5kit computes them: its pictures depend on their last bits."""
     return np.column_stack([centres, sizes, np.cos(yaws), np.sin(yaws)]).astype("float64")
 
 
-def _yaw(rotations):
+def _yaw(rotations: np.ndarray) -> np.ndarray:
     return np.arctan2(rotations[:, 1, 0], rotations[:, 0, 0])

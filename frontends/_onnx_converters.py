@@ -4,10 +4,16 @@ Each takes the importer it works in, then what every converter of TVM's takes: t
 the parameters.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
+import tvm
 from tvm import relay
 
 from . import _onnx_nms, _onnx_roi_align, _onnx_slice
@@ -15,19 +21,23 @@ from ._onnx_fold import keep_known
 from ._onnx_loops import known_loop
 from ._onnx_types import sizes, type_of
 
+Inputs = Sequence[relay.Expr]
+Attrs = dict[str, Any]
+Params = dict[str, tvm.nd.NDArray]
 
-def bound_to(importer):
+
+def bound_to(importer: ModuleType) -> dict[str, Callable]:
     """The converters by operator name, for the importer's table."""
     return {name: functools.partial(convert, importer) for name, convert in CONVERTERS.items()}
 
 
-def cast(importer, inputs, attrs, params):
+def cast(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own asks `onnx.mapping`, which recent onnx has no more, and keeps casts that change nothing."""
     dtype = importer.get_type(attrs["to"])
     return inputs[0] if type_of(inputs[0]).dtype == dtype else relay.cast(inputs[0], dtype)
 
 
-def clip(importer, inputs, attrs, params):
+def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own forgets a constant upper bound where there is no lower one."""
     data, dtype = inputs[0], type_of(inputs[0]).dtype
     bounds = [inputs[1], inputs[2]] if len(inputs) > 1 else [attrs.get("min"), attrs.get("max")]
@@ -40,14 +50,14 @@ def clip(importer, inputs, attrs, params):
     return data
 
 
-def concat(importer, inputs, attrs, params):
+def concat(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """Of one tensor: nothing to do."""
     if len(inputs) == 1:
         return inputs[0]
     return relay.concatenate(list(inputs), attrs["axis"])
 
 
-def constant(importer, inputs, attrs, params):
+def constant(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own knows the attribute `value` only."""
     for name, dtype in CONSTANT_ATTRIBUTES.items():
         if name in attrs:
@@ -63,7 +73,7 @@ CONSTANT_ATTRIBUTES = {
 }
 
 
-def expand(importer, inputs, attrs, params):
+def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes the greater of two lengths, and so makes one row of none."""
     data, shape = inputs
     known, wanted = type_of(data).shape, type_of(shape)
@@ -74,12 +84,12 @@ def expand(importer, inputs, attrs, params):
     missing = relay.const([1] * (rank - int(wanted.shape[0])), wanted.dtype)
     shape = relay.concatenate([missing, shape], 0) if rank > int(wanted.shape[0]) else shape
     # Only what is 1 gets longer.
-    is_one, lengths = np.array(lengths) == 1, np.array(lengths, wanted.dtype)
-    shape = relay.where(relay.const(is_one), shape, relay.const(lengths, wanted.dtype))
+    have = np.array(lengths, wanted.dtype)
+    shape = relay.where(relay.const(have == 1), shape, relay.const(have, wanted.dtype))
     return relay.broadcast_to(data, importer.fold_constant(shape))
 
 
-def gather(importer, inputs, attrs, params):
+def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own wraps negative indices around at run time, also those that cannot be negative.
 
     It does so with `where`, whose shape function takes a scalar for a vector: the result of a gather by a
@@ -97,12 +107,12 @@ def gather(importer, inputs, attrs, params):
     return relay.take(data, indices + negative * size, axis)
 
 
-def identity(importer, inputs, attrs, params):
+def identity(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own makes a copy."""
     return inputs[0]
 
 
-def if_(importer, inputs, attrs, params):
+def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """A branch that is decided is all that is imported: a dead one may not even have a type."""
     condition = inputs[0]
     if not isinstance(condition, relay.Constant):
@@ -117,23 +127,24 @@ def if_(importer, inputs, attrs, params):
     return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
 
 
-def loop(importer, inputs, attrs, params):
+def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """Some loops over detections are one operator; of all others TVM makes a recursive function."""
     scope = importer.GraphProto.current
-    found = known_loop(*scope.place, scope.imported)
+    graph, node = scope.place
+    found = known_loop(graph, node, scope.imported)
     if found is None:
         return _stock(importer, "Loop")(inputs, attrs, params)
     return relay.TupleWrapper(relay.Tuple(found), len(found)) if len(found) > 1 else found[0]
 
 
-def split(importer, inputs, attrs, params):
+def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """A split into one part changes nothing; TVM's own makes a `split` that does not compile."""
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return inputs[0]
     return _stock(importer, "Split")(inputs, attrs, params)
 
 
-def non_max_suppression(importer, inputs, attrs, params):
+def non_max_suppression(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own passes on what TVM's operator takes for something else."""
     boxes, scores, *options = inputs
     most, iou_threshold, score_threshold = (options + [None] * 3)[:3]
@@ -142,7 +153,7 @@ def non_max_suppression(importer, inputs, attrs, params):
     )
 
 
-def pad(importer, inputs, attrs, params):
+def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes the axes for a part of the pads, and reads beyond the tensor for negative pads."""
     if len(inputs) > 3 and inputs[3] is not None:
         raise NotImplementedError("padding of some axes only")
@@ -151,7 +162,7 @@ def pad(importer, inputs, attrs, params):
     return _stock(importer, "Pad")(inputs, attrs, params)
 
 
-def resize(importer, inputs, attrs, params):
+def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own ignores what came with opset 18."""
     if attrs.get("antialias") or "axes" in attrs:
         raise NotImplementedError("resizing of some axes only, or with antialiasing")
@@ -160,7 +171,7 @@ def resize(importer, inputs, attrs, params):
     return _stock(importer, "Resize")(inputs, attrs, params)
 
 
-def roi_align(importer, inputs, attrs, params):
+def roi_align(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own ignores the coordinate mode, which is `half_pixel` where it is not given."""
     opset = importer.GraphProto.current.opset
     default = b"half_pixel" if opset >= 16 else b"output_half_pixel"
@@ -178,7 +189,7 @@ def roi_align(importer, inputs, attrs, params):
     )
 
 
-def slice_(importer, inputs, attrs, params):
+def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """Bounds were attributes once, and are inputs now.
 
     With bounds that only the runtime knows TVM's own forgets the sizes of all axes.
@@ -198,7 +209,7 @@ def slice_(importer, inputs, attrs, params):
     return _onnx_slice.constant_slice(data, dict(zip(axes, zip(starts, ends, steps))))
 
 
-def _keep_other_axes(sliced, data, axes):
+def _keep_other_axes(sliced: relay.Expr, data: relay.Expr, axes: Any) -> relay.Expr:
     """A slice, with the sizes that are known of the axes that it takes whole, where `axes` says which."""
     if not isinstance(axes, list):
         return sliced
@@ -208,7 +219,7 @@ def _keep_other_axes(sliced, data, axes):
     return keep_known(sliced, known)
 
 
-def space_to_depth(importer, inputs, attrs, params):
+def space_to_depth(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own knows the mode DCR only, the only one there was before ONNX had the attribute."""
     block = int(attrs["blocksize"])
     if attrs.get("mode", b"DCR") == b"DCR":
@@ -218,7 +229,7 @@ def space_to_depth(importer, inputs, attrs, params):
     return relay.reshape(relay.reshape(tiles, [0, -3, -2]), [0, -3, -2])
 
 
-def top_k(importer, inputs, attrs, params):
+def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """LLVM has no sort for uint64: sort int64 in the same order, which flipping the top bit gives."""
     stock = _stock(importer, "TopK")
     if type_of(inputs[0]).dtype != "uint64":
@@ -230,7 +241,7 @@ def top_k(importer, inputs, attrs, params):
     return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
 
 
-def never_negative(indices):
+def never_negative(indices: relay.Expr) -> bool:
     """Whether these integers come from where no negative ones do: positions that an operator found."""
     if isinstance(indices, relay.Constant):
         return bool((indices.data.numpy() >= 0).all())
@@ -261,7 +272,7 @@ KEEPS_ELEMENTS = {  # of its first operand, so the result is negative only where
 }
 
 
-def _stock(importer, name):
+def _stock(importer: ModuleType, name: str) -> Callable:
     return getattr(importer, name).get_converter(importer.GraphProto.current.opset)
 
 

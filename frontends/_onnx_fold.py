@@ -10,6 +10,13 @@ of boxes are a constant, and an operator told its shape at run time keeps the si
 type. Convolutions need them: TVM compiles none whose channels are unknown.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
 import tvm
 from tvm import relay
 
@@ -24,11 +31,13 @@ SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_t
 class ConstantFolder:
     """Stands in for the importer's `fold_constant`; keep one for a whole import: it remembers."""
 
-    def __init__(self):
-        self._folded = {}
-        self._known = {}  # the value of an expression that is known in part
+    def __init__(self) -> None:
+        self._folded: dict[relay.Expr, relay.Expr] = {}
+        self._known: dict[
+            relay.Expr, _onnx_known.KnownInPart
+        ] = {}  # the value of an expression that is known in part
 
-    def __call__(self, expr, mod=None):
+    def __call__(self, expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
         """Fold what is new in an expression. Iterative: graphs are deeper than Python's stack."""
         folded, stack = self._folded, [expr]
         while stack:
@@ -44,7 +53,7 @@ class ConstantFolder:
                 folded[result] = result
         return folded[expr]
 
-    def follow(self, old, new):
+    def follow(self, old: relay.Expr, new: relay.Expr) -> None:
         """Know that `new` is `old`, already folded, with nothing but another span."""
         if isinstance(old, relay.TupleWrapper):
             old, new = old.tuple_value, new.tuple_value
@@ -56,7 +65,7 @@ class ConstantFolder:
         if old in self._known:
             self._known[new] = self._known[old]
 
-    def _fold(self, node, operands):
+    def _fold(self, node: relay.Expr, operands: list[relay.Expr]) -> relay.Expr:
         if isinstance(node, relay.TupleGetItem) and isinstance(operands[0], relay.Tuple):
             return operands[0].fields[node.index]
         node = _with_operands(node, operands)
@@ -68,28 +77,27 @@ class ConstantFolder:
             return _fold_call(node)
         return self._fold_in_part(node)
 
-    def _fold_in_part(self, call):
+    def _fold_in_part(self, call: relay.Call) -> relay.Expr:
         name = call.op.name
+        value: _onnx_known.KnownInPart | None = None
         if name in _onnx_known.OF_SHAPES:
             value = _onnx_known.of_shape(call)
         elif _onnx_known.knows(name):
             value = _onnx_known.of_call(call, [self._value(arg) for arg in call.args])
-        else:
-            value = None
         if value is not None:
             if value.known.all():
                 return constant(value.value)
             self._known[call] = value
         return call
 
-    def _value(self, arg):
+    def _value(self, arg: relay.Expr) -> Any:
         """What is known of an operand; a list for a tuple; None where nothing may be."""
         if isinstance(arg, relay.Tuple):
             fields = [self._value(field) for field in arg.fields]
             return None if any(field is None for field in fields) else fields
         return self._known.get(arg) or _onnx_known.of_operand(arg)
 
-    def _less_dynamic(self, call):
+    def _less_dynamic(self, call: relay.Call) -> relay.Expr:
         name = call.op.name
         if any(map(_is_constant, call.args[name not in ("dyn.zeros", "dyn.ones") :])):
             call = _make_static(call)
@@ -108,18 +116,18 @@ class ConstantFolder:
         return keep_known(call, known)
 
 
-def keep_known(expr, known):
+def keep_known(expr: relay.Expr, known: Sequence[int | None]) -> relay.Expr:
     """The expression, with the sizes that are known (those above zero) in its type."""
     newshape = [size if size and size > 0 else 0 for size in known]  # 0 keeps the size that there is
     return relay.reshape(expr, newshape) if any(newshape) else expr
 
 
-def constant(array):
+def constant(array: np.ndarray) -> relay.Constant:
     """A Relay constant of exactly the array's dtype and shape."""
     return relay.Constant(tvm.nd.array(array))
 
 
-def _operands(node):
+def _operands(node: relay.Expr) -> list[relay.Expr]:
     if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
         return list(node.args)
     if isinstance(node, relay.Tuple):
@@ -129,7 +137,7 @@ def _operands(node):
     return []
 
 
-def _with_operands(node, operands):
+def _with_operands(node: relay.Expr, operands: list[relay.Expr]) -> relay.Expr:
     if all(new.same_as(old) for new, old in zip(operands, _operands(node))):
         return node
     if isinstance(node, relay.Tuple):
@@ -139,13 +147,13 @@ def _with_operands(node, operands):
     return relay.Call(node.op, operands, node.attrs, node.type_args, node.span)
 
 
-def _is_constant(expr):
+def _is_constant(expr: relay.Expr) -> bool:
     if isinstance(expr, relay.Tuple):
         return all(map(_is_constant, expr.fields))
     return isinstance(expr, relay.Constant)
 
 
-def _fold_call(call):
+def _fold_call(call: relay.Call) -> relay.Expr:
     try:
         value = evaluate(call, type_of(call))
     except NotFolded:
@@ -153,7 +161,7 @@ def _fold_call(call):
     return relay.Tuple([constant(v) for v in value]) if isinstance(value, list) else constant(value)
 
 
-def _make_static(call):
+def _make_static(call: relay.Call) -> relay.Expr:
     """Let TVM's own pass make one call static, apart from the graph it stands in."""
     first_is_data = call.op.name not in ("dyn.zeros", "dyn.ones")
     operands = [

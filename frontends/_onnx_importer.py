@@ -5,12 +5,18 @@ a fresh copy of that module, made from TVM's own file, so replacing a name chang
 not for `relay.frontend.from_onnx`, not for an import in another thread.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib.util
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
 
+import tvm
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
@@ -21,7 +27,7 @@ from ._onnx_scope import scope_class
 from ._onnx_types import infer_type, static_shape, type_of
 
 
-def load_importer():
+def load_importer() -> ModuleType:
     """A copy of TVM's importer that is fast and has this project's converters."""
     common, importer = _copy_of(tvm_common), _copy_of(tvm_onnx)
     for name, value in vars(tvm_onnx).items():
@@ -30,7 +36,7 @@ def load_importer():
     fold_constant = ConstantFolder()
     stock_set_span = common.set_span
 
-    def set_span(expr, span):
+    def set_span(expr: relay.Expr, span: Any) -> relay.Expr:
         spanned = stock_set_span(expr, span)
         fold_constant.follow(expr, spanned)
         return spanned
@@ -57,14 +63,16 @@ def load_importer():
     return importer
 
 
-def _copy_of(module):
-    spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
+def _copy_of(module: ModuleType) -> Any:
+    spec: Any = importlib.util.spec_from_file_location(module.__name__, module.__file__)
     copy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copy)
     return copy
 
 
-def shape_of(x, dtype="int64", start=None, end=None):
+def shape_of(
+    x: relay.Expr, dtype: str = "int64", start: int | None = None, end: int | None = None
+) -> relay.Expr:
     """As the importer's own, which forgets `start` and `end` where the shape is dynamic."""
     x_type = type_of(x)
     shape = static_shape(x_type)
@@ -75,13 +83,19 @@ def shape_of(x, dtype="int64", start=None, end=None):
     return whole if (start, end) == (0, len(x_type.shape)) else relay.strided_slice(whole, [start], [end])
 
 
-def _infer_value(fold_constant, stock_infer_value, expr, params, mod=None):
+def _infer_value(
+    fold_constant: ConstantFolder,
+    stock_infer_value: Callable,
+    expr: relay.Expr,
+    params: dict[str, tvm.nd.NDArray],
+    mod: tvm.IRModule | None = None,
+) -> tvm.nd.NDArray:
     """The importer compiles an expression to know its value; a constant's value is known."""
     folded = fold_constant(expr)
     return folded.data if isinstance(folded, relay.Constant) else stock_infer_value(expr, params, mod)
 
 
-def _source_name(names, node, counts):
+def _source_name(names: dict[str, str], node: onnx.NodeProto, counts: dict[str, int]) -> str:
     """The name of a node; the importer writes one into the user's model where there is none."""
     if node.name:
         return node.name
@@ -93,7 +107,7 @@ def _source_name(names, node, counts):
     return names[key]
 
 
-def tvm_dtype(elem_type):
+def tvm_dtype(elem_type: int | str) -> str:
     """TVM's name of an ONNX element type; TVM's importer asks `onnx.mapping`, gone from recent onnx."""
     if isinstance(elem_type, str):
         return elem_type

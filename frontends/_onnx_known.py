@@ -5,7 +5,10 @@ only moves elements moves both alike; one that computes element by element knows
 that went into it.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,12 +67,12 @@ class KnownInPart:
     known: np.ndarray
 
 
-def knows(op_name):
+def knows(op_name: str) -> bool:
     """Whether the operator is one whose result may be known in part."""
     return op_name == "where" or op_name in COMPUTES or op_name in MOVED_OPERANDS
 
 
-def of_operand(expr):
+def of_operand(expr: relay.Expr) -> KnownInPart | None:
     """A small constant, known in all, or anything else that is small, known in nothing; else None."""
     shape = static_shape(type_of(expr)) if isinstance(type_of(expr), relay.TensorType) else None
     if shape is None or np.prod(shape, dtype="int64") > MOST_ELEMENTS:
@@ -79,7 +82,7 @@ def of_operand(expr):
     return KnownInPart(np.ones(shape, type_of(expr).dtype), np.zeros(shape, bool))
 
 
-def of_shape(call):
+def of_shape(call: relay.Call) -> KnownInPart:
     """What the type of a tensor says about its shape, or its size."""
     shape = sizes(type_of(call.args[0]))
     value = np.array([1 if size is None else size for size in shape], call.attrs.dtype)
@@ -89,7 +92,7 @@ def of_shape(call):
     return KnownInPart(value, known)
 
 
-def of_call(call, operands):
+def of_call(call: relay.Call, operands: list[Any]) -> KnownInPart | None:
     """What is known of a call's value given what is known of its operands, or None."""
     if call.op.name in LENT_TYPES:
         operands = [operands[0], operands[0]]
@@ -103,7 +106,7 @@ def of_call(call, operands):
     return KnownInPart(value, known) if known.any() else None  # nothing to remember
 
 
-def _known(call, operands):
+def _known(call: relay.Call, operands: list[Any]) -> np.ndarray:
     name = call.op.name
     if name == "where":
         condition, x, y = operands
@@ -119,7 +122,7 @@ def _known(call, operands):
     return move(call, type_of(call), parts)
 
 
-def _each(operand, part):
+def _each(operand: Any, part: str) -> Any:
     return (
         [getattr(field, part) for field in operand] if isinstance(operand, list) else getattr(operand, part)
     )

@@ -5,7 +5,10 @@ absolute, by `..` or through a symbolic link, is refused: importing a model read
 file of the machine.
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -15,7 +18,7 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 from .errors import ImportFailure
 
 
-def load_model(model):
+def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
     """The model, complete; `model` is a path or an `onnx.ModelProto`, which stays as it is."""
     if isinstance(model, onnx.ModelProto):
         for tensor in tensors_of(model):
@@ -38,7 +41,7 @@ def load_model(model):
     return loaded
 
 
-def graphs_of(graph):
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and, depth first, those inside its nodes: the branches of `If`, the bodies of `Loop`."""
     yield graph
     for node in graph.node:
@@ -47,7 +50,7 @@ def graphs_of(graph):
                 yield from graphs_of(inner)
 
 
-def tensors_of(model):
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor that a model holds: initializers and attributes, in every graph and function."""
     graphs = list(graphs_of(model.graph))
     for graph in graphs:
@@ -61,7 +64,7 @@ def tensors_of(model):
         yield from attribute.tensors
 
 
-def _read(path):
+def _read(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise FileNotFoundError(f"no ONNX model at {path}")
     try:
@@ -73,7 +76,7 @@ def _read(path):
     return model
 
 
-def _check_external(tensor, folder):
+def _check_external(tensor: onnx.TensorProto, folder: Path) -> None:
     info = ExternalDataInfo(tensor)
     what = f"the weights '{tensor.name}' are in '{info.location}'"
     target = (folder / info.location).resolve()

@@ -9,17 +9,24 @@ They are looked for here and not on Relay: there a loop is a recursive function,
 of its body is the shape arithmetic of TVM's converters, which differs by what is known of the shapes.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+
+import onnx
 
 import topi_ext
 
 from tvm import relay
 
-from ._onnx_terms import NotRead, Reader, Term
+from ._onnx_terms import NotRead, Reader, Term, Terms, Value
 from ._onnx_types import sizes, type_of
 
 
-def known_loop(graph, node, imported):
+def known_loop(
+    graph: onnx.GraphProto, node: onnx.NodeProto, imported: Callable[[str | None], relay.Expr | None]
+) -> list[relay.Expr] | None:
     """What takes the place of a Loop in Relay, an expression for each output, or None.
 
     `graph` has the node in it; `imported` gives what a name is in Relay already, or None.
@@ -43,7 +50,12 @@ class _IsAnother(Exception):
 class _Loop:
     """A loop that runs `count` times: what it carries before the `first` round, `now` and `after` a round."""
 
-    def __init__(self, graph, node, imported):
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        node: onnx.NodeProto,
+        imported: Callable[[str | None], relay.Expr | None],
+    ) -> None:
         self._imported, self._reader = imported, Reader(graph, imported)
         self.terms = self._reader.terms
         self.count, goes_on, *self.first = (self._reader.value(name) for name in node.input)
@@ -59,7 +71,7 @@ class _Loop:
         if ends_early or gathers_more:
             raise NotRead
 
-    def imported(self, term):
+    def imported(self, term: Term) -> tuple[relay.Expr, tuple[int | None, ...]]:
         """What a term from outside is in Relay, and its shape, with None for what is not known of it."""
         expr = self._imported(self._reader.name_of.get(term))
         if expr is None or type_of(expr).dtype != "float32":
@@ -67,11 +79,11 @@ class _Loop:
         return expr, sizes(type_of(expr))
 
 
-def _rank(value):
+def _rank(value: Value) -> int:
     return value.rank if isinstance(value, Term) else value.ndim
 
 
-def _check(condition):
+def _check(condition: object) -> None:
     if not condition:
         raise _IsAnother
 
@@ -79,7 +91,7 @@ def _check(condition):
 # --- torchvision's paste_masks_in_image
 
 
-def _pasted_masks(loop):
+def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
     """Of boxes outside the picture, or of less than no width, the loop makes empty pictures too."""
     terms = loop.terms
     _check(len(loop.after) == 1 and _rank(loop.first[0]) == 3)
@@ -102,7 +114,7 @@ def _pasted_masks(loop):
     return [relay.squeeze(topi_ext.paste_masks(masks, boxes, (height, width)), [1])]
 
 
-def _grown(terms, boxes, side):
+def _grown(terms: Terms, boxes: Value, side: Value) -> Value:
     """`expand_boxes`, by what a mask grows through a border of one pixel; then in whole pixels."""
     add, sub, mul, div = _arithmetic(terms)
     half = terms.const(0.5, "float32")
@@ -114,22 +126,22 @@ def _grown(terms, boxes, side):
     return terms.cast(terms.concat([terms.unsqueeze(corner, [1]) for corner in corners], 1), "int64")
 
 
-def _picture(terms, mask, corners, height, width):
+def _picture(terms: Terms, mask: Value, corners: Value, height: int, width: int) -> Value:
     """`_onnx_paste_mask_in_image`, of one mask with its border."""
     add, sub, _, _ = _arithmetic(terms)
     zero, one, height, width = map(terms.const, (0, 1, height, width))
     x1, y1, x2, y2 = (terms.gather(corners, terms.const(place)) for place in range(4))
 
-    def most(*numbers):
+    def most(*numbers: Value) -> Value:
         return terms.reduce("Max", terms.vector(*numbers))
 
-    def least(*numbers):
+    def least(*numbers: Value) -> Value:
         return terms.reduce("Min", terms.vector(*numbers))
 
-    def cut(value, begin, end, axis):
+    def cut(value: Value, begin: Value, end: Value, axis: int) -> Value:
         return terms.slice(value, terms.vector(begin), terms.vector(end), terms.const([axis]))
 
-    def zeros(*lengths):
+    def zeros(*lengths: Value) -> Value:
         return terms.full(terms.vector(*lengths), 0.0, "float32")
 
     mask = terms.unsqueeze(terms.gather(mask, zero), [0, 1])
@@ -151,7 +163,7 @@ def _picture(terms, mask, corners, height, width):
 # --- torchvision's heatmaps_to_keypoints
 
 
-def _keypoints(loop):
+def _keypoints(loop: _Loop) -> list[relay.Expr]:
     terms = loop.terms
     _check(len(loop.after) == 2)
     maps = _found(loop.after[1], lambda term: _is_item(loop, term, rank=4)).args[0]
@@ -172,7 +184,7 @@ def _keypoints(loop):
     return [relay.transpose(places, [0, 2, 1]), scores]
 
 
-def _places_and_scores(terms, maps, rois, round_):
+def _places_and_scores(terms: Terms, maps: Value, rois: Value, round_: Value) -> tuple[Value, Value]:
     """`_onnx_heatmaps_to_keypoints`, of one detection."""
     add, sub, mul, div = _arithmetic(terms)
     one, half = terms.const(1.0, "float32"), terms.const(0.5, "float32")
@@ -206,24 +218,24 @@ def _places_and_scores(terms, maps, rois, round_):
 # --- pieces of both
 
 
-def _are_boxes(shape, count):
+def _are_boxes(shape: tuple[int | None, ...], count: int | None) -> bool:
     return shape[1:] == (4,) and (None in (shape[0], count) or shape[0] == count)
 
 
-def _arithmetic(terms):
+def _arithmetic(terms: Terms) -> list[Callable[..., Value]]:
     return [partial(terms.elementwise, op) for op in ("Add", "Sub", "Mul", "Div")]
 
 
-def _columns(terms, boxes):
+def _columns(terms: Terms, boxes: Value) -> list[Value]:
     return [terms.gather(boxes, terms.const(column), 1) for column in range(4)]
 
 
-def _is_item(loop, term, rank):
+def _is_item(loop: _Loop, term: Term, rank: int) -> bool:
     """Whether it is the item of this round of a tensor of so many axes."""
     return term.op == "Gather" and term.args[1:] == (0, loop.round) and term.args[0].rank == rank
 
 
-def _found(term, is_wanted):
+def _found(term: Value, is_wanted: Callable[[Term], bool]) -> Term:
     """The first term of a kind that this one is made of: of what is compared, only what it may be."""
     waiting, seen = [term] if isinstance(term, Term) else [], set()
     while waiting:

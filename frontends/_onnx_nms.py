@@ -12,6 +12,8 @@ Not bridged: it suppresses no box whose score is 0 or less, and leaves out those
 `RestoreBatchedNMS` and `LowerClassAwareNMS` bring the graph to an operator that compares all scores.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from tvm import relay
@@ -26,7 +28,14 @@ LOWEST = np.finfo("float32").min
 JUST_BELOW_1 = np.float32(1 - 2**-24)
 
 
-def non_max_suppression(boxes, scores, most, iou_threshold, score_threshold, center_point_box):
+def non_max_suppression(
+    boxes: relay.Expr,
+    scores: relay.Expr,
+    most: relay.Expr | None,
+    iou_threshold: relay.Expr | None,
+    score_threshold: relay.Expr | None,
+    center_point_box: int,
+) -> relay.Expr:
     """The rows of (picture, class, box) that are kept, int64, (K, 3)."""
     if most is None or (isinstance(most, relay.Constant) and most.data.numpy().item() <= 0):
         return relay.const(np.zeros((0, 3)), "int64")
@@ -43,7 +52,7 @@ def non_max_suppression(boxes, scores, most, iou_threshold, score_threshold, cen
     return relay.strided_slice(indices, relay.const([0], "int64"), count)
 
 
-def _corners(boxes):
+def _corners(boxes: relay.Expr) -> relay.Expr:
     """Boxes given by centre and size, by two corners; a negative size overlaps nothing, as one of 0 does."""
     x, y, width, height = relay.split(boxes, 4, axis=2)
     dtype = type_of(boxes).dtype
@@ -54,7 +63,7 @@ def _corners(boxes):
     return relay.concatenate(corners, axis=2)
 
 
-def _next_up(threshold):
+def _next_up(threshold: relay.Expr | None) -> relay.Expr:
     """The least float32 that is greater than the threshold, and greater than 0."""
     if threshold is None:
         return relay.const(SMALLEST)
@@ -64,7 +73,7 @@ def _next_up(threshold):
     return relay.maximum(_scalar(threshold) / relay.const(JUST_BELOW_1), relay.const(SMALLEST))
 
 
-def _scalar(tensor):
+def _scalar(tensor: relay.Expr) -> relay.Expr:
     """What is a scalar, or a vector of one element, as a scalar."""
     if isinstance(tensor, relay.Constant):
         return relay.const(tensor.data.numpy().reshape(()), tensor.data.dtype)  # without it, int64 is cut

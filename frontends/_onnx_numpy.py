@@ -5,8 +5,14 @@ weights are laid out with, where NumPy gives bit for bit what compiled code give
 every result whose type is not the one Relay infers, is `NotFolded` and left to TVM.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 import numpy as np
 
+import tvm
 from tvm import relay
 
 from ._onnx_types import static_shape
@@ -16,12 +22,12 @@ class NotFolded(Exception):
     """This table has no answer for the call."""
 
 
-def evaluate(call, call_type):
+def evaluate(call: relay.Call, call_type: relay.Type) -> Any:
     """The value of a call on constants: an array, or a list of arrays where there are several results."""
     return apply(call, call_type, [_value(arg) for arg in call.args])
 
 
-def apply(call, call_type, arrays):
+def apply(call: relay.Call, call_type: relay.Type, arrays: Sequence[Any]) -> Any:
     """What a call makes of these arrays in place of its operands; of the type that Relay infers for it."""
     value = move(call, call_type, arrays)
     if not _has_type(value, call_type):
@@ -29,7 +35,7 @@ def apply(call, call_type, arrays):
     return value
 
 
-def move(call, call_type, arrays):
+def move(call: relay.Call, call_type: relay.Type, arrays: Sequence[Any]) -> Any:
     """As `apply`, on arrays of any type."""
     compute = TABLE.get(call.op.name)
     if compute is None:
@@ -41,13 +47,13 @@ def move(call, call_type, arrays):
         raise NotFolded(str(error)) from error
 
 
-def _value(arg):
+def _value(arg: relay.Expr) -> Any:
     if isinstance(arg, relay.Tuple):
         return [_value(field) for field in arg.fields]
     return arg.data.numpy() if isinstance(arg, relay.Constant) else None
 
 
-def _has_type(value, expected):
+def _has_type(value: Any, expected: relay.Type) -> bool:
     if isinstance(expected, relay.TupleType):
         return isinstance(value, list) and all(map(_has_type, value, expected.fields))
     if not isinstance(value, np.ndarray) or value.dtype.name != expected.dtype:
@@ -58,78 +64,83 @@ def _has_type(value, expected):
     return known is None or value.shape == known
 
 
-def _elementwise(ufunc):
+def _elementwise(ufunc: Callable) -> Callable:
     return lambda attrs, result, *arrays: np.asarray(ufunc(*arrays))
 
 
-def _divide(attrs, result, a, b):
+def _divide(attrs: tvm.ir.Attrs, result: relay.Type, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     _refuse_zeros(b)
     return np.asarray(np.sign(a) * np.sign(b) * (abs(a) // abs(b))).astype(a.dtype)  # towards zero, as C does
 
 
-def _remainder(ufunc):
-    def compute(attrs, result, a, b):
+def _remainder(ufunc: Callable) -> Callable:
+    def compute(attrs: tvm.ir.Attrs, result: relay.Type, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         _refuse_zeros(b)
         return np.asarray(ufunc(a, b))
 
     return compute
 
 
-def _refuse_zeros(divisor):
+def _refuse_zeros(divisor: np.ndarray) -> None:
     if not np.all(divisor):
         raise NotFolded("division by zero")
 
 
-def _reshape(attrs, result, x, *_):
+def _reshape(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, *_: np.ndarray) -> np.ndarray:
     return x.reshape(static_shape(result))
 
 
-def _broadcast(attrs, result, x, *_):
+def _broadcast(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, *_: np.ndarray) -> np.ndarray:
     return np.broadcast_to(x, static_shape(result))
 
 
-def _cast(attrs, result, x, *_):
+def _cast(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, *_: np.ndarray) -> np.ndarray:
     return x.astype(result.dtype)
 
 
-def _fill(value):
+def _fill(value: float) -> Callable:
     return lambda attrs, result, *_: np.full(_small_shape(result), value, result.dtype)
 
 
-def _full(attrs, result, value):
+def _full(attrs: tvm.ir.Attrs, result: relay.Type, value: np.ndarray) -> np.ndarray:
     return np.full(_small_shape(result), value, result.dtype)
 
 
 LARGEST_FILL = 4096  # elements: a shape or an index list; a larger one stays the operator it is
 
 
-def _small_shape(result):
+def _small_shape(result: relay.Type) -> tuple[int, ...]:
     shape = static_shape(result)
     if shape is None or np.prod(shape, dtype="int64") > LARGEST_FILL:
         raise NotFolded("a large tensor of one value")
     return shape
 
 
-def _arange(attrs, result, start, stop, step):
+def _arange(
+    attrs: tvm.ir.Attrs, result: relay.Type, start: np.ndarray, stop: np.ndarray, step: np.ndarray
+) -> np.ndarray:
     if start.dtype.kind == "f":
         raise NotFolded("arange over floating-point numbers")
     return np.arange(start, stop, step, result.dtype)
 
 
-def _take(attrs, result, x, indices):
+def _take(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     if attrs.batch_dims or attrs.mode == "fast":
         raise NotFolded("take with batch dimensions, or without a bounds check")
     axis = None if attrs.axis is None else int(attrs.axis)
-    return np.asarray(np.take(x, indices, axis, mode=str(attrs.mode)))
+    mode: Any = str(attrs.mode)
+    return np.asarray(np.take(x, indices, axis, mode=mode))
 
 
-def _gather(attrs, result, x, indices):
+def _gather(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.take_along_axis(x, indices, int(attrs.axis))
 
 
-def _scatter_elements(attrs, result, x, indices, updates):
+def _scatter_elements(
+    attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, indices: np.ndarray, updates: np.ndarray
+) -> np.ndarray:
     axis = int(attrs.axis)
     across = list(x.shape)
     across[axis] = indices.shape[axis]
@@ -140,7 +151,7 @@ def _scatter_elements(attrs, result, x, indices, updates):
     return result
 
 
-def _strided_slice(attrs, result, x):
+def _strided_slice(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> np.ndarray:
     begin, end, strides = (_ints(values) for values in (attrs.begin, attrs.end, attrs.strides))
     if attrs.slice_mode != "end":
         raise NotFolded("slices by size")
@@ -152,17 +163,18 @@ def _strided_slice(attrs, result, x):
     return x[tuple(window)]
 
 
-def _slice_like(attrs, result, x, *_):
-    return x[tuple(slice(size) for size in static_shape(result))]
+def _slice_like(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, *_: np.ndarray) -> np.ndarray:
+    window = tuple(map(slice, static_shape(result)))
+    return x[window]
 
 
-def _split(attrs, result, x):
+def _split(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> list[np.ndarray]:
     parts = attrs.indices_or_sections
     return np.split(x, parts.value if hasattr(parts, "value") else _ints(parts), int(attrs.axis))
 
 
-def _reduce(ufunc):
-    def compute(attrs, result, x):
+def _reduce(ufunc: np.ufunc) -> Callable:
+    def compute(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> np.ndarray:
         if attrs.exclude or (x.dtype.kind == "f" and ufunc in (np.add, np.multiply)):
             raise NotFolded("a sum whose order matters")
         axes = tuple(range(x.ndim) if attrs.axis is None else _ints(attrs.axis))
@@ -171,11 +183,11 @@ def _reduce(ufunc):
     return compute
 
 
-def _ints(values):
+def _ints(values: Iterable[Any]) -> list[int]:
     return [int(value) for value in values]
 
 
-TABLE = {
+TABLE: dict[str, Callable] = {
     "abs": _elementwise(np.abs),
     "add": _elementwise(np.add),
     "arange": _arange,

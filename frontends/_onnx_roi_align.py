@@ -10,6 +10,8 @@ neighbours of any sample, which is not the largest interpolated value.
 `vision.roi_align` knows `output_half_pixel` only, and takes the largest interpolated value.
 """
 
+from __future__ import annotations
+
 from tvm import relay
 
 from ._onnx_types import type_of
@@ -17,7 +19,17 @@ from ._onnx_types import type_of
 BINS_DOWN, BINS_ACROSS = (1, 2), (3, 4)  # the axes of the samples' array: (boxes, 1, 2, 3, 4, channels)
 
 
-def roi_align(x, boxes, batch_indices, half_pixel, mode, pooled, sampling_ratio, spatial_scale):
+def roi_align(
+    x: relay.Expr,
+    boxes: relay.Expr,
+    batch_indices: relay.Expr,
+    *,
+    half_pixel: bool,
+    mode: str,
+    pooled: tuple[int, int],
+    sampling_ratio: int,
+    spatial_scale: float,
+) -> relay.Expr:
     """The pooled features, (boxes, channels, *pooled)."""
     dtype = type_of(boxes).dtype
     corners = boxes * relay.const(spatial_scale, dtype) - relay.const(0.5 if half_pixel else 0.0, dtype)
@@ -56,8 +68,18 @@ def roi_align(x, boxes, batch_indices, half_pixel, mode, pooled, sampling_ratio,
 class _Samples:
     """The samples along one side of every box, laid out along the two axes given."""
 
-    def __init__(self, start, end, size, bins, ratio, smallest, axes, dtype):
-        def along(expr, axis):
+    def __init__(
+        self,
+        start: relay.Expr,
+        end: relay.Expr,
+        size: relay.Expr,
+        bins: int,
+        ratio: int,
+        smallest: float,
+        axes: tuple[int, int],
+        dtype: str,
+    ) -> None:
+        def along(expr: relay.Expr, axis: int) -> relay.Expr:
             return relay.reshape(expr, [-1 if i == axis else 1 for i in range(5)])
 
         one, half = relay.const(1.0, dtype), relay.const(0.5, dtype)

@@ -4,8 +4,12 @@
 of a `Loop` gets one of its own.
 """
 
+from __future__ import annotations
+
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import onnx
 
 from tvm import relay
 from tvm.relay.frontend import common
@@ -14,16 +18,16 @@ from ._onnx_types import type_of
 from .errors import ImportFailure
 
 
-def scope_class(graph_proto):
+def scope_class(graph_proto: type[Any]) -> type[Any]:
     """The importer's class, extended."""
 
     class Scope(graph_proto):
         """Converts node by node, so that what goes wrong has the node's name and not a traceback."""
 
-        type_errors: ClassVar[list] = []  # what TVM says about the node that is being converted
+        type_errors: ClassVar[list[str]] = []  # what TVM says about the node that is being converted
         on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
 
-        def _construct_nodes(self, graph):
+        def _construct_nodes(self, graph: onnx.GraphProto) -> None:
             for node in graph.node:
                 self.place = graph, node  # for the converter that has to look around
                 self._check_inputs(node)
@@ -39,7 +43,7 @@ def scope_class(graph_proto):
                 if self._old_manager is None:
                     self.on_node()
 
-        def _parse_graph_input(self, graph):
+        def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
             """Gives the variables their spans at once.
 
             A node that reads a variable without one replaces it by one that has, but in its own scope
@@ -52,11 +56,11 @@ def scope_class(graph_proto):
                     if name in self._inputs:
                         self._inputs[name] = self._nodes[name]
 
-        def imported(self, name):
+        def imported(self, name: str | None) -> relay.Expr | None:
             """What a name of the model is in Relay, or None before it is imported."""
             return self._nodes.get(self._renames.get(name, name))
 
-        def _check_inputs(self, node):
+        def _check_inputs(self, node: onnx.NodeProto) -> None:
             for name in node.input:
                 if name and self.imported(name) is None:
                     raise ImportFailure(
@@ -64,26 +68,26 @@ def scope_class(graph_proto):
                         "of an earlier node: the model is not complete"
                     )
 
-        def _infer_types(self, node):
+        def _infer_types(self, node: onnx.NodeProto) -> None:
             """Here, where the node is known that is to blame for an error."""
             for name in node.output:
                 expr = self._nodes.get(name)
                 if isinstance(expr, (relay.Call, relay.TupleGetItem, relay.If)):
                     type_of(expr)
 
-        def _check_for_unsupported_ops(self, graph):
+        def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
             """Checked beforehand, with the nodes' names."""
 
     return Scope
 
 
-def describe(node):
+def describe(node: onnx.NodeProto) -> str:
     """A node as an error message names it."""
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     return f"the node '{node.name or node.output[0]}' ({operator})"
 
 
-def gist(error):
+def gist(error: Exception) -> str:
     """What an error says, without the stack that TVM puts into its message."""
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]

@@ -4,6 +4,8 @@ TVM's importer turns every slice along a dimension of unknown size into shape ar
 `dyn.strided_slice`, also one that changes nothing, as the exporters of PyTorch write for `x[:, None]`.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from tvm import relay
@@ -15,7 +17,7 @@ from ._onnx_types import sizes, type_of
 TO_THE_END = np.iinfo("int32").max  # exporters write this or more
 
 
-def constant_slice(data, bounds):
+def constant_slice(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
     """Slice by `bounds`, {axis: (start, end, step)} in Python's meaning."""
     shape = sizes(type_of(data))
     static, late = {}, {}
@@ -35,12 +37,12 @@ def constant_slice(data, bounds):
         if (start, step) != (0, 1) or end < TO_THE_END:
             late[axis] = start, end, step
     if static:
-        begin, end, strides = zip(*static.values())
-        data = relay.strided_slice(data, list(begin), list(end), list(strides), axes=list(static))
+        begins, ends, strides = zip(*static.values())
+        data = relay.strided_slice(data, list(begins), list(ends), list(strides), axes=list(static))
     return _slice_late(data, late) if late else data
 
 
-def _slice_late(data, bounds):
+def _slice_late(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
     """Slice along dimensions whose size is known only at run time.
 
     Relay's static slice has attributes for this, but code that it is fused into does not compile.
@@ -50,7 +52,7 @@ def _slice_late(data, bounds):
     start, end, step = (relay.const(np.array(column, "int64"), "int64") for column in zip(*rows))
     size, zero = relay.shape_of(data, "int64"), relay.const(0, "int64")
 
-    def within(index):
+    def within(index: relay.Expr) -> relay.Expr:
         from_the_end = relay.maximum(index + size, zero)
         return relay.where(relay.less(index, zero), from_the_end, relay.minimum(index, size))
 
@@ -62,7 +64,7 @@ def _slice_late(data, bounds):
     return keep_known(result, [None if axis in bounds else size for axis, size in enumerate(shape)])
 
 
-def _reversed(data, axis):
+def _reversed(data: relay.Expr, axis: int) -> relay.Expr:
     """`relay.reverse`, which has no shape function, along a dimension of any size."""
     last, step = (
         relay.take(relay.shape_of(data, "int64"), relay.const(axis, "int64")),

@@ -4,6 +4,9 @@ TVM's importer infers the type of an expression from its inputs up, again for ev
 cost grows with the square of the graph. Here each expression keeps its type once it is known.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import tvm
@@ -12,7 +15,7 @@ from tvm.ir import diagnostics
 from tvm.relay.frontend import common
 
 
-def infer_type(expr, mod=None):
+def infer_type(expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
     """The expression, with its `checked_type` set."""
     if mod is not None or isinstance(expr, relay.Function):
         return common.infer_type(expr, mod)
@@ -20,7 +23,7 @@ def infer_type(expr, mod=None):
     return expr
 
 
-def type_of(expr):
+def type_of(expr: relay.Expr) -> relay.Type:
     """The checked type of an expression."""
     try:
         return expr.checked_type
@@ -28,24 +31,24 @@ def type_of(expr):
         return relay.transform.InferTypeLocal(expr)
 
 
-def sizes(tensor_type):
+def sizes(tensor_type: relay.TensorType) -> tuple[int | None, ...]:
     """The shape as a tuple of int, with None for a size that is known only at run time."""
     return tuple(int(dim) if isinstance(dim, tvm.tir.IntImm) else None for dim in tensor_type.shape)
 
 
-def static_shape(tensor_type):
+def static_shape(tensor_type: relay.TensorType) -> tuple[int, ...] | None:
     """The shape as a tuple of int, or None where a size is known only at run time."""
-    shape = sizes(tensor_type)
-    return None if None in shape else shape
+    shape = tuple(size for size in sizes(tensor_type) if size is not None)
+    return shape if len(shape) == len(tensor_type.shape) else None
 
 
 @contextmanager
-def type_errors_into(messages):
+def type_errors_into(messages: list[str]) -> Iterator[None]:
     """Append to a list what TVM would print about ill-typed expressions."""
     renderer = "diagnostics.OverrideRenderer"
     users = tvm.get_global_func(renderer, allow_missing=True)
 
-    def collect(context):
+    def collect(context: diagnostics.DiagnosticContext) -> None:
         messages.extend(diagnostic.message for diagnostic in context.diagnostics)
 
     diagnostics.override_renderer(collect)

@@ -6,6 +6,8 @@ else may use what is computed inside. A loop that differs in anything stays, and
 """
 
 import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 import torchvision
@@ -15,7 +17,9 @@ LOOP, LIST, CONSTANT = "prim::Loop", "prim::ListConstruct", "prim::Constant"
 NO_STEPS = (CONSTANT, LIST)  # torch makes one of several that are equal, or does not
 
 
-def class_by_class(boxes, scores, ids, iou_threshold: float):
+def class_by_class(
+    boxes: torch.Tensor, scores: torch.Tensor, ids: torch.Tensor, iou_threshold: float
+) -> torch.Tensor:
     """What is looked for: the boxes that NMS keeps of each class, in descending order of score."""
     kept = torch.zeros_like(scores, dtype=torch.bool)
     for one in torch.unique(ids):
@@ -26,7 +30,7 @@ def class_by_class(boxes, scores, ids, iou_threshold: float):
     return indices[scores[indices].sort(descending=True)[1]]
 
 
-def name_loops_over_classes(graph):
+def name_loops_over_classes(graph: torch.Graph) -> None:
     """Replace each such loop in a graph with one node of the kind BATCHED_NMS."""
     for block in list(_blocks(graph)):
         # The last one first, since what is replaced takes other nodes of the list with it.
@@ -39,18 +43,18 @@ def name_loops_over_classes(graph):
 class _Comparison:
     """A template beside the `steps` round a loop; `inputs` are what stands for the template's there."""
 
-    def __init__(self, template, block, loop):
+    def __init__(self, template: torch.Graph, block: torch.Block, loop: torch.Node) -> None:
         wanted, here = _steps(template), _steps(block)
         begin = here.index(loop) - [step.kind() for step in wanted].index(LOOP)
         self.steps = here[max(begin, 0) : begin + len(wanted)]
-        self._stands_for = {}  # the value here, by the name of the template's
+        self._stands_for: dict[str, torch.Value] = {}  # the value here, by the name of the template's
         self.is_equal = self._are_equal(wanted, self.steps) and self._is_used_alike(template)
-        self.inputs = [self._stands_for.get(value.debugName()) for value in template.inputs()]
+        self.inputs: list[Any] = [self._stands_for.get(value.debugName()) for value in template.inputs()]
 
-    def _are_equal(self, wanted, found):
+    def _are_equal(self, wanted: list[torch.Node], found: list[torch.Node]) -> bool:
         return len(wanted) == len(found) and all(map(self._is_equal, wanted, found))
 
-    def _is_equal(self, wanted, found):
+    def _is_equal(self, wanted: torch.Node, found: torch.Node) -> bool:
         if wanted.kind() != found.kind() or wanted.hasAttributes() or found.hasAttributes():
             return False
         if not self._reads_alike(wanted.inputs(), found.inputs()):
@@ -59,16 +63,16 @@ class _Comparison:
         blocks = list(wanted.blocks()), list(found.blocks())
         return len(blocks[0]) == len(blocks[1]) and all(map(self._is_equal_block, *blocks))
 
-    def _is_equal_block(self, wanted, found):
+    def _is_equal_block(self, wanted: torch.Block, found: torch.Block) -> bool:
         self._pair(wanted.inputs(), found.inputs())
         steps_are_equal = self._are_equal(_steps(wanted), _steps(found))
         return steps_are_equal and self._reads_alike(wanted.outputs(), found.outputs())
 
-    def _reads_alike(self, wanted, found):
+    def _reads_alike(self, wanted: Iterable[torch.Value], found: Iterable[torch.Value]) -> bool:
         wanted, found = list(wanted), list(found)
         return len(wanted) == len(found) and all(map(self._is_read_alike, wanted, found))
 
-    def _is_read_alike(self, wanted, found):
+    def _is_read_alike(self, wanted: torch.Value, found: torch.Value) -> bool:
         kind = wanted.node().kind()
         if kind in NO_STEPS and found.node().kind() != kind:
             return False
@@ -80,17 +84,17 @@ class _Comparison:
         stands_for = self._stands_for.setdefault(wanted.debugName(), found)
         return stands_for.debugName() == found.debugName()
 
-    def _pair(self, wanted, found):
+    def _pair(self, wanted: Iterable[torch.Value], found: Iterable[torch.Value]) -> None:
         self._stands_for.update(zip((value.debugName() for value in wanted), found))
 
-    def _is_used_alike(self, template):
+    def _is_used_alike(self, template: torch.Graph) -> bool:
         """Whether nothing but these steps uses what they compute: the template has nothing else."""
         steps = (step for block in _blocks(template) for step in _steps(block))
         *inner, _ = (value for step in steps for value in step.outputs())
         return all(_uses(value) == _uses(self._stands_for[value.debugName()]) for value in inner)
 
 
-def _replace(graph, steps, inputs):
+def _replace(graph: torch.Graph, steps: list[torch.Node], inputs: list[torch.Value]) -> None:
     last = steps[-1]
     named = graph.create(BATCHED_NMS, inputs, 1)
     named.insertBefore(last)
@@ -105,7 +109,7 @@ def _replace(graph, steps, inputs):
 
 
 @functools.lru_cache(None)
-def _template():
+def _template() -> torch.Graph:
     graph = torch.jit.script(class_by_class).graph.copy()
     torch._C._jit_pass_inline(graph)
     torch._C._jit_pass_lower_all_tuples(graph)
@@ -114,7 +118,7 @@ def _template():
     return graph
 
 
-def _blocks(block):
+def _blocks(block: Any) -> Iterator[Any]:
     """A graph or block and all blocks inside, the inner ones first."""
     for node in block.nodes():
         for inner in node.blocks():
@@ -122,15 +126,15 @@ def _blocks(block):
     yield block
 
 
-def _steps(block):
+def _steps(block: Any) -> list[torch.Node]:
     return [node for node in block.nodes() if node.kind() not in NO_STEPS]
 
 
-def _uses(value):
+def _uses(value: torch.Value) -> int:
     """How many steps read a value, itself or in a list."""
     users = (use.user for use in value.uses())
     return sum(_uses(user.output()) if user.kind() == LIST else 1 for user in users)
 
 
-def _is_same(left, right):
+def _is_same(left: object, right: object) -> bool:
     return type(left) is type(right) and left == right

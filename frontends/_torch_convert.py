@@ -1,11 +1,16 @@
 """Run TVM's own PyTorch importer over a traced model, with progress, and errors that name the operator."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import types
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
+import torch
 from tqdm import tqdm
 
 import tvm
@@ -16,13 +21,15 @@ from tvm.relay.frontend.common import set_span
 from ._torch_class_loop import name_loops_over_classes
 from ._torch_mutation import mutates, refuse_mutation_without_outputs, write_back
 from ._torch_operators import Operators
+from ._torch_trace import TracedModel
 from .errors import ImportFailure
 
 PROGRESS_AFTER = 2  # seconds
 STOCK_LOGGER = "Frontend"
+Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
 
 
-def convert(traced):
+def convert(traced: TracedModel) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     """The Relay module and its parameters, as TVM's importer gives them, with the model's own signature."""
     infos = [
         (name, (tuple(tensor.shape), _dtype(tensor)))
@@ -38,7 +45,7 @@ def convert(traced):
     return _with_signature(_without_unused_types(mod), infos, traced.output_dtypes), params
 
 
-def _importer(title):
+def _importer(title: str) -> Callable[..., Any]:
     """TVM's importer with our converter, and with `_prepare` in place of its rewriting of aten::copy_.
 
     It looks both up in its module. A copy of the function with those names changed leaves the module, and so
@@ -54,7 +61,7 @@ def _importer(title):
     )
 
 
-def _prepare(graph):
+def _prepare(graph: torch.Graph) -> None:
     """Make of TVM's own copy of the graph what the converter takes."""
     name_loops_over_classes(graph)  # what such a loop mutates stays inside
     refuse_mutation_without_outputs(graph)
@@ -63,17 +70,19 @@ def _prepare(graph):
 class _Converter(Operators):
     """The converter, which says how far it is and where it fails."""
 
-    def __init__(self, title, *args):
+    def __init__(self, title: str, *args: Any) -> None:
         super().__init__(*args)
         self.title = title
 
-    def report_missing_conversion(self, op_names):
+    def report_missing_conversion(self, op_names: Iterable[str]) -> None:
         try:
             super().report_missing_conversion(op_names)
         except NotImplementedError as error:
             raise ImportFailure(f"TVM cannot import {self.title}: {error}") from error
 
-    def convert_operators(self, operators, outputs, ret_names):
+    def convert_operators(
+        self, operators: list[tuple[str, torch.Node]], outputs: Any, ret_names: list[str]
+    ) -> Any:
         outermost = not self.current_op
         if outermost:
             outputs = _with_spans(outputs)
@@ -97,7 +106,9 @@ class _Converter(Operators):
                     f"TVM cannot import {self.title}, at {where}: {_reason(error)}"
                 ) from error
 
-    def _with_mutation(self, operators, outputs, outermost):
+    def _with_mutation(
+        self, operators: list[tuple[str, torch.Node]], outputs: Any, outermost: bool
+    ) -> Iterator[tuple[str, torch.Node]]:
         """The operators, and after each, when it is converted, what it changes beside its own output."""
         before = set() if outermost else set(outputs)
         for name, node in operators:
@@ -109,7 +120,7 @@ class _Converter(Operators):
                     raise ImportFailure(f"cannot import {self.title}, at {_place(node)}: {error}") from error
 
 
-def _with_spans(outputs):
+def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
     """What the converter begins with. Filling spans, TVM makes another variable of one that has none."""
     spanned = {
         id(value): set_span(value, value.name_hint)
@@ -119,7 +130,7 @@ def _with_spans(outputs):
     return {name: spanned.get(id(value), value) for name, value in outputs.items()}
 
 
-def _take_list(name, node, outputs):
+def _take_list(name: str, node: torch.Node, outputs: Any) -> bool:
     """Lists of numbers that are one constant, which TVM's converter takes only where they are constructed."""
     constant_list = node.kind() == "prim::Constant" and node.output().type().kind() == "ListType"
     if constant_list:
@@ -127,17 +138,17 @@ def _take_list(name, node, outputs):
     return constant_list
 
 
-def _place(node):
-    return f"{node.kind()} ({node.sourceRange().splitlines()[0].strip()})"
+def _place(node: torch.Node) -> str:
+    return f"{node.kind()} ({str(node.sourceRange()).splitlines()[0].strip()})"
 
 
-def _reason(error):
+def _reason(error: Exception) -> str:
     """The kind of error and what it says; what TVM says begins with pages of a C++ stack."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1] if 'Traceback' in lines[0] else str(error)}"
 
 
-def _without_unused_types(mod):
+def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:
     """TVM adds the types of lists and trees to every module."""
     data = []
     relay.analysis.post_order_visit(
@@ -147,7 +158,7 @@ def _without_unused_types(mod):
     return mod if data or len(mod.functions) > 1 else tvm.IRModule(mod.functions)
 
 
-def _with_signature(mod, infos, output_dtypes):
+def _with_signature(mod: tvm.IRModule, infos: list[Info], output_dtypes: tuple[str, ...]) -> tvm.IRModule:
     """Every input is a parameter, also one that is not used, and every output has the dtype it has in torch.
 
     TVM drops the former, and gives indices as int32.
@@ -163,24 +174,24 @@ def _with_signature(mod, infos, output_dtypes):
     return mod
 
 
-def _cast(output, dtype):
+def _cast(output: relay.Expr, dtype: str) -> relay.Expr:
     if output.checked_type.dtype == dtype:
         return output
     cast = relay.cast(output, dtype)
     return set_span(cast, output.span) if output.span else cast
 
 
-def _fields(body):
+def _fields(body: relay.Expr) -> list[relay.Expr]:
     return list(body.fields) if isinstance(body, relay.Tuple) else [body]
 
 
-def _dtype(typed):
+def _dtype(typed: torch.Tensor | TracedModel) -> str:
     """What Relay calls the dtype of a tensor or a traced model."""
     return str(typed.dtype).replace("torch.", "")
 
 
 @contextlib.contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """Hold back the importer's notes on TorchScript, which the user of a model can do nothing about."""
     logger = logging.getLogger(STOCK_LOGGER)
     level = logger.level

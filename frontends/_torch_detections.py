@@ -3,10 +3,14 @@
 They are traced in place of torchvision's functions, so a model that comes traced already has the loops.
 """
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
+from typing import Any
 from unittest import mock
 
 import torch
@@ -21,51 +25,54 @@ _library.define("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Ten
 
 
 @contextlib.contextmanager
-def detections_are_handled_by_operators():
+def detections_are_handled_by_operators() -> Iterator[None]:
     """Inside, torchvision's detectors paste masks and find keypoints with the operators."""
     with contextlib.ExitStack() as stack:
-        for module, name, by_operator in REPLACED:
-            module = sys.modules.get(f"{DETECTION}.{module}")
+        for place, name, by_operator in REPLACED:
+            module = sys.modules.get(f"{DETECTION}.{place}")
             if module is not None:  # else no model is a detector
                 function = wraps(getattr(module, name))(by_operator)
                 stack.enter_context(mock.patch.object(module, name, function))
         yield
 
 
-def _paste_masks_in_image(masks, boxes, img_shape, padding=1):
+def _paste_masks_in_image(
+    masks: torch.Tensor, boxes: torch.Tensor, img_shape: Sequence[int], padding: int = 1
+) -> torch.Tensor:
     if padding != 1:
         return _torchvisions("paste_masks_in_image")(masks, boxes, img_shape, padding)
     return torch.ops.topi_ext.paste_masks(masks, boxes, *map(int, img_shape))
 
 
-def _heatmaps_to_keypoints(maps, rois):
+def _heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ops.topi_ext.heatmaps_to_keypoints(maps, rois)
 
 
-REPLACED = [  # in the modules where they are called
+REPLACED: list[tuple[str, str, Callable]] = [  # in the modules where they are called
     ("transform", "paste_masks_in_image", _paste_masks_in_image),
     ("roi_heads", "heatmaps_to_keypoints", _heatmaps_to_keypoints),
 ]
 
 
-def _torchvisions(name):
+def _torchvisions(name: str) -> Callable:
     """A function of torchvision's, also while another one is in its place."""
     from torchvision.models.detection import roi_heads
 
     return inspect.unwrap(getattr(roi_heads, name))
 
 
-def _eagerly(name, *args):
+def _eagerly(name: str, *args: Any) -> Any:
     """What torchvision answers. While it is traced it would run the loop, and the tracer record that."""
-    tracing = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)
+    tracer: Any = torch._C
+    tracing = tracer._get_tracing_state()
+    tracer._set_tracing_state(None)
     try:
         return _torchvisions(name)(*args)
     finally:
-        torch._C._set_tracing_state(tracing)
+        tracer._set_tracing_state(tracing)
 
 
-def _implement(name, function):
+def _implement(name: str, function: Callable) -> None:
     _library.impl(name, function, "CompositeExplicitAutograd")
 
 

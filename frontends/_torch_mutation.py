@@ -5,10 +5,16 @@ Here the result is written back: through each view that led to the target, into 
 whose name all that follows finds it. What this does not cover is refused, rather than computed wrongly.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
+import torch
 
 from tvm import relay
 from tvm.relay.frontend.common import set_span
+from tvm.relay.frontend.pytorch import PyTorchOpConverter
 
 from .errors import ImportFailure
 
@@ -20,16 +26,16 @@ OTHER_VIEWS = PARTS | {"aten::expand", "aten::expand_as", "aten::narrow", "aten:
 PERHAPS_VIEWS = {"aten::reshape", "aten::flatten", "aten::contiguous", "aten::to", "aten::dropout"}
 
 
-def mutates(node):
+def mutates(node: torch.Node) -> bool:
     """Whether an operator changes its first input."""
     kind = node.kind()
     in_place = (kind.endswith("_") and not kind.endswith("__")) or kind.startswith("aten::__i")
     return in_place and node.outputsSize() == 1
 
 
-def refuse_mutation_without_outputs(graph):
+def refuse_mutation_without_outputs(graph: torch.Graph) -> None:
     """TVM's importer passes over a branch or loop that gives nothing, and so over what it changes."""
-    waiting = [(graph, False)]
+    waiting: list[tuple[Any, bool]] = [(graph, False)]
     while waiting:
         block, is_lost = waiting.pop()
         for node in block.nodes():
@@ -39,7 +45,9 @@ def refuse_mutation_without_outputs(graph):
             waiting.extend((inner, is_lost or node.outputsSize() == 0) for inner in node.blocks())
 
 
-def write_back(converter, node, outputs, outer):
+def write_back(
+    converter: PyTorchOpConverter, node: torch.Node, outputs: dict[str, Any], outer: set[str]
+) -> None:
     """Give the tensors that the target of `node` is a view of their new values in `outputs`.
 
     `outer` are the names from outside the branch or loop that the operator is in.
@@ -61,7 +69,7 @@ def write_back(converter, node, outputs, outer):
         outputs[base.debugName()] = result
 
 
-def _views_below(value):
+def _views_below(value: torch.Value) -> list[torch.Node]:
     """The operators between a value and the tensor that owns its memory, the last one first."""
     chain = []
     while value.node().kind() in VIEWS | OTHER_VIEWS | PERHAPS_VIEWS:
@@ -70,11 +78,11 @@ def _views_below(value):
     return chain
 
 
-def _is_used_after(node, value):
+def _is_used_after(node: torch.Node, value: torch.Value) -> bool:
     return any(use.user.isAfter(node) for use in value.uses())
 
 
-def _refuse_other_views(node, value, chain):
+def _refuse_other_views(node: torch.Node, value: torch.Value, chain: list[torch.Node]) -> None:
     own = {output.debugName() for view in chain for output in view.outputs()}
     for other in (use.user for use in value.uses()):
         if other.kind() not in VIEWS or other.output().debugName() in own or other.isAfter(node):
@@ -83,7 +91,9 @@ def _refuse_other_views(node, value, chain):
             raise ImportFailure("it changes a tensor of which another view is used later")
 
 
-def _written(converter, view, result, outputs):
+def _written(
+    converter: PyTorchOpConverter, view: torch.Node, result: relay.Expr, outputs: dict[str, Any]
+) -> relay.Expr:
     """What is below `view` after `result` has come in the view's place."""
     base, *settings = (outputs[value.debugName()] for value in view.inputs())
     shape = list(converter.infer_shape_with_prelude(base))
@@ -107,7 +117,7 @@ def _written(converter, view, result, outputs):
     return _replaced(base, result, axis, range(begin, end, step), shape)
 
 
-def _replaced(base, part, axis, places, shape):
+def _replaced(base: relay.Expr, part: relay.Expr, axis: int, places: range, shape: list[int]) -> relay.Expr:
     """`base` with `part` at these places of an axis; TVM's `strided_set` is wrong once it is fused."""
     if not places:
         return base
@@ -120,7 +130,7 @@ def _replaced(base, part, axis, places, shape):
     return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
 
 
-def _inverse(kind, settings, rank):
+def _inverse(kind: str, settings: list[Any], rank: int) -> list[int]:
     if kind == "aten::permute":
         axes = [axis % rank for axis in settings[0]]
         return [axes.index(axis) for axis in range(rank)]

@@ -1,10 +1,13 @@
 """Turn what a user calls a PyTorch model into one TorchScript graph from tensors to tensors."""
 
+from __future__ import annotations
+
 import contextlib
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -21,14 +24,14 @@ class TracedModel:
 
     module: torch.jit.ScriptModule
     title: str
-    input_names: tuple
-    inputs: tuple  # the example tensors
-    output_names: tuple
-    output_dtypes: tuple  # as Relay calls them
+    input_names: tuple[str, ...]
+    inputs: tuple[torch.Tensor, ...]  # the example tensors
+    output_names: tuple[str, ...]
+    output_dtypes: tuple[str, ...]  # as Relay calls them
     dtype: torch.dtype  # of a tensor whose type TorchScript does not know
 
 
-def trace(model, inputs) -> TracedModel:
+def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedModel:
     """Trace `model` in evaluation, and leave it and torch's global state as they were."""
     if not isinstance(model, torch.nn.Module):
         raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
@@ -61,13 +64,14 @@ def trace(model, inputs) -> TracedModel:
 class _FlatModel(torch.nn.Module):
     """Calls the model as it wants to be called, and returns what it returns as a flat tuple."""
 
-    def __init__(self, model):
+    def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
         self.training = False  # not eval(), which would reach into the model
-        self.output_names = self.output_dtypes = ()
+        self.output_names: tuple[str, ...] = ()
+        self.output_dtypes: tuple[str, ...] = ()
 
-    def forward(self, *inputs):
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
         if _is_detector(self.model) and not isinstance(self.model, torch.jit.ScriptModule):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
         outputs = list(_flatten(self.model(*inputs)))
@@ -78,11 +82,11 @@ class _FlatModel(torch.nn.Module):
         return tensors
 
 
-def _images(tensor):
+def _images(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tensor.unbind() if tensor.dim() == 4 else (tensor,)
 
 
-def _flatten(value, *path):
+def _flatten(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in `value` with their names, which `from_pytorch` documents."""
     if isinstance(value, torch.Tensor):
         yield ".".join(path) or "output", value
@@ -92,7 +96,7 @@ def _flatten(value, *path):
         for key in ordered + [key for key in value if key not in ordered]:
             yield from _flatten(value[key], *path, str(key))
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from _flatten(value._asdict(), *path)
+        yield from _flatten(dict(zip(value._fields, value)), *path)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             name = str(index) if path else f"output{index}"
@@ -102,7 +106,7 @@ def _flatten(value, *path):
         raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")
 
 
-def _inline_attributes(module):
+def _inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """Resolve what scripted code reads from the module, such as `self.training`, but keep the weights.
 
     `torch.jit.freeze` would do, if it did not make constants of the weights too.
@@ -111,7 +115,7 @@ def _inline_attributes(module):
     return torch.jit._recursive.wrap_cpp_module(frozen)
 
 
-def _settle_devices(graph, kinds):
+def _settle_devices(graph: Any, kinds: set[str]) -> None:
     """Take the branches that scripted code takes where all tensors are on one kind of device."""
     if len(kinds) > 1:
         return
@@ -123,10 +127,11 @@ def _settle_devices(graph, kinds):
     torch._C._jit_pass_dce(graph)
 
 
-def _input_names(model, count):
+def _input_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:
     if isinstance(model, torch.jit.ScriptModule):
-        return tuple(argument.name for argument in model.forward.schema.arguments[1 : count + 1])
-    names = []
+        forward: Any = model.forward
+        return tuple(argument.name for argument in forward.schema.arguments[1 : count + 1])
+    names: list[str] = []
     for parameter in inspect.signature(model.forward).parameters.values():
         missing = count - len(names)
         if parameter.kind is parameter.VAR_POSITIONAL or (missing > 1 and _is_detector(model)):
@@ -135,22 +140,22 @@ def _input_names(model, count):
     return tuple(names[:count])
 
 
-def _dtype(model, inputs):
+def _dtype(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.dtype:
     floating = (tensor.dtype for tensor in (*model.parameters(), *inputs) if tensor.is_floating_point())
     return next(floating, torch.float32)
 
 
-def _name(model):
+def _name(model: torch.nn.Module) -> str:
     return getattr(model, "original_name", type(model).__name__)
 
 
-def _is_detector(model):
+def _is_detector(model: torch.nn.Module) -> bool:
     """By name, since a scripted module has lost its class; classes above it count, for one's own detector."""
     names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
     return not names.isdisjoint(DETECTORS)
 
 
-def _is_scripted_detector(model):
+def _is_scripted_detector(model: torch.nn.Module) -> bool:
     """One that still takes a list of images, where one that was traced takes tensors."""
     schema = getattr(getattr(model, "forward", None), "schema", None)
     takes = [str(argument.type) for argument in schema.arguments[1:]] if schema else []
@@ -158,7 +163,7 @@ def _is_scripted_detector(model):
 
 
 @contextlib.contextmanager
-def _evaluation(model):
+def _evaluation(model: torch.nn.Module) -> Iterator[None]:
     """Put the model in evaluation, then give every part of it back its own flag."""
     flags = [(part, part.training) for part in model.modules()]
     model.eval()
@@ -170,7 +175,7 @@ def _evaluation(model):
 
 
 @contextlib.contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """Hold back what torch and torchvision say about themselves; warnings about the user's own code pass."""
     with warnings.catch_warnings():
         for category in (torch.jit.TracerWarning, UserWarning, DeprecationWarning, FutureWarning):

@@ -1,11 +1,15 @@
 """Pictures as a camera gives them, for models that take them as something else."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
 
 import topi_ext
+from topi_ext._types import IntExpr
 from tvm_passes._graph import Graph
 
+import tvm
 from tvm import relay
 from tvm.tir import Any
 
@@ -23,9 +27,9 @@ class Sizes:
     the model, divided by `scale_factor`, (of x, of y), are in pixels of the picture.
     """
 
-    size: tuple
-    padded_size: tuple
-    scale_factor: tuple
+    size: tuple[int, ...]
+    padded_size: tuple[int, ...]
+    scale_factor: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -57,18 +61,18 @@ class MMDet:
     nothing is rounded: a pixel may differ by less than a grey level.
     """
 
-    scale: tuple = (1333, 800)
-    mean: tuple = (123.675, 116.28, 103.53)
-    std: tuple = (58.395, 57.12, 57.375)
+    scale: tuple[int, int] = (1333, 800)
+    mean: tuple[float, ...] = (123.675, 116.28, 103.53)
+    std: tuple[float, ...] = (58.395, 57.12, 57.375)
     to_rgb: bool = True
     divisor: int = 32
     keep_ratio: bool = True
 
     @property
-    def channels(self):
+    def channels(self) -> str:
         return "RGB" if self.to_rgb else "BGR"
 
-    def sizes(self, height, width):
+    def sizes(self, height: int, width: int) -> Sizes:
         """The `Sizes` for pictures of this height and width."""
         if self.keep_ratio:
             longest, shortest = max(self.scale), min(self.scale)
@@ -106,25 +110,26 @@ class Camera:
     width: int
     channels: str = "RGB"
     batch: int = 1
-    preprocessing: Optional[MMDet] = None
+    preprocessing: MMDet | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.channels not in ORDERS:
             raise ValueError(f"Camera: channels must be {' or '.join(ORDERS)}, not {self.channels!r}")
 
     @property
-    def sizes(self):
+    def sizes(self) -> Sizes | None:
         """The `Sizes` that `preprocessing` gives pictures; None where the model itself gives them theirs."""
-        return self.preprocessing and self.preprocessing.sizes(self.height, self.width)
+        preparation = self.preprocessing
+        return None if preparation is None else preparation.sizes(self.height, self.width)
 
     @property
-    def model_shape(self):
+    def model_shape(self) -> tuple[int, ...]:
         """What the model's input is to be: (batch, 3, height, width)."""
         size = self.sizes.padded_size if self.sizes else (self.height, self.width)
         return (self.batch, 3, *size)
 
 
-def settle(camera, inputs):
+def settle(camera: Camera, inputs: dict[str, list[IntExpr]]) -> dict[str, list[IntExpr]]:
     """Shapes of inputs by name, with the lengths that the model leaves open as the camera has them."""
     ((name, shape),) = _one(inputs).items()
     if len(shape) != len(camera.model_shape):
@@ -133,7 +138,7 @@ def settle(camera, inputs):
     return {name: [known if isinstance(length, Any) else length for length, known in pairs]}
 
 
-def feed(camera, mod, input_names):
+def feed(camera: Camera, mod: tvm.IRModule, input_names: Iterable[str]) -> tvm.IRModule:
     """The module with the camera's pictures in the place of its one input."""
     main = mod["main"]
     ((name, taken),) = _one(dict(zip(input_names, main.params))).items()
@@ -144,13 +149,13 @@ def feed(camera, mod, input_names):
     return mod
 
 
-def _one(inputs):
+def _one(inputs: dict) -> dict:
     if len(inputs) != 1:
         raise ImportFailure(f"a camera takes the place of one input, but the model has {list(inputs)}")
     return inputs
 
 
-def _check(camera, name, type_):
+def _check(camera: Camera, name: str, type_: relay.TensorType) -> tuple[tuple[int | None, ...], str]:
     """The shape and type of what the model takes, if that can be made of the camera's pictures."""
     wanted = [camera.model_shape]
     if camera.preprocessing is None and camera.batch == 1:
@@ -164,14 +169,15 @@ def _check(camera, name, type_):
     return shape, type_.dtype
 
 
-def _as_taken(camera, pictures, shape, dtype):
+def _as_taken(camera: Camera, pictures: relay.Expr, shape: tuple[int | None, ...], dtype: str) -> relay.Expr:
     """What the model takes, of what the camera gives."""
     preparation = camera.preprocessing
     if preparation is not None:
+        sizes = preparation.sizes(camera.height, camera.width)
         return topi_ext.preprocess(
             pictures,
-            camera.sizes.size,
-            camera.sizes.padded_size,
+            sizes.size,
+            sizes.padded_size,
             mean=preparation.mean,
             std=preparation.std,
             swap_channels=camera.channels != preparation.channels,

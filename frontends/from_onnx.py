@@ -1,7 +1,15 @@
 """ONNX models to Relay, as TVM's own importer does it, in a fraction of the time."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+
 import onnx
 from tqdm import tqdm
+
+from topi_ext._types import IntExpr
 
 import tvm
 from tvm import relay
@@ -10,7 +18,7 @@ from ._onnx_importer import load_importer, tvm_dtype
 from ._onnx_load import graphs_of, load_model
 from ._onnx_scope import describe
 from ._onnx_types import type_errors_into
-from .camera import feed, settle
+from .camera import Camera, feed, settle
 from .canonical import canonicalize
 from .errors import ImportFailure
 
@@ -25,7 +33,12 @@ DOMAINS = {  # TVM's importer knows operators by name only; these are where it h
 SECONDS_BEFORE_PROGRESS = 2
 
 
-def from_onnx(model, shapes=None, freeze_params=True, camera=None):
+def from_onnx(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    freeze_params: bool = True,
+    camera: Camera | None = None,
+) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     """Import an ONNX model into Relay; `(mod, params)` are what `relay.frontend.from_onnx` returns.
 
     Parameters
@@ -78,7 +91,13 @@ def from_onnx(model, shapes=None, freeze_params=True, camera=None):
     return mod, params
 
 
-def _convert(importer, graph, opset, inputs, freeze_params):
+def _convert(
+    importer: ModuleType,
+    graph: onnx.GraphProto,
+    opset: int,
+    inputs: dict[str, list[IntExpr]],
+    freeze_params: bool,
+) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     scope = importer.GraphProto(inputs, "float32", freeze_params, op_type_dict={})
     with tqdm(
         desc="Importing ONNX", total=len(graph.node), unit="node", disable=None, delay=SECONDS_BEFORE_PROGRESS
@@ -88,7 +107,7 @@ def _convert(importer, graph, opset, inputs, freeze_params):
             return scope.from_onnx(graph, opset)
 
 
-def _inline_functions(model):
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace the calls of functions that the model itself defines, as PyTorch's newer exporter writes."""
     if not model.functions:
         return model
@@ -100,13 +119,13 @@ def _inline_functions(model):
     return inline_local_functions(model)
 
 
-def _opset(model):
+def _opset(model: onnx.ModelProto) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     return versions[0] if versions else 1
 
 
-def _check_operators(model, convert_map):
-    unknown = {}
+def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]) -> None:
+    unknown: dict[tuple[str, str], onnx.NodeProto] = {}
     for graph in graphs_of(model.graph):
         for node in graph.node:
             if node.domain not in DOMAINS or node.op_type not in convert_map:
@@ -118,7 +137,7 @@ def _check_operators(model, convert_map):
         )
 
 
-def _check_outputs(graph):
+def _check_outputs(graph: onnx.GraphProto) -> None:
     made = {name for node in graph.node for name in node.output}
     made.update(value.name for value in (*graph.input, *graph.initializer))
     for output in graph.output:
@@ -126,7 +145,9 @@ def _check_outputs(graph):
             raise ImportFailure(f"no node computes the output '{output.name}': the model is not complete")
 
 
-def _input_shapes(graph, given):
+def _input_shapes(
+    graph: onnx.GraphProto, given: Mapping[str, Sequence[int | None]]
+) -> dict[str, list[IntExpr]]:
     """The shape of every input that is none of the weights, by name, in order."""
     weights = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value for value in graph.input if value.name not in weights}
@@ -136,7 +157,7 @@ def _input_shapes(graph, given):
     return {name: _shape(value, given.get(name)) for name, value in inputs.items()}
 
 
-def _shape(value, given):
+def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> list[IntExpr]:
     name, tensor_type = value.name, value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ImportFailure(f"the input '{name}' is no tensor, the only kind of input that can be imported")

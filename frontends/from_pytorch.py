@@ -1,17 +1,25 @@
 """PyTorch models to Relay: any module, detection models included, with names and types kept."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import torch
 
 import tvm
 
 from ._torch_convert import convert
 from ._torch_trace import trace
-from .camera import feed
+from .camera import Camera, feed
 from .canonical import canonicalize
 from .errors import ImportFailure
 
 
-def from_pytorch(model, example_inputs, camera=None):
+def from_pytorch(
+    model: torch.nn.Module,
+    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    camera: Camera | None = None,
+) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     """Import a PyTorch model into Relay.
 
     Convention
@@ -70,7 +78,7 @@ def from_pytorch(model, example_inputs, camera=None):
     return mod, params
 
 
-def _tensors(example_inputs):
+def _tensors(example_inputs: torch.Tensor | Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     tensors = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
     if not isinstance(tensors, (tuple, list)):
         kind = type(tensors).__name__

@@ -1,3 +1,5 @@
+"""Operators of detection, super-resolution and motion networks, as functions that build Relay expressions."""
+
 from . import _bootstrap, reshape, sort  # noqa: F401  _bootstrap comes first: it finds TVM
 from ._cpu_target import cpu_target
 from .batched_nms import batched_nms, nms

@@ -1,5 +1,7 @@
 """The processor of this machine, in LLVM's words."""
 
+from __future__ import annotations
+
 import tvm
 
 # What LLVM calls a processor, the best first, by what it must have.
@@ -20,7 +22,7 @@ PROCESSORS = {
 }
 
 
-def cpu_target():
+def cpu_target() -> tvm.target.Target:
     """LLVM, with the vectors that this processor has."""
     features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
     found = {name for name, has in features().items() if has} if features else set()

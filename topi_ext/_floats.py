@@ -5,10 +5,13 @@ for NaN is asked of the bits, as integers. And it writes constants into CUDA sou
 float32 takes nine, and turns a division by a constant into a product, which is rounded in another way.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 import tvm
 from tvm import tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
 
@@ -16,46 +19,46 @@ MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
 class Locals:
     """Emits values that are computed once, in variables of `scope`. (TVM repeats those of `ib.let`.)"""
 
-    def __init__(self, ib, scope):
+    def __init__(self, ib: IRBuilder, scope: str) -> None:
         self._ib, self._scope = ib, scope
 
-    def __call__(self, name, value):
+    def __call__(self, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
         lanes = lanes_of(value)
         at = tir.Ramp(0, 1, lanes) if lanes > 1 else 0
         variable = self._ib.allocate(value.dtype.split("x")[0], lanes, name, scope=self._scope)
         variable[at] = value
         return variable[at]
 
-    def variable(self, name, value):
+    def variable(self, name: str, value: tir.PrimExpr) -> BufferVar:
         """One that may change, as `variable[0]`."""
         variable = self._ib.allocate(value.dtype, 1, name, scope=self._scope)
         variable[0] = value
         return variable
 
-    def exact(self, number, dtype="float32"):
+    def exact(self, number: float, dtype: str = "float32") -> tir.PrimExpr:
         """A constant, rounded to its type and to no other digits; TVM has no code for its bits in place."""
         of_bits = tir.const(bits_of(number, dtype), dtype.replace("float", "int"))
         return tir.reinterpret(dtype, self("constant", of_bits))
 
 
-def bits(value):
+def bits(value: tir.PrimExpr) -> tir.PrimExpr:
     """The bits of a value as an integer: those of values that are not negative are in the same order."""
     return tir.reinterpret(value.dtype.replace("float", "int"), value)
 
 
-def bits_of(number, dtype="float32"):
+def bits_of(number: float, dtype: str = "float32") -> int:
     """`bits` of a number."""
     return int(np.dtype(dtype).type(number).view(dtype.replace("float", "int")))
 
 
-def is_finite(value):
+def is_finite(value: tir.PrimExpr) -> tir.PrimExpr:
     """Neither NaN nor infinite."""
     infinity = tir.const(bits_of(np.inf, value.dtype), value.dtype.replace("float", "int"))
     magnitude = tir.const(2 ** (tvm.DataType(value.dtype).bits - 1) - 1, infinity.dtype)
     return (bits(value) & magnitude) < infinity
 
 
-def rounded(value, zero):
+def rounded(value: tir.PrimExpr, zero: tir.PrimExpr) -> tir.PrimExpr:
     """A value that is rounded by itself; `zero` is an integer 0, which the compiler must not know to be one.
 
     The compiler may fuse a product with a sum, which rounds only once. It cannot where something happens to
@@ -64,6 +67,6 @@ def rounded(value, zero):
     return tir.reinterpret(value.dtype, bits(value) | zero)
 
 
-def lanes_of(value):
+def lanes_of(value: tir.PrimExpr) -> int:
     """How many numbers a value is."""
     return tvm.DataType(value.dtype).lanes

@@ -1,26 +1,40 @@
 """Registering a Relay operator of this package from Python: its types, its shapes, and a kernel by target."""
 
+from __future__ import annotations
+
 import importlib
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import tvm
-from tvm import relay, tir
+from tvm import relay, te, tir
 from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
+
+from ._types import IntExpr
 
 KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
 
 
-def refuse(name, reason):
+def refuse(name: str, reason: str) -> NoReturn:
     """Raise the error of an operator that cannot take what it was given."""
     raise tvm.TVMError(f"{name}: {reason}")
 
 
-def known(extent):
+def known(extent: IntExpr) -> int | None:
     """The number that an extent is, or None where it is known only at run time."""
     return int(extent) if isinstance(extent, (int, tir.IntImm)) else None
 
 
-def register(name, description, arguments, type_relation, shape_function, package, compute):
+def register(
+    name: str,
+    description: str,
+    arguments: dict[str, str],
+    type_relation: Callable,
+    shape_function: Callable,
+    package: str,
+    compute: Callable,
+) -> None:
     """Register an operator once; TVM keeps it, even if the module that does so is imported again.
 
     `arguments` says what each is, by name. `compute(kernels, attrs, inputs)` gives the outputs by `kernels`,
@@ -29,13 +43,17 @@ def register(name, description, arguments, type_relation, shape_function, packag
     if name in tvm.ir.Op.list_op_names():
         return
 
-    def strategy(attrs, _inputs, _out_type, target):
+    def strategy(
+        attrs: tvm.ir.Attrs, _inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
+    ) -> registry.OpStrategy:
         kind = target.kind.name
         if kind not in KERNELS:
             refuse(name, f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
         kernels = importlib.import_module(f"{package}.{KERNELS[kind]}")
 
-        def schedule(_attrs, outs, target):
+        def schedule(
+            _attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target.Target
+        ) -> te.Schedule:
             with target:
                 return kernels.schedule(outs)
 

@@ -6,9 +6,13 @@ one of those is 0, its virtual machine dies of the division. Importing this modu
 shape (0, -1) is (0, 4), as it would be (N, 4) for any other N.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import mul
 
+import tvm
 from tvm import te, tir
 from tvm.relay.op import op as registry
 
@@ -17,20 +21,24 @@ COPY, INFER = 0, -1
 _stock = registry.get("reshape").get_attr("FShapeFunc")
 
 
-def _reshape_shape(attrs, inputs, out_ndims):
+def _reshape_shape(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], out_ndims: Sequence[tir.PrimExpr]
+) -> Sequence[te.Tensor]:
     new_shape = [int(length) for length in attrs.newshape]
     if INFER not in new_shape or min(new_shape) < INFER:  # nothing to divide; what has stranger codes stays
         return _stock(attrs, inputs, out_ndims)
     return [_shape(inputs[0], list(map(_int64, new_shape)), attrs.allowzero)]
 
 
-def _dyn_reshape_shape(attrs, inputs, _):
+def _dyn_reshape_shape(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     data_shape, new_shape = inputs
     wanted = [new_shape[axis].astype("int64") for axis in range(int(new_shape.shape[0]))]
     return [_shape(data_shape, wanted, attrs.allowzero)]
 
 
-def _shape(data_shape, wanted, allow_zero):
+def _shape(data_shape: te.Tensor, wanted: list[tir.PrimExpr], allow_zero: int) -> te.Tensor:
     """The lengths as a tensor, from those of the data and those `wanted`, which may be COPY or INFER."""
     have = [data_shape[axis] for axis in range(int(data_shape.shape[0]))]
     lengths = [
@@ -46,7 +54,7 @@ def _shape(data_shape, wanted, allow_zero):
     )
     result = [tir.if_then_else(length == INFER, inferred, length) for length in lengths]
 
-    def length_of(axis):
+    def length_of(axis: tir.PrimExpr) -> tir.PrimExpr:
         chosen = _int64(0)
         for at, length in enumerate(result):
             chosen = tir.if_then_else(axis == at, length, chosen)
@@ -55,15 +63,15 @@ def _shape(data_shape, wanted, allow_zero):
     return te.compute((len(result),), length_of, name="reshape_shape")
 
 
-def _product(lengths):
+def _product(lengths: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
     return reduce(mul, lengths, _int64(1))
 
 
-def _one_for_zero(length):
+def _one_for_zero(length: tir.PrimExpr) -> tir.PrimExpr:
     return tir.max(length, _int64(1))
 
 
-def _int64(value):
+def _int64(value: int) -> tir.PrimExpr:
     return tir.IntImm("int64", value)
 
 

@@ -1,5 +1,10 @@
 """Reading convolutions, shuffles and constants of each channel, and writing them anew, in any layout."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 import tvm
@@ -24,7 +29,7 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 OF_A_CHANNEL = ("nn.bias_add", "nn.prelu")  # their second argument has an element for each channel
 
 
-def values(expr):
+def values(expr: relay.Expr) -> np.ndarray | None:
     """The NumPy value of a constant expression, or None; bfloat16, which NumPy lacks, as float32."""
     value = constant(expr)
     if value is None or expr.data.dtype != "bfloat16":
@@ -32,7 +37,7 @@ def values(expr):
     return (value.astype("uint32") << 16).view("float32")
 
 
-def as_constant(array, dtype):
+def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
     """A constant of a type of Relay's, also of bfloat16, to which float32 is rounded."""
     array = np.asarray(array)
     if dtype != "bfloat16":
@@ -42,12 +47,12 @@ def as_constant(array, dtype):
     return relay.const(tvm.nd.empty(array.shape, dtype).copyfrom(rounded.astype("uint16")))
 
 
-def channel_axis(layout):
+def channel_axis(layout: str) -> int | None:
     """Where the channels of a picture are, or None for a layout that splits them."""
     return layout.index("C") if layout in ("NCHW", "NHWC") else None
 
 
-def constant_weights(conv):
+def constant_weights(conv: relay.Call) -> np.ndarray | None:
     """The weights of an nn.conv2d as (filters, channels, rows, columns), or None if not known here."""
     value, layout = values(conv.args[1]), str(conv.attrs.kernel_layout)
     if value is None or sorted(layout) != sorted("OIHW"):
@@ -55,7 +60,7 @@ def constant_weights(conv):
     return value.transpose([layout.index(axis) for axis in "OIHW"])
 
 
-def with_weights(conv, data, weights, **changes):
+def with_weights(conv: relay.Call, data: relay.Expr, weights: np.ndarray, **changes: Any) -> relay.Call:
     """The nn.conv2d with other data, weights (filters, channels, rows, columns) and attributes."""
     attrs = dict(conv.attrs)
     attrs.update(channels=len(weights), kernel_size=weights.shape[2:], **changes)
@@ -63,7 +68,7 @@ def with_weights(conv, data, weights, **changes):
     return relay.nn.conv2d(data, as_constant(packed, conv.args[1].data.dtype), **attrs)
 
 
-def why_not_plain(conv):
+def why_not_plain(conv: relay.Call) -> str | None:
     """Why an nn.conv2d is not one whose weights can be rearranged; None if it is."""
     layout = str(conv.attrs.data_layout)
     if channel_axis(layout) is None or str(conv.attrs.out_layout) not in ("", layout):
@@ -74,7 +79,7 @@ def why_not_plain(conv):
         return "the weights of the convolution are not constant"
 
 
-def why_not_whole(shuffle):
+def why_not_whole(shuffle: relay.Call) -> str | None:
     """Why an nn.depth_to_space or nn.space_to_depth does not move all elements, or not by channels; or None.
 
     TVM takes such ones too, and drops what is left over.
@@ -89,7 +94,7 @@ def why_not_whole(shuffle):
             return f"the shuffle drops some of the {int(extents[axis])} elements along {axis}"
 
 
-def pairs(conv):
+def pairs(conv: relay.Call) -> list[tuple[int, int, int, int]]:
     """(stride, dilation, padding before, padding after) of the rows and of the columns."""
     attrs = conv.attrs
     strides, dilation = [int(value) for value in attrs.strides], [int(value) for value in attrs.dilation]
@@ -98,7 +103,7 @@ def pairs(conv):
     return list(zip(strides, dilation, padding[:2], padding[2:]))
 
 
-def of_each_channel(expr, rank, axis):
+def of_each_channel(expr: relay.Expr, rank: int, axis: int) -> np.ndarray | None:
     """A constant, broadcast to `rank` axes, as a vector of each channel or of one number for all, or None."""
     value = values(expr)
     if value is None or value.ndim > rank:
@@ -107,7 +112,7 @@ def of_each_channel(expr, rank, axis):
     return value.reshape(-1) if value.size in (1, value.shape[axis]) else None
 
 
-def constant_channels(call, axis):
+def constant_channels(call: relay.Call, axis: int) -> dict[int, np.ndarray] | None:
     """{argument: vector} of a call over a picture and constants, or None where one is of another kind."""
     name, rank = op_name(call), len(call.checked_type.shape)
     found = {}
@@ -126,7 +131,9 @@ def constant_channels(call, axis):
     return found
 
 
-def with_channels(call, arguments, vectors, axis):
+def with_channels(
+    call: relay.Call, arguments: Iterable[relay.Expr], vectors: dict[int, np.ndarray], axis: int
+) -> relay.Call:
     """The call over other arguments, with other constants of each channel."""
     arguments = list(arguments)
     rank = len(call.checked_type.shape)
@@ -140,15 +147,15 @@ def with_channels(call, arguments, vectors, axis):
 class Shuffle:
     """What an nn.depth_to_space or nn.space_to_depth does with channels; DCR unless it says otherwise."""
 
-    def __init__(self, block, mode="DCR"):
+    def __init__(self, block: int, mode: str = "DCR") -> None:
         self.block, self.mode = block, mode
 
     @classmethod
-    def of(cls, call):
+    def of(cls, call: relay.Call) -> Shuffle:
         is_dcr = op_name(call) == "nn.space_to_depth" or str(call.attrs.mode) == "DCR"
         return cls(int(call.attrs.block_size), "DCR" if is_dcr else "CRD")
 
-    def deep(self, channels):
+    def deep(self, channels: int) -> np.ndarray:
         """The channels in depth, by (row in the block, column in the block, channel in space)."""
         block = self.block
         order = np.arange(channels * block**2)
@@ -156,14 +163,14 @@ class Shuffle:
             return order.reshape(block, block, channels)
         return order.reshape(channels, block, block).transpose(1, 2, 0)
 
-    def spread(self, vector):
+    def spread(self, vector: np.ndarray) -> np.ndarray:
         """What each channel in depth has, of what each channel in space has."""
         deep = np.empty(len(vector) * self.block**2, vector.dtype)
         deep[self.deep(len(vector))] = vector
         return deep
 
 
-def depth_to_space(like, data, mode=None):
+def depth_to_space(like: relay.Call, data: relay.Expr, mode: str | None = None) -> relay.Call:
     """The nn.depth_to_space `like` over other data, or of another mode."""
     attrs = like.attrs
     return relay.nn.depth_to_space(data, int(attrs.block_size), str(attrs.layout), mode or str(attrs.mode))

@@ -1,5 +1,7 @@
 """Filters: the rows that a mask leaves, and what it says of the scores of these."""
 
+from __future__ import annotations
+
 import math
 
 from tvm import relay
@@ -12,7 +14,7 @@ RESHAPING = ("cast", "squeeze", "reshape", "transpose", "take")
 _KEEPING = ("reshape", "squeeze", "expand_dims", "transpose")  # the same elements
 
 
-def mask_of_rows(rows):
+def mask_of_rows(rows: relay.Expr) -> relay.Expr | None:
     """The mask of which `rows` lists the places that hold, in order; None if it is something else."""
     if not isinstance(rows, relay.Call) or len(rows.checked_type.shape) != 1:
         return None
@@ -25,14 +27,14 @@ def mask_of_rows(rows):
     return rows.args[0]
 
 
-def conditions(mask):
+def conditions(mask: relay.Expr) -> list[relay.Expr]:
     """What must hold, each for itself, for a mask to hold."""
     if op_name(mask) == "logical_and":
         return [part for arg in mask.args for part in conditions(arg)]
     return [mask]
 
 
-def lower_bound(condition, scores, strict=False):
+def lower_bound(condition: relay.Expr, scores: relay.Expr, strict: bool = False) -> float | None:
     """The number that scores are above where the condition holds (or may be at, if not strict), or None."""
     name = op_name(condition)
     if name not in ("greater", "less") and (strict or name not in ("greater_equal", "less_equal")):
@@ -43,7 +45,7 @@ def lower_bound(condition, scores, strict=False):
     return number if above.same_as(scores) and number is not None and number > LOWEST else None
 
 
-def is_bounded(scores):
+def is_bounded(scores: relay.Expr) -> bool:
     """Whether no score is NaN or -inf, as a filter that they came through has it."""
     name = op_name(scores)
     if isinstance(scores, relay.TupleGetItem) and op_name(scores.tuple_value) in ("topk", "dyn.topk"):
@@ -61,7 +63,7 @@ def is_bounded(scores):
     return of_mask or is_bounded(scores.args[0])
 
 
-def _is_first_column(take):
+def _is_first_column(take: relay.Call) -> bool:
     index, axis = constant(take.args[1]), take.attrs.axis
     return (
         index is not None

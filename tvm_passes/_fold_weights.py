@@ -5,6 +5,10 @@ detector takes half a minute. NumPy does the few operators among them in no time
 there is remains for FoldConstant.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import numpy as np
 
 import tvm
@@ -15,15 +19,15 @@ from ._layouts import order_of_axes
 from ._matchers import constant, op_name, static_shape
 
 
-def _reshaped(call, array):
+def _reshaped(call: relay.Call, array: np.ndarray) -> np.ndarray:
     return array.reshape(static_shape(call))
 
 
-def _transposed(call, array):
+def _transposed(call: relay.Call, array: np.ndarray) -> np.ndarray:
     return array.transpose(order_of_axes(call))
 
 
-TABLE = {
+TABLE: dict[str, Callable[..., np.ndarray]] = {
     **{
         name: lambda call, *arrays, function=function: function(*arrays)
         for name, function in {
@@ -41,10 +45,10 @@ TABLE = {
 FLOATS = ("float32", "float16")
 
 
-def FoldWeights():
+def FoldWeights() -> tvm.transform.Pass:
     """Fold constants: weights with NumPy, and what else there is with TVM's FoldConstant."""
 
-    def transform(mod, _context):
+    def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         mod = relay.transform.InferType()(mod)
         for name, function in relay_functions(mod).items():
             graph = Graph(function)
@@ -54,7 +58,7 @@ def FoldWeights():
     return tvm.transform.module_pass(transform, opt_level=0, name="FoldWeights")
 
 
-def _constants(graph):
+def _constants(graph: Graph) -> dict[relay.Expr, relay.Expr]:
     """{call: its value}, without those that only others of them use."""
     arrays = {}
     for node in graph.nodes:
@@ -70,7 +74,7 @@ def _constants(graph):
     }
 
 
-def _can_compute(node):
+def _can_compute(node: relay.Expr) -> bool:
     name = op_name(node)
     if name not in TABLE or static_shape(node) is None or node.checked_type.dtype not in FLOATS:
         return False

@@ -4,6 +4,12 @@ Relay's own Python mutators recurse, and overflow the stack on networks of a few
 walk with a stack of their own.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
 from tvm import relay
 from tvm.relay.expr import RefCreate, RefRead, RefWrite
 
@@ -14,11 +20,11 @@ class Graph:
     `infer_result`: whether a rebuilt function may have another type; not if others call it by name.
     """
 
-    def __init__(self, root, infer_result=False):
+    def __init__(self, root: relay.Expr, infer_result: bool = False) -> None:
         self.root = root
         self.infer_result = infer_result
-        self.notes = {}  # what analyses find out about this graph, by analysis
-        self.nodes = []
+        self.notes: dict[Any, dict[Any, Any]] = {}  # what analyses find out about this graph, by analysis
+        self.nodes: list[relay.Expr] = []
         relay.analysis.post_order_visit(root, self.nodes.append)
         self.foreign = {
             inner
@@ -27,24 +33,25 @@ class Graph:
             for inner in Graph(node.body).nodes
             if isinstance(inner, relay.Call)
         }
-        self._users = {node: [] for node in self.nodes}
+        self._users: dict[relay.Expr, list[relay.Expr]] = {node: [] for node in self.nodes}
         for node in self.nodes:
             for child in children(node):
                 self._users.setdefault(child, []).append(node)
 
-    def users(self, node):
+    def users(self, node: relay.Expr) -> list[relay.Expr]:
         """The nodes that take `node` as an input; the function, where it is the result."""
         return self._users[node]
 
-    def rebuilt(self, replacements):
+    def rebuilt(self, replacements: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
         """The root with every node in `replacements` replaced.
 
         A replacement is an expression over nodes of this graph, equal in value to what it replaces; what
         is itself replaced among those nodes is replaced there too, so all replacements apply at once.
         Nodes that a replacement adds take the source location of what they replace.
         """
-        done, entered = {}, set()
-        stack = [(self.root, None)]
+        done: dict[relay.Expr, relay.Expr] = {}
+        entered: set[relay.Expr] = set()
+        stack: list[tuple[relay.Expr, relay.Span | None]] = [(self.root, None)]
         while stack:
             node, location = stack[-1]
             if node in done:
@@ -80,13 +87,13 @@ class Graph:
         return relay.Function(root.params, root.body, None, root.type_params, root.attrs, root.span)
 
 
-def belongs_to_a_backend(node):
+def belongs_to_a_backend(node: relay.Expr) -> bool:
     """Whether a node is a function that was partitioned off: what is inside is not ours to change."""
     attrs = node.attrs if isinstance(node, relay.Function) else None
     return bool(attrs) and any(key in attrs for key in ("Primitive", "Compiler", "Composite"))
 
 
-def relay_functions(mod):
+def relay_functions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
     """The Relay functions by name, without those that belong to a backend."""
     return {
         name: function
@@ -95,7 +102,7 @@ def relay_functions(mod):
     }
 
 
-def children(node):
+def children(node: relay.Expr) -> list[relay.Expr]:
     """The expressions directly below a node."""
     if isinstance(node, relay.Call):
         return [node.op, *node.args]
@@ -120,7 +127,7 @@ def children(node):
     return []
 
 
-def with_children(node, new, span):
+def with_children(node: relay.Expr, new: list[relay.Expr], span: relay.Span | None) -> relay.Expr:
     """`node` over other children, at source location `span`."""
     if isinstance(node, relay.Call):
         return relay.Call(new[0], new[1:], node.attrs, node.type_args, span)

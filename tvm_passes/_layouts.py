@@ -4,6 +4,11 @@ nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its chan
 are pooled from maps of any layout.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Optional
+
 import topi_ext.roi_align  # noqa: F401  registers the operator
 
 import tvm
@@ -17,9 +22,10 @@ SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": r
 MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 OVERRIDE = 11  # TVM registers at level 10
+Layouts = Optional[Sequence[tvm.tir.data_layout.Layout]]  # of the arguments
 
 
-def order_of_axes(call):
+def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
     """Where each axis of a transpose comes from; None for a layout_transform that splits axes."""
     rank = len(call.args[0].checked_type.shape)
     if op_name(call) == "transpose":
@@ -31,15 +37,22 @@ def order_of_axes(call):
     return tuple(source.index(axis) for axis in target)
 
 
-def _register_shuffle(name, build):
-    def over(data, attrs, layout):
+def _register_shuffle(name: str, build: Callable[..., relay.Expr]) -> None:
+    def over(data: relay.Expr, attrs: tvm.ir.Attrs, layout: str) -> relay.Expr:
         mode = (str(attrs.mode),) if name == "nn.depth_to_space" else ()
         return build(data, int(attrs.block_size), layout, *mode)
 
-    def convert(attrs, args, _types, desired):
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], _types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
         return over(args[0], attrs, str(desired[0]))
 
-    def infer(attrs, new_in_layouts, _old_in_layouts, _old_in_types):
+    def infer(
+        attrs: tvm.ir.Attrs,
+        new_in_layouts: Layouts,
+        _old_in_layouts: Layouts,
+        _old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
         # In ConvertLayout the attributes have the new layout: where data has another, it is transposed.
         layout = tvm.tir.layout(str(attrs.layout))
         return InferCorrectLayoutOutput([layout], [layout], attrs)
@@ -48,10 +61,15 @@ def _register_shuffle(name, build):
     relay.op.get(name).set_attr("FInferCorrectLayout", infer)
 
 
-def _register_prelu():
+def _register_prelu() -> None:
     stock = relay.op.get("nn.prelu").get_attr("FInferCorrectLayout")
 
-    def infer(attrs, new_in_layouts, old_in_layouts, old_in_types):
+    def infer(
+        attrs: tvm.ir.Attrs,
+        new_in_layouts: Layouts,
+        old_in_layouts: Layouts,
+        old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
         old, new = old_in_layouts[0], new_in_layouts[0] if new_in_layouts else None
         if not new or not {old.name, new.name} <= set(LAYOUTS) or old.name[attrs.axis] != "C":
             return stock(attrs, new_in_layouts, old_in_layouts, old_in_types)
@@ -61,13 +79,20 @@ def _register_prelu():
     relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, OVERRIDE)
 
 
-def _register_roi_align():
-    def convert(attrs, args, _types, desired):
+def _register_roi_align() -> None:
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], _types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
         fields = {name: attrs[name] for name in list(attrs.keys())}
         attrs = tvm.ir.make_node("DictAttrs", **{**fields, "layout": str(desired[0])})
         return relay.Call(relay.op.get(MULTISCALE_ROI_ALIGN), args, attrs)
 
-    def infer(attrs, _new_in_layouts, old_in_layouts, _old_in_types):
+    def infer(
+        attrs: tvm.ir.Attrs,
+        _new_in_layouts: Layouts,
+        old_in_layouts: Layouts,
+        _old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
         layout = tvm.tir.layout(str(attrs["layout"]))
         maps = [layout] * (len(old_in_layouts) - 1)
         rois = tvm.tir.layout("NC")  # as it is; were it undefined, TVM would leave the operator alone

@@ -5,14 +5,23 @@ why it did nothing; and it hands the callback one match at a time of a graph alr
 every match on the typed graph is found, and judged by its rule.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Optional
+
 from tvm import relay
 from tvm.ir import structural_equal
 from tvm.relay import dataflow_pattern as dfp
+from tvm.relay.dataflow_pattern import DFPattern
+
+Bound = dict[dfp.DFPattern, relay.Expr]  # what each pattern stands for
+Matcher = Callable[[dfp.DFPattern, relay.Expr, Bound], Optional[Bound]]
 
 COMMUTATIVE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or"}
 
 
-def match(pattern, expr, bound=None):
+def match(pattern: DFPattern, expr: relay.Expr, bound: Bound | None = None) -> Bound | None:
     """The bindings {pattern: expression} under which `expr` matches `pattern`, or None."""
     bound = {} if bound is None else bound
     if pattern in bound:
@@ -24,7 +33,7 @@ def match(pattern, expr, bound=None):
     raise TypeError(f"a rule's pattern cannot hold a {type(pattern).__name__}")
 
 
-def root_ops(pattern):
+def root_ops(pattern: DFPattern) -> set[str] | None:
     """The names of the operators a match's root can call, or None where it can be anything."""
     if isinstance(pattern, dfp.AltPattern):
         left, right = root_ops(pattern.left), root_ops(pattern.right)
@@ -38,14 +47,14 @@ def root_ops(pattern):
     return None
 
 
-def _same(left, right):
+def _same(left: relay.Expr, right: relay.Expr) -> bool:
     if left.same_as(right):
         return True
     both_constant = isinstance(left, relay.Constant) and isinstance(right, relay.Constant)
     return both_constant and structural_equal(left, right)
 
 
-def _match_all(patterns, exprs, bound):
+def _match_all(patterns: Sequence[DFPattern], exprs: Sequence[relay.Expr], bound: Bound) -> Bound | None:
     if len(patterns) != len(exprs):
         return None
     for pattern, expr in zip(patterns, exprs):
@@ -55,7 +64,7 @@ def _match_all(patterns, exprs, bound):
     return bound
 
 
-def _match_call(pattern, expr, bound):
+def _match_call(pattern: DFPattern, expr: relay.Expr, bound: Bound) -> Bound | None:
     if not isinstance(expr, relay.Call):
         return None
     bound = match(pattern.op, expr.op, bound)
@@ -68,24 +77,24 @@ def _match_call(pattern, expr, bound):
     return found
 
 
-def _match_tuple(pattern, expr, bound):
+def _match_tuple(pattern: DFPattern, expr: relay.Expr, bound: Bound) -> Bound | None:
     if not isinstance(expr, relay.Tuple):
         return None
     return bound if pattern.fields is None else _match_all(pattern.fields, expr.fields, bound)
 
 
-def _match_tuple_get_item(pattern, expr, bound):
+def _match_tuple_get_item(pattern: DFPattern, expr: relay.Expr, bound: Bound) -> Bound | None:
     if not isinstance(expr, relay.TupleGetItem) or pattern.index not in (-1, None, expr.index):
         return None
     return match(pattern.tuple, expr.tuple_value, bound)
 
 
-def _match_alternatives(pattern, expr, bound):
+def _match_alternatives(pattern: DFPattern, expr: relay.Expr, bound: Bound) -> Bound | None:
     found = match(pattern.left, expr, bound)
     return match(pattern.right, expr, bound) if found is None else found
 
 
-def _match_attributes(pattern, expr, bound):
+def _match_attributes(pattern: DFPattern, expr: relay.Expr, bound: Bound) -> Bound | None:
     attrs = getattr(expr, "attrs", None)
     names = set() if attrs is None else set(attrs.keys())
     wanted = {name: pattern.attrs[name] for name in list(pattern.attrs.keys())}
@@ -94,14 +103,14 @@ def _match_attributes(pattern, expr, bound):
     return match(pattern.pattern, expr, bound)
 
 
-def _match_type(holds):
-    def matcher(pattern, expr, bound):
+def _match_type(holds: Callable[[DFPattern, relay.Type], bool]) -> Matcher:
+    def matcher(pattern: DFPattern, expr: relay.Expr, bound: Bound) -> Bound | None:
         return match(pattern.pattern, expr, bound) if holds(pattern, expr.checked_type) else None
 
     return matcher
 
 
-_MATCHERS = {
+_MATCHERS: dict[type, Matcher] = {
     dfp.WildcardPattern: lambda pattern, expr, bound: bound,
     dfp.ConstantPattern: lambda pattern, expr, bound: bound if isinstance(expr, relay.Constant) else None,
     dfp.VarPattern: lambda pattern, expr, bound: (

@@ -1,14 +1,18 @@
 """What rules ask about single expressions."""
 
+from __future__ import annotations
+
+import numpy as np
+
 from tvm import relay
 
 
-def constant(expr):
+def constant(expr: relay.Expr) -> np.ndarray | None:
     """The NumPy value of a constant expression, or None."""
     return expr.data.numpy() if isinstance(expr, relay.Constant) else None
 
 
-def static_shape(expr):
+def static_shape(expr: relay.Expr) -> tuple[int, ...] | None:
     """The shape of a typed expression as a tuple of int, or None where a dimension is dynamic."""
     shape = getattr(expr.checked_type, "shape", None)
     if shape is None or not all(hasattr(dim, "value") for dim in shape):
@@ -16,18 +20,18 @@ def static_shape(expr):
     return tuple(int(dim) for dim in shape)
 
 
-def op_name(expr):
+def op_name(expr: relay.Expr) -> str | None:
     """The name of the operator that an expression calls, or None."""
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
 
 
-def is_elementwise(expr):
+def is_elementwise(expr: relay.Expr) -> bool:
     """Whether a call works element by element, broadcasting too: TVM's own classes, by which it fuses."""
     pattern = expr.op.get_attr("TOpPattern") if op_name(expr) else None
     return pattern is not None and pattern <= relay.op.OpPattern.BROADCAST
 
 
-def location(node):
+def location(node: relay.Expr) -> str:
     """Where a node comes from in the source model, such as `torchvision::nms_0`; empty if not known."""
     span = getattr(node, "span", None)
     spans = getattr(span, "spans", [span] if span else [])

@@ -1,8 +1,12 @@
 """What passes did: for each rule its matches, its rewrites, and its refusals with reason and place."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,26 +27,26 @@ class PassReport:
     """What one run of one pass did."""
 
     name: str
-    rules: list
-    rewrites: list = field(default_factory=list)
-    refusals: list = field(default_factory=list)
+    rules: list[str]
+    rewrites: list[Outcome] = field(default_factory=list)
+    refusals: list[Outcome] = field(default_factory=list)
 
     @property
-    def matches(self):
+    def matches(self) -> list[Outcome]:
         """Every match: what was rewritten and what was refused."""
         return self.rewrites + self.refusals
 
-    def rewrote(self, rule, location):
+    def rewrote(self, rule: object, location: str) -> None:
         self.rewrites.append(Outcome(type(rule).__name__, location))
 
-    def refused(self, rule, location, reason):
+    def refused(self, rule: object, location: str, reason: str) -> None:
         self.refusals.append(Outcome(type(rule).__name__, location, reason))
 
-    def forget_refusals(self):
+    def forget_refusals(self) -> None:
         """A refusal counts only if it still stands after the last round."""
         self.refusals.clear()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(Report([self]))
 
 
@@ -50,10 +54,10 @@ class PassReport:
 class Report:
     """What a pipeline did, pass by pass; prints as a table."""
 
-    passes: list = field(default_factory=list)
-    module: object = None  # the module the pipeline gave
+    passes: list[PassReport] = field(default_factory=list)
+    module: Any = None  # the module the pipeline gave
 
-    def __rich__(self):
+    def __rich__(self) -> Table:
         table = Table()
         for title in ("pass", "rule", "matches", "rewritten", "refused, and why"):
             table.add_column(title, overflow="fold")
@@ -71,32 +75,32 @@ class Report:
             table.caption = f"No match: {', '.join(dict.fromkeys(idle))}"
         return table
 
-    def __str__(self):
+    def __str__(self) -> str:
         console = Console(width=140, color_system=None)
         with console.capture() as capture:
             console.print(self.__rich__())
         return capture.get().rstrip()
 
 
-def _reasons(refusals):
+def _reasons(refusals: list[Outcome]) -> str:
     """Each reason once, with the places it was given for."""
-    places = {}
+    places: dict[str, list[str]] = {}
     for outcome in refusals:
         places.setdefault(outcome.reason, []).append(outcome.location or "?")
     return "\n".join(f"{', '.join(where)}: {reason}" for reason, where in places.items())
 
 
-_listeners: ContextVar = ContextVar("listeners", default=())
+_listeners: ContextVar[tuple[Report, ...]] = ContextVar("listeners", default=())
 
 
-def publish(report):
+def publish(report: PassReport) -> None:
     """Hand a finished pass report to whoever is recording."""
     for listener in _listeners.get():
         listener.passes.append(report)
 
 
 @contextlib.contextmanager
-def recording():
+def recording() -> Iterator[Report]:
     """Collect in a Report what every pass does inside the block."""
     report = Report()
     token = _listeners.set((*_listeners.get(), report))

@@ -15,14 +15,20 @@
 Rules are applied to every function of a module, inside branches and nested functions, until none applies.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
 from tvm import relay
 from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
 from tvm.relay.dataflow_pattern import DFPattern
 
 from . import _verify
 from ._graph import Graph, relay_functions
+from ._match import Bound, root_ops
 from ._match import match as match_pattern
-from ._match import root_ops
 from ._matchers import location, op_name
 from ._report import PassReport, publish
 
@@ -36,14 +42,14 @@ class Rule:
 
     pattern: DFPattern
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         """What the pattern means but cannot say, such as a rank: where False, there is no match at all."""
         return True
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         """Why the rewrite would be wrong here, in words for the user; None where it is right."""
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         """An expression that has the value of `match.root`, over other expressions of the graph."""
         raise NotImplementedError
 
@@ -51,19 +57,19 @@ class Rule:
 class Match:
     """A place where a rule's pattern matches: what each named pattern stands for there."""
 
-    def __init__(self, rule, graph, root, bound):
+    def __init__(self, rule: Rule, graph: Graph, root: relay.Expr, bound: Bound) -> None:
         self.graph = graph
         self.root = root
         self._bound = bound
         self._names = _named_patterns(type(rule))
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         pattern = self.__dict__.get("_names", {}).get(name)
         if pattern is None:
             raise AttributeError(f"the rule has no pattern named {name!r}")
         return self._bound.get(pattern)
 
-    def used_elsewhere(self, *nodes):
+    def used_elsewhere(self, *nodes: relay.Expr) -> bool:
         """Whether any of these nodes below the root has a user outside the match."""
         inside = list(self._bound.values())
         return any(user not in inside for node in nodes for user in self.graph.users(node))
@@ -72,15 +78,15 @@ class Match:
 class RulePass(ModulePass):
     """A TVM pass that applies rules; `report` says what it did the last time."""
 
-    rules = ()
+    rules: tuple[type[Rule], ...] = ()
     keeps_types = True  # of all functions
 
-    def __init__(self):
+    def __init__(self) -> None:
         rules = [rule() for rule in self.rules]
         name, keeps_types = type(self).__name__, self.keeps_types
-        last = []
+        last: list[PassReport] = []
 
-        def transform(mod, _context):
+        def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
             report = PassReport(name, [type(rule).__name__ for rule in rules])
             result = apply_rules(rules, mod, report)
             if keeps_types:
@@ -95,7 +101,7 @@ class RulePass(ModulePass):
         self._last = last
 
     @property
-    def report(self):
+    def report(self) -> PassReport | None:
         """What the pass did the last time it ran, or None before."""
         return self._last[0] if self._last else None
 
@@ -103,7 +109,7 @@ class RulePass(ModulePass):
 LEAST_ROUNDS = 100
 
 
-def apply_rules(rules, mod, report):
+def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     """Apply rules to every function until none applies; the same module where none ever did."""
     before = mod
     # A chain in which each link makes the next one match takes a round a link.
@@ -128,7 +134,7 @@ def apply_rules(rules, mod, report):
     raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
 
 
-def _replacements(rules, graph, report):
+def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> dict[relay.Expr, relay.Expr]:
     """{node: its replacement} for all that matches and is legal in a typed graph."""
     replacements = {}
     roots = [(rule, root_ops(rule.pattern)) for rule in rules]
@@ -155,7 +161,7 @@ def _replacements(rules, graph, report):
     return replacements
 
 
-def _named_patterns(rule_type):
+def _named_patterns(rule_type: type[Rule]) -> dict[str, DFPattern]:
     return {
         name: value
         for base in reversed(rule_type.__mro__)

@@ -1,5 +1,9 @@
 """How the boxes that an NMS keeps look in a graph: the first `count` of its indices."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 import topi_ext
@@ -8,6 +12,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 from tvm.relay.op.dyn import _make as dynamic
 
+from ._graph import Graph
 from ._matchers import constant, op_name
 from .canonicalize.shape_values import all_known, shape_values
 
@@ -21,7 +26,13 @@ class Selection:
     selection = is_op("dyn.strided_slice")(is_tuple_get_item(nms, 0), begin, count, strides)
 
 
-def select(boxes, scores, class_ids, iou_threshold, **options):
+def select(
+    boxes: relay.Expr,
+    scores: relay.Expr,
+    class_ids: relay.Expr,
+    iou_threshold: float | relay.Expr,
+    **options: Any,
+) -> relay.Expr:
     """The kept indices of one class-aware NMS without a batch, as long as there are kept boxes."""
     nms = topi_ext.batched_nms(boxes, scores, class_ids, iou_threshold, **options)
     indices, count = relay.TupleGetItem(nms, 0), relay.TupleGetItem(nms, 1)
@@ -30,21 +41,21 @@ def select(boxes, scores, class_ids, iou_threshold, **options):
     return dynamic.strided_slice(indices, zero, relay.expand_dims(count, 0), one, "size")
 
 
-def as_class_ids(ids, dtype):
+def as_class_ids(ids: relay.Expr, dtype: str) -> relay.Expr | None:
     """Class ids of this dtype as integers that the operator takes, or None."""
     if dtype in ("int32", "int64"):
         return ids
     return relay.cast(ids, "int32") if dtype in ("int8", "uint8", "int16", "uint16", "bool") else None
 
 
-def in_order(boxes, axis=1):
+def in_order(boxes: relay.Expr, axis: int = 1) -> relay.Expr:
     """Boxes given by any two opposite corners along an axis, with the lesser coordinates first."""
     first = relay.strided_slice(boxes, [0], [2], axes=[axis])
     second = relay.strided_slice(boxes, [2], [4], axes=[axis])
     return relay.concatenate([relay.minimum(first, second), relay.maximum(first, second)], axis=axis)
 
 
-def as_given(boxes):
+def as_given(boxes: relay.Expr) -> relay.Expr:
     """What `in_order` was given, where this is what it made."""
     if op_name(boxes) != "concatenate" or not isinstance(boxes.args[0], relay.Tuple):
         return boxes
@@ -60,13 +71,13 @@ def as_given(boxes):
     return sources[0] if is_order else boxes
 
 
-def all_equal(graph, expr, number):
+def all_equal(graph: Graph, expr: relay.Expr, number: int) -> bool:
     """Whether a small integer tensor holds nothing but this number."""
     values = shape_values(graph, expr)
     return all_known(values) and all(value == number for value in values.flat)
 
 
-def scalar(expr):
+def scalar(expr: relay.Expr) -> Any:
     """The number a constant holds alone, or None."""
     value = constant(expr)
     return value.item() if isinstance(value, np.ndarray) and value.size == 1 else None

@@ -1,8 +1,10 @@
 """What TVM's own NMS operators are told, in terms of `topi_ext.batched_nms`."""
 
+from __future__ import annotations
+
 import numpy as np
 
-from tvm import relay
+from tvm import relay, tir
 
 from ._selection import scalar
 
@@ -13,7 +15,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 JUST_BELOW_1 = np.float32(1 - 2**-24)
 
 
-def thresholds(iou_threshold, score_threshold):
+def thresholds(iou_threshold: relay.Expr, score_threshold: relay.Expr) -> tuple[relay.Expr, relay.Expr]:
     """The two thresholds that make topi_ext.batched_nms keep what TVM's NMS keeps.
 
     TVM suppresses at `iou >= threshold`, the operator at `iou > threshold`: it is given the next float down.
@@ -29,7 +31,7 @@ def thresholds(iou_threshold, score_threshold):
     return below, relay.where(positive, score_threshold, unreachable)
 
 
-def why_no_thresholds(iou_threshold, score_threshold):
+def why_no_thresholds(iou_threshold: relay.Expr, score_threshold: relay.Expr) -> str | None:
     """Why topi_ext.batched_nms does not take these thresholds of TVM's NMS, or None."""
     for name, threshold in (("IoU", iou_threshold), ("score", score_threshold)):
         if len(threshold.checked_type.shape) != 0 or threshold.checked_type.dtype != "float32":
@@ -39,7 +41,7 @@ def why_no_thresholds(iou_threshold, score_threshold):
         return f"TVM's NMS keeps nothing at an IoU threshold of {value}"
 
 
-def why_no_boxes(boxes, scores, rank):
+def why_no_boxes(boxes: relay.Expr, scores: relay.Expr, rank: int) -> str | None:
     """Why topi_ext.batched_nms does not take boxes of this rank and scores, or None."""
     boxes, scores = boxes.checked_type, scores.checked_type
     if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
@@ -48,6 +50,6 @@ def why_no_boxes(boxes, scores, rank):
         return f"boxes of the shape {boxes.shape} are not rows of four corners"
 
 
-def known(dim):
+def known(dim: tir.PrimExpr) -> int | None:
     """A dimension as int, or None where it is known only at run time."""
     return int(dim) if hasattr(dim, "value") else None

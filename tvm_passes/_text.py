@@ -1,8 +1,11 @@
 """A module as Relay text that is made to be read."""
 
+from __future__ import annotations
+
 import re
 import textwrap
 
+import tvm
 from tvm import IRModule, relay
 
 from ._graph import Graph, relay_functions
@@ -21,7 +24,7 @@ NOISE = {
 }
 
 
-def as_text(mod):
+def as_text(mod: tvm.IRModule) -> str:
     """A module as Relay text, without the type and the source location that TVM prints of each node.
 
     Constants other than scalars show a few integers, `const([1, 0])`, or their type,
@@ -35,9 +38,10 @@ def as_text(mod):
     return "\n".join(map(_tidied, text.strip().splitlines()))
 
 
-def _with_named_constants(function):
+def _with_named_constants(function: relay.Function) -> relay.Function:
     """The function over free variables in the place of constants, whose names the printer shows."""
-    graph, named = Graph(function), {}
+    graph = Graph(function)
+    named: dict[str, relay.Var] = {}
     for node in graph.nodes:
         value = constant(node)
         if value is None or value.ndim == 0:
@@ -50,15 +54,17 @@ def _with_named_constants(function):
     return graph.rebuilt(graph.notes)
 
 
-def _tidied(line):
+def _tidied(line: str) -> str:
     """A line with the attributes of this project's operators as TVM prints those of its own, and wrapped."""
     whole = re.sub(r"\[[^\[\]]*\]|: |-> ", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
     whole = re.sub(r", __dict__={(.*)}", _in_order, whole)
     indent = re.match(" *", line)[0] + "    "
-    options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
-    return textwrap.fill(whole, WIDTH, **options).replace("\N{NO-BREAK SPACE}", " ")
+    wrapped = textwrap.fill(
+        whole, WIDTH, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
+    )
+    return wrapped.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _in_order(attributes):
+def _in_order(attributes: re.Match[str]) -> str:
     named = re.findall(r'"(\w+)"=(.*?)(?=, "\w+"=|$)', attributes[1])
     return "".join(f", {name}={value}" for name, value in sorted(named))

@@ -3,15 +3,18 @@
 Set `TVM_PASSES_VERIFY=1` in the environment, or call `tvm_passes.verify_each_pass()`.
 """
 
+from __future__ import annotations
+
 import os
 
+import tvm
 from tvm import relay, tir
 from tvm.ir import TensorType, TupleType, structural_equal
 
 _wanted = os.environ.get("TVM_PASSES_VERIFY", "0") not in ("", "0")
 
 
-def verify_each_pass(wanted=True):
+def verify_each_pass(wanted: bool = True) -> None:
     """Check every pass's result from now on: well formed, and of the same type.
 
     A dimension may be known after a pass that was not before.
@@ -24,7 +27,7 @@ class PassBrokeModule(RuntimeError):
     """A pass gave a module that does not hold together."""
 
 
-def check(before, after, name):
+def check(before: tvm.IRModule, after: tvm.IRModule, name: str) -> None:
     """Raise PassBrokeModule if the switch is on and `after` is not a sound successor of `before`."""
     if not _wanted:
         return
@@ -42,7 +45,7 @@ def check(before, after, name):
             raise PassBrokeModule(f"{name} changed the type of @{variable.name_hint}: {old} became {new}")
 
 
-def _same_or_better_known(old, new):
+def _same_or_better_known(old: relay.Type, new: relay.Type) -> bool:
     if isinstance(old, TupleType) and isinstance(new, TupleType):
         pairs = zip(old.fields, new.fields)
         return len(old.fields) == len(new.fields) and all(_same_or_better_known(*pair) for pair in pairs)

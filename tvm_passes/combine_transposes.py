@@ -1,11 +1,13 @@
 """Combine transposes that follow each other, so that those that cancel are gone."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._layouts import order_of_axes
 from ._matchers import static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 
 class TransposeOfTranspose(Rule):
@@ -18,10 +20,10 @@ class TransposeOfTranspose(Rule):
     inner = is_op("transpose")(data) | is_op("layout_transform")(data)
     pattern = is_op("transpose")(inner) | is_op("layout_transform")(inner)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return order_of_axes(match.root) is not None and order_of_axes(match.inner) is not None
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         inner = order_of_axes(match.inner)
         return relay.transpose(match.data, [inner[axis] for axis in order_of_axes(match.root)])
 
@@ -35,14 +37,14 @@ class TransposeOfNothing(Rule):
     data = wildcard()
     pattern = is_op("transpose")(data) | is_op("layout_transform")(data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         shape, axes = static_shape(match.data), order_of_axes(match.root)
         if shape is None or axes is None or 0 in shape:  # 0 among a reshape's lengths says something else
             return False
         longer = [axis for axis in axes if shape[axis] != 1]
         return longer == sorted(longer)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         if list(order_of_axes(match.root)) == sorted(order_of_axes(match.root)):
             return match.data
         return relay.reshape(match.data, static_shape(match.root))

@@ -1,5 +1,7 @@
 """Bring a network to the layout NHWC, from its first convolution to its last."""
 
+from __future__ import annotations
+
 import tvm
 from tvm import relay
 
@@ -17,7 +19,7 @@ CONVERTED = {
 }
 
 
-def ConvertToNHWC():
+def ConvertToNHWC() -> tvm.transform.Pass:
     """TVM's ConvertLayout, with what it needs before and after, at any opt_level.
 
     Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it
@@ -41,7 +43,7 @@ def ConvertToNHWC():
     }
     """
 
-    def transform(mod, _context):
+    def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         with _at_opt_level_3():
             for step in (
                 relay.transform.InferType(),
@@ -55,7 +57,7 @@ def ConvertToNHWC():
     return tvm.transform.module_pass(transform, opt_level=0, name="ConvertToNHWC")
 
 
-def FoldIntoConvolutions():
+def FoldIntoConvolutions() -> tvm.transform.Pass:
     """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after.
 
     They would fold factors that are computed, too, such as those of channel attention, and make weights of
@@ -75,7 +77,7 @@ def FoldIntoConvolutions():
     }
     """
 
-    def transform(mod, _context):
+    def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         with _at_opt_level_3():
             for step in (
                 relay.transform.InferType(),
@@ -93,14 +95,14 @@ def FoldIntoConvolutions():
     return tvm.transform.module_pass(transform, opt_level=0, name="FoldIntoConvolutions")
 
 
-def _constant_weights(mod):
+def _constant_weights(mod: tvm.IRModule) -> int:
     """How many convolutions know their weights."""
     functions = relay_functions(mod).values()
     calls = [node for function in functions for node in Graph(function).nodes if op_name(node) == "nn.conv2d"]
     return sum(isinstance(call.args[1], relay.Constant) for call in calls)
 
 
-def _at_opt_level_3():
+def _at_opt_level_3() -> tvm.transform.PassContext:
     """At a lower one TVM leaves some of these passes out in silence."""
     current = tvm.transform.PassContext.current()
     return tvm.transform.PassContext(

@@ -1,5 +1,7 @@
 """Make fully connected layers convolutions, so that they are part of a network in NHWC."""
 
+from __future__ import annotations
+
 from functools import reduce
 
 import numpy as np
@@ -9,7 +11,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import as_constant, of_each_channel, values
 from ._matchers import op_name, static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 SAME_ORDER = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "copy")
 
@@ -25,10 +27,10 @@ class OfDense(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.dense")(data, weight)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return values(match.weight) is not None
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if static_shape(match.data) is None:
             return "the shape is dynamic"
         if len(static_shape(match.data)) != 2 or 0 in static_shape(match.data):
@@ -45,7 +47,7 @@ class OfDense(Rule):
         ):
             return "the result is wanted in another type"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         pictures, (count, *picture) = _pictures(match.data)
         weight = values(match.weight).reshape(-1, *picture)
         conv = relay.nn.conv2d(
@@ -63,7 +65,7 @@ class _BeforeReshape(Rule):
     conv = wildcard()
     reshape = is_op("reshape")(conv)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         shape = static_shape(match.conv)
         return (
             shape is not None
@@ -83,15 +85,15 @@ class BiasBeforeReshape(_BeforeReshape):
     bias = wildcard()
     pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return super().where(match) and self.vector(match) is not None
 
-    def vector(self, match):
+    def vector(self, match: Match) -> np.ndarray | None:
         if op_name(match.root) == "nn.bias_add" and int(match.root.attrs.axis) % 2 == 1:
             return values(match.bias)
         return of_each_channel(match.bias, rank=2, axis=1) if op_name(match.root) == "add" else None
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         filters = static_shape(match.root)[1]
         bias = as_constant(np.resize(self.vector(match), filters), match.bias.checked_type.dtype)
         return relay.reshape(relay.nn.bias_add(match.conv, bias), static_shape(match.root))
@@ -108,7 +110,7 @@ class ActivationBeforeReshape(_BeforeReshape):
         (is_op(name)(_BeforeReshape.reshape) for name in ("nn.relu", "nn.leaky_relu", "clip")),
     )
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         activated = relay.Call(match.root.op, [match.conv], match.root.attrs)
         return relay.reshape(activated, static_shape(match.root))
 
@@ -122,11 +124,11 @@ class ReshapeBack(Rule):
     data = wildcard()
     pattern = is_op("reshape")(is_op("reshape")(data))
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         shape = static_shape(match.data)
         return shape is not None and shape == static_shape(match.root)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.data
 
 
@@ -150,7 +152,7 @@ class DenseAsConvolution(RulePass):
     rules = (OfDense, BiasBeforeReshape, ActivationBeforeReshape, ReshapeBack)
 
 
-def _pictures(matrix):
+def _pictures(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
     """What was flattened to the rows of a matrix, (N, C, H, W), and its shape."""
     rows, length = static_shape(matrix)
     pictures = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)

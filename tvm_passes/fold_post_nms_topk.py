@@ -1,11 +1,15 @@
 """Tell an NMS that only its first k boxes are wanted."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._matchers import op_name
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 from ._selection import Selection, all_equal
 from .canonicalize.shape_values import Clamped, Dim, shape_values
 
@@ -24,10 +28,10 @@ class FirstOfSelection(Selection, Rule):
     static = is_op("strided_slice")(Selection.selection)
     pattern = dynamic | static
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return len(match.root.checked_type.shape) == 1
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if str(match.root.attrs.slice_mode) != "end" or str(match.selection.attrs.slice_mode) != "size":
             return "the slice is not to an end"
         if not all_equal(match.graph, match.begin, 0) or not all_equal(match.graph, match.strides, 1):
@@ -46,7 +50,7 @@ class FirstOfSelection(Selection, Rule):
         if users != [match.root] or match.used_elsewhere(match.nms):
             return "all kept boxes are used elsewhere"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         nms, most = match.nms, _wanted(match)
         given = int(nms.attrs["max_output_size"])
         attrs = {name: int(nms.attrs[name]) for name in list(nms.attrs.keys())}
@@ -84,7 +88,7 @@ class FoldPostNMSTopK(RulePass):
     rules = (FirstOfSelection,)
 
 
-def _begins_and_steps(match):
+def _begins_and_steps(match: Match) -> tuple[list[Any] | None, ...]:
     if match.dynamic is None:
         attrs = match.root.attrs
         return [int(value) for value in attrs.begin], [int(value) for value in attrs.strides]
@@ -94,7 +98,7 @@ def _begins_and_steps(match):
     )
 
 
-def _wanted(match):
+def _wanted(match: Match) -> int | None:
     """The number of boxes that the slice takes at most, or None."""
     if match.dynamic is None:
         (end,) = match.root.attrs.end

@@ -1,19 +1,22 @@
 """Fold nn.space_to_depth and `pixel_unshuffle` into the convolution after them."""
 
+from __future__ import annotations
+
 import numpy as np
 
+from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import Shuffle, constant_weights, pairs, why_not_plain, why_not_whole, with_weights
 from ._matchers import op_name, static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 from .restore_depth_to_space import unshuffle_mode, why_no_unshuffle
 
 
 class _Fold(Rule):
     data, weight = wildcard(), wildcard()
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         conv = match.root
         if None in (static_shape(match.data), static_shape(match.blocks)):
             return "the shape is dynamic"
@@ -29,7 +32,7 @@ class _Fold(Rule):
         if any(min(before, after) < 0 for _, _, before, after in pairs(conv)):
             return "the padding is negative"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         shuffle = self.shuffle(match)
         block, weights = shuffle.block, constant_weights(match.root)
         filters, channels, rows, columns = weights.shape
@@ -45,6 +48,14 @@ class _Fold(Rule):
             padding=[padding * block for padding in (*before, *after)],
         )
 
+    def layout(self, match: Match) -> str:
+        """Of the shuffle."""
+        raise NotImplementedError
+
+    def shuffle(self, match: Match) -> Shuffle:
+        """What it does with channels."""
+        raise NotImplementedError
+
 
 class OfSpaceToDepth(_Fold):
     """Replace `conv2d(space_to_depth(x), w)` with a convolution of x, block times the stride and the kernel.
@@ -56,13 +67,13 @@ class OfSpaceToDepth(_Fold):
     blocks = is_op("nn.space_to_depth")(_Fold.data)
     pattern = is_op("nn.conv2d")(blocks, _Fold.weight)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         return why_not_whole(match.blocks) or super().check(match)
 
-    def layout(self, match):
+    def layout(self, match: Match) -> str:
         return str(match.blocks.attrs.layout)
 
-    def shuffle(self, match):
+    def shuffle(self, match: Match) -> Shuffle:
         return Shuffle.of(match.blocks)
 
 
@@ -77,13 +88,13 @@ class OfPixelUnshuffle(_Fold):
     blocks = is_op("reshape")(moved)
     pattern = is_op("nn.conv2d")(blocks, _Fold.weight)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return why_no_unshuffle(match.data, match.split, match.moved, match.blocks) is None
 
-    def layout(self, match):
+    def layout(self, match: Match) -> str:
         return "NCHW"
 
-    def shuffle(self, match):
+    def shuffle(self, match: Match) -> Shuffle:
         return Shuffle(static_shape(match.split)[3], unshuffle_mode(match.moved))
 
 

@@ -4,12 +4,18 @@ The operator grows: a rule makes it of nn.conv2d, and others take what comes nex
 operator still does that in the same order: bias, activation, residual, final activation, depth to space.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
+from topi_ext.conv2d_nhwc.problem import GivenActivation
 
+import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
@@ -24,7 +30,7 @@ from ._convolution import (
     why_not_whole,
 )
 from ._matchers import op_name, static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 HALF = ("float16", "bfloat16")
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
@@ -38,12 +44,12 @@ class OfHalf(Rule):
 
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.conv2d")(data, weight)
-    dtypes = HALF
+    dtypes: tuple[str, ...] = HALF
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return str(match.root.attrs.data_layout) == "NHWC"
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         dtype = match.data.checked_type.dtype
         if dtype not in self.dtypes:
             return f"tensor cores do not multiply {dtype} in full precision"
@@ -62,7 +68,7 @@ class OfHalf(Rule):
         if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
             return "the padding is negative"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         strides, dilation, before, after = zip(*pairs(match.root))
         weights = constant_weights(match.root).transpose(0, 2, 3, 1)
         padding = (*before, *after)
@@ -84,17 +90,25 @@ class OfFloat(OfHalf):
 class _Grow(Rule):
     conv = is_op("topi_ext.conv2d_nhwc")(None)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if match.graph.users(match.conv) != [match.root]:  # also where what is added is made of it
             return "the result of the convolution has other users"
         if match.root.checked_type.dtype != match.conv.checked_type.dtype:
             return "the type changes"
         return self.check_order(match, Arguments(match.conv))
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         arguments = Arguments(match.conv)
         self.grow(match, arguments)
         return conv2d_nhwc(**vars(arguments))
+
+    def check_order(self, match: Match, arguments: Arguments) -> str | None:
+        """As `check`, of what the convolution does already."""
+        raise NotImplementedError
+
+    def grow(self, match: Match, arguments: Arguments) -> None:
+        """Take the root into the arguments."""
+        raise NotImplementedError
 
 
 class WithBias(_Grow):
@@ -103,10 +117,10 @@ class WithBias(_Grow):
     constant = wildcard()
     pattern = is_op("add")(_Grow.conv, constant) | is_op("nn.bias_add")(_Grow.conv, constant)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return values(match.constant) is not None
 
-    def check_order(self, match, arguments):
+    def check_order(self, match: Match, arguments: Arguments) -> str | None:
         # A residual may be there already: the two are added in whichever order.
         if arguments.activation or arguments.final_activation or arguments.block_size > 1:
             return "the constant is added after an activation or a shuffle"
@@ -115,7 +129,7 @@ class WithBias(_Grow):
         if _of_filters(match.constant, match) is None:
             return "the constant is not one number for each channel"
 
-    def grow(self, match, arguments):
+    def grow(self, match: Match, arguments: Arguments) -> None:
         bias = _of_filters(match.constant, match)
         if arguments.bias is not None:
             bias = bias.astype("float32") + values(arguments.bias).astype("float32")
@@ -130,7 +144,7 @@ class WithActivation(_Grow):
         (is_op(name)(_Grow.conv) for name in ("nn.relu", "nn.leaky_relu", "clip")),
     ) | is_op("nn.prelu")(_Grow.conv, wildcard())
 
-    def check_order(self, match, arguments):
+    def check_order(self, match: Match, arguments: Arguments) -> str | None:
         if arguments.block_size > 1:
             return "the activation comes after a shuffle"
         is_first = not arguments.activation and not arguments.residual
@@ -146,14 +160,15 @@ class WithActivation(_Grow):
         if arguments.final_activation:
             return "the convolution has two activations already"
 
-    def grow(self, match, arguments):
+    def grow(self, match: Match, arguments: Arguments) -> None:
         attrs, name = match.root.attrs, op_name(match.root)
-        activation = {
+        activations: dict[str, Callable[[], GivenActivation]] = {
             "nn.relu": lambda: "relu",
             "nn.leaky_relu": lambda: ("leaky_relu", float(attrs.alpha)),
             "clip": lambda: ("clip", float(attrs.a_min), float(attrs.a_max)),
             "nn.prelu": lambda: "prelu",
-        }[name]()
+        }
+        activation = activations[name]()
         if name == "nn.prelu":
             arguments.slope = match.root.args[1]
         if arguments.activation or arguments.residual:
@@ -171,10 +186,10 @@ class WithResidual(_Grow):
     residual = wildcard()
     pattern = is_op("add")(_Grow.conv, residual)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return not isinstance(match.residual, relay.Constant)
 
-    def check_order(self, match, arguments):
+    def check_order(self, match: Match, arguments: Arguments) -> str | None:
         if arguments.residual:
             return "the convolution has a residual already"
         if arguments.final_activation or arguments.block_size > 1:
@@ -182,7 +197,7 @@ class WithResidual(_Grow):
         if match.residual.checked_type != match.conv.checked_type:
             return "one of the tensors is broadcast to the other"
 
-    def grow(self, match, arguments):
+    def grow(self, match: Match, arguments: Arguments) -> None:
         arguments.residual = match.residual
 
 
@@ -197,7 +212,7 @@ class WithDepthToSpace(_Grow):
 
     pattern = is_op("nn.depth_to_space")(_Grow.conv)
 
-    def check_order(self, match, arguments):
+    def check_order(self, match: Match, arguments: Arguments) -> str | None:
         if str(match.root.attrs.layout) != "NHWC":
             return "the shuffle is not of NHWC"
         if why_not_whole(match.root) is not None:
@@ -209,7 +224,7 @@ class WithDepthToSpace(_Grow):
         if arguments.block_size > 1:
             return "the convolution shuffles already"
 
-    def grow(self, match, arguments):
+    def grow(self, match: Match, arguments: Arguments) -> None:
         arguments.block_size = int(match.root.attrs.block_size)
 
 
@@ -238,7 +253,7 @@ class FuseConv2dNHWC(RulePass):
 
     GROWTH = (WithBias, WithActivation, WithResidual, WithResidualBefore, WithDepthToSpace)
 
-    def __init__(self, also_float32=False):
+    def __init__(self, also_float32: bool = False) -> None:
         self.rules = (OfFloat if also_float32 else OfHalf, *self.GROWTH)
         super().__init__()
 
@@ -246,27 +261,28 @@ class FuseConv2dNHWC(RulePass):
 class Arguments:
     """What `conv2d_nhwc` was called with, by name, to be changed."""
 
-    def __init__(self, call):
+    def __init__(self, call: relay.Call) -> None:
         attrs = call.attrs
         names = ("bias", "residual", "slope")
         optional = [value if attrs[f"has_{name}"] else None for name, value in zip(names, call.args[2:])]
         self.data, self.weight = call.args[:2]
         self.bias, self.residual, self.slope = optional
-        for name in ("strides", "padding", "dilation"):
-            setattr(self, name, tuple(map(int, attrs[name])))
-        self.activation = _activation(attrs, "activation")
-        self.final_activation = _activation(attrs, "final_activation")
+        self.strides, self.padding, self.dilation = (
+            tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")
+        )
+        self.activation: GivenActivation = _activation(attrs, "activation")
+        self.final_activation: GivenActivation = _activation(attrs, "final_activation")
         self.block_size = int(attrs["block_size"])
 
 
-def _activation(attrs, which):
+def _activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
     name = str(attrs[which])
     constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
     count = {"leaky_relu": 1, "clip": 2}.get(name, 0)
     return None if name == "none" else (name, *constants[:count])
 
 
-def _of_filters(expr, match):
+def _of_filters(expr: relay.Expr, match: Match) -> np.ndarray | None:
     """A constant as a vector over the filters, or None."""
     if op_name(match.root) == "nn.bias_add":
         return values(expr) if int(match.root.attrs.axis) % 4 == 3 else None

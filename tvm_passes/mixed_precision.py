@@ -1,6 +1,10 @@
 """Bring the convolutions of a float32 network, and what is between them, to half precision."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +23,15 @@ from ._matchers import op_name
 KIND = "FTVMMixedPrecisionConversionType"
 
 
-def _always(_call, dtype):
+def _always(_call: relay.Call, dtype: str) -> list[Any]:
     return [stock.MIXED_PRECISION_ALWAYS, dtype, dtype]
 
 
-def _follow(_call, dtype):
+def _follow(_call: relay.Call, dtype: str) -> list[Any]:
     return [stock.MIXED_PRECISION_FOLLOW, dtype, dtype]
 
 
-def _follow_in_float16(_call, dtype):
+def _follow_in_float16(_call: relay.Call, dtype: str) -> list[Any]:
     kind = stock.MIXED_PRECISION_FOLLOW if dtype == "float16" else stock.MIXED_PRECISION_NEVER
     return [kind, dtype, dtype]
 
@@ -48,7 +52,7 @@ LARGEST_WINDOW = 16  # of which pixels are summed in half precision
 EPILOGUES = ("add", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip", "nn.depth_to_space")
 
 
-def InMixedPrecision(dtype="float16"):
+def InMixedPrecision(dtype: str = "float16") -> tvm.transform.Pass:
     """Compute convolutions and matrix products in half precision, and what lies between them.
 
     TVM's registry says which operators gain by it, and which can follow. TVM's own ToMixedPrecision lets all
@@ -78,7 +82,7 @@ def InMixedPrecision(dtype="float16"):
     if dtype not in RANGES:
         raise ValueError(f"InMixedPrecision: dtype is one of {', '.join(RANGES)}, not {dtype!r}")
 
-    def transform(mod, _context):
+    def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         mod = relay.transform.InferType()(mod)
         for name, function in relay_functions(mod).items():
             graph = Graph(function)
@@ -91,17 +95,17 @@ def InMixedPrecision(dtype="float16"):
 class _Half:
     """Which nodes of a graph are to be in half precision, and what they are then."""
 
-    def __init__(self, graph, dtype):
+    def __init__(self, graph: Graph, dtype: str) -> None:
         self.graph, self.dtype = graph, dtype
         self.kinds = {node: kind_of(node, dtype) for node in graph.nodes if node not in graph.foreign}
         self.chosen = {node for node, kind in self.kinds.items() if kind == stock.MIXED_PRECISION_ALWAYS}
         self._add_epilogues()
         self._add_what_is_between()
-        self._casts = {}
+        self._casts: dict[relay.Expr, relay.Expr] = {}
 
-    def replacements(self):
+    def replacements(self) -> dict[relay.Expr, relay.Expr]:
         """{node: its value, computed in half precision, in float32}, where others use it too."""
-        half = {}
+        half: dict[relay.Expr, relay.Expr] = {}
         for node in self.graph.nodes:
             if node in self.chosen:
                 half[node] = self._rewritten(node, half)
@@ -111,17 +115,17 @@ class _Half:
             if not self._serves_the_chosen_only(node) and isinstance(node.checked_type, relay.TensorType)
         }
 
-    def _followers(self):
+    def _followers(self) -> Iterator[relay.Expr]:
         return (node for node, kind in self.kinds.items() if kind == stock.MIXED_PRECISION_FOLLOW)
 
-    def _add_epilogues(self):
+    def _add_epilogues(self) -> None:
         for node in self._followers():
             if op_name(node) in EPILOGUES and any(
                 data in self.chosen and self.graph.users(data) == [node] for data in data_of(node)
             ):
                 self.chosen.add(node)
 
-    def _add_what_is_between(self):
+    def _add_what_is_between(self) -> None:
         behind = set(self.chosen)  # a convolution
         candidates = []
         for node in self._followers():
@@ -138,20 +142,20 @@ class _Half:
             if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.chosen
         }
 
-    def _serves_the_chosen_only(self, node):
+    def _serves_the_chosen_only(self, node: relay.Expr) -> bool:
         return all(user in self.chosen and node in data_of(user) for user in self._users(node))
 
-    def _users(self, node):
+    def _users(self, node: relay.Expr) -> Iterator[relay.Expr]:
         """What uses a node, be it as part of a tuple."""
         for user in self.graph.users(node):
             yield from self.graph.users(user) if isinstance(user, relay.Tuple) else [user]
 
-    def _rewritten(self, node, half):
+    def _rewritten(self, node: relay.Expr, half: dict[relay.Expr, relay.Expr]) -> relay.Expr:
         if isinstance(node, relay.TupleGetItem):
             return relay.TupleGetItem(half[node.tuple_value], node.index)
         data = set(data_of(node))
 
-        def rewritten(argument):
+        def rewritten(argument: relay.Expr) -> relay.Expr:
             if isinstance(argument, relay.Tuple):
                 return relay.Tuple([rewritten(field) for field in argument.fields])
             if argument in half:
@@ -161,7 +165,7 @@ class _Half:
         arguments = [rewritten(argument) for argument in node.args]
         return relay.Call(node.op, arguments, _with_out_dtype(node.attrs, self.dtype), None, node.span)
 
-    def _cast(self, expr):
+    def _cast(self, expr: relay.Expr) -> relay.Expr:
         if expr not in self._casts:
             value = values(expr)
             cast = relay.cast(expr, self.dtype) if value is None else as_constant(value, self.dtype)
@@ -169,7 +173,7 @@ class _Half:
         return self._casts[expr]
 
 
-def kind_of(node, dtype):
+def kind_of(node: relay.Expr, dtype: str) -> int | None:
     """What TVM's registry says of a node that gives float32: whether it gains by half precision."""
     if isinstance(node, relay.TupleGetItem) and op_name(node.tuple_value) and _is_float32(node.tuple_value):
         return stock.MIXED_PRECISION_FOLLOW
@@ -177,7 +181,7 @@ def kind_of(node, dtype):
     return int(kind(node, dtype)[0]) if kind is not None and _can_be(node, dtype) else None
 
 
-def _can_be(node, dtype):
+def _can_be(node: relay.Call, dtype: str) -> bool:
     """Whether a call means the same in half precision, by its attributes and its constants."""
     if getattr(node.attrs, "dtype", None):  # it gives float32 whatever it is given
         return False
@@ -188,7 +192,7 @@ def _can_be(node, dtype):
     return all(_holds(dtype, values(data)) for data in data_of(node) if _is_float32(data))
 
 
-def _holds(dtype, value):
+def _holds(dtype: str, value: np.ndarray | None) -> bool:
     """Whether the greatest number of a constant is a normal one of this type."""
     if value is None:
         return True
@@ -197,7 +201,7 @@ def _holds(dtype, value):
     return greatest == 0 or least <= greatest <= most
 
 
-def data_of(node):
+def data_of(node: relay.Expr) -> list[relay.Expr]:
     """What a node computes with, without the corners of regions."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
@@ -209,13 +213,13 @@ def data_of(node):
     return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
 
 
-def _is_float32(expr):
+def _is_float32(expr: relay.Expr) -> bool:
     type_ = expr.checked_type
     parts = type_.fields if isinstance(type_, relay.TupleType) else [type_]
     return all(isinstance(part, relay.TensorType) and part.dtype == "float32" for part in parts)
 
 
-def _with_out_dtype(attrs, dtype):
+def _with_out_dtype(attrs: tvm.ir.Attrs, dtype: str) -> tvm.ir.Attrs:
     """Attributes that ask for a result of another type, where they ask for one."""
     if not getattr(attrs, "out_dtype", None):
         return attrs

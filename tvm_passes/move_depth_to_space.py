@@ -5,6 +5,8 @@ nobody wants. The same convolution before the shuffle has block² times the chan
 picture block² times smaller.
 """
 
+from __future__ import annotations
+
 from math import ceil
 
 import numpy as np
@@ -23,7 +25,7 @@ from ._convolution import (
     with_weights,
 )
 from ._matchers import op_name, static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 # What tensor cores compute at once: fewer filters or channels take as long.
 FILTERS, CHANNELS = 8, 16
@@ -44,7 +46,7 @@ class PastConvolution(Rule):
     shuffle = is_op("nn.depth_to_space")(data)
     pattern = is_op("nn.conv2d")(shuffle, weight)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         conv, shapes = match.root, [static_shape(expr) for expr in (match.data, match.shuffle, match.root)]
         if None in shapes:
             return "the shape is dynamic"
@@ -67,7 +69,7 @@ class PastConvolution(Rule):
         if moved >= now:
             return f"the convolution before the shuffle would take {moved / now:.1f} times as long"
 
-    def costs(self, match):
+    def costs(self, match: Match) -> tuple[float, float]:
         """Of the convolution as it is, and of the one that would take its place."""
         axis, block = channel_axis(str(match.shuffle.attrs.layout)), int(match.shuffle.attrs.block_size)
         shape = static_shape(match.root)
@@ -78,7 +80,7 @@ class PastConvolution(Rule):
             now += 2 * pixels * weights.shape[1]  # the shuffle reads and writes all
         return now, cost(pixels // block**2, _moved_weights(match).shape)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         rows, columns = (_reach(*each) for each in _axes(match))
         padding = [-rows[0], -columns[0], rows[-1], columns[-1]]
         conv = with_weights(match.root, match.data, _moved_weights(match), padding=padding, dilation=(1, 1))
@@ -102,7 +104,7 @@ class MoveDepthToSpace(RulePass):
     rules = (PastConvolution,)
 
 
-def cost(pixels, shape):
+def cost(pixels: int, shape: tuple[int, ...]) -> float:
     """Of a convolution at so many pixels, in elements moved to or from memory."""
     filters, channels, rows, columns = shape
     columns_computed = ceil(filters / FILTERS) * FILTERS
@@ -110,14 +112,14 @@ def cost(pixels, shape):
     return max(multiplications / MULTIPLICATIONS_PER_ELEMENT, pixels * (filters + channels))
 
 
-def _fuses_with_producer(match):
+def _fuses_with_producer(match: Match) -> bool:
     """Whether the shuffle costs nothing where it is: not after the sum of two tensors."""
     if op_name(match.data) == "add":
         return any(isinstance(term, relay.Constant) for term in match.data.args)
     return op_name(match.data) in ("nn.conv2d", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip")
 
 
-def _axes(match):
+def _axes(match: Match) -> list[tuple[int, int, int, int]]:
     """(block, taps, dilation, padding before) of the rows and of the columns."""
     block = int(match.shuffle.attrs.block_size)
     taps = constant_weights(match.root).shape[2:]
@@ -126,12 +128,12 @@ def _axes(match):
     ]
 
 
-def _reach(block, taps, dilation, before):
+def _reach(block: int, taps: int, dilation: int, before: int) -> range:
     """Which pixels of x, from its own, a pixel of the block sees."""
     return range(-before // block, (block - 1 + (taps - 1) * dilation - before) // block + 1)
 
 
-def _moved_weights(match):
+def _moved_weights(match: Match) -> np.ndarray:
     weights = constant_weights(match.root)
     filters, channels = weights.shape[:2]
     shuffle = Shuffle.of(match.shuffle)

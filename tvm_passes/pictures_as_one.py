@@ -1,5 +1,7 @@
 """Compute convolutions as large as their pictures, such as dense layers, as a matrix product."""
 
+from __future__ import annotations
+
 import math
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
@@ -9,7 +11,7 @@ from tvm.relay.dataflow_pattern import is_op
 
 from ._convolution import as_constant, values
 from ._matchers import static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 from .dense_as_convolution import ReshapeBack
 from .fuse_conv2d_nhwc import Arguments
 
@@ -24,7 +26,7 @@ class OfWholePictures(Rule):
 
     pattern = is_op("topi_ext.conv2d_nhwc")(None)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         arguments = Arguments(match.root)
         data, weight = static_shape(arguments.data), values(arguments.weight)
         if data is None or weight is None or arguments.block_size > 1:
@@ -32,7 +34,7 @@ class OfWholePictures(Rule):
         covers = weight.shape[1:3] == data[1:3] and not any(arguments.padding)
         return covers and set(arguments.dilation) == {1} and (data[0] > 1 or data[1:3] != (1, 1))
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         arguments = Arguments(match.root)
         (count, height, width, channels), filters = static_shape(arguments.data), static_shape(match.root)[-1]
         rows = max(each for each in range(1, math.isqrt(count) + 1) if count % each == 0)

@@ -1,10 +1,12 @@
 """The passes of this project, in the order they are applied; each line that needs its place says why."""
 
+from __future__ import annotations
+
 from topi_ext.conv2d_nhwc.cuda import arch_of
 
 import tvm
 
-from ._report import recording
+from ._report import Report, recording
 from .canonicalize import Canonicalize
 from .combine_transposes import CombineTransposes
 from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
@@ -31,7 +33,9 @@ from .upsample_by_shuffle import UpsampleByShuffle
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture that multiplies the type
 
 
-def detection_pipeline(target=None, dtype=None, outputs=None):
+def detection_pipeline(
+    target: str | tvm.target.Target | None = None, dtype: str | None = None, outputs: str | None = None
+) -> tvm.transform.Sequential:
     """What makes detection networks fast, in order; for a GPU, weights must be bound to the function.
 
     `target` is what the network is for, by default the current one. For a GPU with tensor cores, which
@@ -43,9 +47,9 @@ def detection_pipeline(target=None, dtype=None, outputs=None):
     `num_detections` as the last output, which TVM's graph executor can run. By default they are "cut" for
     tensor cores, else "dynamic": a CPU is faster where it computes no more than there is.
     """
-    target = tvm.target.Target(target) if target else tvm.target.Target.current()
-    dtype = dtype or ("float16" if _has_tensor_cores(target, "float16") else "float32")
-    has_tensor_cores = _has_tensor_cores(target, dtype)
+    machine = _target_or_current(target)
+    dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
+    has_tensor_cores = _has_tensor_cores(machine, dtype)
     outputs = outputs or ("cut" if has_tensor_cores else "dynamic")
     passes = [
         Canonicalize(),  # the frontends have done it; other importers' modules need it
@@ -75,17 +79,19 @@ def detection_pipeline(target=None, dtype=None, outputs=None):
     return tvm.transform.Sequential(passes, name="detection_pipeline")
 
 
-def subpixel_pipeline(target=None, dtype=None):
+def subpixel_pipeline(
+    target: str | tvm.target.Target | None = None, dtype: str | None = None
+) -> tvm.transform.Sequential:
     """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
 
     `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For
     a GPU with tensor cores, which `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`:
     "float16" unless said otherwise, as they do not multiply float32. "float32" keeps all types.
     """
-    target = tvm.target.Target(target) if target else tvm.target.Target.current()
-    kind = target.kind.name if target else None
-    dtype = dtype or ("float16" if _has_tensor_cores(target, "float16") else "float32")
-    has_tensor_cores = _has_tensor_cores(target, dtype)
+    machine = _target_or_current(target)
+    kind = machine.kind.name if machine else None
+    dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
+    has_tensor_cores = _has_tensor_cores(machine, dtype)
     passes = [
         Canonicalize(),
         RestoreDepthToSpace(),
@@ -108,7 +114,7 @@ def subpixel_pipeline(target=None, dtype=None):
     return tvm.transform.Sequential([*passes, *_in_nhwc()], name="subpixel_pipeline")
 
 
-def _in_nhwc():
+def _in_nhwc() -> list[tvm.transform.Pass]:
     return [
         ConvertToNHWC(),
         CombineTransposes(),
@@ -116,20 +122,24 @@ def _in_nhwc():
     ]
 
 
-def _has_tensor_cores(target, dtype):
+def _target_or_current(target: str | tvm.target.Target | None) -> tvm.target.Target | None:
+    return tvm.target.Target(target) if target else tvm.target.Target.current()
+
+
+def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
     """Whether a target multiplies this type on tensor cores."""
     is_cuda = target is not None and target.kind.name == "cuda"
     return is_cuda and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]
 
 
-def default_pipeline():
+def default_pipeline() -> tvm.transform.Sequential:
     """Every pass that keeps a network's results, in order."""
     return tvm.transform.Sequential(
         [detection_pipeline(dtype="float32"), RestoreDepthToSpace()], name="tvm_vision_passes"
     )
 
 
-def explain(mod, passes=None):
+def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
     """Apply passes (by default all of `default_pipeline`), and say what each rule did and refused.
 
     The answer prints as a table; `answer.module` is the rewritten module.

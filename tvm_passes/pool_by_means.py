@@ -1,10 +1,12 @@
 """Average a whole picture in two steps, rows first, in float32."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import channel_axis
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 HALF = ("float16", "bfloat16")
 
@@ -20,17 +22,17 @@ class GlobalPool(Rule):
     data = wildcard()
     pattern = is_op("nn.global_avg_pool2d")(data) | is_op("nn.adaptive_avg_pool2d")(data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         sizes = getattr(match.root.attrs, "output_size", [1])
         to_one_pixel = len(sizes) > 0 and all(int(size) == 1 for size in sizes)
         return to_one_pixel and not self.is_column(match)
 
-    def is_column(self, match):
+    def is_column(self, match: Match) -> bool:
         shape, layout = match.data.checked_type.shape, str(match.root.attrs.layout)
         # As it is after this rule, whatever is known of the other lengths.
         return channel_axis(layout) is not None and getattr(shape[layout.index("W")], "value", None) == 1
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         attrs = match.root.attrs
         layout = str(attrs.layout)
         if channel_axis(layout) is None or str(attrs.out_layout) not in ("", layout):
@@ -38,7 +40,7 @@ class GlobalPool(Rule):
         if not match.root.checked_type.dtype.startswith(("float", "bfloat")):
             return "a mean of integers is rounded, and so would be that of each row"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         layout, dtype = str(match.root.attrs.layout), match.root.checked_type.dtype
         data = relay.cast(match.data, "float32") if dtype in HALF else match.data
         rows = relay.mean(data, axis=layout.index("W"), keepdims=True)

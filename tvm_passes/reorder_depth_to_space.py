@@ -1,5 +1,7 @@
 """Bring nn.depth_to_space to the order DCR, in which it copies whole slabs, by reordering its channels."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tvm import relay
@@ -19,8 +21,9 @@ from ._convolution import (
     with_channels,
     with_weights,
 )
+from ._graph import Graph
 from ._matchers import op_name, static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 
 class CrdToDcr(Rule):
@@ -34,10 +37,10 @@ class CrdToDcr(Rule):
     data = wildcard()
     pattern = is_op("nn.depth_to_space")(data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return Shuffle.of(match.root).mode == "CRD"
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         reason = why_not_whole(match.root)
         if reason is not None:
             return reason
@@ -48,7 +51,7 @@ class CrdToDcr(Rule):
         except _CannotReorder as reason:
             return str(reason)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         axis = channel_axis(str(match.root.attrs.layout))
         channels, block = static_shape(match.root)[axis], int(match.root.attrs.block_size)
         if channels == 1:  # the modes mean the same
@@ -79,7 +82,7 @@ class _CannotReorder(Exception):
     pass
 
 
-def _reordered(graph, expr, order, axis):
+def _reordered(graph: Graph, expr: relay.Expr, order: np.ndarray, axis: int) -> relay.Expr:
     """The expression with its channels in another order; raises `_CannotReorder` where that takes a copy."""
     name = op_name(expr)
     if not isinstance(expr, relay.Call):
@@ -106,7 +109,7 @@ def _reordered(graph, expr, order, axis):
     return with_channels(expr, arguments, reordered, axis)
 
 
-def _reordered_convolution(conv, order, axis):
+def _reordered_convolution(conv: relay.Call, order: np.ndarray, axis: int) -> relay.Expr:
     reason = why_not_plain(conv)
     if reason is not None:
         raise _CannotReorder(reason)

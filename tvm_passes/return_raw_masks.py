@@ -1,9 +1,11 @@
 """Return the small masks of detections, not pictures that they are pasted into."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 
 class PastedMasks(Rule):
@@ -16,7 +18,7 @@ class PastedMasks(Rule):
     masks = wildcard()
     pattern = is_op("topi_ext.paste_masks")(masks, wildcard())
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         graph = match.graph
         outputs = graph.root.body
         users = graph.users(match.root)
@@ -26,7 +28,7 @@ class PastedMasks(Rule):
         if not graph.infer_result:
             return "other functions of the module may call this one, and know what it returns"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.masks
 
 

@@ -1,9 +1,13 @@
 """Move nn.depth_to_space behind the elementwise operators that follow it, next to the convolution to come."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from functools import reduce
 
 import tvm
-from tvm.relay.dataflow_pattern import is_op, wildcard
+from tvm import relay
+from tvm.relay.dataflow_pattern import DFPattern, is_op, wildcard
 
 from ._convolution import (
     BINARY,
@@ -16,10 +20,10 @@ from ._convolution import (
     why_not_whole,
     with_channels,
 )
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 
-def any_op(names, *args):
+def any_op(names: Iterable[str], *args: DFPattern) -> DFPattern:
     return reduce(lambda left, right: left | right, (is_op(name)(*args) for name in names))
 
 
@@ -27,7 +31,7 @@ class _Sink(Rule):
     data = wildcard()
     shuffle = is_op("nn.depth_to_space")(data)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         reason = why_not_whole(match.shuffle)
         if reason is not None:
             return reason
@@ -43,7 +47,7 @@ class PastElementwise(_Sink):
 
     pattern = any_op(ELEMENTWISE, _Sink.shuffle)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return depth_to_space(match.shuffle, tvm.relay.Call(match.root.op, [match.data], match.root.attrs))
 
 
@@ -61,10 +65,10 @@ class PastConstant(_Sink):
         | any_op(OF_A_CHANNEL, _Sink.shuffle, constant)
     )
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return isinstance(match.constant, tvm.relay.Constant)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         reason = super().check(match)
         if reason is None and match.root.checked_type != match.shuffle.checked_type:
             return "the constant makes the tensor larger"
@@ -72,7 +76,7 @@ class PastConstant(_Sink):
             return "the constant is not one number for each channel"
         return reason
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         vectors = constant_channels(match.root, _axis(match))
         shuffle = Shuffle.of(match.shuffle)
         deep = {
@@ -92,7 +96,7 @@ class PastBoth(_Sink):
     other = is_op("nn.depth_to_space")(other_data)
     pattern = any_op(BINARY, _Sink.shuffle, other)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if not tvm.ir.structural_equal(match.shuffle.attrs, match.other.attrs):
             return "the two shuffles differ"
         if match.data.checked_type != match.other_data.checked_type:
@@ -101,7 +105,7 @@ class PastBoth(_Sink):
             return "the shuffled tensor has other users"
         return super().check(match)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         data = tvm.relay.Call(match.root.op, [match.data, match.other_data], match.root.attrs)
         return depth_to_space(match.shuffle, data)
 
@@ -125,5 +129,5 @@ class SinkDepthToSpace(RulePass):
     rules = (PastElementwise, PastConstant, PastBoth)
 
 
-def _axis(match):
+def _axis(match: Match) -> int:
     return channel_axis(str(match.shuffle.attrs.layout))

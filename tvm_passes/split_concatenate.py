@@ -1,5 +1,7 @@
 """Split a convolution of concatenated tensors into one of each, so that nothing is copied together."""
 
+from __future__ import annotations
+
 from functools import reduce
 
 import numpy as np
@@ -9,7 +11,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import channel_axis, constant_weights, why_not_plain, with_weights
 from ._matchers import op_name, static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 
 class ConvolutionOfConcatenate(Rule):
@@ -23,10 +25,10 @@ class ConvolutionOfConcatenate(Rule):
     concatenate = is_op("concatenate")(parts)
     pattern = is_op("nn.conv2d")(concatenate, weight)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return isinstance(match.parts, relay.Tuple) and len(match.parts.fields) > 1
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if None in (static_shape(match.concatenate), static_shape(match.root)):
             return "the shape is dynamic"
         reason = why_not_plain(match.root)
@@ -44,7 +46,7 @@ class ConvolutionOfConcatenate(Rule):
         if partial > copied:
             return f"the partial sums take {partial / copied:.1f} times the memory of what is concatenated"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         axis = channel_axis(str(match.root.attrs.data_layout))
         channels = [static_shape(part)[axis] for part in match.parts.fields]
         weights = np.split(constant_weights(match.root), np.cumsum(channels)[:-1], axis=1)

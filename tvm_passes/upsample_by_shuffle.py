@@ -1,5 +1,8 @@
 """Make a transposed convolution a convolution and a shuffle."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -9,7 +12,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ._convolution import as_constant, values
 from ._matchers import static_shape
-from ._rule import Rule, RulePass
+from ._rule import Match, Rule, RulePass
 
 
 class OfTransposedConvolution(Rule):
@@ -24,7 +27,7 @@ class OfTransposedConvolution(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.conv2d_transpose")(data, weight)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         attrs = match.root.attrs
         if values(match.weight) is None:
             return "the weights of the convolution are not constant"
@@ -45,7 +48,7 @@ class OfTransposedConvolution(Rule):
         if any(min(axis.pads) < 0 for axis in axes):
             return "the convolution would have to leave out a border"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         weight, stride, axes = values(match.weight), int(match.root.attrs.strides[0]), _axes(match)
         channels, filters = weight.shape[:2]
         sizes = [axis.size for axis in axes]
@@ -66,14 +69,14 @@ class OfTransposedConvolution(Rule):
 class _Axis:
     """How a convolution goes along one axis for a transposed one."""
 
-    def __init__(self, length, result, kernel, stride, padding):
+    def __init__(self, length: int, result: int, kernel: int, stride: int, padding: int) -> None:
         self.result = result
         self._kernel, self._stride, self._padding = kernel, stride, padding
         self._first = -((kernel - 1 - padding) // stride)  # the least d
         self.size = (stride - 1 + padding) // stride - self._first + 1
         self.pads = -self._first, result // stride - length - 1 + self.size + self._first
 
-    def places(self):
+    def places(self) -> Iterator[tuple[tuple[int, int], int]]:
         """Of which pixel, at which place of the new kernel, there is which place of the old one."""
         for remainder, place in product(range(self._stride), range(self.size)):
             old = remainder + self._padding - self._stride * (place + self._first)
@@ -98,7 +101,7 @@ class UpsampleByShuffle(RulePass):
     rules = (OfTransposedConvolution,)
 
 
-def _axes(match):
+def _axes(match: Match) -> list[_Axis]:
     attrs, shapes = match.root.attrs, map(static_shape, (match.data, match.root, match.weight))
     padding = [int(each) for each in attrs.padding]
     before = (padding * 2)[:2]  # given as one number, one of each axis, or of each side, top and left first
@@ -106,5 +109,5 @@ def _axes(match):
     return [_Axis(*lengths) for lengths in zip(*(shape[2:] for shape in shapes), strides, before)]
 
 
-def _dtypes(match):
+def _dtypes(match: Match) -> set[str]:
     return {expr.checked_type.dtype for expr in (match.data, match.weight, match.root)}

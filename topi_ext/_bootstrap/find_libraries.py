@@ -5,10 +5,12 @@ runtime may come from the system or from NVIDIA's wheels, and the driver, where 
 stand-in that answers "no device" to everything.
 """
 
+from __future__ import annotations
+
 import ctypes
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
 
 CUDA_RUNTIME = {  # soname: the wheel's folder below `nvidia`
     "libnvrtc.so.12": "cuda_nvrtc",
@@ -31,7 +33,7 @@ def load_cudnn() -> None:
     _load(CUDNN) or any(_load(path) for path in _in_wheels("cudnn", CUDNN))
 
 
-def driver_version() -> Optional[str]:
+def driver_version() -> str | None:
     """The CUDA version NVIDIA's driver is for, such as "13.0"; None where the stand-in stands in for it."""
     version = ctypes.c_int()
     try:
@@ -41,7 +43,7 @@ def driver_version() -> Optional[str]:
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
-def _load(library) -> bool:
+def _load(library: str | Path) -> bool:
     try:
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     except OSError:
@@ -49,7 +51,7 @@ def _load(library) -> bool:
     return True
 
 
-def _in_wheels(wheel, soname):
+def _in_wheels(wheel: str, soname: str) -> Iterator[Path]:
     spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations if spec else ():
+    for folder in (spec and spec.submodule_search_locations) or ():
         yield Path(folder, wheel, "lib", soname)

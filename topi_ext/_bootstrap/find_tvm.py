@@ -6,12 +6,14 @@
    `apache-tvm` without Relay.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import sys
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Optional
 
 from .find_libraries import load_cuda_libraries
 
@@ -53,7 +55,7 @@ def import_relay_tvm() -> TvmInUse:
     return TvmInUse(tvm.__version__, folder, origin)
 
 
-def _folder_of(spec) -> Optional[Path]:
+def _folder_of(spec: ModuleSpec | None) -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations)))
@@ -63,7 +65,7 @@ def _has_relay(folder: Path) -> bool:
     return (folder / "relay" / "__init__.py").is_file()
 
 
-def _carried() -> Optional[Path]:
+def _carried() -> Path | None:
     """The TVM inside the bitblas wheel, found without importing bitblas (which pulls in much else)."""
     bitblas = _folder_of(importlib.util.find_spec("bitblas"))
     folder = bitblas / "3rdparty" / "tvm" / "python" / "tvm" if bitblas else None

@@ -1,5 +1,7 @@
 """Corrections that TVM needs on today's machines, made from outside: no installed file is edited."""
 
+from __future__ import annotations
+
 import os
 
 HALF_TANH = "CUDA_UNSUPPORTED_HALF_MATH_UNARY(htanh, tanhf)"
@@ -24,6 +26,6 @@ def _compile_half_with_new_cuda() -> None:
         return
 
     @tvm.register_func("tvm_callback_cuda_postproc")
-    def define_htanh_before_cuda_12_8(code, _target):
+    def define_htanh_before_cuda_12_8(code: str, _target: object) -> str:
         older = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1208"
         return code.replace(HALF_TANH, f"#if {older}\n{HALF_TANH}\n#endif")

@@ -14,14 +14,19 @@ hold for NaN is asked of the bits, as integers. (It need not be asked of coordin
 the area, and with it each IoU, whatever minimum and maximum do.)
 """
 
+from __future__ import annotations
+
 import math
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import mul
 
 import tvm
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar
 
+from .._types import IntExpr
 from .radix_sort import between, emit_radix_sort
 
 BITS_OF_INFINITY = 0x7F800000
@@ -32,17 +37,17 @@ BLOCK = 1024  # of a large class, how many boxes the threads share out before th
 
 
 def batched_nms(
-    boxes,
-    scores,
-    class_ids,
-    valid_count,
-    iou_threshold,
-    score_threshold,
+    boxes: te.Tensor,
+    scores: te.Tensor,
+    class_ids: te.Tensor,
+    valid_count: te.Tensor | None,
+    iou_threshold: te.Tensor,
+    score_threshold: te.Tensor | None,
     *,
-    max_output_size,
-    has_valid_count,
-    has_score_threshold,
-):
+    max_output_size: int,
+    has_valid_count: bool,
+    has_score_threshold: bool,
+) -> list[te.Tensor]:
     """The two results of `topi_ext.batched_nms`; an optional tensor is None where its `has_` is false."""
     inputs = {"boxes": boxes, "scores": scores, "class_ids": class_ids, "iou_threshold": iou_threshold}
     if has_valid_count:
@@ -60,14 +65,14 @@ def batched_nms(
     )
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])
 
 
 class _Kernel:
     """The steps, and the buffers and extents that they share."""
 
-    def __init__(self, inputs, indices, count):
+    def __init__(self, inputs: dict[str, tir.Buffer], indices: tir.Buffer, count: tir.Buffer) -> None:
         self.ib = tir.ir_builder.create()
         self._require_equal_shapes(inputs)
         *batch, length, _ = inputs["boxes"].shape
@@ -77,7 +82,7 @@ class _Kernel:
         self.inputs = {name: self._flat(buffer) for name, buffer in inputs.items()}
         self.indices, self.count = self._flat(indices), self._flat(count)
 
-    def emit(self):
+    def emit(self) -> tir.Stmt:
         self.by_score = self._workspace("int32", self.total, "by_score")
         self.by_class = self._workspace("int32", self.total, "by_class")
         self.keys = self._workspace("int32", self.total, "keys")
@@ -99,7 +104,7 @@ class _Kernel:
 
     # --- 1. order
 
-    def _sort(self, row):
+    def _sort(self, row: tir.PrimExpr) -> None:
         ib, begin = self.ib, row * self.length
         end = begin + self.length
         with between(ib, begin, end) as i:
@@ -124,16 +129,18 @@ class _Kernel:
         self._radix_sort(self.by_class, self.inputs["class_ids"], begin, end)
         self._mark_classes(begin, end)
 
-    def _is_candidate(self, i):
+    def _is_candidate(self, i: tir.PrimExpr) -> tir.PrimExpr:
         if "score_threshold" not in self.inputs:
             return tir.const(True)
         end = _descending(self.inputs["score_threshold"][0])
         return (self.keys[i] > KEY_OF_NAN) & (self.keys[i] < end)
 
-    def _class_at(self, place):
+    def _class_at(self, place: tir.PrimExpr) -> tir.PrimExpr:
         return self.inputs["class_ids"][self.by_class[place]]
 
-    def _radix_sort(self, numbers, keys, begin, end):
+    def _radix_sort(
+        self, numbers: BufferVar, keys: BufferVar, begin: tir.PrimExpr, end: tir.PrimExpr
+    ) -> None:
         """With the bits in which keys differ: those that some have and not all."""
         some, every = self._variable(keys.dtype, "some", 0), self._variable(keys.dtype, "every", -1)
         with between(self.ib, begin, end) as i:
@@ -142,7 +149,7 @@ class _Kernel:
         spread = self.ib.let("spread", some[0] ^ every[0])
         emit_radix_sort(self.ib, numbers, keys, spread, self.swap, begin, end)
 
-    def _mark_classes(self, begin, end):
+    def _mark_classes(self, begin: tir.PrimExpr, end: tir.PrimExpr) -> None:
         first = self._variable("int32", "first", begin)
         with between(self.ib, begin + 1, end) as i:
             starts = self._class_at(i) != self._class_at(i - 1)
@@ -154,7 +161,7 @@ class _Kernel:
 
     # --- 2. suppress
 
-    def _suppress_in_small_classes(self):
+    def _suppress_in_small_classes(self) -> None:
         share = tir.truncdiv(self.total + (TASKS - 1), TASKS)
         with self.ib.for_range(0, TASKS, "task", kind="parallel") as task:
             begin = task * share
@@ -165,7 +172,7 @@ class _Kernel:
                 with between(self.ib, first, end) as i:
                     self._visit(i, first, 0, count)
 
-    def _suppress_in_large_classes(self):
+    def _suppress_in_large_classes(self) -> None:
         """One class after the other, block by block: first all threads compare the boxes of the block with
         those kept of earlier blocks, then one compares those that are left with each other."""
         ib = self.ib
@@ -185,7 +192,9 @@ class _Kernel:
                     self._visit(i, first, known, count)
 
     @contextmanager
-    def _each_class(self, begin, stop, large):
+    def _each_class(
+        self, begin: IntExpr, stop: tir.PrimExpr, large: bool
+    ) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr]]:
         """The first and last place of each class that begins at `begin` or later, before `stop`."""
         with between(self.ib, begin, stop) as first:
             end = self.ib.let("end", self.class_end[first])
@@ -193,13 +202,13 @@ class _Kernel:
             with self.ib.if_scope(end - first > limit if large else (end > first) & (end - first <= limit)):
                 yield first, end
 
-    def _fetch(self, i):
+    def _fetch(self, i: tir.PrimExpr) -> None:
         """Bring a box into the order of `by_class`."""
         box = [self.inputs["boxes"][self.by_class[i] * 4 + corner].astype("float32") for corner in range(4)]
         for part, value in zip(self.parts, [*box, (box[2] - box[0]) * (box[3] - box[1])]):
             part[i] = value
 
-    def _visit(self, i, first, known, count):
+    def _visit(self, i: tir.PrimExpr, first: tir.PrimExpr, known: IntExpr, count: BufferVar) -> None:
         """Keep a box, or suppress it by those kept of its class, other than the `known` first ones."""
         with self.ib.if_scope(self._is_suppressed(i, first, known, count[0])):
             self.alive[self.by_class[i]] = tir.const(0, "uint8")
@@ -208,7 +217,9 @@ class _Kernel:
                 part[first + count[0]] = part[i]
             count[0] += 1
 
-    def _is_suppressed(self, i, first, begin, end):
+    def _is_suppressed(
+        self, i: tir.PrimExpr, first: tir.PrimExpr, begin: IntExpr, end: tir.PrimExpr
+    ) -> tir.PrimExpr:
         """Whether one of the boxes `begin` to `end` kept of the class that starts at `first` does so."""
         ib = self.ib
         box = [tir.Broadcast(ib.let(part.asobject().name, part[i]), LANES) for part in self.parts]
@@ -227,7 +238,7 @@ class _Kernel:
 
     # --- 3. write
 
-    def _write(self, row):
+    def _write(self, row: tir.PrimExpr) -> None:
         ib, begin, out = self.ib, row * self.length, row * self.size
         count = self._variable("int32", "count", 0)
         with between(ib, begin, begin + self.candidates[row]) as i:
@@ -241,7 +252,7 @@ class _Kernel:
 
     # --- helpers
 
-    def _require_equal_shapes(self, inputs):
+    def _require_equal_shapes(self, inputs: dict[str, tir.Buffer]) -> None:
         """What types could not tell, as extents were not known."""
         *batch, length, _ = inputs["boxes"].shape
         shapes = {"boxes": [*batch, length, 4], "scores": [*batch, length], "class_ids": [*batch, length]}
@@ -254,25 +265,25 @@ class _Kernel:
                     nothing = tir.Evaluate(tir.const(0))
                     self.ib.emit(tir.AssertStmt(extent == expected, tir.StringImm(message), nothing))
 
-    def _flat(self, buffer):
+    def _flat(self, buffer: tir.Buffer) -> BufferVar:
         """A buffer as if it had one axis."""
         extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
         return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
 
-    def _workspace(self, dtype, extent, name):
+    def _workspace(self, dtype: str, extent: tir.PrimExpr, name: str) -> BufferVar:
         return self.ib.allocate(dtype, te.max(extent, 1), name, scope="global")
 
-    def _variable(self, dtype, name, value):
+    def _variable(self, dtype: str, name: str, value: IntExpr) -> BufferVar:
         variable = self.ib.allocate(dtype, 1, name, scope="global")
         variable[0] = tir.const(value, dtype) if isinstance(value, int) else value
         return variable
 
-    def _each_row(self):
+    def _each_row(self) -> AbstractContextManager[tir.PrimExpr]:
         is_one = isinstance(self.rows, tir.IntImm) and self.rows.value == 1
         return self.ib.for_range(0, self.rows, "row", kind="serial" if is_one else "parallel")
 
 
-def _iou(a, b, invalid):
+def _iou(a: Sequence[tir.PrimExpr], b: Sequence[tir.PrimExpr], invalid: tir.PrimExpr) -> tir.PrimExpr:
     """The IoU of two boxes, NaN where `invalid`, in vectors.
 
     The compiler may fuse a product with a sum, which gives other bits. It cannot where something happens to
@@ -288,29 +299,29 @@ def _iou(a, b, invalid):
     return intersection / ((area_a + area_b) - intersection)
 
 
-def _is_nan(value):
+def _is_nan(value: tir.PrimExpr) -> tir.PrimExpr:
     return _magnitude(value) > BITS_OF_INFINITY
 
 
-def _descending(score):
+def _descending(score: tir.PrimExpr) -> tir.PrimExpr:
     """An integer that ascends as the score descends; NaN comes first, and both zeros are the same."""
     score = score.astype("float32")
     key = tir.Select(_bits(score) < 0, _magnitude(score), -_magnitude(score))
     return tir.Select(_is_nan(score), tir.const(KEY_OF_NAN, "int32"), key)
 
 
-def _magnitude(value):
+def _magnitude(value: tir.PrimExpr) -> tir.PrimExpr:
     return _bits(value) & 0x7FFFFFFF
 
 
-def _bits(value):
+def _bits(value: tir.PrimExpr) -> tir.PrimExpr:
     lanes = tvm.DataType(value.dtype).lanes
     return tir.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", value)
 
 
-def _min(a, b):
+def _min(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
     return tir.Select(a < b, a, b)
 
 
-def _max(a, b):
+def _max(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
     return tir.Select(a > b, a, b)

@@ -15,12 +15,17 @@ where it is in the range of an int32. Ids beyond may collide: then several class
 costs time, but pairs of different classes never suppress each other.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
+from .._types import IntExpr
 from ..sort import Buffers, Order, class_then_score, emit_sort
 from ..sort.kernel import ceil_div, launch, local
 from ..sort.tile import tile_shape
@@ -30,17 +35,17 @@ THREADS = 256
 
 
 def batched_nms(
-    boxes,
-    scores,
-    class_ids,
-    valid_count,
-    iou_threshold,
-    score_threshold,
+    boxes: te.Tensor,
+    scores: te.Tensor,
+    class_ids: te.Tensor,
+    valid_count: te.Tensor | None,
+    iou_threshold: te.Tensor,
+    score_threshold: te.Tensor | None,
     *,
-    max_output_size,
-    has_valid_count,
-    has_score_threshold,
-):
+    max_output_size: int,
+    has_valid_count: bool,
+    has_score_threshold: bool,
+) -> list[te.Tensor]:
     """The tensors `indices` and `count`; see `topi_ext.batched_nms` for all of them."""
     inputs = {"boxes": boxes, "scores": scores, "class_ids": class_ids, "iou_threshold": iou_threshold}
     if has_valid_count:
@@ -55,7 +60,7 @@ def batched_nms(
     }
     outputs.update(_workspace(batch[0] if batch else 1, length, class_ids.dtype, limit))
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         buffers = dict(zip([*inputs, *outputs], [*ins, *outs]))
         views = {name: _View(ib, buffer) for name, buffer in buffers.items()}
@@ -75,11 +80,13 @@ def batched_nms(
     return [tensors[0], tensors[1]]
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
-def _workspace(rows, length, id_type, limit):
+def _workspace(
+    rows: IntExpr, length: IntExpr, id_type: str, limit: int | None
+) -> dict[str, tuple[list[IntExpr], str]]:
     """Shape and type of each buffer that only the kernels use."""
     places = [rows, length]
     buffers = {
@@ -101,11 +108,11 @@ def _workspace(rows, length, id_type, limit):
     return buffers
 
 
-def _fits_into_one_tile(length):
+def _fits_into_one_tile(length: IntExpr) -> bool:
     return isinstance(length, (int, tir.IntImm)) and tile_shape(int(length)).size >= int(length)
 
 
-def _extent(ib, name, extent):
+def _extent(ib: IRBuilder, name: str, extent: IntExpr) -> IntExpr:
     """As an int, or as an int32 of the host."""
     return int(extent) if isinstance(extent, (int, tir.IntImm)) else ib.let(name, extent.astype("int32"))
 
@@ -113,17 +120,17 @@ def _extent(ib, name, extent):
 class _View:
     """A buffer as `view[row, ...]`, also where it has no axis for the batch."""
 
-    def __init__(self, ib, buffer):
+    def __init__(self, ib: IRBuilder, buffer: tir.Buffer) -> None:
         self._buffer, self._rank = ib.buffer_ptr(buffer), len(buffer.shape)
         self.dtype = buffer.dtype
 
-    def __getitem__(self, place):
+    def __getitem__(self, place: IntExpr | tuple[IntExpr, ...]) -> tir.PrimExpr:
         return self._buffer[self._own(place)]
 
-    def __setitem__(self, place, value):
+    def __setitem__(self, place: IntExpr | tuple[IntExpr, ...], value: tir.PrimExpr) -> None:
         self._buffer[self._own(place)] = value.astype(self.dtype)
 
-    def _own(self, place):
+    def _own(self, place: IntExpr | tuple[IntExpr, ...]) -> tuple[IntExpr, ...]:
         place = place if isinstance(place, tuple) else (place,)
         return place[len(place) - self._rank :]
 
@@ -131,7 +138,7 @@ class _View:
 class _Nowhere:
     """In place of a buffer that is written, but that nobody reads."""
 
-    def __setitem__(self, place, value):
+    def __setitem__(self, place: tuple[IntExpr, ...], value: tir.PrimExpr) -> None:
         pass
 
 
@@ -140,16 +147,16 @@ class _Problem:
     """What is asked; the extents are int or of the host, `views` all buffers by name."""
 
     ib: tir.ir_builder.IRBuilder
-    rows: Any
-    length: Any
-    limit: Optional[int]
-    views: dict
+    rows: IntExpr
+    length: IntExpr
+    limit: int | None
+    views: dict[str, Any]
 
     @staticmethod
-    def is_nothing(extent):
+    def is_nothing(extent: IntExpr | None) -> bool:
         return isinstance(extent, int) and extent == 0
 
-    def key(self, row, index):
+    def key(self, row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
         """What the first sort compares: those that do not take part come last."""
         views = self.views
         score = local(self.ib, "score", views["scores"][row, index].astype("float32"))
@@ -163,7 +170,7 @@ class _Problem:
         return tir.Select(tir.all(*takes_part), key, tir.const(LAST, "int64")) if takes_part else key
 
 
-def _split_id(ib, class_id):
+def _split_id(ib: IRBuilder, class_id: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr | None]:
     """The 32 bits of a class id that are sorted by, and the rest; together they are the id."""
     if class_id.dtype == "int32":
         return class_id, None
@@ -173,7 +180,7 @@ def _split_id(ib, class_id):
     return low ^ (rest * tir.const(0x1E3779B1, "int32")), rest
 
 
-def _emit(problem):
+def _emit(problem: _Problem) -> None:
     """All kernels, in order."""
     ib, rows, length, views = problem.ib, problem.rows, problem.length, problem.views
     if problem.is_nothing(rows):
@@ -198,7 +205,7 @@ def _emit(problem):
     with ib.if_scope(tir.all(tir.const(0, "int32") < rows, tir.const(0, "int32") < length)):
         emit_suppress(ib, rows, length, problem.limit, views)
 
-    def index_if_kept(row, index):
+    def index_if_kept(row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
         return tir.Select(views["verdicts"][row, index] == NOT_KEPT, -1, index)
 
     emit_sort(
@@ -215,7 +222,7 @@ def _emit(problem):
     )
 
 
-def _fetch_in_order(problem, fetch):
+def _fetch_in_order(problem: _Problem, fetch: bool) -> None:
     """Fetch the boxes in the order of the first sort, and set all that is counted to where it begins.
 
     Each run begins anew, as buffers may have served others in between.
@@ -247,5 +254,5 @@ def _fetch_in_order(problem, fetch):
                 views["states"][row, tir.truncdiv(index, 32)] = tir.const(0)
 
 
-def _maximum(a, b):
+def _maximum(a: IntExpr, b: IntExpr) -> IntExpr:
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else te.max(a, b)

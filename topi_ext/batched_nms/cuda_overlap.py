@@ -6,11 +6,15 @@ has an area of NaN, so none of its IoUs is a number; and the sign of a width or 
 that of an IoU of zero.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._types import IntExpr
 from ..sort.kernel import local, variables
 
 CORNERS = tir.Ramp(0, 1, 4)
@@ -18,11 +22,11 @@ PROBES = 4  # boxes looked at together, so that their arithmetic overlaps
 TINY, SLACK = 1e-30, 1e-35
 
 
-def _rounded(name, a, b):
+def _rounded(name: str, a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_pure_extern("float32", f"__f{name}_rn", a, b)
 
 
-def area(x1, y1, x2, y2):
+def area(x1: tir.PrimExpr, y1: tir.PrimExpr, x2: tir.PrimExpr, y2: tir.PrimExpr) -> tir.PrimExpr:
     return _rounded("mul", _rounded("sub", x2, x1), _rounded("sub", y2, y1))
 
 
@@ -30,27 +34,27 @@ def area(x1, y1, x2, y2):
 class Box:
     """A box in registers: its corners, its area, and the part of the class id that is not sorted by."""
 
-    corners: Any
-    area: Any
-    rest: Optional[Any]
+    corners: BufferVar
+    area: tir.PrimExpr
+    rest: tir.PrimExpr | None
 
 
 class BoxList:
     """Boxes in shared memory; `at` may exceed the capacity by as much as a `suppressors` loop looks ahead."""
 
-    def __init__(self, ib, capacity, with_rest):
+    def __init__(self, ib: IRBuilder, capacity: int, with_rest: bool) -> None:
         self._ib = ib
         self._corners = ib.allocate("float32x4", (capacity,), name="corners", scope="shared")
         self._areas = ib.allocate("float32", (capacity,), name="areas", scope="shared")
         self._rests = with_rest and ib.allocate("int32", (capacity,), name="rests", scope="shared")
 
-    def __setitem__(self, at, box):
+    def __setitem__(self, at: IntExpr, box: Box) -> None:
         self._corners[at] = box.corners[CORNERS]
         self._areas[at] = box.area
         if self._rests:
             self._rests[at] = box.rest
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: IntExpr) -> Box:
         corners = self._ib.allocate("float32", (4,), name="other", scope="local")
         corners[CORNERS] = self._corners[at]
         return Box(corners, self._areas[at], self._rests[at] if self._rests else None)
@@ -59,7 +63,7 @@ class BoxList:
 class Overlap:
     """The test of pairs against a threshold."""
 
-    def __init__(self, ib, threshold):
+    def __init__(self, ib: IRBuilder, threshold: tir.PrimExpr) -> None:
         self._ib = ib
         self._threshold = local(ib, "threshold", threshold)
         # To tell without a division that an IoU is not greater: a little less than the threshold. Below
@@ -74,7 +78,7 @@ class Overlap:
         self._less, self._slack = less[0], slack[0]
         self._always = local(ib, "always", (threshold < zero).astype("int32"))
 
-    def may_suppress(self, a: Box, b: Box):
+    def may_suppress(self, a: Box, b: Box) -> tir.PrimExpr:
         """False only if the IoU is not greater than the threshold.
 
         The intersection is at least 0, or NaN. If it is not greater than `less * union - slack`, that product
@@ -83,13 +87,22 @@ class Overlap:
         intersection, union = self._intersection_and_union(a, b)
         return (intersection > self._less * union - self._slack) | (self._always != 0)
 
-    def suppresses(self, a: Box, b: Box):
+    def suppresses(self, a: Box, b: Box) -> tir.PrimExpr:
         """Whether `a`, if kept, suppresses `b`, which is of the same segment."""
         intersection, union = self._intersection_and_union(a, b)
         answer = _rounded("div", intersection, union) > self._threshold
         return answer if a.rest is None else answer & (a.rest == b.rest)
 
-    def suppressors(self, boxes: BoxList, box: Box, begin, end, step, go_on, found):
+    def suppressors(
+        self,
+        boxes: BoxList,
+        box: Box,
+        begin: IntExpr,
+        end: IntExpr,
+        step: int,
+        go_on: tir.PrimExpr,
+        found: Callable[[tir.PrimExpr], None],
+    ) -> None:
         """Call `found(at)` for each of the boxes at `begin`, `begin + step`, ... that would suppress `box`.
 
         The loop reads up to `(PROBES - 1) * step` places beyond the end, and ends once `go_on` is false.
@@ -112,7 +125,7 @@ class Overlap:
                     found(place)
             at[0] = at[0] + PROBES * step
 
-    def _intersection_and_union(self, a, b):
+    def _intersection_and_union(self, a: Box, b: Box) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         ib, zero = self._ib, tir.const(0, "float32")
         sides = []
         for low, high in ((0, 2), (1, 3)):

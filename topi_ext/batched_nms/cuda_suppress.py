@@ -13,10 +13,16 @@ It is read and written by atomic functions only, so it needs no fences; the boxe
 a kernel before.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._types import IntExpr
 from ..sort.kernel import barrier, ceil_div, clamp, launch, local, variables
 from .cuda_overlap import CORNERS, PROBES, Box, BoxList, Overlap, area
 
@@ -44,7 +50,9 @@ class SuppressShape:
 SHAPE = SuppressShape(256, 2)
 
 
-def emit_suppress(ib, rows, length, limit, views):
+def emit_suppress(
+    ib: IRBuilder, rows: IntExpr, length: IntExpr, limit: int | None, views: dict[str, Any]
+) -> None:
     """Emit the kernel: from `keys`, `sorted_boxes` and the like to `verdicts` and `count`."""
     tiles = ceil_div(length, SHAPE.boxes)
     with launch(ib, rows * tiles, SHAPE.threads) as (_, thread):
@@ -54,7 +62,15 @@ def emit_suppress(ib, rows, length, limit, views):
 class _Suppress:
     """A block's code; its parts share what they have in shared memory and in registers."""
 
-    def __init__(self, ib, thread, rows, length, limit, views):
+    def __init__(
+        self,
+        ib: IRBuilder,
+        thread: tir.PrimExpr,
+        rows: IntExpr,
+        length: IntExpr,
+        limit: int | None,
+        views: dict[str, Any],
+    ) -> None:
         self.ib, self.thread, self.length, self.limit, self.views = ib, thread, length, limit, views
         self.box = local(ib, "box", tir.truncmod(thread, SHAPE.boxes))  # of the tile, this thread's
         self.slice = local(ib, "slice", tir.truncdiv(thread, SHAPE.boxes))
@@ -79,7 +95,7 @@ class _Suppress:
         # Bit j of before[word][box]: the j-th box of that word would suppress the box.
         self.before = self._shared("uint32", SHAPE.words * SHAPE.boxes, "before")
 
-    def emit(self):
+    def emit(self) -> None:
         ib = self.ib
         self._load()
         self._look_within_tile()
@@ -97,7 +113,7 @@ class _Suppress:
         barrier(ib)
         self._report()
 
-    def _load(self):
+    def _load(self) -> None:
         """The thread's box, and what of the tile belongs to which class."""
         ib, views, row = self.ib, self.views, self.row
         exists = self.first + self.box < self.length
@@ -124,7 +140,7 @@ class _Suppress:
                 self.kept[self.word] = tir.const(0, "uint32")
         barrier(ib)
 
-    def _fetch(self, place):
+    def _fetch(self, place: tir.PrimExpr) -> Box:
         """The box at this place of the row, in registers."""
         corners = self.ib.allocate("float32", (4,), name="fetched", scope="local")
         corners[CORNERS] = self.views["sorted_boxes"][self.row, place, CORNERS]
@@ -133,7 +149,7 @@ class _Suppress:
             rest = local(self.ib, "fetched_rest", self.views["rest_of_id"][self.row, place])
         return Box(corners, local(self.ib, "fetched_area", area(*[corners[i] for i in range(4)])), rest)
 
-    def _look_within_tile(self):
+    def _look_within_tile(self) -> None:
         """Note for each box which of the boxes before it, of its class and in the tile, would suppress it."""
         ib = self.ib
         (head,) = variables(ib, "int32", "head")  # where in the tile the box's class begins
@@ -157,7 +173,7 @@ class _Suppress:
             with ib.if_scope(word <= self.word):
                 bits[0] = tir.const(0, "uint32")
 
-                def found(at, word=word):
+                def found(at: tir.PrimExpr, word: tir.PrimExpr = word) -> None:
                     bits[0] = bits[0] | (tir.const(1, "uint32") << (at - word * 32).astype("uint32"))
 
                 begin = te.max(word * 32, head[0])
@@ -166,7 +182,7 @@ class _Suppress:
                     self.overlap.suppressors(self.list, self.mine, begin, end, 1, tir.const(True), found)
                 self.before[word * SHAPE.boxes + self.box] = bits[0]
 
-    def _test_against_earlier_tiles(self):
+    def _test_against_earlier_tiles(self) -> None:
         """Strike out the boxes of the first class that kept boxes of earlier tiles suppress."""
         ib = self.ib
         start = self._start_of_first_class()
@@ -177,7 +193,7 @@ class _Suppress:
             base = local(ib, "base", (earliest + number) * SHAPE.boxes)
             count = self._list_kept(base, start)
 
-            def found(_at):
+            def found(_at: tir.PrimExpr) -> None:
                 hit[0] = tir.const(1)
 
             self.overlap.suppressors(
@@ -187,7 +203,7 @@ class _Suppress:
         with ib.if_scope(self.lane == 0):
             ib.emit(_atomic("uint32", "Or", self.struck[self.word], struck))
 
-    def _start_of_first_class(self):
+    def _start_of_first_class(self) -> tir.PrimExpr:
         """Where in the row the class begins that the tile begins with.
 
         The threads look at the first boxes of as many tiles at once, and then into the tile before those.
@@ -206,7 +222,7 @@ class _Suppress:
         found[0] = _count((self.slice == 0) & (begin > 0) & (probed == self.first_class))
         return local(ib, "start", begin - found[0])
 
-    def _list_kept(self, base, start):
+    def _list_kept(self, base: tir.PrimExpr, start: tir.PrimExpr) -> tir.PrimExpr:
         """Wait for the tile at `base`, list its kept boxes from `start` on, and answer how many there are."""
         ib = self.ib
         fetched = self._fetch(base + self.box)  # while waiting, since most tiles are waited for
@@ -241,7 +257,7 @@ class _Suppress:
         barrier(ib)
         return total[0]
 
-    def _resolve(self, undecided, state):
+    def _resolve(self, undecided: Callable[[tir.PrimExpr], tir.PrimExpr], state: tir.PrimExpr) -> None:
         """By one warp: keep of the undecided boxes, in order, those that no kept box of them suppresses.
 
         Of a word's boxes, each turn keeps all that no undecided box would suppress, and strikes out those
@@ -276,11 +292,11 @@ class _Suppress:
             value = own[0].astype("uint64") | state
             ib.emit(_atomic("uint64", "Exch", published, value))
 
-    def _before(self, other, word):
+    def _before(self, other: tir.PrimExpr, word: tir.PrimExpr) -> tir.PrimExpr:
         """Which boxes of the other word would suppress the lane's box of the word."""
         return self.before[other * SHAPE.boxes + word * 32 + self.lane]
 
-    def _report(self):
+    def _report(self) -> None:
         """Write what became of each box to where it stood before the sort, and count the kept ones."""
         ib, views, row = self.ib, self.views, self.row
         place = self.first + self.box
@@ -300,46 +316,46 @@ class _Suppress:
                 total[0] = total[0] + _atomic("int32", "Add", views["total"][row], total[0])
                 ib.emit(_atomic("int32", "Max", views["count"][row], te.min(total[0], self.limit)))
 
-    def _has(self, bits):
+    def _has(self, bits: tir.PrimExpr) -> tir.PrimExpr:
         """Whether the lane's bit is set."""
         return ((bits >> self.lane.astype("uint32")) & tir.const(1, "uint32")) != tir.const(0, "uint32")
 
-    def _shared(self, dtype, size, name):
+    def _shared(self, dtype: str, size: int, name: str) -> BufferVar:
         return self.ib.allocate(dtype, (size,), name=name, scope="shared")
 
 
 class _Part:
     """An array within another."""
 
-    def __init__(self, array, start):
+    def __init__(self, array: BufferVar, start: int) -> None:
         self._array, self._start = array, start
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
         return self._array[self._start + at]
 
-    def __setitem__(self, at, value):
+    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
         self._array[self._start + at] = value
 
 
-def _class_of(key):
+def _class_of(key: tir.PrimExpr) -> tir.PrimExpr:
     return (key >> 32).astype("int32")
 
 
-def _atomic(dtype, name, place, value):
+def _atomic(dtype: str, name: str, place: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_extern(dtype, f"atomic{name}", tir.address_of(place), value)
 
 
-def _ballot(condition):
+def _ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
 
 
-def _count(condition):
+def _count(condition: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_extern("int32", "__syncthreads_count", condition)
 
 
-def _u64(value):
+def _u64(value: int) -> tir.PrimExpr:
     return tir.const(value, "uint64")
 
 
-def _popcount(bits):
+def _popcount(bits: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_pure_extern("int32", "__popc", bits)

@@ -1,14 +1,22 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.batched_nms`: its arguments, types, shapes, and the kernels that it calls."""
 
+from __future__ import annotations
+
 import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 
 import tvm
-from tvm import relay, tir
+from tvm import relay, te, tir
 from tvm.relay.op import op as registry
 from tvm.runtime import convert
 from tvm.target import override_native_generic_func
 from tvm.te.hybrid import script
+
+from .._types import IntExpr
+
+if TYPE_CHECKING:
+    from .._types import const_range, int64, output_tensor
 
 NAME = "topi_ext.batched_nms"
 KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
@@ -24,15 +32,15 @@ ARGUMENTS = {  # the axes and the types of each; without a batch there is no axi
 
 
 def batched_nms(
-    boxes,
-    scores,
-    class_ids,
-    iou_threshold,
+    boxes: relay.Expr,
+    scores: relay.Expr,
+    class_ids: relay.Expr,
+    iou_threshold: float | relay.Expr,
     *,
-    score_threshold=None,
-    max_output_size=None,
-    valid_count=None,
-):
+    score_threshold: float | relay.Expr | None = None,
+    max_output_size: int | None = None,
+    valid_count: relay.Expr | None = None,
+) -> relay.Expr:
     """Greedy non-maximum suppression within each class.
 
     The boxes of each batch item are visited in descending order of score, those of equal score in order of
@@ -101,7 +109,9 @@ def batched_nms(
     return relay.Call(relay.op.get(NAME), [boxes, scores, class_ids, valid_count, *thresholds], attrs)
 
 
-def nms(boxes, scores, iou_threshold, **options):
+def nms(
+    boxes: relay.Expr, scores: relay.Expr, iou_threshold: float | relay.Expr, **options: Any
+) -> relay.Expr:
     """`batched_nms` of boxes that are all of one class: its arguments, its result and its conventions.
 
     >>> import torch
@@ -114,7 +124,7 @@ def nms(boxes, scores, iou_threshold, **options):
     return batched_nms(boxes, scores, one_class(scores), iou_threshold, **options)
 
 
-def one_class(scores):
+def one_class(scores: relay.Expr) -> relay.Expr:
     """Class ids that are all the same."""
     return relay.cast(relay.zeros_like(scores), "int32")
 
@@ -122,16 +132,16 @@ def one_class(scores):
 # --- types and shapes
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TupleType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     batched = len(types[0].shape) == 3
     extents = {"4": {"": 4}, "N": {}, "B": {}}  # of each axis, what the tensors say it is
-    for (name, (axes, dtypes)), type_ in zip(ARGUMENTS.items(), types):
+    for (name, (all_axes, dtypes)), type_ in zip(ARGUMENTS.items(), types):
         if name == "valid_count" and not attrs["has_valid_count"]:
             continue
-        axes = [axis for axis in axes.split() if axis != "B" or batched]
+        axes = [axis for axis in all_axes.split() if axis != "B" or batched]
         if len(type_.shape) != len(axes):
             beside = "" if name == "boxes" else f" beside boxes of rank {len(types[0].shape)}"
             shapes = "(N, 4) or (B, N, 4)" if name == "boxes" else f"({', '.join(axes)})"
@@ -146,7 +156,7 @@ def _type_relation(types, attrs):
     return relay.TupleType([relay.TensorType([*batch, size], "int64"), relay.TensorType(batch, "int32")])
 
 
-def _common(axis, extents):
+def _common(axis: str, extents: dict[str, IntExpr]) -> IntExpr:
     """What all extents are; not known as long as one is not, so that the shape function compares them."""
     known = {name: int(extent) for name, extent in extents.items() if isinstance(extent, (int, tir.IntImm))}
     if len(set(known.values())) > 1:
@@ -155,11 +165,12 @@ def _common(axis, extents):
     return next(iter(known.values())) if len(known) == len(extents) else relay.Any()
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     raise tvm.TVMError(f"{NAME}: {reason}")
 
 
 @script
+@no_type_check
 def _shapes(boxes, scores, class_ids, batched, max_output_size):
     indices = output_tensor((batched + 1,), "int64")
     count = output_tensor((batched,), "int64")
@@ -174,7 +185,9 @@ def _shapes(boxes, scores, class_ids, batched, max_output_size):
     return indices, count
 
 
-def _shape_function(attrs, inputs, _):
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     batched = int(inputs[0].shape[0]) - 2
     return _shapes(*inputs[:3], convert(batched), convert(attrs["max_output_size"]))
 
@@ -182,13 +195,15 @@ def _shape_function(attrs, inputs, _):
 # --- kernels
 
 
-def _strategy(attrs, _inputs, _out_type, target):
+def _strategy(
+    attrs: tvm.ir.Attrs, _inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
+) -> registry.OpStrategy:
     kind = target.kind.name
     if kind not in KERNELS:
         _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
     kernels = importlib.import_module(f"{__package__}.{KERNELS[kind]}")
 
-    def compute(_attrs, inputs, _out_type):
+    def compute(_attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type) -> list[te.Tensor]:
         boxes, scores, class_ids, valid_count, iou_threshold, score_threshold = inputs
         return kernels.batched_nms(
             boxes,
@@ -202,7 +217,7 @@ def _strategy(attrs, _inputs, _out_type, target):
             has_score_threshold=bool(attrs["has_score_threshold"]),
         )
 
-    def schedule(_attrs, outs, target):
+    def schedule(_attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target.Target) -> te.Schedule:
         with target:
             return kernels.schedule(outs)
 
@@ -211,7 +226,7 @@ def _strategy(attrs, _inputs, _out_type, target):
     return strategy
 
 
-def _register():
+def _register() -> None:
     registry.register(NAME, "Greedy non-maximum suppression within each class.")
     operator = relay.op.get(NAME)
     operator.set_num_inputs(len(ARGUMENTS))

@@ -1,22 +1,36 @@
 """A stable radix sort for LLVM, of numbers by keys that lie elsewhere."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import tvm
 from tvm import tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
+
+from .._types import IntExpr
 
 BITS = 11
 BINS = 1 << BITS
 
 
 @contextmanager
-def between(ib, begin, end, kind="serial"):
+def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -> Iterator[tir.PrimExpr]:
     """A loop; in LLVM they all start at 0."""
     with ib.for_range(0, end - begin, kind=kind) as offset:
         yield begin + offset
 
 
-def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
+def emit_radix_sort(
+    ib: IRBuilder,
+    numbers: BufferVar,
+    keys: BufferVar,
+    spread: tir.PrimExpr,
+    swap: BufferVar,
+    begin: tir.PrimExpr,
+    end: tir.PrimExpr,
+) -> None:
     """Sort `numbers[begin:end]` by `keys[number]`, a signed integer.
 
     `spread` has all bits in which keys differ: where a digit has none, its pass is skipped, so that small
@@ -31,7 +45,7 @@ def emit_radix_sort(ib, numbers, keys, spread, swap, begin, end):
     with ib.for_range(0, -(-bits // BITS), "digit") as digit:
         shift = (digit * BITS).astype(keys.dtype)
 
-        def digit_of(key):
+        def digit_of(key: tir.PrimExpr) -> tir.PrimExpr:
             return ((key >> shift) & tir.const(BINS - 1, keys.dtype)).astype("int32")
 
         with ib.if_scope(digit_of(spread) != 0):

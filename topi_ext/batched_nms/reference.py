@@ -1,20 +1,23 @@
 """What `batched_nms` answers, in NumPy: brute force, float32, each operation rounded once."""
 
+from __future__ import annotations
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..sort.reference import argsort
 
 
 def batched_nms(
-    boxes,
-    scores,
-    class_ids,
-    iou_threshold,
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    class_ids: np.ndarray,
+    iou_threshold: float,
     *,
-    score_threshold=None,
-    max_output_size=None,
-    valid_count=None,
-):
+    score_threshold: float | None = None,
+    max_output_size: int | None = None,
+    valid_count: ArrayLike | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """The arguments and the two results of `topi_ext.batched_nms`, as arrays."""
     if boxes.ndim == 2:
         valid_count = None if valid_count is None else np.reshape(valid_count, 1)
@@ -41,13 +44,13 @@ def batched_nms(
     return indices, count
 
 
-def iou(box, others):
+def iou(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The IoU of one box with others.
 
     What minimum and maximum do with NaN does not matter: with a coordinate of NaN, or two infinite ones that
     leave a width or height of NaN, an area is NaN as well, and so is the IoU.
     """
-    x1, y1, x2, y2 = np.float32(box)
+    x1, y1, x2, y2 = np.asarray(box, "float32")
     others_x1, others_y1, others_x2, others_y2 = np.moveaxis(others.astype("float32"), -1, 0)
     with np.errstate(all="ignore"):
         width = np.maximum(np.minimum(x2, others_x2) - np.maximum(x1, others_x1), 0)
@@ -57,7 +60,7 @@ def iou(box, others):
         return intersection / ((area + others_area) - intersection)
 
 
-def _greedy(boxes, class_ids, iou_threshold):
+def _greedy(boxes: np.ndarray, class_ids: np.ndarray, iou_threshold: np.float32) -> np.ndarray:
     """Which boxes stay, given in the order in which they are visited."""
     alive = np.ones(len(boxes), bool)
     for i in range(len(boxes)):

@@ -1,14 +1,28 @@
 """The convolution for LLVM: float32 sums of some neighbouring pixels by a vector of filters, in registers."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from math import gcd
 
+import tvm
 from tvm import te, tir
+
+from .problem import Activation, Problem
 
 LANES = 16
 PIXELS = 4
 
 
-def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
+def conv2d_nhwc(
+    problem: Problem,
+    data: te.Tensor,
+    weight: te.Tensor,
+    bias: te.Tensor | None,
+    residual: te.Tensor | None,
+    slope: te.Tensor | None,
+    _target: tvm.target.Target,
+) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
     (stride_y, stride_x), (dilation_y, dilation_x) = problem.strides, problem.dilation
     (height, width), (top, left, _, _) = problem.size, problem.padding
@@ -17,11 +31,11 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
     zero = tir.const(0, "float32")
 
-    def padded_at(n, y, x, c):
+    def padded_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         inside = tir.all(y >= top, y < height + top, x >= left, x < width + left)
         return tir.if_then_else(inside, data[n, y - top, x - left, c].astype("float32"), zero)
 
-    def packed_at(r, s, c, k):
+    def packed_at(r: tir.PrimExpr, s: tir.PrimExpr, c: tir.PrimExpr, k: tir.PrimExpr) -> tir.PrimExpr:
         return tir.if_then_else(k < problem.filters, weight[k, r, s, c].astype("float32"), zero)
 
     seen = [
@@ -43,7 +57,7 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
     )
     block, channels = problem.block, problem.shape[-1]
 
-    def result_at(n, y, x, c):
+    def result_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         k = (y % block * block + x % block) * channels + c
         value = sums[n, y // block, x // block, k]
         if bias is not None:
@@ -56,7 +70,7 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
     return te.compute(problem.shape, result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
 
 
-def activate(activation, value, slope=None):
+def activate(activation: Activation, value: tir.PrimExpr, slope: tir.PrimExpr | None = None) -> tir.PrimExpr:
     """An activation of a float32, for kernels of any target."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
     zero = tir.const(0, "float32")
@@ -69,7 +83,7 @@ def activate(activation, value, slope=None):
     return value
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     s = te.create_schedule([out.op for out in outs])
     result = outs[0]
     (sums,) = [tensor for tensor in result.op.input_tensors if tensor.op.name == "sums"]
@@ -95,5 +109,5 @@ def schedule(outs):
     return s
 
 
-def _up_to_multiple(extent, of):
+def _up_to_multiple(extent: int, of: int) -> int:
     return -(-extent // of) * of

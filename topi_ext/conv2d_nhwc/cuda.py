@@ -6,7 +6,10 @@ neighbours: it then has up to 16 contiguous bytes of the result, and writes them
 thread. In NHWC, depth to space is but another address of these bytes.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Sequence
 
 import tvm
 from tvm import te
@@ -14,9 +17,18 @@ from tvm.topi.generic import schedule_extern
 
 from .kernel import emit
 from .plan import known_arch, plan_for
+from .problem import Problem
 
 
-def conv2d_nhwc(problem, data, weight, bias, residual, slope, target):
+def conv2d_nhwc(
+    problem: Problem,
+    data: te.Tensor,
+    weight: te.Tensor,
+    bias: te.Tensor | None,
+    residual: te.Tensor | None,
+    slope: te.Tensor | None,
+    target: tvm.target.Target,
+) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
     arch = supported_arch(problem, target)
     if problem.dtype == "float32":
@@ -43,16 +55,16 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, target):
     )
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
-def supported_arch(problem, target):
+def supported_arch(problem: Problem, target: tvm.target.Target) -> int | None:
     """What to plan for, or None where the target has no tensor cores for the type of the data."""
     arch = arch_of(target)
     return None if problem.dtype == "bfloat16" and arch < 80 else known_arch(arch)
 
 
-def arch_of(target):
+def arch_of(target: tvm.target.Target) -> int:
     found = re.fullmatch(r"sm_(\d+)\w?", str(target.attrs.get("arch", "")))
     return int(found.group(1)) if found else 0

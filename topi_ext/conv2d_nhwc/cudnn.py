@@ -7,8 +7,13 @@ neither allocate nor wait, so a CUDA graph can capture them.
 The Python package `nvidia-cudnn-frontend` is imported only when something is to run.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import tvm
 from tvm import te, tir
@@ -16,7 +21,7 @@ from tvm import te, tir
 from .._bootstrap.find_libraries import load_cudnn
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
 from .plan import plan_for
-from .problem import Problem
+from .problem import Activation, Problem
 
 # In the target, as in `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it TVM compiles
 # softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
@@ -27,7 +32,7 @@ FEW_CHANNELS = 64
 INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 
 
-def is_better(problem, target):
+def is_better(problem: Problem, target: tvm.target.Target) -> bool:
     """Whether to prefer it to our own kernel: that is the faster one, as measured, for few channels
     without strides while the weights stay in shared memory, and the only one that shuffles."""
     arch = supported_arch(problem, target)
@@ -37,12 +42,20 @@ def is_better(problem, target):
     return not plain or not plan_for(problem, arch).resident
 
 
-def is_capable(problem):
+def is_capable(problem: Problem) -> bool:
     aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
     return problem.dtype != "float32" and problem.block == 1 and aligned
 
 
-def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
+def conv2d_nhwc(
+    problem: Problem,
+    data: te.Tensor,
+    weight: te.Tensor,
+    bias: te.Tensor | None,
+    residual: te.Tensor | None,
+    slope: te.Tensor | None,
+    _target: tvm.target.Target,
+) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
     if importlib.util.find_spec("cudnn") is None:
         raise tvm.TVMError(
@@ -63,7 +76,7 @@ def conv2d_nhwc(problem, data, weight, bias, residual, slope, _target):
 # --- at run time
 
 
-def import_cudnn():
+def import_cudnn() -> ModuleType:
     """The module `cudnn`, with the library it wraps; an ImportError says what to install."""
     if importlib.util.find_spec("cudnn") is None:
         raise ImportError(f"the package nvidia-cudnn-frontend is missing: {INSTALL}")
@@ -81,7 +94,7 @@ def import_cudnn():
 
 
 @tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps it, even if this module is imported again
-def _run(text, *tensors):
+def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
     device = tensors[0].handle.contents.device.device_id
     on_device = _sessions.by_device.get(device)
     if on_device is None:
@@ -89,7 +102,7 @@ def _run(text, *tensors):
     on_device.run(text, [_address(tensor) for tensor in tensors])
 
 
-def _address(tensor):
+def _address(tensor: tvm.nd.NDArray) -> int:
     """On the device. Quicker than through DLPack: this is in every call."""
     array = tensor.handle.contents
     return array.data + array.byte_offset
@@ -98,8 +111,8 @@ def _address(tensor):
 class _Sessions(threading.local):
     """Of each thread its own, since neither a handle of cuDNN nor a stream of TVM is shared by threads."""
 
-    def __init__(self):
-        self.by_device = {}
+    def __init__(self) -> None:
+        self.by_device: dict[int, _Session] = {}
 
 
 _sessions = _Sessions()
@@ -108,16 +121,18 @@ _sessions = _Sessions()
 class _Session:
     """Plans for a device, each built once."""
 
-    def __init__(self, device):
+    def __init__(self, device: tvm.runtime.Device) -> None:
         self.cudnn = import_cudnn()
         self.device = device
         self.handle = self.cudnn.create_handle()
         self.stream = 0
         self.current_stream = tvm.get_global_func("runtime.get_cuda_stream")
-        self.workspaces = []  # none is freed: a captured CUDA graph may know its address
-        self.plans = {}
+        self.workspaces: list[
+            tvm.nd.NDArray
+        ] = []  # none is freed: a captured CUDA graph may know its address
+        self.plans: dict[str, tuple[Any, int]] = {}
 
-    def run(self, text, addresses):
+    def run(self, text: str, addresses: list[int]) -> None:
         plan = self.plans.get(text)
         if plan is None:
             plan = self.plans[text] = self._build(Problem.from_json(text))
@@ -128,7 +143,7 @@ class _Session:
             self.stream = stream
         graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
 
-    def _build(self, problem):
+    def _build(self, problem: Problem) -> tuple[Any, int]:
         cudnn = self.cudnn
         graph = build_graph(cudnn, problem, self.handle)
         try:
@@ -140,14 +155,14 @@ class _Session:
             ) from reason
         return graph, self._workspace(max(1, graph.get_workspace_size()))
 
-    def _workspace(self, size):
+    def _workspace(self, size: int) -> int:
         """The address of this many bytes, which plans share since they run one after the other."""
         if not self.workspaces or self.workspaces[-1].shape[0] < size:
             self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
         return _address(self.workspaces[-1])
 
 
-def build_graph(cudnn, problem, handle):
+def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     """Its tensors have the numbers from 1 on, in the order of the arguments, the result last."""
     types = {
         "float16": cudnn.data_type.HALF,
@@ -194,7 +209,7 @@ def build_graph(cudnn, problem, handle):
     return graph
 
 
-def _layout(shape):
+def _layout(shape: Sequence[int]) -> tuple[list[int], list[int]]:
     """Extents and strides of NHWC data, in the order that cuDNN wants them: NCHW."""
     batch, height, width, channels = shape
     return (
@@ -203,7 +218,7 @@ def _layout(shape):
     )
 
 
-def _activate(graph, activation, y, slope=None):
+def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> Any:
     if activation.name == "relu":
         return graph.relu(y)
     if activation.name == "leaky_relu":

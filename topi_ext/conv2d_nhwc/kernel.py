@@ -1,12 +1,17 @@
 """The CUDA kernel of a convolution, written down for a `Plan`."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from math import gcd
 from operator import mul
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar
 
+from .._types import IntExpr
 from ..sort.kernel import barrier, launch, local, variables
 from . import tensor_core
 from .cpu import activate
@@ -14,13 +19,15 @@ from .plan import PIECE, Plan
 
 RESIDUAL_REGISTERS = 32  # of a thread
 
+_Tile = tuple[tir.PrimExpr, tir.PrimExpr, tir.PrimExpr]  # the image, and the first output pixel
 
-def emit(plan: Plan, buffers):
+
+def emit(plan: Plan, buffers: dict[str, tir.Buffer]) -> tir.Stmt:
     return _Kernel(plan, buffers).emit()
 
 
 class _Kernel:
-    def __init__(self, plan, buffers):
+    def __init__(self, plan: Plan, buffers: dict[str, tir.Buffer]) -> None:
         self.plan, self.problem = plan, plan.problem
         self.ib = tir.ir_builder.create()
         self.buffers = {name: self._flat(buffer) for name, buffer in buffers.items()}
@@ -33,13 +40,13 @@ class _Kernel:
         self.slab = self.problem.filters // self.problem.block
         self.vector_out = gcd(self.slab, plan.run)
 
-    def emit(self):
+    def emit(self) -> tir.Stmt:
         ib, plan = self.ib, self.plan
         with launch(ib, plan.blocks, plan.threads) as (block, self.thread):
             self._emit_kernel(block)
         return ib.get()
 
-    def _emit_kernel(self, block):
+    def _emit_kernel(self, block: tir.PrimExpr) -> None:
         plan = self.plan
         self.block, column_block = self._split(block, plan.column_blocks)
         self.first_filter = column_block * plan.columns
@@ -53,7 +60,7 @@ class _Kernel:
 
     # --- shared memory
 
-    def _allocate(self):
+    def _allocate(self) -> None:
         ib, plan = self.ib, self.plan
         self.shared = ib.allocate("uint8", (plan.shared_memory,), name="shared", scope="shared.dyn")
         self.data_bytes = plan.chunk_planes * plan.plane * PIECE
@@ -73,7 +80,7 @@ class _Kernel:
         self.a = ib.allocate("uint32", (plan.warp_rows * 4,), name="a", scope="local")
         self.b = ib.allocate("uint32", (plan.warp_columns // 8 * 2,), name="b", scope="local")
 
-    def _fill_tables(self):
+    def _fill_tables(self) -> None:
         """Bias and slopes as float32."""
         plan, problem = self.plan, self.problem
         for name, at in self.tables.items():
@@ -85,14 +92,14 @@ class _Kernel:
                     "put", self._shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32"))
                 )
 
-    def _zero(self, at, count):
+    def _zero(self, at: int, count: int) -> None:
         """Some bytes of shared memory, a multiple of 16."""
         with self._each(count // PIECE) as i:
             self._call("copy_now<16>", self._shared(at + i * PIECE), self._shared(at), tir.const(False))
 
     # --- loads
 
-    def _load_data(self, tile, slot, chunk):
+    def _load_data(self, tile: _Tile, slot: IntExpr, chunk: IntExpr) -> None:
         """The pixels that a tile sees, in the planes of a chunk."""
         plan, problem = self.plan, self.problem
         height, width = plan.seen
@@ -120,7 +127,7 @@ class _Kernel:
             target = slot * self.data_bytes + piece * PIECE + tir.truncmod(channel, 8) * 2
             self._copy(target, "data", source, inside, first_channel + channel)
 
-    def _load_all_weights(self):
+    def _load_all_weights(self) -> None:
         """Those of the block's filters: contiguous in the tensor."""
         plan, problem = self.plan, self.problem
         units = -(-problem.channels // self.unit)
@@ -140,7 +147,7 @@ class _Kernel:
             source = tir.Select(inside != 0, source, 0)
             self._copy(self._weight_place(0, half, row, channel), "weight", source, inside, channel)
 
-    def _load_weights(self, chunk, tap, slot):
+    def _load_weights(self, chunk: IntExpr, tap: IntExpr, slot: IntExpr) -> None:
         """Those of a step: one tap, the planes of a chunk."""
         plan, problem = self.plan, self.problem
         units = plan.chunk_planes * 8 // self.unit
@@ -161,7 +168,9 @@ class _Kernel:
                 source = tir.Select(inside != 0, source, 0)
                 self._copy(place, "weight", source, inside, first_channel + channel)
 
-    def _weight_place(self, slot, half, row, channel):
+    def _weight_place(
+        self, slot: IntExpr, half: tir.PrimExpr, row: tir.PrimExpr, channel: tir.PrimExpr
+    ) -> tir.PrimExpr:
         """The order of filters in a group is such that a thread gets neighbours among its sums."""
         group, run = self.plan.group, self.plan.group // 4
         begin, within = self._indices("group", row, group)
@@ -170,7 +179,14 @@ class _Kernel:
         at = self.weights_at + slot * self.weight_bytes
         return at + (half * self.plan.half + row) * PIECE + tir.truncmod(channel, 8) * 2
 
-    def _copy(self, target, name, source, inside, channel):
+    def _copy(
+        self,
+        target: tir.PrimExpr,
+        name: str,
+        source: tir.PrimExpr,
+        inside: tir.PrimExpr,
+        channel: tir.PrimExpr,
+    ) -> None:
         """Values from this channel on, or zeros."""
         source = tir.address_of(self.buffers[name][source])
         if self.vector > 1:
@@ -179,7 +195,7 @@ class _Kernel:
             left = te.min(self.problem.channels - channel, tir.const(self.unit))
             self._call("copy_few", self._shared(target), source, tir.Select(inside != 0, left, 0))
 
-    def _chunk(self, chunk):
+    def _chunk(self, chunk: IntExpr) -> tuple[IntExpr, tuple[IntExpr, IntExpr]]:
         """The first channel, and where the tap is relative to the first one, in pixels of the data."""
         plan = self.plan
         if plan.resident:
@@ -192,12 +208,12 @@ class _Kernel:
         dilation_y, dilation_x = self.problem.dilation
         return of_tap * (plan.planes * 8), (row * dilation_y, column * dilation_x)
 
-    def _tap_of(self, chunk):
+    def _tap_of(self, chunk: IntExpr) -> tir.PrimExpr:
         return tir.truncdiv(chunk, self.plan.chunks // self.plan.taps)
 
     # --- the order of things
 
-    def _emit_resident(self):
+    def _emit_resident(self) -> None:
         ib, plan = self.ib, self.plan
         if self.problem.channels % 8 or plan.all_planes * 8 > self.problem.channels:
             self._zero(0, self.weights_at + self.weight_bytes)
@@ -225,24 +241,24 @@ class _Kernel:
             self._load_tile(number + plan.workers)
             self._write(self._positions(number), residual)
 
-    def _load_tile(self, number):
+    def _load_tile(self, number: tir.PrimExpr) -> None:
         """If it exists."""
         with self.ib.if_scope(number < self.plan.all_tiles):
             self._load_data(self._tile(number), self.team, 0)
         self._call("copy_commit")
 
-    def _await_copies(self):
+    def _await_copies(self) -> None:
         """What this thread has copied is there, for the other threads after a barrier."""
         self._call("copy_wait<0>")
         self._see_copies()
 
-    def _team_barrier(self):
+    def _team_barrier(self) -> None:
         if self.plan.teams == 1:
             barrier(self.ib)
         else:
             self._call(f"team_barrier<{self.plan.team_threads}>", self.team + 1)
 
-    def _emit_streaming(self):
+    def _emit_streaming(self) -> None:
         plan = self.plan
         self._fill_tables()
         self._load_first_steps(self.block)
@@ -255,7 +271,7 @@ class _Kernel:
                 self._load_first_steps(number + plan.workers)
             self._write(self._positions(number))
 
-    def _load_first_steps(self, number):
+    def _load_first_steps(self, number: tir.PrimExpr) -> None:
         """Of a tile, if it exists."""
         plan = self.plan
         with self.ib.if_scope(number < plan.all_tiles):
@@ -267,7 +283,7 @@ class _Kernel:
                     self._load_data(tile, 0, tir.const(0))
                 self._call("copy_commit")
 
-    def _multiply_all_steps(self, tile):
+    def _multiply_all_steps(self, tile: _Tile) -> None:
         ib, plan = self.ib, self.plan
         total = plan.chunks * plan.steps
         self._start_sums()
@@ -297,14 +313,14 @@ class _Kernel:
             self._call("wait_async<0>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
 
-    def _load_step(self, tile, step, chunk, tap):
+    def _load_step(self, tile: _Tile, step: tir.PrimExpr, chunk: IntExpr, tap: IntExpr) -> None:
         plan = self.plan
         slot = tir.truncmod(step, plan.weight_slots)
         self._load_weights(chunk, tap, slot)
         if plan.steps == 1:
             self._load_data(tile, slot, chunk)
 
-    def _tile(self, number):
+    def _tile(self, number: tir.PrimExpr) -> _Tile:
         """The image, and the first output pixel."""
         height, width = self.plan.tiles
         image, rest = self._split(number, height * width)
@@ -318,7 +334,7 @@ class _Kernel:
 
     # --- the product
 
-    def _multiply_all(self, data, weights):
+    def _multiply_all(self, data: tir.PrimExpr, weights: tir.PrimExpr) -> None:
         """All taps and planes of a tile."""
         plan = self.plan
         if plan.pairs_taps:
@@ -335,12 +351,12 @@ class _Kernel:
             )
             self._multiply(data, weights, self._planes())
 
-    def _planes(self):
+    def _planes(self) -> list[tuple[int, int, int]]:
         """Of each instruction on the planes of a tap: the place of the first half of pixels, how far it is to
         the second one, and the number of the first half of weights."""
         return [(k * self.plan.plane, self.plan.plane, k) for k in range(0, self.plan.chunk_planes, 2)]
 
-    def _tap(self, tap):
+    def _tap(self, tap: tir.PrimExpr) -> tir.PrimExpr:
         """How many bytes a tap is away from the first one."""
         plan = self.plan
         (dilation_y, dilation_x), columns, step = (
@@ -352,30 +368,32 @@ class _Kernel:
         phase, x = tir.truncmod(column * dilation_x, step), tir.truncdiv(column * dilation_x, step)
         return (row * (dilation_y * plan.pitch) + phase * plan.columns_of_a_phase + x) * PIECE
 
-    def _start_sums(self):
+    def _start_sums(self) -> None:
         with self.ib.for_range(0, self.count, "i", kind="unroll") as i:
             self.sums[i] = tir.const(0, "float32")
 
-    def _begin(self):
+    def _begin(self) -> None:
         if self.plan.is_async:
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
             self._call("begin_async")
 
-    def _end(self, still_running=0):
+    def _end(self, still_running: int = 0) -> None:
         if self.plan.is_async:
             self._call("commit_async")
             self._call(f"wait_async<{still_running}>")
             self._call(f"settle<{self.count}>", self._at(self.sums, 0))
 
-    def _see_copies(self):
+    def _see_copies(self) -> None:
         if self.plan.is_async:
             self._call("see_copies")
 
-    def _multiply(self, data, weights, steps):
+    def _multiply(self, data: tir.PrimExpr, weights: tir.PrimExpr, steps: list[tuple[int, int, int]]) -> None:
         """Add the product of pixels at the byte `data` and weights at the byte `weights` to the sums."""
         (self._multiply_async if self.plan.is_async else self._multiply_sync)(data, weights, steps)
 
-    def _multiply_async(self, data, weights, steps):
+    def _multiply_async(
+        self, data: tir.PrimExpr, weights: tir.PrimExpr, steps: list[tuple[int, int, int]]
+    ) -> None:
         """An instruction takes 8 x 8 pixels."""
         plan = self.plan
         for place, distance, half in steps:
@@ -392,7 +410,9 @@ class _Kernel:
                     1,
                 )
 
-    def _multiply_sync(self, data, weights, steps):
+    def _multiply_sync(
+        self, data: tir.PrimExpr, weights: tir.PrimExpr, steps: list[tuple[int, int, int]]
+    ) -> None:
         """An instruction takes twice 8 pixels in a row."""
         plan = self.plan
         for place, distance, half in steps:
@@ -413,7 +433,7 @@ class _Kernel:
                         self._at(self.b, j * 2),
                     )
 
-    def _find_own_operands(self):
+    def _find_own_operands(self) -> None:
         """The byte where this warp's operands begin, in the data of a tap and in the weights; with mma, of
         the row whose address this thread gives (see `load_matrices`)."""
         ib, plan = self.ib, self.plan
@@ -433,23 +453,23 @@ class _Kernel:
         self.own_columns = local(ib, "own_columns", column + group * (8 * PIECE))
         self.own_last_columns = local(ib, "own_last_columns", column)
 
-    def _square(self, number):
+    def _square(self, number: tir.PrimExpr) -> tir.PrimExpr:
         """The byte, in a plane, of the first pixel of a square of 8 x 8 output pixels."""
         y, x = self._corner(number)
         return (y * self.plan.steps_between[0] * self.plan.pitch + x) * PIECE
 
-    def _group(self, number):
+    def _group(self, number: tir.PrimExpr) -> tir.PrimExpr:
         """The byte, in a plane, of the first one of 8 output pixels in a row."""
         square, row = self._split(number, 8)
         return self._square(square) + row * (self.plan.steps_between[0] * self.plan.pitch * PIECE)
 
-    def _corner(self, square):
+    def _corner(self, square: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         y, x = self._split(square, self.plan.tile[1] // 8)
         return y * 8, x * 8
 
     # --- the result
 
-    def _positions(self, number):
+    def _positions(self, number: tir.PrimExpr) -> list[tuple[int, int, tir.PrimExpr]]:
         """Of each pixel of this thread: the instruction and its half; where its result begins, or -1."""
         ib, plan, problem = self.ib, self.plan, self.problem
         image, y0, x0 = self._tile(number)
@@ -471,13 +491,15 @@ class _Kernel:
                 positions.append((i, h, local(ib, "place", tir.Select(inside, pixel * self.slab, -1))))
         return positions
 
-    def _first_of_group(self, group):
+    def _first_of_group(self, group: int) -> tir.PrimExpr:
         """The first filter, of the block's, that this thread has in a group."""
         plan = self.plan
         column = self.warp_in_columns * plan.warp_columns + group * plan.group
         return local(self.ib, "column", column + tir.truncmod(self.lane, 4) * plan.run)
 
-    def _load_residual(self, positions, groups):
+    def _load_residual(
+        self, positions: list[tuple[int, int, tir.PrimExpr]], groups: range
+    ) -> dict[tuple[int, int, int, int], BufferVar] | None:
         """Of these groups at once: without branches, from the first place if it is outside."""
         if not self.problem.residual:
             return None
@@ -494,7 +516,11 @@ class _Kernel:
                     residual[group, i, h, begin] = pairs
         return residual
 
-    def _write(self, positions, residual=None):
+    def _write(
+        self,
+        positions: list[tuple[int, int, tir.PrimExpr]],
+        residual: dict[tuple[int, int, int, int], BufferVar] | None = None,
+    ) -> None:
         """What follows the sums, and to where it goes."""
         ib, run = self.ib, self.plan.run
         added = residual
@@ -514,12 +540,20 @@ class _Kernel:
                         piece = added and added[group, i, h, begin]
                         self._write_piece(first, place, begin, sums, tables, piece)
 
-    def _read_table(self, at, column, count):
+    def _read_table(self, at: int, column: tir.PrimExpr, count: int) -> BufferVar:
         values = self.ib.allocate("float32", (count,), "table", scope="local")
         self._call(f"get<{count}>", self._at(values, 0), self._shared(at + column * 4))
         return values
 
-    def _write_piece(self, first, place, begin, sums, tables, added):
+    def _write_piece(
+        self,
+        first: tir.PrimExpr,
+        place: tir.PrimExpr,
+        begin: int,
+        sums: list[tir.PrimExpr],
+        tables: dict[str, BufferVar],
+        added: BufferVar | None,
+    ) -> None:
         """Neighbouring filters of a pixel, written at once."""
         ib, problem, vector = self.ib, self.problem, self.vector_out
         k = first + begin
@@ -543,7 +577,9 @@ class _Kernel:
                 pairs[j // 2] = tir.call_pure_extern("uint32", pack, values[j], values[j + 1])
             self._call(f"store<{vector * 2}>", target, self._at(pairs, 0))
 
-    def _finish(self, value, tables, index, residual):
+    def _finish(
+        self, value: tir.PrimExpr, tables: dict[str, BufferVar], index: int, residual: tir.PrimExpr | None
+    ) -> tir.PrimExpr:
         problem = self.problem
         if "bias" in tables:
             value = value + tables["bias"][index]
@@ -558,13 +594,13 @@ class _Kernel:
 
     # --- helpers
 
-    def _flat(self, buffer):
+    def _flat(self, buffer: tir.Buffer) -> BufferVar:
         """A buffer as if it had one axis."""
         extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
         return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
 
     @contextmanager
-    def _each(self, count, of_team=False):
+    def _each(self, count: int, of_team: bool = False) -> Iterator[tir.PrimExpr]:
         """Indices below `count`, shared out among the threads of the block, or of the team."""
         plan = self.plan
         threads, thread = (plan.team_threads, self.member) if of_team else (plan.threads, self.thread)
@@ -576,49 +612,49 @@ class _Kernel:
             item[0] = item[0] + threads
 
     @staticmethod
-    def _split(index, by):
+    def _split(index: tir.PrimExpr, by: int) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         return tir.truncdiv(index, by), tir.truncmod(index, by)
 
-    def _indices(self, name, index, by):
+    def _indices(self, name: str, index: tir.PrimExpr, by: int) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         """The same as values of the thread."""
         high = local(self.ib, name, tir.truncdiv(index, by))
         return high, local(self.ib, f"in_{name}", index - high * by)
 
     @staticmethod
-    def _within(value, extent):
+    def _within(value: tir.PrimExpr, extent: int) -> tir.PrimExpr:
         """At least 0, and less than the extent."""
         return value.astype("uint32") < tir.const(extent, "uint32")
 
-    def _is_filter(self, k):
+    def _is_filter(self, k: tir.PrimExpr) -> tir.PrimExpr:
         rest = self.problem.filters % self.plan.columns
         return k < self.problem.filters if rest else tir.const(True, "bool")
 
-    def _is_channel(self, channel):
+    def _is_channel(self, channel: tir.PrimExpr) -> tir.PrimExpr:
         rest = not self.plan.resident and self.problem.channels % (self.plan.planes * 8)
         return channel < self.problem.channels if rest else tir.const(True, "bool")
 
-    def _uniform(self, name, value):
+    def _uniform(self, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
         """A value that is the same for all lanes, in a way that nvcc sees: it may be the warp's register."""
         lanes = tir.const(0xFFFFFFFF, "uint32")
         value = tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32)
         return local(self.ib, name, value)
 
-    def _lookup(self, index, table):
+    def _lookup(self, index: tir.PrimExpr, table: dict[int, int]) -> tir.PrimExpr:
         value = tir.const(0)
         for key, of_key in table.items():
             value = tir.Select(index == key, tir.const(of_key), value)
         return value
 
     @staticmethod
-    def _name(function):
+    def _name(function: str) -> str:
         return f"{tensor_core.NAMESPACE}::{function}"
 
-    def _call(self, function, *arguments):
+    def _call(self, function: str, *arguments: IntExpr) -> None:
         self.ib.emit(tir.call_extern("void", self._name(function), *arguments))
 
     @staticmethod
-    def _at(array, index):
+    def _at(array: BufferVar, index: int) -> tir.PrimExpr:
         return tir.address_of(array[index])
 
-    def _shared(self, byte):
+    def _shared(self, byte: IntExpr) -> tir.PrimExpr:
         return tir.address_of(self.shared[byte])

@@ -1,9 +1,14 @@
 """The Relay operator `topi_ext.conv2d_nhwc`: its arguments, types, shapes, and the kernels that it calls."""
 
+from __future__ import annotations
+
 import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
 
 import tvm
-from tvm import relay, tir
+from tvm import relay, te, tir
 from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
 
@@ -23,19 +28,19 @@ ARGUMENTS = {
 
 
 def conv2d_nhwc(
-    data,
-    weight,
-    bias=None,
-    residual=None,
+    data: relay.Expr,
+    weight: relay.Expr,
+    bias: relay.Expr | None = None,
+    residual: relay.Expr | None = None,
     *,
-    strides=1,
-    padding=0,
-    dilation=1,
-    activation=None,
-    final_activation=None,
-    slope=None,
-    block_size=1,
-):
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    activation: str | tuple[Any, ...] | None = None,
+    final_activation: str | tuple[Any, ...] | None = None,
+    slope: relay.Expr | None = None,
+    block_size: int = 1,
+) -> relay.Expr:
     """Convolution of NHWC data, with what often follows it in the same kernel.
 
     In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
@@ -82,9 +87,9 @@ def conv2d_nhwc(
      [6. 8. 6.]
      [4. 6. 4.]]
     """
-    activation = Activation.of(activation, "activation")
-    final_activation = Activation.of(final_activation, "final_activation", may_be_prelu=False)
-    if (activation.name == "prelu") != (slope is not None):
+    first = Activation.of(activation, "activation")
+    final = Activation.of(final_activation, "final_activation", may_be_prelu=False)
+    if (first.name == "prelu") != (slope is not None):
         raise ValueError("conv2d_nhwc: slope and the activation 'prelu' go together")
     if block_size < 1:
         raise ValueError(f"conv2d_nhwc: block_size must be at least 1, not {block_size}")
@@ -96,12 +101,12 @@ def conv2d_nhwc(
         strides=strides,
         padding=four_sides(padding),
         dilation=dilation,
-        activation=activation.name,
-        activation_low=activation.low,
-        activation_high=activation.high,
-        final_activation=final_activation.name,
-        final_activation_low=final_activation.low,
-        final_activation_high=final_activation.high,
+        activation=first.name,
+        activation_low=first.low,
+        activation_high=first.high,
+        final_activation=final.name,
+        final_activation_low=final.low,
+        final_activation_high=final.high,
         block_size=int(block_size),
         has_bias=int(bias is not None),
         has_residual=int(residual is not None),
@@ -115,7 +120,7 @@ def conv2d_nhwc(
 # --- types and shapes
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -123,7 +128,7 @@ def _type_relation(types, attrs):
     return relay.TensorType(problem.shape, problem.dtype)
 
 
-def problem_of(tensors, attrs):
+def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
     """From types or tensors: all have a shape and a dtype. Refuses what is no convolution."""
     data, weight, bias, residual, slope = tensors
     for name, axes, tensor in (("data", "(N, H, W, C)", data), ("weight", "(K, R, S, C)", weight)):
@@ -180,24 +185,24 @@ def problem_of(tensors, attrs):
     return problem
 
 
-def _static(name, shape):
+def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
     if not all(isinstance(extent, (int, tir.IntImm)) for extent in shape):
         _refuse(f"all extents must be known at compile time, but {name} has the shape {shape}")
     return [int(extent) for extent in shape]
 
 
-def _activation(attrs, name):
+def _activation(attrs: tvm.ir.Attrs, name: str) -> Activation:
     return Activation(str(attrs[name]), float(attrs[f"{name}_low"]), float(attrs[f"{name}_high"]))
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     raise tvm.TVMError(f"{NAME}: {reason}")
 
 
 # --- kernels
 
 
-def kernels_for(problem, target):
+def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     """The module that has them: a library's where the target allows it and it is the better one."""
     kind = target.kind.name
     if kind not in KERNELS:
@@ -207,10 +212,12 @@ def kernels_for(problem, target):
     return importlib.import_module(f"{__package__}.{KERNELS[kind]}")
 
 
-def _strategy(attrs, inputs, _out_type, target):
+def _strategy(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
+) -> registry.OpStrategy:
     kernels = kernels_for(problem_of(inputs, attrs), target)
 
-    def compute(attrs, inputs, _out_type):
+    def compute(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type) -> list[te.Tensor]:
         problem = problem_of(inputs, attrs)
         given = [problem.bias, problem.residual, problem.slope]
         optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
@@ -223,7 +230,7 @@ def _strategy(attrs, inputs, _out_type, target):
     return strategy
 
 
-def _register():
+def _register() -> None:
     registry.register(NAME, "Convolution of NHWC data with bias, activations, residual and depth to space.")
     operator = relay.op.get(NAME)
     operator.set_num_inputs(len(ARGUMENTS))

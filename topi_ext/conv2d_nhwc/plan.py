@@ -14,6 +14,9 @@ channels), two of them in one instruction.
   where there is one tap only.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -40,9 +43,9 @@ class Plan:
     problem: Problem
     arch: int
     is_async: bool  # wgmma, not mma
-    tile: tuple  # height and width in output pixels, multiples of 8
+    tile: tuple[int, int]  # height and width in output pixels, multiples of 8
     columns: int  # filters of a block
-    warps: tuple  # of a team: along the pixels, along the filters
+    warps: tuple[int, int]  # of a team: along the pixels, along the filters
     resident: bool
     teams: int = 1  # of a block, each with a tile of its own
     by_taps: bool = False
@@ -52,24 +55,24 @@ class Plan:
     # --- the tile of pixels
 
     @property
-    def team_threads(self):
+    def team_threads(self) -> int:
         return 32 * self.warps[0] * self.warps[1]
 
     @property
-    def threads(self):
+    def threads(self) -> int:
         return self.teams * self.team_threads
 
     @property
-    def pixels(self):
+    def pixels(self) -> int:
         return self.tile[0] * self.tile[1]
 
     @property
-    def steps_between(self):
+    def steps_between(self) -> tuple[int, ...]:
         """Distance in shared memory, in pixels, of what neighbouring output pixels see."""
         return (1, 1) if self.by_taps else self.problem.strides
 
     @property
-    def seen(self):
+    def seen(self) -> tuple[int, ...]:
         """Height and width of the pixels that are loaded for a tile."""
         if self.by_taps:
             return self.tile
@@ -77,20 +80,20 @@ class Plan:
         return tuple((extent - 1) * stride + reach for extent, stride, reach in zipped)
 
     @property
-    def columns_of_a_phase(self):
+    def columns_of_a_phase(self) -> int:
         """Columns of the same remainder by the stride are neighbours in shared memory."""
         return -(-self.seen[1] // self.steps_between[1])
 
     @property
-    def pitch(self):
+    def pitch(self) -> int:
         return self.columns_of_a_phase * self.steps_between[1]
 
     @property
-    def plane(self):
+    def plane(self) -> int:
         """Pieces of a plane: odd, so that the planes of a pixel are in different banks."""
         return self.seen[0] * self.pitch | 1
 
-    def place(self, y, x):
+    def place(self, y: int, x: int) -> int:
         """Where a pixel is in its plane."""
         step = self.steps_between[1]
         return y * self.pitch + x % step * self.columns_of_a_phase + x // step
@@ -98,7 +101,7 @@ class Plan:
     # --- the reduction
 
     @property
-    def all_planes(self):
+    def all_planes(self) -> int:
         """Planes with channels, and one of zeros where taps, not planes, are paired and one is left over."""
         data = -(-self.problem.channels // 8)
         if self.pairs_taps:
@@ -106,29 +109,29 @@ class Plan:
         return -(-data // 2) * 2
 
     @property
-    def pairs_taps(self):
+    def pairs_taps(self) -> bool:
         return self.resident and self.problem.channels <= 8
 
     @property
-    def taps(self):
+    def taps(self) -> int:
         return self.problem.kernel[0] * self.problem.kernel[1]
 
     @property
-    def chunks(self):
+    def chunks(self) -> int:
         planes = 1 if self.resident else -(-self.all_planes // self.planes)
         return planes * (self.taps if self.by_taps else 1)
 
     @property
-    def chunk_planes(self):
+    def chunk_planes(self) -> int:
         return self.all_planes if self.resident else self.planes
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Of a chunk."""
         return 1 if self.resident or self.by_taps else self.taps
 
     @property
-    def tap_places(self):
+    def tap_places(self) -> list[tuple[int, int]]:
         """Where in a plane each tap begins, in ascending order of the place, with the number of the tap."""
         if self.by_taps:
             return [(0, 0)]
@@ -140,7 +143,7 @@ class Plan:
         )
 
     @property
-    def halves(self):
+    def halves(self) -> int:
         """Of the weights in one slot of shared memory."""
         if self.pairs_taps:
             return self.taps + self.taps % 2
@@ -149,22 +152,22 @@ class Plan:
     # --- shared memory
 
     @property
-    def half(self):
+    def half(self) -> int:
         """Pieces of the weights of a half: odd."""
         return self.columns + 1
 
     @property
-    def data_slots(self):
+    def data_slots(self) -> int:
         if self.resident:
             return self.teams
         return 2 if self.steps > 1 else self.ahead + 2
 
     @property
-    def weight_slots(self):
+    def weight_slots(self) -> int:
         return 1 if self.resident else self.ahead + 2
 
     @cached_property
-    def shared_memory(self):
+    def shared_memory(self) -> int:
         data = self.data_slots * self.chunk_planes * self.plane
         weights = self.weight_slots * self.halves * self.half
         return (data + weights) * PIECE + 4 * self.columns * (
@@ -172,26 +175,26 @@ class Plan:
         )
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
         return self.shared_memory <= SHARED_MEMORY[self.arch] * KIB
 
     # --- the grid
 
     @property
-    def tiles(self):
+    def tiles(self) -> tuple[int, int]:
         height, width = self.problem.out_size
         return -(-height // self.tile[0]), -(-width // self.tile[1])
 
     @property
-    def all_tiles(self):
+    def all_tiles(self) -> int:
         return self.problem.batch * self.tiles[0] * self.tiles[1]
 
     @property
-    def column_blocks(self):
+    def column_blocks(self) -> int:
         return -(-self.problem.filters // self.columns)
 
     @property
-    def blocks(self):
+    def blocks(self) -> int:
         """Neighbours have the same pixels, and other filters."""
         every = -(-self.all_tiles // self.teams) * self.column_blocks
         if not self.resident and 2 * self.shared_memory <= SHARED_MEMORY[self.arch] * KIB:
@@ -200,42 +203,42 @@ class Plan:
         return min(every, max(at_once, self.column_blocks))
 
     @property
-    def workers(self):
+    def workers(self) -> int:
         """Teams with the same filters: each takes the tiles from its number on, at this distance."""
         return self.blocks // self.column_blocks * self.teams
 
     # --- the share of a warp
 
     @property
-    def warp_columns(self):
+    def warp_columns(self) -> int:
         return self.columns // self.warps[1]
 
     @property
-    def warp_rows(self):
+    def warp_rows(self) -> int:
         """Instructions of a warp along the pixels: of 64 pixels and four warps, or of 16."""
         return self.pixels // 64 * 4 // self.warps[0] if self.is_async else self.pixels // 16 // self.warps[0]
 
     @property
-    def group(self):
+    def group(self) -> int:
         """Filters that four neighbouring threads have together: each a run of a quarter of them."""
         return next(size for size in (32, 16, 8) if self.warp_columns % size == 0)
 
     @property
-    def groups(self):
+    def groups(self) -> int:
         return self.warp_columns // self.group
 
     @property
-    def run(self):
+    def run(self) -> int:
         return self.group // 4
 
 
-def known_arch(arch):
+def known_arch(arch: int) -> int | None:
     """The last one in the tables that is not newer."""
     older = [known for known in SHARED_MEMORY if known <= arch]
     return max(older) if older else None
 
 
-def plan_for(problem, arch):
+def plan_for(problem: Problem, arch: int) -> Plan:
     """The best of what is known to be good, the first that fits."""
     for plan in candidates(problem, arch):
         if plan.fits:
@@ -243,7 +246,7 @@ def plan_for(problem, arch):
     raise AssertionError(f"no plan for {problem}")  # the last candidate always fits
 
 
-def candidates(problem, arch):
+def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
     """Plans from the best to the last resort."""
     columns = _columns(problem.filters)
     for width in (columns, 128, 64):
@@ -265,7 +268,7 @@ def candidates(problem, arch):
         yield from _chunks(some)
 
 
-def _resident(problem, arch, columns):
+def _resident(problem: Problem, arch: int, columns: int) -> Iterator[Plan]:
     """Weights that fit are loaded once. Several teams hide each other's waiting, if tiles are enough."""
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
@@ -276,17 +279,17 @@ def _resident(problem, arch, columns):
             yield replace(plan, teams=teams)
 
 
-def _streaming_tiles(arch):
+def _streaming_tiles(arch: int) -> tuple[tuple[int, int], ...]:
     return ((16, 16), (8, 16)) if arch == 90 else ((8, 16),)
 
 
-def _streaming(problem, arch, columns, tile):
+def _streaming(problem: Problem, arch: int, columns: int, tile: tuple[int, int]) -> Plan:
     is_async = arch == 90
     warps = (8, 1) if is_async or columns % 32 else (4, 2)
     return Plan(problem, arch, is_async, tile, columns, warps, resident=False)
 
 
-def _chunks(some):
+def _chunks(some: Plan) -> Iterator[Plan]:
     for planes in (4, 8, 2) if some.is_async else (8, 4, 2):
         if planes > max(2, some.all_planes):
             continue
@@ -296,7 +299,7 @@ def _chunks(some):
         yield replace(some, planes=planes, ahead=1, by_taps=True)
 
 
-def _tiles(columns, all_in_registers):
+def _tiles(columns: int, all_in_registers: bool) -> list[tuple[tuple[int, int], int]]:
     """Of a team: 64 sums a thread if it can be, less where there are few filters. And the most teams that the
     registers are enough for, with the residual or the operands of mma in them too."""
     most = 2 if all_in_registers else 3
@@ -309,7 +312,7 @@ def _tiles(columns, all_in_registers):
     return [((16, 16), most), ((8, 16), most)]
 
 
-def _columns(filters):
+def _columns(filters: int) -> int:
     """Filters of a block: few enough for the registers, and a multiple of 8."""
     for columns in (8, 16, 32, 48, 64, 96, 128):
         if filters <= columns:

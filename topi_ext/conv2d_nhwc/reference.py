@@ -1,25 +1,30 @@
 """What `topi_ext.conv2d_nhwc` answers, in NumPy, computed in float64."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from .problem import Activation, four_sides, pair
+from .problem import Activation, GivenActivation, four_sides, pair
 
 
 def conv2d_nhwc(
-    data,
-    weight,
-    bias=None,
-    residual=None,
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
     *,
-    strides=1,
-    padding=0,
-    dilation=1,
-    activation=None,
-    final_activation=None,
-    slope=None,
-    block_size=1,
-    rounded=True,
-):
+    strides: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    activation: GivenActivation = None,
+    final_activation: GivenActivation = None,
+    slope: np.ndarray | None = None,
+    block_size: int = 1,
+    rounded: bool = True,
+) -> np.ndarray:
     """The arguments of the operator, as arrays; `rounded=False` gives the result before it is rounded."""
     (stride_y, stride_x), (dilation_y, dilation_x) = pair(strides, "strides"), pair(dilation, "dilation")
     top, left, bottom, right = four_sides(padding)
@@ -43,7 +48,7 @@ def conv2d_nhwc(
     return out.astype(data.dtype) if rounded else out
 
 
-def activate(activation, x, slope=None):
+def activate(activation: Activation, x: np.ndarray, slope: Any = None) -> np.ndarray:
     if activation.name == "relu":
         return np.maximum(x, 0)
     if activation.name == "leaky_relu":
@@ -55,7 +60,7 @@ def activate(activation, x, slope=None):
     return x
 
 
-def depth_to_space(x, block):
+def depth_to_space(x: np.ndarray, block: int) -> np.ndarray:
     """In the order DCR: channel (i * block + j) * C' + c goes to row i, column j, channel c of the block."""
     batch, height, width, channels = x.shape
     x = x.reshape(batch, height, width, block, block, channels // block**2)

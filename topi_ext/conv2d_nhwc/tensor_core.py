@@ -17,6 +17,8 @@ them. Operands of matrix instructions are 16-byte pieces in shared memory: eight
   stands between `begin_async()` and `commit_async()`, and is done after `wait_async<groups>()`.
 """
 
+from __future__ import annotations
+
 import re
 
 import tvm
@@ -239,7 +241,7 @@ __device__ __forceinline__ void multiply_async(float* sums, const void* a, int a
 """
 
 
-def _wgmma(dtype, n):
+def _wgmma(dtype: str, n: int) -> str:
     count = n // 2
     registers = ", ".join(f"%{i}" for i in range(count))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
@@ -256,7 +258,7 @@ __device__ __forceinline__ void multiply_async<{C_TYPES[dtype]}, {n}>(
 """
 
 
-def provide(code):
+def provide(code: str) -> str:
     """CUDA code with the functions that it calls in front of it."""
     if NAMESPACE not in code:
         return code
@@ -266,17 +268,17 @@ def provide(code):
     return _SOURCE.replace("//WGMMA\n", "".join(needed)) + code
 
 
-def _provide_in_cuda_code():
+def _provide_in_cuda_code() -> None:
     """Whatever else is done to CUDA code before it is compiled is done first."""
     name = "tvm_callback_cuda_postproc"
     others = tvm.get_global_func(name, allow_missing=True)
 
     @tvm.register_func(name, override=True)
-    def provide_what_tensor_cores_need(code, target):
+    def provide_what_tensor_cores_need(code: str, target: tvm.target.Target) -> str:
         return provide(str(others(code, target)) if others else code)
 
 
-def _compile_for_all_of_hopper():
+def _compile_for_all_of_hopper() -> None:
     """wgmma is not part of sm_90, but of sm_90a, which the same cards have."""
     name = "tvm_callback_cuda_compile"
     compile_cuda = tvm.get_global_func(name, allow_missing=True)
@@ -284,7 +286,7 @@ def _compile_for_all_of_hopper():
         return
 
     @tvm.register_func(name, override=True)
-    def compile_wgmma_for_sm_90a(code, target):
+    def compile_wgmma_for_sm_90a(code: str, target: tvm.target.Target) -> bytearray:
         if "wgmma.mma_async" not in code:
             return compile_cuda(code, target)
         with tvm.target.Target("cuda -arch=sm_90a"):

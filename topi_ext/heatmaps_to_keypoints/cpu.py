@@ -1,5 +1,9 @@
 """Keypoints for LLVM: the heatmaps in parallel, each row by row, of which only one is there at a time."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from tvm import te, tir
 
 from ..sort.order import from_ordered_bits, ordered_bits
@@ -8,11 +12,11 @@ from .kernel import LONGEST, Heatmaps, weighted
 BEFORE, BEYOND = 2, 2  # places that are read before the first of a row, and beyond the last
 
 
-def heatmaps_to_keypoints(maps, rois):
+def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
     """The results of `topi_ext.heatmaps_to_keypoints`."""
     count, keypoints, _, length = maps.shape
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         heatmaps = Heatmaps(ib, *ins, scope="global")
         places, scores = map(ib.buffer_ptr, outs)
@@ -61,5 +65,5 @@ def heatmaps_to_keypoints(maps, rois):
     return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])

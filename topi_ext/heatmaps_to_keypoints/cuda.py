@@ -5,23 +5,28 @@ the four rows of the heatmap that it is between, so a pixel reads the heatmap on
 change for all lanes of a warp at once.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from ..sort.kernel import barrier, ceil_div, launch, local, variables
 from ..sort.order import from_ordered_bits, ordered_bits
-from .kernel import Heatmaps, weighted
+from .kernel import Heatmaps, Side, weighted
 
 LANES, WARPS = 32, 8
 THREADS = LANES * WARPS
 LAST = (1 << 31) - 1  # no place in a map is beyond
 
 
-def heatmaps_to_keypoints(maps, rois):
+def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
     """The results of `topi_ext.heatmaps_to_keypoints`."""
     count, keypoints = maps.shape[:2]
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         heatmaps = Heatmaps(ib, *ins, scope="local")
         places, scores = map(ib.buffer_ptr, outs)
@@ -49,11 +54,18 @@ def heatmaps_to_keypoints(maps, rois):
     return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
-def _best_of_thread(ib, heatmaps, heatmap, down, across, thread):
+def _best_of_thread(
+    ib: IRBuilder,
+    heatmaps: Heatmaps,
+    heatmap: tuple[tir.PrimExpr, tir.PrimExpr],
+    down: Side,
+    across: Side,
+    thread: tir.PrimExpr,
+) -> tir.PrimExpr:
     """A value with its place: the greatest, and of those that are equal the first, is the greatest int64."""
     warp, lane = tir.truncdiv(thread, LANES), tir.truncmod(thread, LANES)
     begin, end = (local(ib, "row", tir.truncdiv(down.pixels * share, WARPS)) for share in (warp, warp + 1))
@@ -83,7 +95,7 @@ def _best_of_thread(ib, heatmaps, heatmap, down, across, thread):
     return best[0]
 
 
-def _best_of_block(ib, best, thread):
+def _best_of_block(ib: IRBuilder, best: tir.PrimExpr, thread: tir.PrimExpr) -> tir.PrimExpr:
     """The greatest of the threads', for the first of them."""
     shared = ib.allocate("int64", THREADS, "of_threads", scope="shared")
     shared[thread] = best

@@ -1,11 +1,14 @@
 """How a heatmap is scaled to its roi, and what is a keypoint there, emitted alike for every target."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import MAGNITUDE, Locals, bits, bits_of
 
@@ -18,16 +21,16 @@ A = -0.75  # of the family of cubic kernels, the one that torch takes
 class Side:
     """One side of a roi, and of the map that is scaled to it."""
 
-    first: Any  # where the roi begins in the picture
-    pixels: Any  # of the scaled map; 0 where the roi is nowhere
-    step: Any  # how long a pixel is in the picture
-    ratio: Any  # how long it is in the heatmap
-    length: Any  # of the heatmap
+    first: tir.PrimExpr  # where the roi begins in the picture
+    pixels: tir.PrimExpr  # of the scaled map; 0 where the roi is nowhere
+    step: tir.PrimExpr  # how long a pixel is in the picture
+    ratio: tir.PrimExpr  # how long it is in the heatmap
+    length: tir.PrimExpr  # of the heatmap
 
-    def centre(self, at):
+    def centre(self, at: tir.PrimExpr) -> tir.PrimExpr:
         return (at.astype("float32") + 0.5) * self.step + self.first
 
-    def inside(self, at):
+    def inside(self, at: tir.PrimExpr) -> tir.PrimExpr:
         """The nearest place that the heatmap has."""
         return te.max(te.min(at, self.length - 1), 0)
 
@@ -35,12 +38,12 @@ class Side:
 class Heatmaps:
     """Emits sides and weights; `scope` is where the target keeps variables."""
 
-    def __init__(self, ib, maps, rois, scope):
+    def __init__(self, ib: IRBuilder, maps: tir.Buffer, rois: tir.Buffer, *, scope: str) -> None:
         self.local = Locals(ib, scope)
         self.maps, self._rois = ib.buffer_ptr(maps), ib.buffer_ptr(rois)
         self._lengths = maps.shape[2:]
 
-    def sides(self, number):
+    def sides(self, number: tir.PrimExpr) -> tuple[Side, Side]:
         """The sides of a roi, down and across."""
         read = [self.local("corner", self._rois[number, at].astype("float32")) for at in range(4)]
         somewhere = tir.all(*((bits(corner) & MAGNITUDE) <= bits_of(FARTHEST) for corner in read))
@@ -52,7 +55,9 @@ class Heatmaps:
         down, across = self._lengths
         return self._side(y1, y2, somewhere, down), self._side(x1, x2, somewhere, across)
 
-    def _side(self, low, high, somewhere, length):
+    def _side(
+        self, low: tir.PrimExpr, high: tir.PrimExpr, somewhere: tir.PrimExpr, length: tir.PrimExpr
+    ) -> Side:
         extent = self.local("extent", te.max(high - low, tir.const(1.0)))
         pixels = self.local("pixels", tir.ceil(te.min(extent, tir.const(float(LONGEST)))).astype("int32"))
         return Side(
@@ -63,7 +68,7 @@ class Heatmaps:
             tir.Cast("int32", length),
         )
 
-    def neighbours(self, side, at):
+    def neighbours(self, side: Side, at: tir.PrimExpr) -> tuple[tir.PrimExpr, list[tir.PrimExpr]]:
         """The second of the four places of the heatmap that a pixel is between, and the weights of all."""
         source = self.local("source", (at.astype("float32") + 0.5) * side.ratio - 0.5)
         low = self.local("low", tir.floor(source).astype("int32"))
@@ -73,15 +78,15 @@ class Heatmaps:
         return low, [self.local("weight", weight) for weight in weights]
 
 
-def weighted(values, weights):
+def weighted(values: Iterable[tir.PrimExpr], weights: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
     return reduce(add, (value * weight for value, weight in zip(values, weights)))
 
 
-def _near(x):
+def _near(x: tir.PrimExpr) -> tir.PrimExpr:
     """The weight at a distance up to 1."""
     return ((A + 2) * x - (A + 3)) * x * x + 1.0
 
 
-def _far(x):
+def _far(x: tir.PrimExpr) -> tir.PrimExpr:
     """The weight at a distance from 1 to 2."""
     return ((A * x - 5 * A) * x + 8 * A) * x - 4 * A

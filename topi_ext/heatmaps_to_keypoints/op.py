@@ -1,12 +1,20 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.heatmaps_to_keypoints`: its arguments, types, shapes, and its kernels."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, no_type_check
+
 import tvm
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+
+if TYPE_CHECKING:
+    from .._types import int64, output_tensor
 
 NAME = "topi_ext.heatmaps_to_keypoints"
 FLOATS = ("float32", "float16")
@@ -16,7 +24,7 @@ ARGUMENTS = {
 }
 
 
-def heatmaps_to_keypoints(maps, rois):
+def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrapper:
     """The keypoints of each object: where its heatmaps are greatest, once they are scaled to its roi.
 
     Parameters
@@ -56,7 +64,7 @@ def heatmaps_to_keypoints(maps, rois):
     return relay.TupleWrapper(relay.Call(relay.op.get(NAME), [maps, rois], attrs), 2)
 
 
-def _type_relation(types, _attrs):
+def _type_relation(types: Sequence[relay.Type], _attrs: tvm.ir.Attrs) -> relay.TupleType | None:
     """The types of the results, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -78,11 +86,12 @@ def _type_relation(types, _attrs):
     )
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
 @script
+@no_type_check
 def _shapes(maps, rois):
     places = output_tensor((3,), "int64")
     scores = output_tensor((2,), "int64")
@@ -98,11 +107,13 @@ def _shapes(maps, rois):
     return places, scores
 
 
-def _shape_function(_attrs, inputs, _):
+def _shape_function(
+    _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     return list(_shapes(*inputs))
 
 
-def _compute(kernels, _attrs, inputs):
+def _compute(kernels: ModuleType, _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return kernels.heatmaps_to_keypoints(*inputs)
 
 

@@ -1,25 +1,32 @@
 """Pasting masks for LLVM: the rows of all pictures in parallel, each written once."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from tvm import te, tir
 
+from .._types import IntExpr
 from .kernel import Masks
 
 
-def paste_masks(masks, boxes, image_size, threshold):
+def paste_masks(
+    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float | None
+) -> te.Tensor:
     """The result of `topi_ext.paste_masks`."""
     height, width = image_size
     count = masks.shape[0]
     dtype = "float32" if threshold is None else "uint8"
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
-        placed = Masks(ib, *ins, image_size, threshold, scope="global")
+        placed = Masks(ib, ins[0], ins[1], image_size, threshold, scope="global")
         (out,) = map(ib.buffer_ptr, outs)
         with ib.for_range(0, count * height, "row", kind="parallel") as row:
             number, y = tir.truncdiv(row, height), tir.truncmod(row, height)
             rows, columns = placed.spans(number)
 
-            def fill(begin, end):
+            def fill(begin: IntExpr, end: IntExpr) -> None:
                 with ib.for_range(0, end - begin, "x") as x:
                     out[number, 0, y, begin + x] = placed.nothing
 
@@ -37,5 +44,5 @@ def paste_masks(masks, boxes, image_size, threshold):
     return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])

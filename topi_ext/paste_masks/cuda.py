@@ -4,24 +4,31 @@ Writing is what takes time: most pixels lie outside a box, and for those no mask
 another.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from ..sort.kernel import ceil_div, launch, local
-from .kernel import Masks
+from .kernel import Masks, Span
 
 THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once
 MOST_PIXELS = {"float32": 4, "uint8": 16}  # of 16 bytes
 
 
-def paste_masks(masks, boxes, image_size, threshold):
+def paste_masks(
+    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float | None
+) -> te.Tensor:
     """The result of `topi_ext.paste_masks`."""
     count = masks.shape[0]
     dtype = "float32" if threshold is None else "uint8"
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
-        masks = Masks(ib, *ins, image_size, threshold, scope="local")
+        masks = Masks(ib, ins[0], ins[1], image_size, threshold, scope="local")
         with ib.if_scope(tir.const(0, "int32") < count):
             _Pasting(ib, masks, outs[0], image_size).emit(count)
         return ib.get()
@@ -29,14 +36,14 @@ def paste_masks(masks, boxes, image_size, threshold):
     return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
 class _Pasting:
     """The one kernel; it takes the pixels of a picture in groups of those that are written at once."""
 
-    def __init__(self, ib, masks, out, image_size):
+    def __init__(self, ib: IRBuilder, masks: Masks, out: tir.Buffer, image_size: Sequence[int]) -> None:
         self.ib, self._masks, self._dtype = ib, masks, out.dtype
         height, self._width = image_size
         area = height * self._width
@@ -45,7 +52,7 @@ class _Pasting:
         size = out.shape[0].astype("int64") * area
         self._out = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "pictures", data=out.data))
 
-    def emit(self, count):
+    def emit(self, count: tir.PrimExpr) -> None:
         ib, blocks = self.ib, ceil_div(self._groups, THREADS * GROUPS)
         with launch(ib, count * blocks, THREADS) as (block, thread):
             number = local(ib, "number", tir.truncdiv(block, blocks))
@@ -56,7 +63,7 @@ class _Pasting:
                 with ib.if_scope(at < self._groups):
                     self._emit_group(number, at, rows, columns)
 
-    def _emit_group(self, number, at, rows, columns):
+    def _emit_group(self, number: tir.PrimExpr, at: tir.PrimExpr, rows: Span, columns: Span) -> None:
         """Write one group, which may go on in the next rows."""
         ib, masks, pixels, width = self.ib, self._masks, self._pixels, self._width
         values = ib.allocate(self._dtype, pixels, "values", scope="local")

@@ -3,41 +3,53 @@
 The border of zeros that a mask gets is not stored: a neighbour on it counts with weight 0.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals, is_finite, rounded
 from ..sort.kernel import clamp
 
 FARTHEST = 1e9
+Neighbours = tuple[tuple[tir.PrimExpr, tir.PrimExpr], ...]  # pixels along an axis, with their weights
 
 
 @dataclass(frozen=True)
 class Span:
     """Where a mask is along an axis: from pixel `first` on; the picture has those from `begin` to `end`."""
 
-    first: Any
-    ratio: Any  # pixels of the mask with its border to one of the picture
-    begin: Any
-    end: Any
+    first: tir.PrimExpr
+    ratio: tir.PrimExpr  # pixels of the mask with its border to one of the picture
+    begin: tir.PrimExpr
+    end: tir.PrimExpr
 
-    def holds(self, at):
+    def holds(self, at: tir.PrimExpr) -> tir.PrimExpr:
         return tir.all(at >= self.begin, at < self.end)
 
 
 class Masks:
     """Emits places and pixels of masks; `scope` is where the target keeps variables."""
 
-    def __init__(self, ib, masks, boxes, image_size, threshold, scope):
+    def __init__(
+        self,
+        ib: IRBuilder,
+        masks: tir.Buffer,
+        boxes: tir.Buffer,
+        image_size: Sequence[int],
+        threshold: float | None,
+        scope: str,
+    ) -> None:
         self.local, self._image_size, self._threshold = Locals(ib, scope), image_size, threshold
         self._masks, self._boxes = ib.buffer_ptr(masks), ib.buffer_ptr(boxes)
         self._side = int(masks.shape[-1])
 
-    def spans(self, number):
+    def spans(self, number: tir.PrimExpr) -> tuple[Span, Span]:
         """Where a mask is, down and across: nowhere, if a corner is no number."""
         corners = [self.local("corner", self._boxes[number, at].astype("float32")) for at in range(4)]
         invalid = self.local("invalid", -tir.Not(tir.all(*map(is_finite, corners))).astype("int32"))
@@ -45,7 +57,7 @@ class Masks:
         height, width = self._image_size
         return self._span(y1, y2, invalid, height), self._span(x1, x2, invalid, width)
 
-    def _span(self, low, high, invalid, length):
+    def _span(self, low: tir.PrimExpr, high: tir.PrimExpr, invalid: tir.PrimExpr, length: int) -> Span:
         side = self._side
         half = (high - low) * tir.const(0.5) * self.local.exact((side + 2) / side)
         # Rounded only once, with the sum, it would be truncated to another pixel.
@@ -65,12 +77,12 @@ class Masks:
         )
 
     @property
-    def nothing(self):
+    def nothing(self) -> tir.PrimExpr:
         """A pixel of the result outside the box."""
         threshold = self._threshold
         return tir.const(0.0) if threshold is None else tir.const(int(threshold <= 0), "uint8")
 
-    def pixel(self, number, ys, xs):
+    def pixel(self, number: tir.PrimExpr, ys: Neighbours, xs: Neighbours) -> tir.PrimExpr:
         """A pixel of the result between these neighbours down and across."""
         values = (
             self._masks[number, 0, y, x].astype("float32") * (down * across)
@@ -82,7 +94,7 @@ class Masks:
             return value
         return (value >= self.local.exact(self._threshold)).astype("uint8")
 
-    def neighbours(self, span, at):
+    def neighbours(self, span: Span, at: tir.PrimExpr) -> Neighbours:
         """The two pixels of the mask that one of the picture is between, with their weights."""
         side, zero = self._side, tir.const(0.0)
         source = ((at - span.first).astype("float32") + 0.5) * span.ratio - 0.5

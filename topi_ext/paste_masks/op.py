@@ -1,15 +1,22 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.paste_masks`: its arguments, types, shapes, and its kernels."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, no_type_check
 
 import tvm
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.runtime import convert
 from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+
+if TYPE_CHECKING:
+    from .._types import int64, output_tensor
 
 NAME = "topi_ext.paste_masks"
 FLOATS = ("float32", "float16")
@@ -19,7 +26,9 @@ ARGUMENTS = {
 }
 
 
-def paste_masks(masks, boxes, image_size, *, threshold=None):
+def paste_masks(
+    masks: relay.Expr, boxes: relay.Expr, image_size: Sequence[int], *, threshold: float | None = None
+) -> relay.Expr:
     """Each mask, scaled to its box and pasted into an empty picture.
 
     Parameters
@@ -74,7 +83,7 @@ def paste_masks(masks, boxes, image_size, *, threshold=None):
     return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -95,11 +104,12 @@ def _type_relation(types, attrs):
     return relay.TensorType([count, 1, *attrs["image_size"]], dtype)
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
 @script
+@no_type_check
 def _shapes(masks, boxes, height, width):
     pictures = output_tensor((4,), "int64")
     assert masks[0] == boxes[0], "topi_ext.paste_masks: there must be as many masks as boxes"
@@ -113,11 +123,13 @@ def _shapes(masks, boxes, height, width):
     return pictures
 
 
-def _shape_function(attrs, inputs, _):
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     return [_shapes(*inputs, *map(convert, attrs["image_size"]))]
 
 
-def _compute(kernels, attrs, inputs):
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     image_size = [int(length) for length in attrs["image_size"]]
     threshold = float(attrs["threshold"]) if attrs["has_threshold"] else None
     return [kernels.paste_masks(*inputs, image_size, threshold)]

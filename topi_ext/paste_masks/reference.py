@@ -1,11 +1,17 @@
 """What `paste_masks` answers, in NumPy: mask by mask, in float32."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 FARTHEST = 1e9
 
 
-def paste_masks(masks, boxes, image_size, *, threshold=None):
+def paste_masks(
+    masks: np.ndarray, boxes: np.ndarray, image_size: Sequence[int], *, threshold: float | None = None
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.paste_masks`, as arrays."""
     result = np.zeros((len(masks), 1, *image_size), "float32")
     for mask, box, picture in zip(masks[:, 0].astype("float32"), boxes.astype("float32"), result[:, 0]):
@@ -17,7 +23,7 @@ def paste_masks(masks, boxes, image_size, *, threshold=None):
     return result if threshold is None else (result >= np.float32(threshold)).astype("uint8")
 
 
-def grown(box, side):
+def grown(box: np.ndarray, side: int) -> np.ndarray:
     """The corners of the box of a mask with its border, as integers."""
     first, second = np.split(box, 2)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -27,7 +33,7 @@ def grown(box, side):
     return np.trunc(np.clip(corners, -FARTHEST, FARTHEST)).astype("int64")
 
 
-def _weights(first, last, side, length):
+def _weights(first: int, last: int, side: int, length: int) -> np.ndarray:
     """How much each pixel of the mask counts in each of the picture, along one axis."""
     weights = np.zeros((length, side + 2), "float32")
     at = np.arange(max(first, 0), min(last + 1, length))

@@ -4,20 +4,26 @@ A row is first resized down the columns only, a vector at a time, into a row of 
 they lie, come its pixels.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from math import prod
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals
+from .._types import IntExpr
 from .kernel import Place, between, flat, lined_up, normalisation, place
+from .problem import Problem
 
 LANES = 16
 
 
-def preprocess(problem, image):
+def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
     """The result of `topi_ext.preprocess`."""
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         _Pictures(ib, problem, *ins, *outs).emit(image.shape[0])
         return ib.get()
@@ -26,16 +32,16 @@ def preprocess(problem, image):
     return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])
 
 
 class _Pictures:
-    def __init__(self, ib, problem, image, output):
+    def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "global")
         self._image, self._output = flat(ib, image), flat(ib, output)
 
-    def emit(self, count):
+    def emit(self, count: tir.PrimExpr) -> None:
         ib, problem, local = self._ib, self._problem, self._local
         size, (height, width) = problem.size, problem.padded_size
         columns = self._columns()
@@ -55,7 +61,7 @@ class _Pictures:
             with ib.else_scope():
                 self._zeros(target, 0, width)
 
-    def _columns(self):
+    def _columns(self) -> Callable[[tir.PrimExpr], Place]:
         """The place of each column of the result, computed once: a function of its number."""
         given, width = self._problem.given[1], self._problem.size[1]
         lows = self._ib.allocate("int32", width, "lows", scope="global")
@@ -67,7 +73,7 @@ class _Pictures:
                 fractions[x] = across.fraction
         return lambda x: Place(lows[x], None if across.fraction is None else fractions[x])
 
-    def _row(self, start, down):
+    def _row(self, start: tir.PrimExpr, down: Place) -> BufferVar:
         """All columns of the image at one height, in the order in which the image has them."""
         problem = self._problem
         of_channel, of_row, _ = problem.image_strides
@@ -85,10 +91,10 @@ class _Pictures:
                 self._resize_down(row, part * length + at, first + at, down, 1)
         return row
 
-    def _resize_down(self, row, at, first, down, lanes):
+    def _resize_down(self, row: BufferVar, at: IntExpr, first: tir.PrimExpr, down: Place, lanes: int) -> None:
         """Some elements of the row, from those in the image from `first` on."""
 
-        def read(first):
+        def read(first: tir.PrimExpr) -> tir.PrimExpr:
             return self._image[lined_up(first, lanes)].astype(f"float32x{lanes}")
 
         value = read(first)
@@ -98,7 +104,7 @@ class _Pictures:
             value = between(value, below, fraction)
         row[lined_up(at, lanes)] = value
 
-    def _pixel(self, row, channel, across):
+    def _pixel(self, row: BufferVar, channel: IntExpr, across: Place) -> tir.PrimExpr:
         is_planar = self._problem.image_layout == "NCHW"
         of_channel = self._problem.given[1] if is_planar else 1
         of_column = self._problem.image_strides[2]
@@ -107,12 +113,12 @@ class _Pictures:
             return row[at]
         return between(row[at], row[at + of_column], across.fraction)
 
-    def _write(self, target, channel, x, value):
+    def _write(self, target: tir.PrimExpr, channel: IntExpr, x: tir.PrimExpr, value: tir.PrimExpr) -> None:
         of_channel, _, of_column = self._problem.strides
         at = target + channel * of_channel + x * of_column
         self._output[at] = value.astype(self._problem.dtype)
 
-    def _zeros(self, target, begin, end):
+    def _zeros(self, target: tir.PrimExpr, begin: IntExpr, end: IntExpr) -> None:
         """In the columns from `begin` to `end` of a row of the result."""
         with self._ib.for_range(0, end - begin, "x") as x:
             for channel in range(self._problem.channels):

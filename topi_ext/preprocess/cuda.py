@@ -4,26 +4,31 @@ The threads of a warp lie along a row of the result, so what they write, and nea
 side. In NHWC the channels are in the row; in NCHW a thread makes all of them, as the image has them together.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._floats import Locals
+from .._types import IntExpr
 from ..sort.kernel import ceil_div, launch, local
 from .kernel import Place, between, flat, lined_up, normalisation, place
+from .problem import Problem
 
 THREADS = 128
 WRITTEN_AT_ONCE = {"float32": 1, "float16": 2}  # elements, of 4 bytes
 MOST_ROWS = 4
 
 
-def preprocess(problem, image):
+def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
     """The result of `topi_ext.preprocess`."""
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         with ib.if_scope(tir.const(0, "int32") < image.shape[0]):
             _Pictures(ib, problem, ins[0], outs[0]).emit(image.shape[0])
@@ -33,7 +38,7 @@ def preprocess(problem, image):
     return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
@@ -41,16 +46,16 @@ def schedule(outs):
 class _Column:
     """An element of every row: its channel, or in NCHW those of all planes, with factor and summand."""
 
-    channels: Any
-    x: Any
+    channels: Sequence[IntExpr]
+    x: tir.PrimExpr
     place: Place
-    normalisations: Any
+    normalisations: list[tuple[tir.PrimExpr, tir.PrimExpr]]
 
 
 class _Pictures:
     """The one kernel."""
 
-    def __init__(self, ib, problem, image, output):
+    def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "local")
         self._image, self._output = flat(ib, image), flat(ib, output)
         height, width = problem.padded_size
@@ -59,7 +64,7 @@ class _Pictures:
         self._lanes = _largest_divisor(self._row_length, WRITTEN_AT_ONCE[problem.dtype])
         self._rows = _largest_divisor(height, MOST_ROWS)
 
-    def emit(self, count):
+    def emit(self, count: tir.PrimExpr) -> None:
         height, _ = self._problem.padded_size
         words, groups = self._row_length // self._lanes, height // self._rows
         blocks = ceil_div(words, THREADS)
@@ -70,7 +75,7 @@ class _Pictures:
             with self._ib.if_scope(word < words):
                 self._emit_rows(picture, group * self._rows, word)
 
-    def _emit_rows(self, picture, first, word):
+    def _emit_rows(self, picture: tir.PrimExpr, first: tir.PrimExpr, word: tir.PrimExpr) -> None:
         """One word in each of the rows from `first` on."""
         problem, ib = self._problem, self._ib
         height = problem.padded_size[0]
@@ -91,10 +96,10 @@ class _Pictures:
                 at = (plane * height + y) * self._row_length + word * self._lanes
                 self._output[lined_up(target + at, self._lanes)] = values[lined_up(0, self._lanes)]
 
-    def _column(self, element):
+    def _column(self, element: tir.PrimExpr) -> _Column:
         """What all rows have in common for one element of a row."""
         given, width = self._problem.given[1], self._problem.size[1]
-        channels = range(self._problem.channels)
+        channels: Sequence[IntExpr] = range(self._problem.channels)
         if self._interleaved > 1:
             channels = [self._local("channel", tir.truncmod(element, self._interleaved))]
         x = self._local("x", tir.truncdiv(element, self._interleaved))
@@ -105,20 +110,20 @@ class _Pictures:
             [normalisation(self._local, self._problem, channel) for channel in channels],
         )
 
-    def _padded(self, value, y, x):
+    def _padded(self, value: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr) -> tir.PrimExpr:
         """A value of the result where it is of the picture, else zero."""
         for at, length, padded in zip((y, x), self._problem.size, self._problem.padded_size):
             if length < padded:
                 value = tir.Select(at < length, value, tir.const(0.0))
         return value
 
-    def _pixel(self, start, channel, down, across):
+    def _pixel(self, start: tir.PrimExpr, channel: IntExpr, down: Place, across: Place) -> tir.PrimExpr:
         """The value of the picture at a place."""
         of_channel, of_row, of_column = self._problem.image_strides
         first = down.low * of_row + across.low * of_column + self._problem.source(channel) * of_channel
         first = self._local("first", start + first)
 
-        def along_row(first):
+        def along_row(first: tir.PrimExpr) -> tir.PrimExpr:
             value = self._image[first].astype("float32")
             if across.fraction is None:
                 return value
@@ -129,6 +134,6 @@ class _Pictures:
         return between(self._local("above", along_row(first)), along_row(first + of_row), down.fraction)
 
 
-def _largest_divisor(number, most):
+def _largest_divisor(number: int, most: int) -> int:
     """The largest power of two up to `most` that divides a number."""
     return next(divisor for divisor in (4, 2, 1) if divisor <= most and number % divisor == 0)

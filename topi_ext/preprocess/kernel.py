@@ -1,24 +1,30 @@
 """Places between pixels, values there, and what a network takes for them, emitted alike for every target."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
-from typing import Any
 
 from tvm import tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._floats import Locals
+from .._types import IntExpr
 from ..sort.kernel import clamp
+from .problem import Problem
 
 
 @dataclass(frozen=True)
 class Place:
     """Between pixel `low` and the next; or on `low`, where there is no `fraction`."""
 
-    low: Any
-    fraction: Any = None
+    low: tir.PrimExpr
+    fraction: tir.PrimExpr | None = None
 
 
-def place(local, at, given, size):
+def place(local: Locals, at: tir.PrimExpr, given: int, size: int) -> Place:
     """Where pixel `at` of `size` lies along an axis of `given` pixels; on the last one, if beyond all.
 
     What is on the last pixel is told by its distance to the one before: the next pixel is always there.
@@ -33,12 +39,12 @@ def place(local, at, given, size):
     return Place(low, local("fraction", fraction))
 
 
-def between(low, high, fraction):
+def between(low: tir.PrimExpr, high: tir.PrimExpr, fraction: tir.PrimExpr) -> tir.PrimExpr:
     """The value at this fraction of the way from one value to another."""
     return low + (high - low) * fraction
 
 
-def normalisation(local, problem, channel):
+def normalisation(local: Locals, problem: Problem, channel: IntExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
     """The factor and the summand that make of a pixel `(pixel - mean) / std`.
 
     The channel may be known only at run time.
@@ -48,7 +54,7 @@ def normalisation(local, problem, channel):
     return tuple(_of_channel(local, numbers, channel) for numbers in (factors, summands))
 
 
-def _of_channel(local, numbers, channel):
+def _of_channel(local: Locals, numbers: Sequence[float], channel: IntExpr) -> tir.PrimExpr:
     if isinstance(channel, int):
         return local.exact(numbers[channel])
     value = local.exact(numbers[-1])
@@ -57,12 +63,12 @@ def _of_channel(local, numbers, channel):
     return local("of_channel", value)
 
 
-def flat(ib, buffer):
+def flat(ib: IRBuilder, buffer: tir.Buffer) -> BufferVar:
     """A buffer along one axis, of as many elements as it may have."""
     size = reduce(mul, buffer.shape, tir.const(1, "int64"))
     return ib.buffer_ptr(tir.decl_buffer([size], buffer.dtype, "flat", data=buffer.data))
 
 
-def lined_up(start, lanes):
+def lined_up(start: IntExpr, lanes: int) -> IntExpr:
     """The index of so many elements from `start` on."""
     return tir.Ramp(start, 1, lanes) if lanes > 1 else start

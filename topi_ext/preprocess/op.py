@@ -1,16 +1,23 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.preprocess`: its arguments, types, shapes, and its kernels."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, no_type_check
 
 import tvm
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.runtime import convert
 from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
 from .problem import Problem
+
+if TYPE_CHECKING:
+    from .._types import int64, output_tensor
 
 NAME = "topi_ext.preprocess"
 IMAGE_TYPES = ("uint8", "float32", "float16")
@@ -22,17 +29,17 @@ ARGUMENTS = {"image": "(N, H, W, C) or (N, C, H, W), uint8, float32 or float16."
 
 
 def preprocess(
-    image,
-    size,
-    padded_size=None,
+    image: relay.Expr,
+    size: Sequence[int],
+    padded_size: Sequence[int] | None = None,
     *,
-    mean,
-    std,
-    swap_channels=False,
-    image_layout="NHWC",
-    layout="NCHW",
-    dtype="float32",
-):
+    mean: Sequence[float],
+    std: Sequence[float],
+    swap_channels: bool = False,
+    image_layout: str = "NHWC",
+    layout: str = "NCHW",
+    dtype: str = "float32",
+) -> relay.Expr:
     """Pictures as a camera gives them, made into what a network takes: resized, normalised and padded.
 
     Parameters
@@ -113,7 +120,7 @@ def preprocess(
 # --- types and shapes
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of the image is not known."""
     if not isinstance(types[0], relay.TensorType):
         return None
@@ -121,7 +128,7 @@ def _type_relation(types, attrs):
     return relay.TensorType([types[0].shape[0], *problem.shape], problem.dtype)
 
 
-def problem_of(image, attrs):
+def problem_of(image: relay.TensorType | te.Tensor, attrs: tvm.ir.Attrs) -> Problem:
     """From the image as a type or tensor. Refuses what the operator cannot take."""
     layout, channels = str(attrs["image_layout"]), len(attrs["mean"])
     if image.dtype not in IMAGE_TYPES:
@@ -131,11 +138,11 @@ def problem_of(image, attrs):
     extents = dict(zip(layout, map(known, image.shape)))
     if extents["C"] != channels:
         _refuse(f"image must have the {channels} channels of mean and std in {layout}, not {image.shape}")
-    given = extents["H"], extents["W"]
-    if not all(length and 1 <= length <= LONGEST for length in given):
+    height, width = extents["H"], extents["W"]
+    if not (height and width and min(height, width) >= 1 and max(height, width) <= LONGEST):
         _refuse(f"height and width of image must be known, and from 1 to {LONGEST}, not {image.shape}")
     return Problem(
-        given=given,
+        given=(height, width),
         size=tuple(map(int, attrs["size"])),
         padded_size=tuple(map(int, attrs["padded_size"])),
         mean=tuple(map(float, attrs["mean"])),
@@ -147,11 +154,12 @@ def problem_of(image, attrs):
     )
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
 @script
+@no_type_check
 def _shapes(image, first, second, third):
     pictures = output_tensor((4,), "int64")
     pictures[0] = image[0]
@@ -161,7 +169,9 @@ def _shapes(image, first, second, third):
     return pictures
 
 
-def _shape_function(attrs, inputs, _):
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     channels, (height, width) = len(attrs["mean"]), map(int, attrs["padded_size"])
     extents = {"C": channels, "H": height, "W": width}
     return [_shapes(*inputs, *(convert(extents[axis]) for axis in str(attrs["layout"])[1:]))]
@@ -170,7 +180,7 @@ def _shape_function(attrs, inputs, _):
 # --- kernels
 
 
-def _compute(kernels, attrs, inputs):
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return [kernels.preprocess(problem_of(inputs[0], attrs), *inputs)]
 
 

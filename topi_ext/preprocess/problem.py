@@ -1,53 +1,57 @@
 """What a call of the operator asks for, as plain numbers."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import prod
+
+from .._types import IntExpr
 
 
 @dataclass(frozen=True)
 class Problem:
     """Sizes are height and width. The batch is not among them: it may be known only at run time."""
 
-    given: tuple
-    size: tuple
-    padded_size: tuple
-    mean: tuple
-    std: tuple
+    given: tuple[int, ...]
+    size: tuple[int, ...]
+    padded_size: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     swap_channels: bool
     image_layout: str
     layout: str
     dtype: str
 
     @property
-    def channels(self):
+    def channels(self) -> int:
         return len(self.mean)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int, int]:
         """Of a picture of the result."""
         height, width = self.padded_size
         return (self.channels, height, width) if self.layout == "NCHW" else (height, width, self.channels)
 
     @property
-    def image_elements(self):
+    def image_elements(self) -> int:
         """Of one picture."""
         return prod(self.given) * self.channels
 
     @property
-    def image_strides(self):
+    def image_strides(self) -> tuple[int, int, int]:
         """Elements from a channel, a row and a column to the next."""
         return self._strides(self.image_layout, *self.given)
 
     @property
-    def strides(self):
+    def strides(self) -> tuple[int, int, int]:
         """The same of the result."""
         return self._strides(self.layout, *self.padded_size)
 
-    def _strides(self, layout, height, width):
+    def _strides(self, layout: str, height: int, width: int) -> tuple[int, int, int]:
         if layout == "NCHW":
             return height * width, width, 1
         return 1, width * self.channels, self.channels
 
-    def source(self, channel):
+    def source(self, channel: IntExpr) -> IntExpr:
         """The channel of the image that a channel of the result comes from."""
         return self.channels - 1 - channel if self.swap_channels else channel

@@ -1,27 +1,31 @@
 """What `preprocess` answers, in NumPy: in float64, rounded once at the end."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 
 def preprocess(
-    image,
-    size,
-    padded_size=None,
+    image: np.ndarray,
+    size: Sequence[int],
+    padded_size: Sequence[int] | None = None,
     *,
-    mean,
-    std,
-    swap_channels=False,
-    image_layout="NHWC",
-    layout="NCHW",
-    dtype="float32",
-):
+    mean: Sequence[float],
+    std: Sequence[float],
+    swap_channels: bool = False,
+    image_layout: str = "NHWC",
+    layout: str = "NCHW",
+    dtype: str = "float32",
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.preprocess`, as arrays."""
     pictures = image.astype("float64")
     if image_layout == "NCHW":
         pictures = np.moveaxis(pictures, 1, 3)
     if swap_channels:
         pictures = pictures[..., ::-1]
-    pictures = (_resized(_resized(pictures, 1, size[0]), 2, size[1]) - mean) / np.float64(std)
+    pictures = (_resized(_resized(pictures, 1, size[0]), 2, size[1]) - mean) / np.asarray(std, "float64")
     height, width = padded_size or size
     sides = [(0, 0), (0, height - size[0]), (0, width - size[1]), (0, 0)]
     pictures = np.pad(pictures, sides)
@@ -30,7 +34,7 @@ def preprocess(
     return np.ascontiguousarray(pictures.astype(dtype))
 
 
-def _resized(pictures, axis, length):
+def _resized(pictures: np.ndarray, axis: int, length: int) -> np.ndarray:
     given = pictures.shape[axis]
     source = np.maximum((np.arange(length) + 0.5) * given / length - 0.5, 0)
     low = source.astype("int64")

@@ -5,10 +5,14 @@ is inside polygons is kept as bits, 64 pixels of a row in a word. Where an edge 
 flipped, which stands for all to its right; once a polygon has all its edges, crossings become pixels.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import mul
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals
 from ..sort.kernel import ceil_div, clamp
@@ -20,7 +24,10 @@ from .kernel import (
     Contours,
     Corner,
     Edge,
+    Line,
     Lines,
+    Palette,
+    Picture,
     alpha,
     blended,
     corners_of_box,
@@ -37,18 +44,27 @@ LANES = 8  # pixels of a plane that are looked at together for whether any is dr
 WHITE = [tir.const(255)]
 
 
-def rasterize_masks(shapes, offsets, layers, matrices, picture, *, kind, mode):
+def rasterize_masks(
+    shapes: te.Tensor,
+    offsets: te.Tensor,
+    layers: te.Tensor,
+    matrices: te.Tensor,
+    picture: Picture,
+    *,
+    kind: str,
+    mode: str,
+) -> te.Tensor:
     """The result of `topi_ext.rasterize_masks`."""
     layer_count = int(layers.shape[1]) - 1
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         local = Locals(ib, "global")
         contours, points = _shapes(ib, local, kind, *ins[:2])
         layers, matrices = map(ib.buffer_ptr, ins[2:])
         samples, table = length(ins[3], 0), _table(ib)
 
-        def draw(canvas, sample, layer):
+        def draw(canvas: _Canvas, sample: tir.PrimExpr, layer: tir.PrimExpr) -> None:
             camera = Camera.of(ib, local, points, matrices, sample)
             begin = local("begin", within(layers[sample, layer], 0, contours.count))
             end = local("end", within(layers[sample, layer + 1], begin, contours.count))
@@ -83,11 +99,20 @@ def rasterize_masks(shapes, offsets, layers, matrices, picture, *, kind, mode):
     )
 
 
-def rasterize_map(points, offsets, styles, matrices, picture, *, palette, background):
+def rasterize_map(
+    points: te.Tensor,
+    offsets: te.Tensor,
+    styles: te.Tensor,
+    matrices: te.Tensor,
+    picture: Picture,
+    *,
+    palette: Palette,
+    background: Sequence[int],
+) -> te.Tensor:
     """The result of `topi_ext.rasterize_map`."""
     channels = len(background)
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         local, table = Locals(ib, "global"), _table(ib)
         points, _, styles, matrices = map(ib.buffer_ptr, ins)
@@ -123,18 +148,20 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
     )
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])
 
 
-def _table(ib):
+def _table(ib: IRBuilder) -> BufferVar:
     table = ib.allocate("int32", len(TABLE), "table", scope="global")
     for at, value in enumerate(TABLE):
         table[at] = tir.const(value)
     return table
 
 
-def _shapes(ib, local, kind, shapes, offsets):
+def _shapes(
+    ib: IRBuilder, local: Locals, kind: str, shapes: tir.Buffer, offsets: tir.Buffer
+) -> tuple[Contours, BufferVar]:
     """The contours and their points, which for boxes are computed first."""
     count = length(shapes, 0)
     if kind != "boxes":
@@ -151,13 +178,13 @@ def _shapes(ib, local, kind, shapes, offsets):
 class _Planes:
     """The channels of a picture, each a plane of uint8, one after the other."""
 
-    def __init__(self, ib, local, picture, count):
+    def __init__(self, ib: IRBuilder, local: Locals, picture: Picture, count: int) -> None:
         self.ib, self.local, self.picture, self.count = ib, local, picture, count
         self.pixels = picture.height * picture.width
         self.size = ceil_div(self.pixels, LANES) * LANES
         self.levels = ib.allocate("uint8", count * self.size, "levels", scope="global")
 
-    def clear(self, color):
+    def clear(self, color: Sequence[int]) -> None:
         if len(set(color)) == 1:
             with self.ib.for_range(0, self.count * self.size, "at") as at:
                 self.levels[at] = tir.const(color[0], "uint8")
@@ -166,7 +193,7 @@ class _Planes:
             with self.ib.for_range(0, self.size, "at") as at:
                 self.levels[plane * self.size + at] = tir.const(level, "uint8")
 
-    def write(self, out, number):
+    def write(self, out: tir.Buffer, number: tir.PrimExpr) -> None:
         """As the planes of the result from this number on, of as many."""
         ib, flat = self.ib, _flat(self.ib, out)
         with ib.for_range(0, self.count, "plane") as plane:
@@ -174,7 +201,7 @@ class _Planes:
             with ib.for_range(0, self.pixels, "pixel") as pixel:
                 flat[start + pixel] = self.picture.value(self.local, self.levels[plane * self.size + pixel])
 
-    def interleave(self, out, sample, mostly_empty):
+    def interleave(self, out: tir.Buffer, sample: tir.PrimExpr, mostly_empty: bool) -> None:
         """As the channels of the result's picture of a sample; `mostly_empty`: look for what is not."""
         ib, flat = self.ib, _flat(self.ib, out)
         first = sample.astype("int64") * (self.pixels * self.count)
@@ -196,7 +223,9 @@ class _Planes:
 class _Canvas:
     """Draws on planes, from place `first` of their levels on, as many of them as a colour has numbers."""
 
-    def __init__(self, ib, local, table, planes, together):
+    def __init__(
+        self, ib: IRBuilder, local: Locals, table: BufferVar, planes: _Planes, together: bool
+    ) -> None:
         self.ib, self.local, self.first = ib, local, 0
         self._planes, self._table, self._together = planes, table, together
         self._height, self._width = planes.picture.size
@@ -210,7 +239,14 @@ class _Canvas:
             self._inside[word] = _word(0)
             self._crossings[word] = _word(0)
 
-    def draw(self, camera, first, count, is_fill, color):
+    def draw(
+        self,
+        camera: Camera,
+        first: tir.PrimExpr,
+        count: tir.PrimExpr,
+        is_fill: tir.PrimExpr,
+        color: Sequence[tir.PrimExpr],
+    ) -> None:
         """The outline of a polygon or a line; what is inside a polygon is drawn by `fill`."""
         ib, (height, width) = self.ib, self._planes.picture.size
         finite, spans = camera.extent(first, count)
@@ -225,7 +261,14 @@ class _Canvas:
                 with ib.if_scope(is_fill):
                     self._resolve(*spans)
 
-    def _draw_edges(self, camera, first, count, is_fill, color):
+    def _draw_edges(
+        self,
+        camera: Camera,
+        first: tir.PrimExpr,
+        count: tir.PrimExpr,
+        is_fill: tir.PrimExpr,
+        color: Sequence[tir.PrimExpr],
+    ) -> None:
         ib, variable = self.ib, self.local.variable
         corner = camera.corner(first + tir.Select(is_fill, count - 1, 0))
         x, y = variable("x", corner.x), variable("y", corner.y)
@@ -239,7 +282,7 @@ class _Canvas:
                 self._cross(before, corner)
             x[0], y[0] = corner.x, corner.y
 
-    def _draw_line(self, line, color):
+    def _draw_line(self, line: Line, color: Sequence[tir.PrimExpr]) -> None:
         ib, local, levels = self.ib, self.local, self._planes.levels
         along, across = (
             local("stride", tir.Select(line.flat != 0, *strides))
@@ -262,7 +305,7 @@ class _Canvas:
                         before = local("before", levels[index].astype("int32"))
                         levels[index] = blended(local, before, level, weight).astype("uint8")
 
-    def _cross(self, p, q):
+    def _cross(self, p: Corner, q: Corner) -> None:
         """Note where an edge crosses rows."""
         ib, local = self.ib, self.local
         edge = Edge.between(ib, local, p, q)
@@ -277,11 +320,17 @@ class _Canvas:
             with ib.if_scope(exact):
                 self._mark(self._inside, row, column, tir.bitwise_or)
 
-    def _mark(self, words, row, column, how):
+    def _mark(
+        self,
+        words: BufferVar,
+        row: tir.PrimExpr,
+        column: tir.PrimExpr,
+        how: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
+    ) -> None:
         at = self.local("word", row * self._words + (column >> 6))
         words[at] = how(words[at], _word(1) << (column & (BITS - 1)).astype("uint64"))
 
-    def _resolve(self, columns, rows):
+    def _resolve(self, columns: Sequence[tir.PrimExpr], rows: Sequence[tir.PrimExpr]) -> None:
         """Crossings within these bounds become pixels."""
         ib, local = self.ib, self.local
         begin, end = (clamp(row_of(y), 0, self._height) for y in rows)
@@ -299,13 +348,13 @@ class _Canvas:
                     self._crossings[at] = _word(0)
                     carry[0] = tir.Select((inside >> _word(BITS - 1)) != _word(0), ~_word(0), _word(0))
 
-    def _after_odd(self, crossings):
+    def _after_odd(self, crossings: tir.PrimExpr) -> tir.PrimExpr:
         """The bits that have an odd number of crossings at or before them."""
         for shift in (1, 2, 4, 8, 16, 32):
             crossings = self.local("crossings", crossings ^ (crossings << _word(shift)))
         return crossings
 
-    def fill(self, color):
+    def fill(self, color: Sequence[tir.PrimExpr]) -> None:
         """Paint what is inside polygons, and forget them."""
         ib, local = self.ib, self.local
         if self._together:
@@ -328,7 +377,7 @@ class _Canvas:
                         self._planes.levels[at] = level.astype("uint8")
 
 
-def _bounds(ib, local, points, contours):
+def _bounds(ib: IRBuilder, local: Locals, points: BufferVar, contours: Contours) -> Bounds:
     bounds = ib.allocate("float64", (te.max(contours.count, 1), 4), "bounds", scope="global")
     bounds = Bounds(ib, local, bounds)
     with ib.for_range(0, contours.count, "shape", kind="parallel") as shape:
@@ -336,17 +385,17 @@ def _bounds(ib, local, points, contours):
     return bounds
 
 
-def _flat(ib, out):
+def _flat(ib: IRBuilder, out: tir.Buffer) -> BufferVar:
     """A buffer as if it had one axis."""
     size = reduce(mul, out.shape, tir.const(1, "int64"))
     return ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "flat", data=out.data))
 
 
-def _word(value):
+def _word(value: int) -> tir.PrimExpr:
     return tir.const(value, "uint64")
 
 
-def _trailing_zeros(word):
+def _trailing_zeros(word: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_llvm_pure_intrin(
         "uint64", "llvm.cttz.i64", tir.const(2, "uint32"), word, tir.const(False, "bool")
     )

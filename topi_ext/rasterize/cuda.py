@@ -4,15 +4,20 @@ Kernels before compute the corners of boxes; and of a map the bounds of its shap
 list of those that may be in its picture, by style.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._floats import Locals
+from .._types import IntExpr
 from ..sort.kernel import barrier, ceil_div, clamp, launch
 from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile, ballot, below, count_bits, count_threads
-from .kernel import REACH, Bounds, Camera, Contours, corners_of_box, length, near, within
+from .kernel import REACH, Bounds, Camera, Contours, Palette, Picture, corners_of_box, length, near, within
 
 MOST_CHANNELS = 24  # of a tile, whose pixels take a kilobyte for each
 LISTING_THREADS = 1024
@@ -20,13 +25,22 @@ FAR = 2**15 - 1  # pixels; bounds beyond are as good as there
 WHITE = [tir.const(255)]
 
 
-def rasterize_masks(shapes, offsets, layers, matrices, picture, *, kind, mode):
+def rasterize_masks(
+    shapes: te.Tensor,
+    offsets: te.Tensor,
+    layers: te.Tensor,
+    matrices: te.Tensor,
+    picture: Picture,
+    *,
+    kind: str,
+    mode: str,
+) -> te.Tensor:
     """The result of `topi_ext.rasterize_masks`."""
     layer_count = int(layers.shape[1]) - 1
     channels = 1 if picture.layout == "NCHW" else min(layer_count, MOST_CHANNELS)
     chunks = ceil_div(layer_count, channels)
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         local = Locals(ib, "local")
         contours, points = _shapes(ib, local, kind, *ins[:2])
@@ -54,11 +68,20 @@ def rasterize_masks(shapes, offsets, layers, matrices, picture, *, kind, mode):
     )
 
 
-def rasterize_map(points, offsets, styles, matrices, picture, *, palette, background):
+def rasterize_map(
+    points: te.Tensor,
+    offsets: te.Tensor,
+    styles: te.Tensor,
+    matrices: te.Tensor,
+    picture: Picture,
+    *,
+    palette: Palette,
+    background: Sequence[int],
+) -> te.Tensor:
     """The result of `topi_ext.rasterize_map`."""
     channels = len(background)
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         local = Locals(ib, "local")
         points, _, styles, matrices = map(ib.buffer_ptr, ins)
@@ -66,7 +89,7 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
         bounds = _bounds(ib, local, points, contours)
         seen = _Seen(ib, local, contours.count, samples, len(palette))
 
-        def style_at(sample, shape):
+        def style_at(sample: tir.PrimExpr, shape: tir.PrimExpr) -> tir.PrimExpr:
             return styles[(sample, shape) if len(ins[2].shape) == 2 else shape].astype("int32")
 
         with ib.if_scope(samples > 0), launch(ib, samples, LISTING_THREADS) as (sample, thread):
@@ -91,12 +114,20 @@ def rasterize_map(points, offsets, styles, matrices, picture, *, palette, backgr
     )
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
 @contextmanager
-def _tiles(ib, local, picture, samples, chunks, channels, palette=()):
+def _tiles(
+    ib: IRBuilder,
+    local: Locals,
+    picture: Picture,
+    samples: IntExpr,
+    chunks: int,
+    channels: int,
+    palette: Palette = (),
+) -> Iterator[tuple[Tile, tir.PrimExpr, tir.PrimExpr]]:
     """The kernel that draws: its block's tile, and the sample and chunk of channels that it belongs to."""
     rows, columns = (ceil_div(side, SIDE) for side in picture.size)
     tiles = rows * columns
@@ -108,7 +139,7 @@ def _tiles(ib, local, picture, samples, chunks, channels, palette=()):
 
 
 @contextmanager
-def _each(ib, local, count):
+def _each(ib: IRBuilder, local: Locals, count: IntExpr) -> Iterator[tir.PrimExpr]:
     """A kernel with a thread for each number below `count`."""
     with ib.if_scope(count > 0), launch(ib, ceil_div(count, THREADS), THREADS) as (block, thread):
         number = local("number", block * THREADS + thread)
@@ -116,7 +147,9 @@ def _each(ib, local, count):
             yield number
 
 
-def _shapes(ib, local, kind, shapes, offsets):
+def _shapes(
+    ib: IRBuilder, local: Locals, kind: str, shapes: tir.Buffer, offsets: tir.Buffer
+) -> tuple[Contours, BufferVar]:
     """The contours and their points, which for boxes are computed first."""
     count = length(shapes, 0)
     if kind != "boxes":
@@ -130,7 +163,7 @@ def _shapes(ib, local, kind, shapes, offsets):
     return Contours(ib, local, None, count * 4), corners
 
 
-def _bounds(ib, local, points, contours):
+def _bounds(ib: IRBuilder, local: Locals, points: BufferVar, contours: Contours) -> Bounds:
     bounds = ib.allocate("float64", (te.max(contours.count, 1), 4), "bounds", scope="global")
     bounds = Bounds(ib, local, bounds)
     with _each(ib, local, contours.count) as shape:
@@ -138,7 +171,7 @@ def _bounds(ib, local, points, contours):
     return bounds
 
 
-def _on_tile(tile, camera, contours, shape):
+def _on_tile(tile: Tile, camera: Camera, contours: Contours, shape: tir.PrimExpr) -> tir.PrimExpr:
     """Whether a shape is finite and may be on the tile."""
     first, count = contours.span(shape)
     finite, spans = camera.extent(first, count)
@@ -152,16 +185,24 @@ class _Seen:
     one in the high half.
     """
 
-    def __init__(self, ib, local, shapes, samples, styles):
+    def __init__(self, ib: IRBuilder, local: Locals, shapes: IntExpr, samples: IntExpr, styles: int) -> None:
         self._ib, self._local, self._shapes, self._styles = ib, local, shapes, styles
         samples, size = te.max(samples, 1), tir.const(3, "int64") * te.max(samples, 1) * te.max(shapes, 1)
         self._seen = ib.allocate("int32", size, "seen", scope="global")
         self._starts = ib.allocate("int32", (samples, styles + 1), "starts", scope="global")
 
-    def _place(self, sample, at):
+    def _place(self, sample: tir.PrimExpr, at: tir.PrimExpr) -> tir.PrimExpr:
         return (sample.astype("int64") * self._shapes + at) * 3
 
-    def find(self, thread, sample, style_at, bounds, camera, picture):
+    def find(
+        self,
+        thread: tir.PrimExpr,
+        sample: tir.PrimExpr,
+        style_at: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
+        bounds: Bounds,
+        camera: Camera,
+        picture: Picture,
+    ) -> None:
         """By one block for each sample."""
         ib, local = self._ib, self._local
         lane, warp = local("lane", tir.truncmod(thread, LANES)), local("warp", tir.truncdiv(thread, LANES))
@@ -197,11 +238,14 @@ class _Seen:
         with ib.if_scope(thread == 0):
             self._starts[sample, self._styles] = total[0]
 
-    def span(self, sample, style):
+    def span(self, sample: tir.PrimExpr, style: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         """Where the shapes of a style begin and end."""
-        return [self._local("bound", self._starts[sample, style + end]) for end in range(2)]
+        begin, end = (self._local("bound", self._starts[sample, style + after]) for after in range(2))
+        return begin, end
 
-    def on_tile(self, tile, sample, at):
+    def on_tile(
+        self, tile: Tile, sample: tir.PrimExpr, at: tir.PrimExpr
+    ) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         """Which shape it is, and whether it may be on the tile."""
         place, spans = self._place(sample, at), []
         for axis, begin in enumerate((tile.left, tile.top)):
@@ -210,7 +254,7 @@ class _Seen:
         return self._seen[place], tir.all(*spans)
 
 
-def _packed(span):
+def _packed(span: Sequence[tir.PrimExpr]) -> tir.PrimExpr:
     """Bounds in pixels, with what is drawn around them, in an int32."""
     far = tir.const(float(FAR), "float64")
     low, high = (

@@ -14,15 +14,35 @@ done last. No thread writes where another reads or writes without a barrier betw
 depend on the order in which threads run.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import chain
 from operator import add, mul
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._floats import Locals
+from .._types import IntExpr
 from ..sort.kernel import barrier, ceil_div, clamp
-from .kernel import REACH, TABLE, Camera, Edge, Line, Lines, alpha, blended, zero_if_finite
+from .kernel import (
+    REACH,
+    TABLE,
+    Camera,
+    Contours,
+    Corner,
+    Edge,
+    Line,
+    Lines,
+    Palette,
+    Picture,
+    alpha,
+    blended,
+    zero_if_finite,
+)
 from .reference import ONE, SUBPIXELS
 
 THREADS, LANES = 256, 32
@@ -37,7 +57,17 @@ ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
 class Tile:
     """The pixels of a tile, what else the block shares, and where the thread stands."""
 
-    def __init__(self, ib, local, thread, picture, channels, row, column, palette=()):
+    def __init__(
+        self,
+        ib: IRBuilder,
+        local: Locals,
+        thread: tir.PrimExpr,
+        picture: Picture,
+        channels: int,
+        row: tir.PrimExpr,
+        column: tir.PrimExpr,
+        palette: Palette = (),
+    ) -> None:
         self.ib, self.local, self.thread = ib, local, thread
         self.picture, self.channels = picture, channels
         self.top, self.left = local("top", row * SIDE), local("left", column * SIDE)
@@ -69,7 +99,7 @@ class Tile:
         ) = parts
         self._fill(self.table, [*TABLE, *chain.from_iterable(styles)])
 
-    def _fill(self, part, numbers):
+    def _fill(self, part: Part, numbers: Sequence[int]) -> None:
         """With numbers up to 255: four are a constant of the code."""
         with self.strided(len(numbers)) as at:
             word = tir.const(0, "uint32")
@@ -79,13 +109,13 @@ class Tile:
             byte = (word >> ((at & 3) * 8).astype("uint32")) & tir.const(255, "uint32")
             part[at] = byte.astype("int32")
 
-    def style(self, number):
+    def style(self, number: tir.PrimExpr) -> tuple[list[tir.PrimExpr], tir.PrimExpr]:
         """The colour of a style of the palette, and whether it is one of polygons: from shared memory, since
         registers are few."""
         *color, is_fill = (self._styles[number * (self.channels + 1) + i] for i in range(self.channels + 1))
         return color, is_fill != 0
 
-    def camera(self, points, matrices, sample):
+    def camera(self, points: BufferVar, matrices: BufferVar, sample: tir.PrimExpr) -> Camera:
         """With the matrix in shared memory too."""
         ib, local = self.ib, self.local
         matrix = ib.allocate("float64", 6, "matrix", scope="shared")
@@ -96,24 +126,24 @@ class Tile:
         rows = [[matrix[row * 3 + column] for column in range(3)] for row in range(2)]
         return Camera(ib, local, points, rows, zero_if_finite(local, rows[0][2], rows[1][2]))
 
-    def clear(self, color):
+    def clear(self, color: Sequence[int]) -> None:
         """Before anything is drawn; the barrier before the first drawing is enough."""
         with self.strided(SIDE * SIDE) as pixel:
             for channel, level in enumerate(color):
                 self.levels[self.place(pixel, channel)] = tir.const(level, "uint8")
 
-    def place(self, pixel, channel):
+    def place(self, pixel: tir.PrimExpr, channel: IntExpr) -> tir.PrimExpr:
         """Where the level of a pixel of the tile is: as in the result."""
         if self.picture.layout == "NCHW":
             return channel * (SIDE * SIDE) + pixel
         return pixel * self.channels + channel
 
-    def has(self, low, high, axis):
+    def has(self, low: tir.PrimExpr, high: tir.PrimExpr, axis: int) -> tir.PrimExpr:
         """Whether what lies between these, in 1/512 of a pixel, may be drawn on the tile."""
         begin, reach = (self.left, self.top)[axis] * SUBPIXELS, REACH * SUBPIXELS
         return tir.all(high >= begin - reach, low < begin + SIDE * SUBPIXELS + reach)
 
-    def write(self, out, sample, first, count):
+    def write(self, out: tir.Buffer, sample: tir.PrimExpr, first: IntExpr, count: IntExpr) -> None:
         """The tile as `count` channels of a sample's picture, from `first` on."""
         ib, local, size = self.ib, self.local, reduce(mul, out.shape, tir.const(1, "int64"))
         flat = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "flat", data=out.data))
@@ -132,40 +162,42 @@ class Tile:
                 place = local("place", start + offset)
                 flat[tir.Ramp(place, 1, vector) if vector > 1 else place] = values[every]
 
-    def _runs(self, out, sample, first, count):
+    def _runs(
+        self, out: tir.Buffer, sample: tir.PrimExpr, first: tir.PrimExpr, count: tir.PrimExpr
+    ) -> tuple[int, int, bool, Callable[[tir.PrimExpr], tuple[tir.PrimExpr, tir.PrimExpr]]]:
         """The levels of the tile as runs that are side by side in the result too: how long, how many, and
         whether vectors fit; and of each where it begins there, and how many of it are in the picture."""
         (height, width), channels = self.picture.size, self.channels
         columns = te.min(width - self.left, SIDE)
 
-        def seen(row, levels):
+        def seen(row: tir.PrimExpr, levels: IntExpr) -> tir.PrimExpr:
             return tir.Select(self.top + row < height, levels, 0)
 
         if self.picture.layout == "NCHW":
 
-            def run_of(number):
+            def run_of_plane(number: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
                 channel, row = tir.truncdiv(number, SIDE), tir.truncmod(number, SIDE)
                 start = (sample * out.shape[1] + first + channel) * height + self.top + row
                 return start * width + self.left, seen(row, tir.Select(channel < count, columns, 0))
 
-            return SIDE, SIDE * channels, width % VECTOR == 0, run_of
+            return SIDE, SIDE * channels, width % VECTOR == 0, run_of_plane
         if int(out.shape[3]) == channels:
 
-            def run_of(row):
+            def run_of_row(row: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
                 start = (sample * height + self.top + row) * width + self.left
                 return start * channels, seen(row, columns * channels)
 
-            return SIDE * channels, SIDE, width * channels % VECTOR == 0, run_of
+            return SIDE * channels, SIDE, width * channels % VECTOR == 0, run_of_row
 
-        def run_of(pixel):
+        def run_of_pixel(pixel: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
             row, column = tir.truncdiv(pixel, SIDE), tir.truncmod(pixel, SIDE)
             start = (sample * height + self.top + row) * width + self.left + column
             return start * out.shape[3] + first, seen(row, tir.Select(column < columns, count, 0))
 
-        return channels, SIDE * SIDE, out.shape[3] % VECTOR == channels % VECTOR == 0, run_of
+        return channels, SIDE * SIDE, out.shape[3] % VECTOR == channels % VECTOR == 0, run_of_pixel
 
     @contextmanager
-    def strided(self, count):
+    def strided(self, count: IntExpr) -> Iterator[tir.PrimExpr]:
         """The numbers below `count` that this thread takes: neighbours have neighbouring ones."""
         with self.ib.for_range(0, ceil_div(count, THREADS), "turn") as turn:
             at = self.local("at", turn * THREADS + self.thread)
@@ -176,13 +208,13 @@ class Tile:
 class Part:
     """A stretch of an array."""
 
-    def __init__(self, array, start):
+    def __init__(self, array: BufferVar, start: int) -> None:
         self._array, self._start = array, start
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
         return self._array[self._start + at]
 
-    def __setitem__(self, at, value):
+    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
         self._array[self._start + at] = value
 
 
@@ -192,7 +224,16 @@ class Drawing:
     `together`: polygons are one figure, and what an even number of them covers is outside.
     """
 
-    def __init__(self, tile, camera, contours, color, is_fill, channel, together):
+    def __init__(
+        self,
+        tile: Tile,
+        camera: Camera,
+        contours: Contours,
+        color: Sequence[tir.PrimExpr],
+        is_fill: tir.PrimExpr,
+        channel: IntExpr,
+        together: bool,
+    ) -> None:
         self.ib, self.local, self.tile = tile.ib, tile.local, tile
         self._camera, self._contours, self._color, self._is_fill = camera, contours, color, is_fill
         self._channel, self._together = channel, together
@@ -202,7 +243,12 @@ class Drawing:
         self._covered, self._odd = (self.local.variable(name, _bits(0)) for name in ("covered", "odd"))
         self._drawn, self._listed = (self.local.variable(name, tir.const(0)) for name in ("drawn", "listed"))
 
-    def draw(self, begin, end, candidate):
+    def draw(
+        self,
+        begin: IntExpr,
+        end: IntExpr,
+        candidate: Callable[[tir.PrimExpr], tuple[tir.PrimExpr, tir.PrimExpr]],
+    ) -> None:
         """The shapes `candidate(i)` for i from `begin` to `end`: which, and whether it may be on the tile."""
         ib, variable, tile = self.ib, self.local.variable, self.tile
         with ib.for_range(0, ceil_div(end - begin, THREADS), "chunk") as chunk:
@@ -225,7 +271,7 @@ class Drawing:
         with ib.if_scope(tir.all(self._is_fill, self._drawn[0] != 0)):
             self._fill()
 
-    def _share_out(self, first, count):
+    def _share_out(self, first: tir.PrimExpr, count: tir.PrimExpr) -> tir.PrimExpr:
         """Write for all which points the thread's shape has, and where its edges begin among those of all.
         Give the number of all."""
         local, tile = self.local, self.tile
@@ -242,7 +288,7 @@ class Drawing:
         barrier(self.ib)
         return total
 
-    def _sums(self, of_warp, turn):
+    def _sums(self, of_warp: tir.PrimExpr, turn: IntExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         """Of the numbers that the warps have, that of the warps before and of all. No two calls of the same
         `turn`, 0 or 1, may follow each other without a barrier."""
         ib, local, tile = self.ib, self.local, self.tile
@@ -255,7 +301,7 @@ class Drawing:
 
     # --- polygons
 
-    def _find_inside(self):
+    def _find_inside(self) -> None:
         """Of the shapes that the threads hold; those of neighbours are for different warps."""
         tile = self.tile
         held = self.local("held", tile.lane * WARPS + tile.warp)
@@ -268,7 +314,7 @@ class Drawing:
             if not self._together:
                 self._covered[0] = self._covered[0] | odd[0]
 
-    def _cross(self, first, count, number, odd):
+    def _cross(self, first: tir.PrimExpr, count: tir.PrimExpr, number: tir.PrimExpr, odd: BufferVar) -> None:
         """Take note of where the edges that the lanes hold, of these numbers, cross the lane's row."""
         ib, local, tile = self.ib, self.local, self.tile
         top, bottom, x, slope, crosses = (local.variable("edge", tir.const(0)) for _ in range(5))
@@ -290,7 +336,7 @@ class Drawing:
                 with ib.if_scope(tir.all((at & (ONE - 1)) == 0, column >= 0, column < SIDE)):
                     self._covered[0] = self._covered[0] | (_bits(1) << column.astype("uint32"))
 
-    def _fill(self):
+    def _fill(self) -> None:
         """Paint what any warp, or all together, found inside."""
         ib, tile = self.ib, self.tile
         of_warp = tile.warp * LANES + tile.lane
@@ -311,7 +357,7 @@ class Drawing:
 
     # --- lines
 
-    def _draw_lines(self, total):
+    def _draw_lines(self, total: tir.PrimExpr) -> None:
         """Of all shapes that the threads hold, in order: as many lines at once as there are threads."""
         local, tile = self.local, self.tile
         with self.ib.for_range(0, ceil_div(total, THREADS), "round") as turn:
@@ -321,7 +367,7 @@ class Drawing:
                 self._prepare_line(number, line)
             self._list(turn, touched[0], fields)
 
-    def _list(self, turn, touched, fields):
+    def _list(self, turn: tir.PrimExpr, touched: tir.PrimExpr, fields: list[BufferVar]) -> None:
         """List the threads' lines that touch the tile, and draw those listed before they are too many."""
         ib, local, tile = self.ib, self.local, self.tile
         lanes = local("lanes", ballot(touched != 0))
@@ -335,7 +381,7 @@ class Drawing:
             self._draw_listed()
             barrier(ib)
 
-    def _prepare_line(self, number, fields):
+    def _prepare_line(self, number: tir.PrimExpr, fields: list[BufferVar]) -> None:
         """The line of this number: first which parts of the tile it may touch, then what `_line` takes."""
         ib, local, tile = self.ib, self.local, self.tile
         owner = local.variable("owner", tir.const(0))
@@ -356,7 +402,7 @@ class Drawing:
                 for field, value in zip(fields, values):
                     field[0] = value
 
-    def _parts(self, line):
+    def _parts(self, line: Line) -> tir.PrimExpr:
         """A bit for each part of the tile that the line may touch."""
         local, tile = self.local, self.tile
         end = local("end", line.across(line.last))
@@ -374,13 +420,13 @@ class Drawing:
             bits = local("bits", tir.Select(low <= high, bits * some, _bits(0)))
         return tir.reinterpret("int32", bits)
 
-    def _line(self, number):
+    def _line(self, number: tir.PrimExpr) -> Line:
         at, step, places, strong, weak = (self.local("field", field[number]) for field in self.tile.lines[1:])
         last = (places >> 15) & 0x7FFF
         strengths = [strong & 511, (strong >> 9) & 511, strong >> 18, weak & 511, weak >> 9]
         return Line(places >> 30, places & 0x7FFF, self.local("last", last), at, step, strengths)
 
-    def _draw_listed(self):
+    def _draw_listed(self) -> None:
         """Each warp on its parts of the tile."""
         ib, local, tile = self.ib, self.local, self.tile
         barrier(ib)
@@ -402,7 +448,7 @@ class Drawing:
                 tile.levels[place] = level[0].astype("uint8")
         self._listed[0] = tir.const(0)
 
-    def _blend(self, line, x, y, levels):
+    def _blend(self, line: Line, x: tir.PrimExpr, y: tir.PrimExpr, levels: list[BufferVar]) -> None:
         ib, local = self.ib, self.local
         k = local("k", tir.Select(line.flat != 0, x, y) - line.start)
         with ib.if_scope(tir.all(k >= 0, k <= line.last)):
@@ -413,14 +459,14 @@ class Drawing:
                 for level, color in zip(levels, self._color):
                     level[0] = blended(local, level[0], color, weight)
 
-    def _ends(self, first, count, own):
+    def _ends(self, first: tir.PrimExpr, count: tir.PrimExpr, own: tir.PrimExpr) -> list[Corner]:
         """The corners of an edge of a polygon, or of a part of a line."""
         before = tir.Select(own == 0, count - 1, own - 1)
         numbers = tir.Select(self._is_fill, before, own), tir.Select(self._is_fill, own, own + 1)
         return [self._camera.corner(self.local("number", first + number)) for number in numbers]
 
     @contextmanager
-    def _each_lane(self, condition):
+    def _each_lane(self, condition: tir.PrimExpr) -> Iterator[tir.PrimExpr]:
         """One after the other, each lane of the warp for which the condition holds; for all lanes alike."""
         lanes = self.local.variable("lanes", ballot(condition))
         with self.ib.while_loop(lanes[0] != _bits(0)):
@@ -429,28 +475,28 @@ class Drawing:
             yield lane
 
 
-def _bits(value):
+def _bits(value: int) -> tir.PrimExpr:
     return tir.const(value, "uint32")
 
 
-def ballot(condition):
+def ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
 
 
-def count_bits(word):
+def count_bits(word: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_pure_extern("int32", "__popc", word)
 
 
-def below(lane):
+def below(lane: tir.PrimExpr) -> tir.PrimExpr:
     """The bits of the lanes before one."""
     return (_bits(1) << lane.astype("uint32")) - _bits(1)
 
 
-def shuffle(local, value, lane):
+def shuffle(local: Locals, value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
     """The value that a lane of the warp has."""
     return local("shuffled", tir.call_extern(value.dtype, "__shfl_sync", ALL_LANES, value, lane))
 
 
-def count_threads(condition):
+def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
     """Of the block; all threads must get here."""
     return tir.call_extern("int32", "__syncthreads_count", condition)

@@ -1,8 +1,13 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operators `topi_ext.rasterize_masks` and `topi_ext.rasterize_map`, and what calls them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, no_type_check
+
 import tvm
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.runtime import convert
 from tvm.te.hybrid import script
 
@@ -10,13 +15,25 @@ from .. import _register
 from .._register import known
 from .kernel import Picture
 
+if TYPE_CHECKING:
+    from .._types import int64, output_tensor
+
 MASKS, MAP = "topi_ext.rasterize_masks", "topi_ext.rasterize_map"
 LONGEST = 2**14  # side of a picture, in pixels
 FLOATS, OFFSETS, STYLES = ("float32", "float64"), ("int32", "int64"), ("int8", "int32")
 MODES, LAYOUTS, DTYPES, KINDS = ("union", "parity"), ("NHWC", "NCHW"), ("float32", "uint8"), ("fill", "line")
 
 
-def rasterize_boxes(boxes, layers, matrices, image_size, *, mode="union", layout="NHWC", dtype="float32"):
+def rasterize_boxes(
+    boxes: relay.Expr,
+    layers: relay.Expr,
+    matrices: relay.Expr,
+    image_size: Sequence[int],
+    *,
+    mode: str = "union",
+    layout: str = "NHWC",
+    dtype: str = "float32",
+) -> relay.Expr:
     """Boxes drawn as masks: of each sample a picture of several layers, such as the frames of a history.
 
     Parameters
@@ -67,8 +84,16 @@ def rasterize_boxes(boxes, layers, matrices, image_size, *, mode="union", layout
 
 
 def rasterize_polygons(
-    points, offsets, layers, matrices, image_size, *, mode="union", layout="NHWC", dtype="float32"
-):
+    points: relay.Expr,
+    offsets: relay.Expr,
+    layers: relay.Expr,
+    matrices: relay.Expr,
+    image_size: Sequence[int],
+    *,
+    mode: str = "union",
+    layout: str = "NHWC",
+    dtype: str = "float32",
+) -> relay.Expr:
     """Polygons drawn as masks: `rasterize_boxes` with corners of any number.
 
     Polygon n has the corners `points[offsets[n]:offsets[n + 1]]`; `points` is (P, 2), float32 or float64,
@@ -91,7 +116,16 @@ def rasterize_polygons(
     return _masks("polygons", mode, points, offsets, layers, matrices, image_size, layout, dtype)
 
 
-def rasterize_polylines(points, offsets, layers, matrices, image_size, *, layout="NHWC", dtype="float32"):
+def rasterize_polylines(
+    points: relay.Expr,
+    offsets: relay.Expr,
+    layers: relay.Expr,
+    matrices: relay.Expr,
+    image_size: Sequence[int],
+    *,
+    layout: str = "NHWC",
+    dtype: str = "float32",
+) -> relay.Expr:
     """Lines of one pixel drawn as masks, as `cv2.polylines` does; the arguments are `rasterize_polygons`'s.
 
     They are open: one whose first point is also its last is closed.
@@ -113,17 +147,17 @@ def rasterize_polylines(points, offsets, layers, matrices, image_size, *, layout
 
 
 def rasterize_map(
-    points,
-    offsets,
-    styles,
-    matrices,
-    image_size,
+    points: relay.Expr,
+    offsets: relay.Expr,
+    styles: relay.Expr,
+    matrices: relay.Expr,
+    image_size: Sequence[int],
     *,
-    palette,
-    background=(255, 255, 255),
-    layout="NHWC",
-    dtype="float32",
-):
+    palette: Iterable[tuple[Sequence[int], str]],
+    background: Sequence[int] = (255, 255, 255),
+    layout: str = "NHWC",
+    dtype: str = "float32",
+) -> relay.Expr:
     """A map in colours, as each sample sees it: shapes of which all samples share the points.
 
     Parameters
@@ -184,14 +218,24 @@ def rasterize_map(
     return relay.Call(relay.op.get(MAP), [points, offsets, styles, matrices], attrs)
 
 
-def _masks(kind, mode, shapes, offsets, layers, matrices, image_size, layout, dtype):
+def _masks(
+    kind: str,
+    mode: str,
+    shapes: relay.Expr,
+    offsets: relay.Expr,
+    layers: relay.Expr,
+    matrices: relay.Expr,
+    image_size: Sequence[int],
+    layout: str,
+    dtype: str,
+) -> relay.Expr:
     _require(MASKS, "mode", mode, MODES)
     picture = _picture(MASKS, image_size, layout, dtype)
     attrs = tvm.ir.make_node("DictAttrs", kind=kind, mode=mode, **picture)
     return relay.Call(relay.op.get(MASKS), [shapes, offsets, layers, matrices], attrs)
 
 
-def _picture(name, image_size, layout, dtype):
+def _picture(name: str, image_size: Sequence[int], layout: str, dtype: str) -> dict[str, Any]:
     height, width = (int(length) for length in image_size)
     if not (1 <= height <= LONGEST and 1 <= width <= LONGEST):
         raise ValueError(
@@ -202,12 +246,12 @@ def _picture(name, image_size, layout, dtype):
     return {"image_size": [height, width], "layout": layout, "dtype": dtype}
 
 
-def _require(name, what, value, choices):
+def _require(name: str, what: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name}: {what} must be {' or '.join(choices)}, not {value}")
 
 
-def _color(color):
+def _color(color: Sequence[int]) -> list[int]:
     color = [int(number) for number in color]
     if not all(0 <= number <= 255 for number in color):
         raise ValueError(f"{MAP}: a colour is made of numbers from 0 to 255, not {color}")
@@ -217,7 +261,7 @@ def _color(color):
 # --- types
 
 
-def _masks_type(types, attrs):
+def _masks_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -237,7 +281,7 @@ def _masks_type(types, attrs):
     return _pictures_type(MASKS, attrs, "layers", layers.shape[0], matrices.shape[0], count)
 
 
-def _map_type(types, attrs):
+def _map_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     points, offsets, styles, matrices = types
@@ -246,14 +290,16 @@ def _map_type(types, attrs):
     of_sample = len(styles.shape) == 2
     _check(MAP, "styles", styles, STYLES, *(["B", "N"] if of_sample else ["N"]))
     _check(MAP, "matrices", matrices, FLOATS, "B", (3,), (3,))
-    counts = known(styles.shape[-1]), known(offsets.shape[0])
-    if None not in counts and counts[0] + 1 != counts[1]:
-        _register.refuse(MAP, f"there must be a style for each shape: {counts[0]} for {counts[1] - 1}")
+    given, bounds = known(styles.shape[-1]), known(offsets.shape[0])
+    if given is not None and bounds is not None and given + 1 != bounds:
+        _register.refuse(MAP, f"there must be a style for each shape: {given} for {bounds - 1}")
     samples = styles.shape[0] if of_sample else matrices.shape[0]
     return _pictures_type(MAP, attrs, "styles", samples, matrices.shape[0], len(attrs["background"]))
 
 
-def _check(name, argument, type_, dtypes, *axes):
+def _check(
+    name: str, argument: str, type_: relay.TensorType, dtypes: Sequence[str], *axes: str | tuple[int, ...]
+) -> None:
     """An axis is what its length is called, or the lengths that it may have."""
     if type_.dtype not in dtypes:
         _register.refuse(name, f"{argument} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
@@ -265,7 +311,14 @@ def _check(name, argument, type_, dtypes, *axes):
         _register.refuse(name, f"{argument} must have the shape ({shape}), not {type_.shape}")
 
 
-def _pictures_type(name, attrs, argument, samples, matrices, channels):
+def _pictures_type(
+    name: str,
+    attrs: tvm.ir.Attrs,
+    argument: str,
+    samples: tir.PrimExpr,
+    matrices: tir.PrimExpr,
+    channels: int,
+) -> relay.TensorType:
     counts = known(samples), known(matrices)
     if None not in counts and counts[0] != counts[1]:
         _register.refuse(name, f"{argument} are of {counts[0]} samples, matrices of {counts[1]}")
@@ -281,6 +334,7 @@ def _pictures_type(name, attrs, argument, samples, matrices, channels):
 
 
 @script
+@no_type_check
 def _mask_shapes(layers, matrices, height, width, y, x, channel):
     pictures = output_tensor((4,), "int64")
     assert layers[0] == matrices[0], (
@@ -294,6 +348,7 @@ def _mask_shapes(layers, matrices, height, width, y, x, channel):
 
 
 @script
+@no_type_check
 def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y, x, channel):
     pictures = output_tensor((4,), "int64")
     assert offsets[0] == styles[of_sample] + int64(1), "topi_ext.rasterize_map: each shape must have a style"
@@ -306,17 +361,21 @@ def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y
     return pictures
 
 
-def _mask_shape_function(attrs, inputs, _):
+def _mask_shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     return [_mask_shapes(*inputs[2:], *map(convert, _sides_and_axes(attrs)))]
 
 
-def _map_shape_function(attrs, inputs, _):
+def _map_shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     of_sample = int(inputs[2].shape[0]) - 1
     constants = [of_sample, len(attrs["background"]), *_sides_and_axes(attrs)]
     return [_map_shapes(*inputs[1:], *map(convert, constants))]
 
 
-def _sides_and_axes(attrs):
+def _sides_and_axes(attrs: tvm.ir.Attrs) -> list[int]:
     """Height, width, and the axes of both and of the channels."""
     return [*map(int, attrs["image_size"]), *(attrs["layout"].index(axis) for axis in "HWC")]
 
@@ -324,11 +383,11 @@ def _sides_and_axes(attrs):
 # --- kernels
 
 
-def _compute_masks(kernels, attrs, inputs):
+def _compute_masks(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return [kernels.rasterize_masks(*inputs, _picture_of(attrs), kind=attrs["kind"], mode=attrs["mode"])]
 
 
-def _compute_map(kernels, attrs, inputs):
+def _compute_map(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     channels = len(attrs["background"])
     colors = [int(number) for number in attrs["colors"]]
     palette = [
@@ -339,8 +398,9 @@ def _compute_map(kernels, attrs, inputs):
     return [kernels.rasterize_map(*inputs, _picture_of(attrs), palette=palette, background=background)]
 
 
-def _picture_of(attrs):
-    return Picture(*map(int, attrs["image_size"]), str(attrs["layout"]), str(attrs["dtype"]))
+def _picture_of(attrs: tvm.ir.Attrs) -> Picture:
+    height, width = map(int, attrs["image_size"])
+    return Picture(height, width, str(attrs["layout"]), str(attrs["dtype"]))
 
 
 SHAPES = {

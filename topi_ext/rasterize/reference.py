@@ -4,6 +4,11 @@ Places are integers, 1/65536 of a pixel each. A line goes step by step along the
 and blends three pixels across at each step. Both tables are OpenCV's.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 ONE = 1 << 16
@@ -27,7 +32,9 @@ PROFILE = (  # of a line, by the distance to its centre
 # --- the operators
 
 
-def rasterize_boxes(boxes, layers, matrices, image_size, **options):
+def rasterize_boxes(
+    boxes: np.ndarray, layers: np.ndarray, matrices: np.ndarray, image_size: Sequence[int], **options: Any
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.rasterize_boxes`, as arrays."""
     offsets = np.arange(0, 4 * len(boxes) + 1, 4)
     return rasterize_polygons(
@@ -35,21 +42,37 @@ def rasterize_boxes(boxes, layers, matrices, image_size, **options):
     )
 
 
-def rasterize_polygons(points, offsets, layers, matrices, image_size, *, mode="union", **options):
+def rasterize_polygons(
+    points: np.ndarray,
+    offsets: np.ndarray,
+    layers: np.ndarray,
+    matrices: np.ndarray,
+    image_size: Sequence[int],
+    *,
+    mode: str = "union",
+    **options: Any,
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.rasterize_polygons`, as arrays."""
     together = mode == "parity"
 
-    def draw(picture, contours):
+    def draw(picture: np.ndarray, contours: list[np.ndarray]) -> None:
         for figure in [contours] if together else [[contour] for contour in contours]:
             fill_polygon(picture, figure, (255,))
 
     return _masks(draw, points, offsets, layers, matrices, image_size, **options)
 
 
-def rasterize_polylines(points, offsets, layers, matrices, image_size, **options):
+def rasterize_polylines(
+    points: np.ndarray,
+    offsets: np.ndarray,
+    layers: np.ndarray,
+    matrices: np.ndarray,
+    image_size: Sequence[int],
+    **options: Any,
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.rasterize_polylines`, as arrays."""
 
-    def draw(picture, contours):
+    def draw(picture: np.ndarray, contours: list[np.ndarray]) -> None:
         for contour in contours:
             draw_polyline(picture, contour, (255,))
 
@@ -57,8 +80,16 @@ def rasterize_polylines(points, offsets, layers, matrices, image_size, **options
 
 
 def rasterize_map(
-    points, offsets, styles, matrices, image_size, *, palette, background=(255, 255, 255), **options
-):
+    points: np.ndarray,
+    offsets: np.ndarray,
+    styles: np.ndarray,
+    matrices: np.ndarray,
+    image_size: Sequence[int],
+    *,
+    palette: Sequence[tuple[Sequence[int], str]],
+    background: Sequence[int] = (255, 255, 255),
+    **options: Any,
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.rasterize_map`, as arrays."""
     pictures = np.empty((len(matrices), *image_size, len(background)), "uint8")
     pictures[:] = background
@@ -74,7 +105,15 @@ def rasterize_map(
     return _finished(pictures, **options)
 
 
-def _masks(draw, points, offsets, layers, matrices, image_size, **options):
+def _masks(
+    draw: Callable[[np.ndarray, list[np.ndarray]], None],
+    points: np.ndarray,
+    offsets: np.ndarray,
+    layers: np.ndarray,
+    matrices: np.ndarray,
+    image_size: Sequence[int],
+    **options: Any,
+) -> np.ndarray:
     count = layers.shape[1] - 1
     pictures = np.zeros((len(matrices), count, *image_size, 1), "uint8")
     for sample, matrix in enumerate(matrices):
@@ -85,7 +124,7 @@ def _masks(draw, points, offsets, layers, matrices, image_size, **options):
     return _finished(np.moveaxis(pictures[..., 0], 1, -1), **options)
 
 
-def _finished(pictures, layout="NHWC", dtype="float32"):
+def _finished(pictures: np.ndarray, layout: str = "NHWC", dtype: str = "float32") -> np.ndarray:
     pictures = pictures if dtype == "uint8" else pictures.astype("float32") / np.float32(255)
     return np.ascontiguousarray(pictures if layout == "NHWC" else np.moveaxis(pictures, -1, 1))
 
@@ -93,20 +132,20 @@ def _finished(pictures, layout="NHWC", dtype="float32"):
 # --- where things are
 
 
-def box_corners(boxes):
+def box_corners(boxes: np.ndarray) -> np.ndarray:
     """The four corners of boxes of centre x and y, length, width, and yaw or its cosine and sine."""
     x, y, length, width, *turn = boxes.astype("float64").T
     with np.errstate(invalid="ignore", over="ignore"):
         if len(turn) == 1:
             yaw = np.where(np.abs(turn[0]) <= MOST_YAW, turn[0], np.nan)
-            turn = np.cos(yaw), np.sin(yaw)
+            turn = [np.cos(yaw), np.sin(yaw)]
         cosine, sine = turn
         along, aside = length / 2 * np.array([cosine, sine]), width / 2 * np.array([-sine, cosine])
         places = np.stack([np.array([x, y]) + i * along + j * aside for i, j in CORNERS])
     return places.transpose(2, 0, 1)
 
 
-def contours_in_picture(points, offsets, matrix):
+def contours_in_picture(points: np.ndarray, offsets: np.ndarray, matrix: np.ndarray) -> list[np.ndarray]:
     """Each contour's corners, truncated as l5kit does; none of one with a corner that is not finite."""
     points, matrix = points.astype("float64"), matrix.astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -123,7 +162,7 @@ def contours_in_picture(points, offsets, matrix):
 # --- polygons
 
 
-def fill_polygon(picture, contours, color):
+def fill_polygon(picture: np.ndarray, contours: Sequence[np.ndarray], color: Sequence[int]) -> None:
     """`cv2.fillPoly` with these corners, LINE_AA: outlines on whole rows, then what is inside."""
     contours = [np.stack([c[:, 0] * (ONE // SUBPIXELS), c[:, 1] + SUBPIXELS // 2 >> 9], 1) for c in contours]
     for corners in contours:
@@ -132,7 +171,7 @@ def fill_polygon(picture, contours, color):
     picture[inside(contours, picture.shape[:2])] = color
 
 
-def inside(contours, image_size):
+def inside(contours: Sequence[np.ndarray], image_size: Sequence[int]) -> np.ndarray:
     """The pixels that lie on, or between, an odd and the next even crossing of their row."""
     height, width = image_size
     crossings, on_edge = np.zeros((height, width + 1), "int64"), np.zeros((height, width), bool)
@@ -149,7 +188,7 @@ def inside(contours, image_size):
     return (crossings.cumsum(axis=1)[:, :width] % 2 == 1) | on_edge
 
 
-def divide(a, b):
+def divide(a: int, b: int) -> int:
     """Integers, toward zero."""
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
@@ -158,14 +197,14 @@ def divide(a, b):
 # --- lines
 
 
-def draw_polyline(picture, corners, color):
+def draw_polyline(picture: np.ndarray, corners: np.ndarray, color: Sequence[int]) -> None:
     """`cv2.polylines` with these corners, open, LINE_AA."""
     corners = corners * (ONE // SUBPIXELS)
     for p, q in zip(corners, corners[1:]):
         draw_line(picture, p, q, color)
 
 
-def draw_line(picture, p, q, color):
+def draw_line(picture: np.ndarray, p: np.ndarray, q: np.ndarray, color: Sequence[int]) -> None:
     """A line between two places, one pixel wide, blended into the picture."""
     height, width, _ = picture.shape
     clipped = clip_line([*p.tolist(), *q.tolist()], width * ONE - 1, height * ONE - 1)
@@ -194,7 +233,7 @@ def draw_line(picture, p, q, color):
         picture[rows, columns] = before + ((color - before) * alpha + 127 >> 8)
 
 
-def _strength(u1, u2, step, k, last):
+def _strength(u1: int, u2: int, step: int, k: np.ndarray, last: int) -> np.ndarray:
     """How strong the line is at each of its steps: less at both ends, by how much of a pixel they cover."""
     slope = step >> 11 & 63
     slope = slope ^ 63 if step < 0 else slope
@@ -210,14 +249,14 @@ def _strength(u1, u2, step, k, last):
     return (np.array(table) >> 8 & 0x1FF)[np.minimum(k, 2), np.minimum(last - k, 2)]
 
 
-def clip_line(ends, right, bottom):
+def clip_line(ends: Sequence[int], right: int, bottom: int) -> tuple[int, int, int, int] | None:
     """The part of a line in the picture, as OpenCV rounds it; None where there is none."""
     x1, y1, x2, y2 = ends
 
-    def beyond_sides(x):
+    def beyond_sides(x: int) -> int:
         return (x < 0) + 2 * (x > right)
 
-    def beyond(x, y):
+    def beyond(x: int, y: int) -> int:
         return beyond_sides(x) + 4 * (y < 0) + 8 * (y > bottom)
 
     first, second = beyond(x1, y1), beyond(x2, y2)

@@ -1,5 +1,10 @@
 """RoIAlign for LLVM: regions and channels in parallel, some channels at a time, and of each the bins."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 from tvm import te, tir
 
 from .kernel import Pooling, most_lanes
@@ -8,14 +13,16 @@ from .kernel import Pooling, most_lanes
 MOST_LANES = {"NHWC": 64, "NCHW": 16}
 
 
-def multiscale_roi_align(features, rois, *, layout, **options):
+def multiscale_roi_align(
+    features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
+) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MOST_LANES[layout])
     down, across = options["pooled_size"]
     shape = [{"N": rois.shape[0], "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         pooling = Pooling(
             ib,
@@ -37,5 +44,5 @@ def multiscale_roi_align(features, rois, *, layout, **options):
     return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])

@@ -4,6 +4,11 @@ In NHWC the threads of a warp lie along the channels, and read and write four of
 NCHW they lie along the bins of a channel, which are written side by side and read from close together.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
@@ -14,7 +19,9 @@ THREADS = 128
 MOST_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
 
 
-def multiscale_roi_align(features, rois, *, layout, **options):
+def multiscale_roi_align(
+    features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
+) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MOST_LANES[layout])
@@ -22,7 +29,7 @@ def multiscale_roi_align(features, rois, *, layout, **options):
     rows = rois.shape[0]
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         pooling = Pooling(
             ib,
@@ -53,5 +60,5 @@ def multiscale_roi_align(features, rois, *, layout, **options):
     return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)

@@ -7,6 +7,9 @@ region costs no more than the map has pixels; indices are computed from coordina
 on it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -14,9 +17,11 @@ from operator import add
 from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
 from .._register import known
+from .._types import IntExpr
 
 MOST_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
 
@@ -25,24 +30,35 @@ MOST_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is mill
 class _Samples:
     """The samples along a side of a bin; sample i is at `start + (i + 0.5) * size / count`."""
 
-    start: Any
-    size: Any
-    count: Any
-    begin: Any  # the first sample to visit
-    visited: Any  # how many; what is left out is off the map
-    length: Any  # of the map, in pixels
+    start: tir.PrimExpr
+    size: tir.PrimExpr
+    count: tir.PrimExpr
+    begin: IntExpr  # the first sample to visit
+    visited: IntExpr  # how many; what is left out is off the map
+    length: IntExpr  # of the map, in pixels
 
 
 class Pooling:
     """Emits bins of regions; `scope` is where the target keeps variables, `loop` the kind of short loops."""
 
-    def __init__(self, ib, features, rois, output, options, *, lanes, scope, loop):
+    def __init__(
+        self,
+        ib: IRBuilder,
+        features: Sequence[tir.Buffer],
+        rois: tir.Buffer,
+        output: tir.Buffer,
+        options: dict[str, Any],
+        *,
+        lanes: int,
+        scope: str,
+        loop: Callable[[IntExpr], str],
+    ) -> None:
         self.ib, self._options, self._lanes, self._scope, self._loop = ib, options, lanes, scope, loop
         self._local = Locals(ib, scope)
         self._maps = [_Maps(ib, feature, options["layout"], lanes) for feature in features]
         self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], lanes)
 
-    def emit_bin(self, row, p, q, vector):
+    def emit_bin(self, row: tir.PrimExpr, p: tir.PrimExpr, q: tir.PrimExpr, vector: tir.PrimExpr) -> None:
         """Pool bin (p, q) of a region, in one vector of channels."""
         ib, every = self.ib, _ramp(0, 1, self._lanes)
         total = ib.allocate("float32", self._lanes, "total", scope=self._scope)
@@ -70,7 +86,9 @@ class Pooling:
         start = self._local("first", self._output.start(row, vector))
         self._output[start, p, q] = total[every].astype(self._output.dtype)
 
-    def _level(self, x1, y1, x2, y2):
+    def _level(
+        self, x1: tir.PrimExpr, y1: tir.PrimExpr, x2: tir.PrimExpr, y2: tir.PrimExpr
+    ) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         """Which feature map a region is pooled from, and whether from any."""
         least_areas = self._options["least_areas"]
         if least_areas is None:
@@ -83,7 +101,9 @@ class Pooling:
         return self._local("level", level), tir.all(magnitude <= BITS_OF_INFINITY, tir.Not(is_negative))
 
     @contextmanager
-    def _sides(self, number, maps, corners, p, q):
+    def _sides(
+        self, number: int, maps: _Maps, corners: list[tir.PrimExpr], p: tir.PrimExpr, q: tir.PrimExpr
+    ) -> Iterator[tuple[_Samples, _Samples]]:
         """The samples down and across, where the region has a place and a size."""
         scale, offset = self._local.exact(self._options["scales"][number]), 0.5 * self._options["aligned"]
         x1, y1, x2, y2 = (self._local("corner", corner * scale - offset) for corner in corners)
@@ -96,7 +116,9 @@ class Pooling:
                 self._samples(x1, width, across, q, maps.width),
             )
 
-    def _samples(self, start, size, bins, place, length):
+    def _samples(
+        self, start: tir.PrimExpr, size: tir.PrimExpr, bins: int, place: tir.PrimExpr, length: IntExpr
+    ) -> _Samples:
         """The samples of one of the bins along a side."""
         if not self._options["aligned"]:
             size = te.max(size, tir.const(1.0))
@@ -116,7 +138,9 @@ class Pooling:
         return _Samples(start, size, count, begin, visited, length)
 
     @contextmanager
-    def _each(self, samples):
+    def _each(
+        self, samples: _Samples
+    ) -> Iterator[tuple[tuple[tir.PrimExpr, tir.PrimExpr], tuple[tir.PrimExpr, tir.PrimExpr]]]:
         """For each sample on the map, the two pixels that it lies between, with their weights."""
         ib, last = self.ib, samples.length - 1
         with ib.for_range(0, samples.visited, "sample", kind=self._loop(samples.visited)) as i:
@@ -129,7 +153,7 @@ class Pooling:
                 fraction = self._local("fraction", clamped - _float(low))
                 yield (low, 1.0 - fraction), (high, fraction)
 
-    def _broadcast(self, value):
+    def _broadcast(self, value: tir.PrimExpr) -> tir.PrimExpr:
         return tir.Broadcast(value, self._lanes) if self._lanes > 1 else value
 
 
@@ -139,7 +163,7 @@ class _Maps:
     In NHWC the index of each vector is written as so many vectors, so that TVM sees that it is aligned.
     """
 
-    def __init__(self, ib, buffer, layout, lanes):
+    def __init__(self, ib: IRBuilder, buffer: tir.Buffer, layout: str, lanes: int) -> None:
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
         self.count, self.height, self.width, channels = (extent[axis] for axis in "NHWC")
         size = self.count * self.height * self.width * channels
@@ -151,33 +175,33 @@ class _Maps:
         self._lanes, self._beside = lanes, layout == "NHWC"
         self._channels = channels // lanes if self._beside else channels
 
-    def start(self, number, vector):
+    def start(self, number: tir.PrimExpr, vector: tir.PrimExpr) -> tir.PrimExpr:
         """Of a vector of channels, the one of this number, on the map of a picture or region."""
         size = self.height * self.width
         start = number.astype(self._index_type) * (size * self._channels)
         return start + vector * (1 if self._beside else self._lanes * size)
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: tuple[tir.PrimExpr, IntExpr, IntExpr]) -> tir.PrimExpr:
         return self._flat[self._place(*at)]
 
-    def __setitem__(self, at, value):
+    def __setitem__(self, at: tuple[tir.PrimExpr, IntExpr, IntExpr], value: tir.PrimExpr) -> None:
         self._flat[self._place(*at)] = value
 
-    def _place(self, start, y, x):
+    def _place(self, start: tir.PrimExpr, y: IntExpr, x: IntExpr) -> tir.PrimExpr:
         pixel = y * self.width + x
         if self._beside:
             return _ramp((start + pixel * self._channels) * self._lanes, 1, self._lanes)
         return _ramp(start + pixel, self.height * self.width, self._lanes)
 
 
-def most_lanes(channels, most):
+def most_lanes(channels: int, most: int) -> int:
     """The largest power of two that divides the number of channels, up to `most`."""
     return next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if lanes <= most and channels % lanes == 0)
 
 
-def _ramp(start, stride, lanes):
+def _ramp(start: IntExpr, stride: IntExpr, lanes: int) -> IntExpr:
     return tir.Ramp(start, stride, lanes) if lanes > 1 else start
 
 
-def _float(value):
+def _float(value: IntExpr) -> tir.PrimExpr:
     return tir.const(float(value)) if isinstance(value, int) else value.astype("float32")

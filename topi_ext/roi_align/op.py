@@ -1,16 +1,23 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.multiscale_roi_align`: its arguments, types, shapes, and its kernels."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, no_type_check
 
 import tvm
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.runtime import convert
 from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
 from .levels import least_areas
+
+if TYPE_CHECKING:
+    from .._types import int64, output_tensor
 
 NAME = "topi_ext.multiscale_roi_align"
 FLOATS = ("float32", "float16")
@@ -23,20 +30,20 @@ ARGUMENTS = {
 
 
 def multiscale_roi_align(
-    features,
-    rois,
+    features: Sequence[relay.Expr],
+    rois: relay.Expr,
     *,
-    pooled_size,
-    scales,
-    sampling_ratio,
-    canonical_size=224,
-    canonical_level=4,
-    min_level=2,
-    eps=1e-6,
-    eps_in_log2=False,
-    aligned=False,
-    layout="NCHW",
-):
+    pooled_size: int | Sequence[int],
+    scales: Sequence[float],
+    sampling_ratio: int,
+    canonical_size: float = 224,
+    canonical_level: int = 4,
+    min_level: int = 2,
+    eps: float = 1e-6,
+    eps_in_log2: bool = False,
+    aligned: bool = False,
+    layout: str = "NCHW",
+) -> relay.Expr:
     """The means of regions on a grid of bins, each region from the level of a feature pyramid that suits it.
 
     The level of a region of area A is `floor(canonical_level + log2(sqrt(A) / canonical_size) + eps)`, or the
@@ -109,7 +116,16 @@ def multiscale_roi_align(
     )
 
 
-def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
+def roi_align(
+    data: relay.Expr,
+    rois: relay.Expr,
+    *,
+    pooled_size: int | Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool = False,
+    layout: str = "NCHW",
+) -> relay.Expr:
     """`multiscale_roi_align` of one feature map, from which regions of any area are taken.
 
     >>> from topi_ext.roi_align import reference
@@ -132,21 +148,21 @@ def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned
 
 
 def _call(
-    features,
-    rois,
+    features: Sequence[relay.Expr],
+    rois: relay.Expr,
     *,
-    pooled_size,
-    scales,
-    sampling_ratio,
-    by_area,
-    aligned,
-    layout,
-    canonical_size=224,
-    canonical_level=4,
-    min_level=2,
-    eps=1e-6,
-    eps_in_log2=False,
-):
+    pooled_size: int | Sequence[int],
+    scales: Sequence[float],
+    sampling_ratio: int,
+    by_area: bool,
+    aligned: bool,
+    layout: str,
+    canonical_size: float = 224,
+    canonical_level: int = 4,
+    min_level: int = 2,
+    eps: float = 1e-6,
+    eps_in_log2: bool = False,
+) -> relay.Expr:
     features = list(features)
     if layout not in CHANNEL_AXIS:
         raise ValueError(f"roi_align: the layout must be NCHW or NHWC, not {layout!r}")
@@ -181,7 +197,7 @@ def _call(
 # --- types and shapes
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     fields = types[0].fields if isinstance(types[0], relay.TupleType) else [None]
     if not all(isinstance(field, relay.TensorType) for field in fields):
@@ -211,11 +227,12 @@ def _type_relation(types, attrs):
     return relay.TensorType(shape, features[0].dtype)
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
 @script
+@no_type_check
 def _shapes(feature, rois, down, across, axis):
     pooled = output_tensor((4,), "int64")
     assert rois[1] == int64(5), "topi_ext.multiscale_roi_align: rois must have the shape (R, 5)"
@@ -230,7 +247,9 @@ def _shapes(feature, rois, down, across, axis):
     return pooled
 
 
-def _shape_function(attrs, inputs, _):
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     axis = CHANNEL_AXIS[attrs["layout"]]
     return [_shapes(inputs[0], inputs[-1], *map(convert, attrs["pooled_size"]), convert(axis))]
 
@@ -238,7 +257,7 @@ def _shape_function(attrs, inputs, _):
 # --- kernels
 
 
-def _compute(kernels, attrs, inputs):
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     scales = [float(scale) for scale in attrs["scales"]]
     formula = {
         "canonical_size": float(attrs["canonical_size"]),

@@ -1,5 +1,10 @@
 """What `multiscale_roi_align` answers, in NumPy: region by region, in float32."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from .levels import level_of
@@ -8,22 +13,22 @@ MOST_SAMPLES = 2**20  # of a side of a bin
 
 
 def multiscale_roi_align(
-    features,
-    rois,
+    features: Sequence[np.ndarray],
+    rois: np.ndarray,
     *,
-    pooled_size,
-    scales,
-    sampling_ratio,
-    canonical_size=224,
-    canonical_level=4,
-    min_level=2,
-    eps=1e-6,
-    eps_in_log2=False,
-    aligned=False,
-    layout="NCHW",
-):
+    pooled_size: int | Sequence[int],
+    scales: Sequence[float],
+    sampling_ratio: int,
+    canonical_size: float = 224,
+    canonical_level: int = 4,
+    min_level: int = 2,
+    eps: float = 1e-6,
+    eps_in_log2: bool = False,
+    aligned: bool = False,
+    layout: str = "NCHW",
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.multiscale_roi_align`, as arrays."""
-    formula = {
+    formula: dict[str, Any] = {
         "canonical_size": canonical_size,
         "canonical_level": canonical_level,
         "min_level": min_level,
@@ -31,20 +36,47 @@ def multiscale_roi_align(
         "eps_in_log2": eps_in_log2,
     }
 
-    def level_of_area(area):
+    def level_of_area(area: float) -> int | None:
         return int(level_of(area, len(features), **formula)) if area >= 0 else None
 
-    options = {"pooled_size": pooled_size, "sampling_ratio": sampling_ratio, "aligned": aligned}
+    options: dict[str, Any] = {
+        "pooled_size": pooled_size,
+        "sampling_ratio": sampling_ratio,
+        "aligned": aligned,
+    }
     return _pool(features, rois, scales, level_of_area, layout=layout, **options)
 
 
-def roi_align(data, rois, *, pooled_size, spatial_scale, sampling_ratio, aligned=False, layout="NCHW"):
+def roi_align(
+    data: np.ndarray,
+    rois: np.ndarray,
+    *,
+    pooled_size: int | Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool = False,
+    layout: str = "NCHW",
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.roi_align`, as arrays."""
-    options = {"pooled_size": pooled_size, "sampling_ratio": sampling_ratio, "aligned": aligned}
+    options: dict[str, Any] = {
+        "pooled_size": pooled_size,
+        "sampling_ratio": sampling_ratio,
+        "aligned": aligned,
+    }
     return _pool([data], rois, [spatial_scale], lambda _area: 0, layout=layout, **options)
 
 
-def _pool(features, rois, scales, level_of_area, *, pooled_size, sampling_ratio, aligned, layout):
+def _pool(
+    features: Sequence[np.ndarray],
+    rois: np.ndarray,
+    scales: Sequence[float],
+    level_of_area: Callable[[float], int | None],
+    *,
+    pooled_size: int | Sequence[int],
+    sampling_ratio: int,
+    aligned: bool,
+    layout: str,
+) -> np.ndarray:
     if layout == "NCHW":
         features = [np.moveaxis(feature, 1, 3) for feature in features]
     down, across = (pooled_size, pooled_size) if isinstance(pooled_size, int) else pooled_size
@@ -69,7 +101,9 @@ def _pool(features, rois, scales, level_of_area, *, pooled_size, sampling_ratio,
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
 
 
-def _weights(start, side, bins, sampling_ratio, length):
+def _weights(
+    start: float, side: float, bins: int, sampling_ratio: int, length: int
+) -> tuple[np.ndarray, int]:
     """How much each pixel along a side counts in each bin, (bins, length), and how many samples a bin has."""
     bin_side = side / np.float32(bins)
     count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MOST_SAMPLES))

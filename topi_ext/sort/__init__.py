@@ -10,34 +10,45 @@ that does not sort more than it returns. Other targets keep what they have.
 composite ones of `class_then_score`, and carries a payload along.
 """
 
+from __future__ import annotations
+
 import importlib
+from typing import Any
 
 import tvm
-from tvm import tir
+from tvm import te, tir
 
+from .._types import IntExpr
 from . import cuda
 from .kernel import Rows
 from .merge_sort import Buffers, emit_sort
 from .order import Order, class_then_score, ordered_bits
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
-_stock = importlib.import_module("tvm.topi.cuda.sort")
+_stock: Any = importlib.import_module("tvm.topi.cuda.sort")
 stock_sort_ir, stock_sort_by_key_ir, stock_topk = _stock.sort_ir, _stock.sort_by_key_ir, _stock.topk
 
 
-def _is_for_cuda():
+def _is_for_cuda() -> bool:
     return tvm.target.Target.current(allow_none=False).kind.name == "cuda"
 
 
-def _sort_ir(*args, **kwargs):
+def _sort_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
     return (cuda.sort_ir if _is_for_cuda() else stock_sort_ir)(*args, **kwargs)
 
 
-def _sort_by_key_ir(*args, **kwargs):
+def _sort_by_key_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
     return (cuda.sort_by_key_ir if _is_for_cuda() else stock_sort_by_key_ir)(*args, **kwargs)
 
 
-def _topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int64"):
+def _topk(
+    data: te.Tensor,
+    k: IntExpr = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: str = "int64",
+) -> list[te.Tensor] | te.Tensor:
     k = int(k) if isinstance(k, tir.IntImm) else k
     if _is_for_cuda() and isinstance(k, int) and k > 0:
         return cuda.topk(data, k, axis, ret_type, is_ascend, dtype)

@@ -4,6 +4,10 @@ The functions have the signatures of those in `tvm.topi.cuda.sort`; `sort_ir` an
 called by others there, which allocate the buffers.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from tvm import te, tir
 
 from .kernel import Rows
@@ -13,7 +17,13 @@ from .tile import tile_shape
 
 
 def sort_ir(
-    data, values_out, values_out_swap, axis, is_ascend, indices_out=None, indices_out_swap=None
+    data: tir.Buffer,
+    values_out: tir.Buffer,
+    values_out_swap: tir.Buffer,
+    axis: int,
+    is_ascend: bool,
+    indices_out: tir.Buffer | None = None,
+    indices_out_swap: tir.Buffer | None = None,
 ) -> tir.Stmt:
     """Sort `data` along `axis` into `values_out`, and into `indices_out` where each value was."""
     indices = None if indices_out is None else (indices_out, indices_out_swap)
@@ -21,7 +31,14 @@ def sort_ir(
 
 
 def sort_by_key_ir(
-    keys_in, values_in, keys_out, values_out, keys_out_swap, values_out_swap, axis, is_ascend
+    keys_in: tir.Buffer,
+    values_in: tir.Buffer,
+    keys_out: tir.Buffer,
+    values_out: tir.Buffer,
+    keys_out_swap: tir.Buffer,
+    values_out_swap: tir.Buffer,
+    axis: int,
+    is_ascend: bool,
 ) -> tir.Stmt:
     """Sort `keys_in` along `axis` into `keys_out`, and `values_in` along with them into `values_out`."""
     ib = tir.ir_builder.create()
@@ -39,7 +56,7 @@ def sort_by_key_ir(
     return ib.get()
 
 
-def topk(data, k, axis, ret_type, is_ascend, dtype):
+def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dtype: str) -> list[te.Tensor]:
     """The first `k` of each sorted row, for a `k` that is known and at least 1.
 
     Other than to sort all and then slice, this writes only what is wanted, and merges no more than that.
@@ -67,12 +84,19 @@ def topk(data, k, axis, ret_type, is_ascend, dtype):
     return [values, indices] if ret_type == "both" else [indices]
 
 
-def _sort_with_indices(data, axis, is_ascend, values, indices, keep=None):
+def _sort_with_indices(
+    data: tir.Buffer,
+    axis: int,
+    is_ascend: bool,
+    values: Sequence[tir.Buffer],
+    indices: Sequence[tir.Buffer] | None,
+    keep: int | None = None,
+) -> tir.Stmt:
     """`values` and `indices`: the buffers in which the result, and what leads there, are written."""
     ib = tir.ir_builder.create()
     keys = Rows(ib, data, axis)
 
-    def buffers(out, *others):
+    def buffers(out: tir.Buffer, *others: tir.Buffer) -> Buffers:
         return Buffers(
             Rows(ib, out, axis), *[Rows(ib, other, axis if keep is None else -1) for other in others]
         )
@@ -84,8 +108,8 @@ def _sort_with_indices(data, axis, is_ascend, values, indices, keep=None):
         Order(keys.dtype, bool(is_ascend)),
         read_key=lambda row, index: keys[row, index],
         keys=buffers(*values),
-        read_payload=indices and (lambda _row, index: index.astype(indices[0].dtype)),
-        payload=indices and buffers(*indices),
+        read_payload=None if indices is None else (lambda _row, index: index.astype(indices[0].dtype)),
+        payload=None if indices is None else buffers(*indices),
         keep=keep,
     )
     return ib.get()

@@ -1,14 +1,20 @@
 """Small pieces of hand-written CUDA kernels: launches, barriers, variables, rows of a buffer."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from operator import mul
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
+
+from .._types import IntExpr
 
 
 @contextmanager
-def launch(ib, blocks, threads):
+def launch(ib: IRBuilder, blocks: IntExpr, threads: int) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr]]:
     """A kernel whose barriers are placed by hand; gives blockIdx.x and threadIdx.x.
 
     The attribute `hand_threaded`, which keeps TVM from adding barriers of its own, must stand inside the
@@ -24,28 +30,28 @@ def launch(ib, blocks, threads):
         yield block.var, thread.var
 
 
-def barrier(ib):
+def barrier(ib: IRBuilder) -> None:
     """Wait for all threads of the block; all must get here."""
     ib.emit(tir.Call(None, "tir.tvm_storage_sync", [tir.StringImm("shared")]))
 
 
-def variables(ib, dtype, *names):
+def variables(ib: IRBuilder, dtype: str, *names: str) -> list[BufferVar]:
     """Variables of a thread, read and written as `name[0]`."""
     return [ib.allocate(dtype, (1,), name, scope="local") for name in names]
 
 
-def local(ib, name, value):
+def local(ib: IRBuilder, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
     """A value that the thread computes once. (TVM repeats that of `ib.let` at each use.)"""
     (variable,) = variables(ib, value.dtype, name)
     variable[0] = value
     return variable[0]
 
 
-def clamp(value, low, high):
+def clamp(value: tir.PrimExpr, low: IntExpr, high: IntExpr) -> tir.PrimExpr:
     return te.max(te.min(value, high), low)
 
 
-def ceil_div(a, b):
+def ceil_div(a: IntExpr, b: IntExpr) -> IntExpr:
     """For natural numbers; an int if both are."""
     return -(-a // b) if isinstance(a, int) and isinstance(b, int) else tir.truncdiv(a + (b - 1), b)
 
@@ -53,7 +59,7 @@ def ceil_div(a, b):
 class Rows:
     """A buffer as rows along an axis: `rows[row, index]`, the other axes making up the row's number."""
 
-    def __init__(self, ib, buffer, axis=-1):
+    def __init__(self, ib: IRBuilder, buffer: tir.Buffer, axis: int = -1) -> None:
         self._buffer = ib.buffer_ptr(buffer)
         self._axis = axis % len(buffer.shape)
         self._others = [*buffer.shape[: self._axis], *buffer.shape[self._axis + 1 :]]
@@ -61,14 +67,14 @@ class Rows:
         self.length = buffer.shape[self._axis]
         self.count = reduce(mul, self._others, tir.const(1, "int32"))
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: tuple[IntExpr, IntExpr]) -> tir.PrimExpr:
         return self._buffer[self._place(*at)]
 
-    def __setitem__(self, at, value):
+    def __setitem__(self, at: tuple[IntExpr, IntExpr], value: tir.PrimExpr) -> None:
         self._buffer[self._place(*at)] = value
 
-    def _place(self, row, index):
-        place = []
+    def _place(self, row: IntExpr, index: IntExpr) -> list[IntExpr]:
+        place: list[IntExpr] = []
         for extent in reversed(self._others[1:]):
             place.insert(0, tir.truncmod(row, extent))
             row = tir.truncdiv(row, extent)

@@ -11,12 +11,17 @@ them but TVM's own, 2**31 elements a tensor. No access depends on the keys being
 placed by hand, each in control flow that is uniform over the block.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from tvm import te, tir, topi
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
-from .kernel import Rows, barrier, ceil_div, clamp, launch, local, variables
+from .._types import IntExpr
+from .kernel import barrier, ceil_div, clamp, launch, local, variables
 from .order import Order
 from .tile import Tile, TileShape, tile_shape
 
@@ -26,14 +31,14 @@ class Buffers:
     """Where the passes write: the last one `out`, those before it `swap` and `scratch` in turn.
 
     A row of `swap` and `scratch` is as long as what is sorted; without `scratch`, `out` is it.
-    What fits into one tile needs neither.
+    What fits into one tile needs neither. Each is `Rows`, or indexed as they are.
     """
 
-    out: Rows
-    swap: Optional[Rows] = None
-    scratch: Optional[Rows] = None
+    out: Any
+    swap: Any = None
+    scratch: Any = None
 
-    def __getitem__(self, name) -> Rows:
+    def __getitem__(self, name: str) -> Any:
         return self.out if name == "scratch" and self.scratch is None else getattr(self, name)
 
 
@@ -41,15 +46,15 @@ READ_FROM = {"out": "swap", "swap": "scratch", "scratch": "swap"}  # by what the
 
 
 def emit_sort(
-    ib,
-    rows,
-    length,
+    ib: IRBuilder,
+    rows: IntExpr,
+    length: IntExpr,
     order: Order,
     read_key: Callable,
     keys: Buffers,
-    read_payload: Optional[Callable] = None,
-    payload: Optional[Buffers] = None,
-    keep: Optional[int] = None,
+    read_payload: Callable | None = None,
+    payload: Buffers | None = None,
+    keep: int | None = None,
 ) -> None:
     """Emit the kernels that sort `rows` rows of `length` keys, and a payload with them.
 
@@ -99,23 +104,23 @@ class _Sort:
 
     ib: tir.ir_builder.IRBuilder
     shape: TileShape
-    rows: Any
-    length: Any
-    tiles: Any
+    rows: IntExpr
+    length: IntExpr
+    tiles: IntExpr
     order: Order
     keys: Buffers
-    payload: Optional[Buffers]
-    keep: Optional[int]
+    payload: Buffers | None
+    keep: int | None
 
-    def tile(self, thread):
+    def tile(self, thread: tir.PrimExpr) -> Tile:
         return Tile(self.ib, self.order, self.shape, thread, with_places=self.payload is not None)
 
-    def wanted(self, written, start, count):
+    def wanted(self, written: str, start: tir.PrimExpr, count: tir.PrimExpr) -> tir.PrimExpr:
         """How many of the `count` keys from `start` on are to be written."""
         return te.min(count, self.keep - start) if written == "out" and self.keep is not None else count
 
 
-def _sort_tiles(sort, read_key, read_payload, written):
+def _sort_tiles(sort: _Sort, read_key: Callable, read_payload: Callable | None, written: str) -> None:
     """Sort each tile of each row by itself."""
     ib, shape, order = sort.ib, sort.shape, sort.order
     with launch(ib, sort.rows * sort.tiles, shape.threads) as (block, thread):
@@ -144,11 +149,11 @@ def _sort_tiles(sort, read_key, read_payload, written):
 
         with tile.striped(sort.wanted(written, start, count)) as index:
             sort.keys[written][row, start + index] = order.give_back(tile.keys[index])
-            if sort.payload:
+            if sort.payload and read_payload:
                 sort.payload[written][row, start + index] = read_payload(row, start + tile.places[index])
 
 
-def _merge_runs(sort, merge_pass, written):
+def _merge_runs(sort: _Sort, merge_pass: tir.PrimExpr, written: str) -> None:
     """Merge the runs 2i and 2i+1 of each row, all of them 2**merge_pass tiles long."""
     ib, shape, order, read = sort.ib, sort.shape, sort.order, READ_FROM[written]
     pair_tiles = tir.const(2, "int32") << merge_pass
@@ -165,7 +170,7 @@ def _merge_runs(sort, merge_pass, written):
         b_start = local(ib, "b_start", a_start + te.min(run, sort.length - a_start))
         start = local(ib, "start", tir.truncmod(block, pair_tiles) * shape.size)
 
-        def key_at(index):
+        def key_at(index: tir.PrimExpr) -> tir.PrimExpr:
             return order.hold(sort.keys[read][row, index])
 
         a = _Run(key_at, a_start, local(ib, "a_length", te.min(kept, b_start - a_start)))
@@ -178,7 +183,7 @@ def _merge_runs(sort, merge_pass, written):
             a_from = local(ib, "a_from", a_start + cuts[0])
             b_from = local(ib, "b_from", b_start + start - cuts[0] - a_count)
 
-            def origin(index):
+            def origin(index: tir.PrimExpr) -> tir.PrimExpr:
                 """Where in the row the key at this index of the tile comes from."""
                 return tir.Select(index < a_count, a_from, b_from) + index
 
@@ -200,16 +205,18 @@ def _merge_runs(sort, merge_pass, written):
 
 @dataclass(frozen=True)
 class _Run:
-    key_at: Callable
-    start: Any
-    length: Any
+    key_at: Callable[[tir.PrimExpr], tir.PrimExpr]
+    start: tir.PrimExpr
+    length: tir.PrimExpr
 
-    def key(self, index):
+    def key(self, index: tir.PrimExpr) -> tir.PrimExpr:
         """The key at this index; of indices outside the run, some key of it."""
         return self.key_at(self.start + clamp(index, 0, self.length - 1))
 
 
-def _cut_runs(ib, order, shape, thread, a: _Run, b: _Run, start):
+def _cut_runs(
+    ib: IRBuilder, order: Order, shape: TileShape, thread: tir.PrimExpr, a: _Run, b: _Run, start: tir.PrimExpr
+) -> BufferVar:
     """How many of the first `start` keys, and of the first `start + tile`, of the merged runs are from `a`.
 
     Either half of the block searches for one of the two. Every thread probes two neighbouring places a
@@ -247,7 +254,7 @@ def _cut_runs(ib, order, shape, thread, a: _Run, b: _Run, start):
     return cuts
 
 
-def _each_target(ib, keys, passes_left):
+def _each_target(ib: IRBuilder, keys: Buffers, passes_left: IntExpr) -> Iterator[str]:
     """Name what a pass writes that so many others follow; each name in its branch of the host's code."""
     even = "out" if keys.scratch is None else "scratch"
     if isinstance(passes_left, int):
@@ -262,7 +269,7 @@ def _each_target(ib, keys, passes_left):
         yield even
 
 
-def _host_int32(ib, extent, name):
+def _host_int32(ib: IRBuilder, extent: IntExpr, name: str) -> IntExpr:
     """A number of keys or rows as an int, or as an int32 of the host."""
     if isinstance(extent, (int, tir.IntImm)):
         return int(extent)

@@ -4,6 +4,8 @@ Convention: every order is total. NaN is the greatest value (as in numpy.sort an
 ascending, first when descending), all NaN tie, and -0.0 ties with 0.0. Ties keep their places.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from tvm import tir
@@ -32,13 +34,13 @@ class Order:
     def held(self) -> str:
         return HELD_AS.get(self.dtype, self.dtype)
 
-    def hold(self, key):
+    def hold(self, key: tir.PrimExpr) -> tir.PrimExpr:
         return key.astype(self.held)
 
-    def give_back(self, key):
+    def give_back(self, key: tir.PrimExpr) -> tir.PrimExpr:
         return key.astype(self.dtype)
 
-    def before(self, x, y):
+    def before(self, x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
         """Whether the held key `x` must stand before the held key `y`; false for ties.
 
         Bitwise, as branches around single comparisons would cost more than these, and as TVM turns a
@@ -50,24 +52,24 @@ class Order:
         return (low < high) | (tir.isnan(high) & (low == low))
 
 
-def ordered_bits(value):
+def ordered_bits(value: tir.PrimExpr) -> tir.PrimExpr:
     """A float32 as the int32 that compares alike, also where it is part of a larger key."""
     magnitude = bits(value) & MAGNITUDE
     in_order = tir.Select(magnitude == 0, 0, _turned(bits(value)))
     return tir.Select(magnitude > BITS_OF_INFINITY, MAGNITUDE, in_order)
 
 
-def from_ordered_bits(key):
+def from_ordered_bits(key: tir.PrimExpr) -> tir.PrimExpr:
     """A float32 that has these `ordered_bits`."""
     return tir.reinterpret("float32", _turned(key))
 
 
-def _turned(key):
+def _turned(key: tir.PrimExpr) -> tir.PrimExpr:
     """Negative numbers in the other order; what it undoes is itself."""
     return key ^ ((key >> 31) & MAGNITUDE)
 
 
-def class_then_score(class_id, score):
+def class_then_score(class_id: tir.PrimExpr, score: tir.PrimExpr) -> tir.PrimExpr:
     """An int64 key that ascends by class and, within a class, descends by the float32 score."""
     descending = tir.const(MAGNITUDE, "int64") - ordered_bits(score).astype("int64")
     return (class_id.astype("int64") << 32) + descending

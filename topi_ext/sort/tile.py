@@ -1,10 +1,16 @@
 """A block's tile: keys in shared memory, each thread's share of them in registers."""
 
-from contextlib import contextmanager
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._types import IntExpr
 from .kernel import local, variables
 from .order import Order
 
@@ -25,7 +31,7 @@ ONE_TILE = tuple(TileShape(threads, 7) for threads in (32, 64, 128, 256, 512))  
 MANY_TILES = TileShape(256, 11)  # also for a length known only at run time
 
 
-def tile_shape(length) -> TileShape:
+def tile_shape(length: IntExpr) -> TileShape:
     """The smallest tile that holds a whole row, else the one with the best throughput."""
     if isinstance(length, int):
         return next((shape for shape in ONE_TILE if shape.size >= length), MANY_TILES)
@@ -35,34 +41,37 @@ def tile_shape(length) -> TileShape:
 class Tile:
     """`keys` and, if asked for, `places`, which say what each key belongs to."""
 
-    def __init__(self, ib, order: Order, shape: TileShape, thread, with_places: bool):
+    def __init__(
+        self, ib: IRBuilder, order: Order, shape: TileShape, thread: tir.PrimExpr, with_places: bool
+    ) -> None:
         self.ib, self.order, self.shape, self.thread = ib, order, shape, thread
         self.own = thread * shape.items
         # Threads beyond the end of the keys run over it by up to their number of items.
         padded = shape.size + shape.items
         self.keys = ib.allocate(order.held, (padded,), name="tile_keys", scope="shared")
         self._own_keys = ib.allocate(order.held, (shape.items,), name="own_keys", scope="local")
-        self.places = self._own_places = None
+        self.places: Any = None
+        self._own_places: Any = None
         if with_places:
             self.places = ib.allocate("int32", (padded,), name="tile_places", scope="shared")
             self._own_places = ib.allocate("int32", (shape.items,), name="own_places", scope="local")
 
     @contextmanager
-    def striped(self, count):
+    def striped(self, count: IntExpr) -> Iterator[tir.PrimExpr]:
         """The indices below `count` that this thread takes when neighbours access neighbouring memory."""
         with self._each_item() as item:
             index = self.thread + item * self.shape.threads
             with self.ib.if_scope(index < count):
                 yield index
 
-    def put(self):
+    def put(self) -> None:
         """This thread's items into its place in shared memory."""
         with self._each_item() as item:
             self.keys[self.own + item] = self._own_keys[item]
             if self.places:
                 self.places[self.own + item] = self._own_places[item]
 
-    def sort_own(self, count):
+    def sort_own(self, count: IntExpr) -> None:
         """Sort this thread's items, into registers; their places are where they are.
 
         Odd-even transposition: it exchanges neighbours only, so it is stable.
@@ -80,7 +89,9 @@ class Tile:
                 if places:
                     self._exchange(places, left)
 
-    def merge(self, a, a_length, b, b_length, diagonal):
+    def merge(
+        self, a: IntExpr, a_length: tir.PrimExpr, b: IntExpr, b_length: tir.PrimExpr, diagonal: tir.PrimExpr
+    ) -> None:
         """Merge the runs at `a` and `b` from the `diagonal`-th of their keys on, this thread's share.
 
         The keys come into registers; their places are where in the tile they were.
@@ -110,13 +121,15 @@ class Tile:
                 a_next[0] = source + 1
                 a_key[0] = following
 
-    def look_up_places(self):
+    def look_up_places(self) -> None:
         """After a merge: what stood in `places` where this thread's keys were."""
         if self.places:
             with self._each_item() as item:
                 self._own_places[item] = self.places[self._own_places[item]]
 
-    def _count_from_a(self, a, a_length, b, b_length, diagonal):
+    def _count_from_a(
+        self, a: IntExpr, a_length: tir.PrimExpr, b: IntExpr, b_length: tir.PrimExpr, diagonal: tir.PrimExpr
+    ) -> tir.PrimExpr:
         """How many of the first `diagonal` keys of the merged runs are from `a`."""
         ib = self.ib
         low, high = variables(ib, "int32", "own_low", "own_high")
@@ -132,10 +145,10 @@ class Tile:
                 low[0] = middle + 1
         return low[0]
 
-    def _each_item(self):
+    def _each_item(self) -> AbstractContextManager[tir.PrimExpr]:
         return self.ib.for_range(0, self.shape.items, "item", kind="unroll")
 
-    def _exchange(self, array, left):
+    def _exchange(self, array: BufferVar, left: tir.PrimExpr) -> None:
         with self.ib.new_scope():
             kept = local(self.ib, "kept", array[left])
             array[left] = array[left + 1]

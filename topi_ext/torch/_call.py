@@ -1,22 +1,27 @@
 """Calling a Relay operator on torch tensors: one kernel a class of shapes, in torch's memory and stream."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import os
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch.utils.dlpack import to_dlpack
 
 import tvm
+from tvm import relay
 
 from .._cpu_target import cpu_target
-from ._kernels import Kernel
+from ._kernels import Kernel, Signature
 
 ALIGNMENT = 64  # of the address of a tensor, in bytes, that TVM asks for
 
-_kernels = {}
+_kernels: dict[tuple[Any, ...], Kernel] = {}
 _compiling = threading.Lock()
 
 # By itself TVM uses half of the cores, and binds each thread to one, which in every process are the same.
@@ -26,7 +31,13 @@ os.environ.setdefault("TVM_BIND_THREADS", "0")
 os.register_at_fork(after_in_child=lambda: os.environ.update(TVM_NUM_THREADS="1"))
 
 
-def call(name, build, tensors, out_size=(), **options):
+def call(
+    name: str,
+    build: Callable[..., relay.Expr],
+    tensors: Mapping[str, tuple[torch.Tensor, str]],
+    out_size: Sequence[int] = (),
+    **options: Any,
+) -> Any:
     """The result on tensors of the Relay call that `build(*variables, *out_size, **options)` gives.
 
     `name` is for errors. So are those of `tensors`, which holds each tensor with its axes, such as "N c H W":
@@ -54,13 +65,17 @@ def call(name, build, tensors, out_size=(), **options):
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _checked(name, tensors):
+def _checked(
+    name: str, tensors: Mapping[str, tuple[torch.Tensor, str]]
+) -> tuple[dict[str, int], torch.device]:
     """The length of each axis by its name, and the device; what is wrong with a tensor is said."""
-    lengths, first, device = {}, next(iter(tensors)), None
-    for tensor_name, (tensor, axes) in tensors.items():
+    lengths: dict[str, int] = {}
+    devices: list[torch.device] = []
+    first = next(iter(tensors))
+    for tensor_name, (tensor, all_axes) in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name}: {tensor_name} must be a tensor, not a {type(tensor).__name__}")
-        axes, shape = axes.split(), tuple(tensor.shape)
+        axes, shape = all_axes.split(), tuple(tensor.shape)
         before = {axis: lengths[axis] for axis in axes if axis in lengths}
         lengths.update((axis, int(axis)) for axis in axes if axis.isdigit())
         pairs = zip(axes, shape)
@@ -68,21 +83,28 @@ def _checked(name, tensors):
             where = "".join(f"; {axis.upper()} is {n}" for axis, n in before.items() if not axis.isdigit())
             wanted = ", ".join(axes).upper()
             raise ValueError(f"{name}: {tensor_name} must have the shape ({wanted}), not {shape}{where}")
-        device = device or tensor.device
-        if device != tensor.device:
-            raise ValueError(f"{name}: {first} is on {device}, but {tensor_name} on {tensor.device}")
+        devices.append(tensor.device)
+        if tensor.device != devices[0]:
+            raise ValueError(f"{name}: {first} is on {devices[0]}, but {tensor_name} on {tensor.device}")
         if not tensor.is_contiguous():
             raise ValueError(f"{name}: {tensor_name} must be contiguous: call its method contiguous()")
         if tensor.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(
                 f"{name} has no gradient: give {tensor_name}.detach(), or call it under torch.no_grad()"
             )
+    device = devices[0]
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"{name}: there are kernels for tensors on cpu and cuda, not on {device.type}")
     return lengths, device
 
 
-def _kernel(build, signature, sizes, options, device):
+def _kernel(
+    build: Callable[..., relay.Expr],
+    signature: Signature,
+    sizes: tuple[str, ...],
+    options: dict[str, Any],
+    device: torch.device,
+) -> Kernel:
     key = build, signature, sizes, repr(options), device
     if key not in _kernels:
         with _compiling:
@@ -97,7 +119,7 @@ def _kernel(build, signature, sizes, options, device):
 
 
 @lru_cache
-def _target(device):
+def _target(device: torch.device) -> tvm.target.Target:
     if device.type == "cpu":
         return cpu_target()
     major, minor = torch.cuda.get_device_capability(device)
@@ -105,7 +127,7 @@ def _target(device):
 
 
 @contextlib.contextmanager
-def _current_stream(device):
+def _current_stream(device: torch.device) -> Iterator[None]:
     """Inside, TVM works where torch does in this thread."""
     if device.type == "cpu":
         yield
@@ -120,7 +142,7 @@ def _current_stream(device):
             on_tvm.set_raw_stream(before)
 
 
-def _to_tvm(tensor):
+def _to_tvm(tensor: torch.Tensor) -> tvm.nd.NDArray:
     """The same memory; or a copy, where it starts at an address that TVM does not take."""
     if not tensor.numel():  # torch tells of strides that TVM does not take
         return _empty_in_tvm(tensor.shape, _dtype(tensor), tensor.device)
@@ -128,19 +150,19 @@ def _to_tvm(tensor):
     return tvm.nd.from_dlpack(to_dlpack(tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor))
 
 
-def _empty(shape, dtype, device):
+def _empty(shape: Sequence[int], dtype: str, device: torch.device) -> torch.Tensor:
     return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
 
 
-def _workspace(shape, dtype, device):
+def _workspace(shape: Sequence[int], dtype: str, device: torch.device) -> tvm.nd.NDArray:
     if hasattr(torch, dtype):
         return _to_tvm(_empty(shape, dtype, device))
     return _empty_in_tvm(shape, dtype, device)  # torch has had some unsigned types since 2.3
 
 
-def _empty_in_tvm(shape, dtype, device):
+def _empty_in_tvm(shape: Sequence[int], dtype: str, device: torch.device) -> tvm.nd.NDArray:
     return tvm.nd.empty(tuple(shape), dtype, tvm.device(device.type, device.index or 0))
 
 
-def _dtype(tensor):
+def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).replace("torch.", "")

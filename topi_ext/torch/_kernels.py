@@ -4,12 +4,20 @@ An operator is compiled by itself, by the same strategy as in a graph. Its works
 that all memory comes from whoever calls it, and none is shared between streams.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
+from typing import Union
 
 import tvm
 from tvm import relay, te, tir
 from tvm.relay.backend.te_compiler import get_valid_implementations
+
+from .._types import IntExpr
+
+Signature = tuple[tuple[str, tuple[Union[int, str], ...]], ...]  # of each tensor, its type and its axes
 
 
 class Kernel:
@@ -18,7 +26,13 @@ class Kernel:
     The first `results` of the outputs are the operator's own, the others workspace.
     """
 
-    def __init__(self, build, inputs, sizes, target):
+    def __init__(
+        self,
+        build: Callable[..., relay.Expr],
+        inputs: Signature,
+        sizes: Sequence[str],
+        target: tvm.target.Target,
+    ) -> None:
         """Compile an operator for all tensors with these types and axes.
 
         `build(*variables, *sizes)` gives the Relay call. `inputs` holds the type and the axes of each tensor:
@@ -28,7 +42,9 @@ class Kernel:
         names = (axis for axis in chain(*(axes for _, axes in inputs), sizes) if isinstance(axis, str))
         self._variables = {name: te.var(name) for name in names}
         self.names = tuple(self._variables)
-        shapes = [[self._variables.get(axis, axis) for axis in axes] for _, axes in inputs]
+        shapes = [
+            [self._variables[axis] if isinstance(axis, str) else axis for axis in axes] for _, axes in inputs
+        ]
         types = [
             relay.TensorType([relay.Any() if isinstance(axis, str) else axis for axis in axes], dtype)
             for dtype, axes in inputs
@@ -53,21 +69,23 @@ class Kernel:
             self._function = tvm.build(schedule, [*tensors, *self._outputs], target)
         self.outputs = lru_cache(maxsize=4096)(self._outputs_of)
 
-    def __call__(self, inputs, outputs):
+    def __call__(self, inputs: Sequence[tvm.nd.NDArray], outputs: Sequence[tvm.nd.NDArray]) -> None:
         self._function(*inputs, *outputs)
 
-    def _outputs_of(self, *lengths):
+    def _outputs_of(self, *lengths: int) -> list[tuple[tuple[int, ...], str]]:
         """Shape and dtype of each output, where these are the lengths of `names`."""
         values = dict(zip(self._variables.values(), lengths))
         simplify = tvm.arith.Analyzer().simplify
 
-        def value_of(length):
+        def value_of(length: IntExpr) -> int:
             return int(simplify(tir.stmt_functor.substitute(length, values)))
 
         return [(tuple(map(value_of, output.shape)), output.dtype) for output in self._outputs]
 
 
-def _lower(call, tensors, target):
+def _lower(
+    call: relay.Call, tensors: dict[relay.Var, te.Tensor], target: tvm.target.Target
+) -> tuple[list[te.Tensor], te.Schedule]:
     """The outputs of an operator, and their schedule."""
     type_ = relay.transform.InferTypeLocal(relay.Function(list(tensors), call)).ret_type
     inputs = [  # a constant stands for an argument that is not there, which no kernel reads

@@ -1,11 +1,17 @@
 """Random affine maps of training data: pictures, and the boxes, label masks and points that go with them."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Sequence
+from typing import Any, Union
 
 import torch
 from torch import nn
 
 from .functions import warp_affine
+
+Targets = Union[torch.Tensor, Sequence[torch.Tensor]]  # a tensor for all pictures, or one for each
 
 
 class AffineWarp(nn.Module):
@@ -42,19 +48,19 @@ class AffineWarp(nn.Module):
 
     def __init__(
         self,
-        out_size=None,
+        out_size: tuple[int, int] | None = None,
         *,
-        layout="NCHW",
-        mode="exact",
-        interpolation="bilinear",
-        border_mode="constant",
-        border_value=0,
-        out_dtype=None,
-        mask_value=0,
-    ):
+        layout: str = "NCHW",
+        mode: str = "exact",
+        interpolation: str = "bilinear",
+        border_mode: str = "constant",
+        border_value: float | Sequence[float] = 0,
+        out_dtype: torch.dtype | None = None,
+        mask_value: int = 0,
+    ) -> None:
         super().__init__()
         self.out_size, self.layout, self.mask_value = out_size, layout, mask_value
-        self._options = {
+        self._options: dict[str, Any] = {
             "layout": layout,
             "mode": mode,
             "interpolation": interpolation,
@@ -63,10 +69,17 @@ class AffineWarp(nn.Module):
             "out_dtype": out_dtype and str(out_dtype).replace("torch.", ""),
         }
 
-    def forward(self, images, matrices, boxes=None, masks=None, points=None):
+    def forward(
+        self,
+        images: torch.Tensor,
+        matrices: torch.Tensor,
+        boxes: Targets | None = None,
+        masks: torch.Tensor | None = None,
+        points: Targets | None = None,
+    ) -> Targets | tuple[Targets, ...]:
         height, width = size = self.size_of_result(images)
         on_device = matrices.to(images.device)
-        results = [warp_affine(images, on_device, size, **self._options)]
+        results: list[Targets] = [warp_affine(images, on_device, size, **self._options)]
         if boxes is not None:
             results.append(
                 _each(lambda box, matrix: _move_boxes(box, matrix, height, width), boxes, matrices)
@@ -75,16 +88,18 @@ class AffineWarp(nn.Module):
             results.append(self._warp_masks(masks, on_device, size))
         if points is not None:
             results.append(_each(_move, points, matrices))
-        return results[0] if len(results) == 1 else tuple(results)
+        if len(results) == 1:
+            return results[0]
+        return tuple(results)
 
-    def size_of(self, images):
+    def size_of(self, images: torch.Tensor) -> tuple[int, ...]:
         """Height and width."""
         return tuple(images.shape[1:3] if self.layout == "NHWC" else images.shape[2:])
 
-    def size_of_result(self, images):
+    def size_of_result(self, images: torch.Tensor) -> tuple[int, ...]:
         return self.out_size or self.size_of(images)
 
-    def _warp_masks(self, masks, matrices, size):
+    def _warp_masks(self, masks: torch.Tensor, matrices: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
         channel = 3 if self.layout == "NHWC" else 1
         whole = masks.unsqueeze(channel) if masks.dim() == 3 else masks
         whole = whole.view(torch.uint8) if masks.dtype == torch.bool else whole
@@ -123,16 +138,16 @@ class RandomAffine(nn.Module):
 
     def __init__(
         self,
-        degrees=0.0,
-        translate=(0.0, 0.0),
-        scale=(1.0, 1.0),
-        shear=0.0,
-        flip=0.0,
-        vertical_flip=0.0,
+        degrees: float | tuple[float, float] = 0.0,
+        translate: tuple[float, float] = (0.0, 0.0),
+        scale: tuple[float, float] = (1.0, 1.0),
+        shear: float | tuple[float, float] = 0.0,
+        flip: float = 0.0,
+        vertical_flip: float = 0.0,
         *,
-        generator=None,
-        **options,
-    ):
+        generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         if min(scale) <= 0:
             raise ValueError(f"RandomAffine: scale must be above 0, not {scale}")
@@ -140,11 +155,17 @@ class RandomAffine(nn.Module):
         self.degrees, self.shear = _range(degrees), _range(shear)
         self.scale, self.translate, self.flips = scale, translate, (flip, vertical_flip)
 
-    def forward(self, images, boxes=None, masks=None, points=None):
+    def forward(
+        self,
+        images: torch.Tensor,
+        boxes: Targets | None = None,
+        masks: torch.Tensor | None = None,
+        points: Targets | None = None,
+    ) -> Targets | tuple[Targets, ...]:
         sizes = self.warp.size_of(images), self.warp.size_of_result(images)
         return self.warp(images, self.draw(len(images), *sizes), boxes, masks, points)
 
-    def draw(self, count, size, out_size):
+    def draw(self, count: int, size: tuple[int, ...], out_size: tuple[int, ...]) -> torch.Tensor:
         """Matrices (count, 2, 3), float64, on the CPU; the sizes are heights and widths."""
         turn, shear = (self._between(range_, count).deg2rad() for range_ in (self.degrees, self.shear))
         scale = self._between([math.log(side) for side in self.scale], count).exp()
@@ -164,13 +185,13 @@ class RandomAffine(nn.Module):
         offset = out_centre + torch.stack([*shifts], dim=1) - linear @ centre
         return torch.cat([linear, offset[..., None]], dim=2)
 
-    def _between(self, range_, count):
+    def _between(self, range_: Sequence[float], count: int) -> torch.Tensor:
         least, most = range_
         drawn = torch.rand(count, dtype=torch.float64, generator=self.generator)
         return least + (most - least) * drawn
 
 
-def _move(points, matrix):
+def _move(points: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """Points moved by a matrix, which has the centre of the first pixel at (0, 0)."""
     matrix = matrix.to(points.device, torch.float64)
     linear, offset = matrix[..., :2], matrix[..., 2].unsqueeze(-2)
@@ -178,7 +199,7 @@ def _move(points, matrix):
     return _of_type(moved, points)
 
 
-def _move_boxes(boxes, matrix, height, width):
+def _move_boxes(boxes: torch.Tensor, matrix: torch.Tensor, height: int, width: int) -> torch.Tensor:
     corners = torch.stack([boxes[..., [x, y]] for x in (0, 2) for y in (1, 3)], dim=-2)  # (..., K, 4, 2)
     moved = _move(corners.flatten(-3, -2).double(), matrix).unflatten(-2, corners.shape[-3:-1])
     most = torch.tensor([width, height], dtype=moved.dtype, device=moved.device)
@@ -186,7 +207,9 @@ def _move_boxes(boxes, matrix, height, width):
     return _of_type(torch.cat(sides, dim=-1), boxes)
 
 
-def _each(move, targets, matrices):
+def _each(
+    move: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], targets: Targets, matrices: torch.Tensor
+) -> Targets:
     """What belongs to each picture, moved; a tensor for all, or one for each."""
     if isinstance(targets, torch.Tensor):
         return move(targets, matrices)
@@ -197,13 +220,13 @@ def _each(move, targets, matrices):
     return [move(target, matrix) for target, matrix in zip(targets, matrices)]
 
 
-def _of_type(moved, given):
+def _of_type(moved: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     return moved.to(given.dtype if given.is_floating_point() else torch.float32)
 
 
-def _square(a, b, c, d):
+def _square(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     return torch.stack([a, b, c, d], dim=1).reshape(-1, 2, 2)
 
 
-def _range(value):
+def _range(value: float | tuple[float, ...] | list[float]) -> tuple[float, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (-value, value)

@@ -1,16 +1,31 @@
 """The operators of `topi_ext` on torch tensors: arguments, results and conventions are those given there."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 
 import topi_ext
 from topi_ext.warp_affine.op import MOST_PIXELS
 
+from tvm import relay
+
+from .._types import IntExpr
 from ._call import call
 
 
-def warp_affine(data, matrix, out_size, *, mode="exact", layout="NCHW", **options):
+def warp_affine(
+    data: torch.Tensor,
+    matrix: torch.Tensor,
+    out_size: Sequence[int],
+    *,
+    mode: str = "exact",
+    layout: str = "NCHW",
+    **options: Any,
+) -> torch.Tensor:
     """`topi_ext.warp_affine` of tensors. A kernel serves all numbers and sizes of pictures."""
     sides, most = getattr(data, "shape", ())[1:], MOST_PIXELS["cv2_fixed"]
     if mode == "cv2_fixed" and max(sides, default=0) > most:
@@ -24,11 +39,15 @@ def warp_affine(data, matrix, out_size, *, mode="exact", layout="NCHW", **option
     return call("warp_affine", _warp_affine, tensors, out_size, mode=mode, layout=layout, **options)
 
 
-def _warp_affine(data, matrix, height, width, **options):
+def _warp_affine(
+    data: relay.Expr, matrix: relay.Expr, height: IntExpr, width: IntExpr, **options: Any
+) -> relay.Expr:
     return topi_ext.warp_affine(data, matrix, (height, width), **options)
 
 
-def nms(boxes, scores, iou_threshold, **options):
+def nms(
+    boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float | torch.Tensor, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.nms` of tensors: the indices of the kept boxes, followed by -1, and their number.
 
     `indices[:count]` is what `torchvision.ops.nms` gives; it waits for the GPU, as that does. A kernel serves
@@ -39,15 +58,22 @@ def nms(boxes, scores, iou_threshold, **options):
 
 
 def batched_nms(
-    boxes, scores, class_ids, iou_threshold, *, score_threshold=None, max_output_size=None, valid_count=None
-):
+    boxes: torch.Tensor,
+    scores: torch.Tensor,
+    class_ids: torch.Tensor,
+    iou_threshold: float | torch.Tensor,
+    *,
+    score_threshold: float | torch.Tensor | None = None,
+    max_output_size: int | None = None,
+    valid_count: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.batched_nms` of tensors: the indices of the kept boxes, followed by -1, and their number.
 
     A kernel serves all numbers of boxes and batch items, and all thresholds.
     """
     batch = "B " if getattr(boxes, "ndim", 2) == 3 else ""
     device = getattr(boxes, "device", None)
-    tensors = {
+    given = {
         "boxes": (boxes, batch + "N 4"),
         "scores": (scores, batch + "N"),
         "class_ids": (class_ids, batch + "N"),
@@ -55,31 +81,35 @@ def batched_nms(
         "score_threshold": (_scalar(score_threshold, device), ""),
         "valid_count": (valid_count, batch),
     }
-    tensors = {name: entry for name, entry in tensors.items() if entry[0] is not None}
+    tensors = {name: (tensor, axes) for name, (tensor, axes) in given.items() if tensor is not None}
     names = tuple(tensors)
     return call("batched_nms", _batched_nms, tensors, names=names, max_output_size=max_output_size)
 
 
-def _batched_nms(*tensors, names, **options):
+def _batched_nms(*tensors: relay.Expr, names: Sequence[str], **options: Any) -> relay.Expr:
     return topi_ext.batched_nms(**dict(zip(names, tensors)), **options)
 
 
-def _scalar(value, device):
+def _scalar(value: float | torch.Tensor | None, device: torch.device | None) -> torch.Tensor | None:
     return value if value is None or isinstance(value, torch.Tensor) else _on_device(float(value), device)
 
 
 @lru_cache
-def _on_device(value, device):
+def _on_device(value: float, device: torch.device | None) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float32, device=device)
 
 
-def roi_align(data, rois, *, layout="NCHW", **options):
+def roi_align(
+    data: torch.Tensor, rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
+) -> torch.Tensor:
     """`topi_ext.roi_align` of tensors. A kernel serves all numbers of regions and sizes of maps."""
     tensors = {"data": (data, "B H W c" if layout == "NHWC" else "B c H W"), "rois": (rois, "R 5")}
     return call("roi_align", topi_ext.roi_align, tensors, layout=layout, **options)
 
 
-def multiscale_roi_align(features, rois, *, layout="NCHW", **options):
+def multiscale_roi_align(
+    features: Sequence[torch.Tensor], rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
+) -> torch.Tensor:
     """`topi_ext.multiscale_roi_align` of tensors. A kernel serves what one of `roi_align` does."""
     axes = "B H{0} W{0} c" if layout == "NHWC" else "B c H{0} W{0}"
     tensors = {f"features[{at}]": (map_, axes.format(at)) for at, map_ in enumerate(features)}
@@ -87,29 +117,38 @@ def multiscale_roi_align(features, rois, *, layout="NCHW", **options):
     return call("multiscale_roi_align", _multiscale_roi_align, tensors, layout=layout, **options)
 
 
-def _multiscale_roi_align(*features_and_rois, **options):
+def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> relay.Expr:
     *features, rois = features_and_rois
     return topi_ext.multiscale_roi_align(features, rois, **options)
 
 
-def paste_masks(masks, boxes, image_size, *, threshold=None):
+def paste_masks(
+    masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], *, threshold: float | None = None
+) -> torch.Tensor:
     """`topi_ext.paste_masks` of tensors. A kernel serves all numbers of masks, and one size of pictures."""
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
     image_size = tuple(map(int, image_size))
     return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
 
 
-def heatmaps_to_keypoints(maps, rois):
+def heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.heatmaps_to_keypoints` of tensors. A kernel serves all numbers of objects."""
     tensors = {"maps": (maps, "N k h w"), "rois": (rois, "N 4")}
     return call("heatmaps_to_keypoints", _heatmaps_to_keypoints, tensors)
 
 
-def _heatmaps_to_keypoints(maps, rois):
+def _heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.Expr:
     return topi_ext.heatmaps_to_keypoints(maps, rois).astuple()
 
 
-def preprocess(image, size, padded_size=None, *, image_layout="NHWC", **options):
+def preprocess(
+    image: torch.Tensor,
+    size: Sequence[int],
+    padded_size: Sequence[int] | None = None,
+    *,
+    image_layout: str = "NHWC",
+    **options: Any,
+) -> torch.Tensor:
     """`topi_ext.preprocess` of tensors. A kernel serves all numbers of pictures, and one size of them."""
     tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}
     options.update(

@@ -1,5 +1,9 @@
 """Transforming points on CUDA: a thread takes a point."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
@@ -10,10 +14,10 @@ from .kernel import emit_point, rows_of
 THREADS = 256
 
 
-def transform_points(points, matrix, offsets):
+def transform_points(points: te.Tensor, matrix: te.Tensor, offsets: te.Tensor | None) -> te.Tensor:
     """The result of `topi_ext.transform_points`; `offsets` is None where points are not ragged."""
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         count = rows_of(points)
         blocks = ceil_div(count, THREADS)
@@ -27,5 +31,5 @@ def transform_points(points, matrix, offsets):
     return te.extern([points.shape], inputs, emit, dtype=[points.dtype], name="transform_points")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)

@@ -1,22 +1,31 @@
 """Of which sample a point is, and where it goes, emitted alike for every target."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 
-from tvm import tir
+from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._floats import Locals
 from .._register import known
+from .._types import IntExpr
 
 
-def rows_of(points):
+def rows_of(points: te.Tensor) -> IntExpr:
     """How many points there are."""
     return reduce(mul, (_extent(length) for length in points.shape[:-1]))
 
 
-def emit_point(ib, local, inputs, output, number):
+def emit_point(
+    ib: IRBuilder, local: Locals, inputs: Sequence[tir.Buffer], output: tir.Buffer, number: tir.PrimExpr
+) -> None:
     """Transform one point. `inputs`: points, matrix, and offsets if points are ragged."""
     points, matrix, *offsets = inputs
-    at, of_sample = (number,), ()
+    at: tuple[tir.PrimExpr, ...] = (number,)
+    of_sample: tuple[tir.PrimExpr, ...] = ()
     if len(points.shape) == 3:
         length = _extent(points.shape[1])
         at = (tir.truncdiv(number, length), tir.truncmod(number, length))
@@ -35,7 +44,9 @@ def emit_point(ib, local, inputs, output, number):
         out[(*at, row)] = moved.astype(output.dtype)
 
 
-def _sample_of(ib, local, offsets, number, samples):
+def _sample_of(
+    ib: IRBuilder, local: Locals, offsets: BufferVar, number: tir.PrimExpr, samples: IntExpr
+) -> tir.PrimExpr:
     """The last sample that begins at the point or before it, by bisection; of any offsets there is one."""
     low, high = local.variable("low", tir.const(0)), local.variable("high", tir.const(1) * samples - 1)
     with ib.while_loop(low[0] < high[0]):
@@ -48,6 +59,6 @@ def _sample_of(ib, local, offsets, number, samples):
     return low[0]
 
 
-def _extent(length):
+def _extent(length: tir.PrimExpr) -> IntExpr:
     """An int where it is known."""
     return known(length) if known(length) is not None else length.astype("int32")

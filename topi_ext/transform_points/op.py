@@ -1,13 +1,21 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.transform_points`: its arguments, types, shapes, and its kernels."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, no_type_check
+
 import tvm
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.runtime import convert
 from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+
+if TYPE_CHECKING:
+    from .._types import const_range, int64, output_tensor
 
 NAME = "topi_ext.transform_points"
 FLOATS, OFFSETS, DIMENSIONS = ("float32", "float64"), ("int32", "int64"), (2, 3)
@@ -18,7 +26,7 @@ ARGUMENTS = {
 }
 
 
-def transform_points(points, matrix, offsets=None):
+def transform_points(points: relay.Expr, matrix: relay.Expr, offsets: relay.Expr | None = None) -> relay.Expr:
     """Points moved by affine matrices: `matrix[:F, :F] @ point + matrix[:F, F]`.
 
     Parameters
@@ -52,7 +60,7 @@ def transform_points(points, matrix, offsets=None):
     return relay.Call(relay.op.get(NAME), [points, matrix, offsets], attrs)
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -60,7 +68,7 @@ def _type_relation(types, attrs):
     is_ragged = bool(attrs["is_ragged"])
     _check("points", points, FLOATS)
     _check("matrix", matrix, FLOATS)
-    dimensions = known(points.shape[-1]) if points.shape else None
+    dimensions = (known(points.shape[-1]) or 0) if points.shape else 0
     if dimensions not in DIMENSIONS or len(points.shape) not in ((2,) if is_ragged else (2, 3)):
         shapes = "(N, F)" if is_ragged else "(N, F) or (B, N, F)"
         _refuse(f"points must have the shape {shapes}, with F 2 or 3, not {points.shape}")
@@ -75,7 +83,7 @@ def _type_relation(types, attrs):
         if len(offsets.shape) != 1:
             _refuse(f"offsets must have the shape (B + 1,), not {offsets.shape}")
         samples, expected = known(matrix.shape[0]), known(offsets.shape[0])
-        if samples == 0 or (None not in (samples, expected) and samples + 1 != expected):
+        if samples == 0 or (samples is not None and expected not in (samples + 1, None)):
             _refuse(f"there must be one more offset than matrices, at least one: {expected} for {samples}")
     elif len(matrix.shape) == 3:
         counts = known(points.shape[0]), known(matrix.shape[0])
@@ -84,16 +92,17 @@ def _type_relation(types, attrs):
     return points
 
 
-def _check(name, type_, dtypes):
+def _check(name: str, type_: relay.TensorType, dtypes: Sequence[str]) -> None:
     if type_.dtype not in dtypes:
         _refuse(f"{name} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
 @script
+@no_type_check
 def _shapes(points, matrix, offsets, points_rank, matrix_rank, is_ragged):
     moved = output_tensor((points_rank,), "int64")
     for i in const_range(points_rank):
@@ -113,12 +122,14 @@ def _shapes(points, matrix, offsets, points_rank, matrix_rank, is_ragged):
     return moved
 
 
-def _shape_function(attrs, inputs, _):
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     ranks = [int(shape.shape[0]) for shape in inputs[:2]]
     return [_shapes(*inputs, *map(convert, [*ranks, int(attrs["is_ragged"])]))]
 
 
-def _compute(kernels, attrs, inputs):
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     points, matrix, offsets = inputs
     return [kernels.transform_points(points, matrix, offsets if attrs["is_ragged"] else None)]
 

@@ -1,9 +1,11 @@
 """What `transform_points` answers, in NumPy."""
 
+from __future__ import annotations
+
 import numpy as np
 
 
-def transform_points(points, matrix, offsets=None):
+def transform_points(points: np.ndarray, matrix: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
     """The arguments and the result of `topi_ext.transform_points`, as arrays."""
     matrix = matrix.astype("float64")
     if offsets is not None:

@@ -4,40 +4,49 @@ Of a strip first all places and weights are computed, in vectors; then the pixel
 from inside the source are a run, for which nothing more is asked; those around it are looked at one by one.
 """
 
-from tvm import te, tir
+from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
+
+from .._types import IntExpr, Shape
 from ..batched_nms.radix_sort import between
-from .kernel import Place, Warp
+from .kernel import Map, Place, Warp
 
 ROWS = 16  # of a block: what its strips come from stays in the cache
 STRIP = 64  # pixels: as many as there are bits to mark them
 LANES = 16  # places computed at once
 
 
-def warp_affine(data, matrix, out_shape, out_dtype, options):
+def warp_affine(
+    data: te.Tensor, matrix: te.Tensor, out_shape: Shape, out_dtype: str, options: dict[str, Any]
+) -> te.Tensor:
     """The result of `topi_ext.warp_affine`."""
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         count, height = (out_shape[options["layout"].index(axis)] for axis in "NH")
         blocks = tir.truncdiv(height + (ROWS - 1), ROWS)
         with ib.for_range(0, count * blocks, "block", kind="parallel") as block:
             picture, first = tir.truncdiv(block, blocks), tir.truncmod(block, blocks) * ROWS
-            warp = Warp(ib, *ins, outs[0], options, scope="global")
+            warp = Warp(ib, ins[0], ins[1], outs[0], options, scope="global")
             _Block(ib, warp, picture, options["layout"]).emit(first, te.min(height - first, ROWS))
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])
 
 
 class _Block:
     """Rows of one picture."""
 
-    def __init__(self, ib, warp, picture, layout):
+    def __init__(self, ib: IRBuilder, warp: Warp, picture: tir.PrimExpr, layout: str) -> None:
         self.ib, self.warp, self._picture = ib, warp, picture
         self._channels = warp.source.channels
         # Fetched at once: some channels of a pixel, or one channel of some pixels.
@@ -48,7 +57,7 @@ class _Block:
         else:
             self._lanes, self._excess = 16 if warp.source.dtype == "uint8" else 1, 0
 
-    def emit(self, first, count):
+    def emit(self, first: tir.PrimExpr, count: tir.PrimExpr) -> None:
         ib, warp = self.ib, self.warp
         map_, width = warp.map(self._picture), warp.out.width
         with ib.if_scope(map_.valid):
@@ -58,7 +67,7 @@ class _Block:
         with ib.else_scope(), ib.for_range(0, count, "y") as y, ib.for_range(0, width, "x") as x:
             self._emit_border(first + y, x)
 
-    def _emit_strip(self, map_, y, first):
+    def _emit_strip(self, map_: Map, y: tir.PrimExpr, first: tir.PrimExpr) -> None:
         ib, warp = self.ib, self.warp
         xs, ys = (ib.allocate("int32", STRIP, name, scope="global") for name in ("xs", "ys"))
         self._starts = ib.allocate(warp.source.index_type, STRIP, "starts", scope="global")
@@ -93,7 +102,7 @@ class _Block:
                     pixel = warp.edge_pixel(self._picture, place, weights, channel)
                     self._store(y, first + i, channel, pixel)
 
-    def _emit_run(self, y, first, begin, end):
+    def _emit_run(self, y: tir.PrimExpr, first: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> None:
         """The pixels `begin` to `end` of a strip, all from inside the source."""
         ib, lanes, channels = self.ib, self._lanes, self._channels
         if self._by_channels:
@@ -115,7 +124,7 @@ class _Block:
                 for channel in range(count):
                     self._emit_vector(y, first, i, part * count + channel)
 
-    def _emit_vector(self, y, first, i, channel):
+    def _emit_vector(self, y: tir.PrimExpr, first: tir.PrimExpr, i: tir.PrimExpr, channel: IntExpr) -> None:
         source = self.warp.source
         taps = [
             source[self._starts[i] + source.at(0, down, across, channel)]
@@ -124,15 +133,15 @@ class _Block:
         weights = [array[i] for array in self._weights]
         self._store(y, first + i, channel, self.warp.blend(taps, weights))
 
-    def _emit_border(self, y, x):
+    def _emit_border(self, y: tir.PrimExpr, x: tir.PrimExpr) -> None:
         with self.ib.for_range(0, self._channels, "channel") as channel:
             self._store(y, x, channel, self.warp.border(channel))
 
-    def _store(self, y, x, channel, value):
+    def _store(self, y: tir.PrimExpr, x: tir.PrimExpr, channel: IntExpr, value: tir.PrimExpr) -> None:
         out = self.warp.out
         out[out.at(self._picture, y, x, channel)] = value
 
 
-def _first_bit(marks):
+def _first_bit(marks: tir.PrimExpr) -> tir.PrimExpr:
     """The number of the lowest bit that is set of 64, or 64."""
     return tir.popcount(~marks & (marks - tir.const(1, "uint64"))).astype("int32")

@@ -4,14 +4,21 @@ A warp makes eight such groups side by side in four rows: these it writes in who
 rotation it reads from few lines of the cache. No thread waits for another.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from tvm import te, tir
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._register import known
+from .._types import IntExpr, Shape
 from ..sort.kernel import ceil_div, launch, local
-from .kernel import Warp
+from .kernel import Map, Place, Warp
 
 THREADS = 256
 WARPS = 4, 2  # of a block, across and down
@@ -22,13 +29,15 @@ ROWS = {1: 4, 2: 4, 4: 8, 8: 8}  # in which a thread makes a group, with those o
 BYTES = 16  # that are written at once
 
 
-def warp_affine(data, matrix, out_shape, out_dtype, options):
+def warp_affine(
+    data: te.Tensor, matrix: te.Tensor, out_shape: Shape, out_dtype: str, options: dict[str, Any]
+) -> te.Tensor:
     """The result of `topi_ext.warp_affine`."""
     extent = dict(zip(options["layout"], out_shape))
     pixels, rows = (table[np.dtype(out_dtype).itemsize] for table in (PIXELS, ROWS))
     down, across = ceil_div(extent["H"], DOWN * rows), ceil_div(extent["W"], ACROSS * pixels)
 
-    def emit(ins, outs):
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         blocks = extent["N"] * down * across
         with ib.if_scope(tir.const(0, "int32") < extent["N"]), launch(ib, blocks, THREADS) as (block, thread):
@@ -38,26 +47,26 @@ def warp_affine(data, matrix, out_shape, out_dtype, options):
             x = tile_x * ACROSS + tir.truncmod(number, WARPS[0]) * GROUPS[0] + tir.truncmod(lane, GROUPS[0])
             y = tir.truncdiv(number, WARPS[0]) * GROUPS[1] + tir.truncdiv(lane, GROUPS[0])
             x, y = local(ib, "x", x * pixels), local(ib, "y", tile_y * (DOWN * rows) + y)
-            warp = Warp(ib, *ins, outs[0], options, scope="local")
+            warp = Warp(ib, ins[0], ins[1], outs[0], options, scope="local")
             _Thread(ib, warp, picture, options["layout"], pixels).emit(x, y, rows)
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
 
 
-def schedule(outs):
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
 class _Thread:
     """The pixels of one thread, which lie in one picture, so many side by side."""
 
-    def __init__(self, ib, warp, picture, layout, pixels):
+    def __init__(self, ib: IRBuilder, warp: Warp, picture: tir.PrimExpr, layout: str, pixels: int) -> None:
         self.ib, self.warp, self._picture, self._beside = ib, warp, picture, layout == "NHWC"
         self._pixels = pixels
         self._channels, self._all_channels = warp.out.channels_at_once, warp.out.channels
 
-    def emit(self, x, y, rows):
+    def emit(self, x: tir.PrimExpr, y: tir.PrimExpr, rows: int) -> None:
         ib, out = self.ib, self.warp.out
         with ib.if_scope(tir.all(x < out.width, y < out.height)):
             map_ = self.warp.map(self._picture)
@@ -66,7 +75,7 @@ class _Thread:
                 with ib.if_scope(at < out.height):
                     self._emit_group(map_, at, x)
 
-    def _emit_group(self, map_, y, x):
+    def _emit_group(self, map_: Map, y: tir.PrimExpr, x: tir.PrimExpr) -> None:
         """Pixels side by side in one row: first where they come from, then some channels at a time."""
         ib, warp, count = self.ib, self.warp, self._channels
         row = warp.row(map_, y)
@@ -78,7 +87,9 @@ class _Thread:
                 self._emit_pixel(map_, place, part * count, values, *steps)
             self._emit_stores(y, x, part * count, values)
 
-    def _emit_pixel(self, map_, place, first, values, at, step):
+    def _emit_pixel(
+        self, map_: Map, place: Place, first: IntExpr, values: BufferVar, at: int, step: int
+    ) -> None:
         """Some channels of a pixel, into every so many places of `values`."""
         ib, warp, source = self.ib, self.warp, self.warp.source
         weights = warp.weights(place)
@@ -96,7 +107,7 @@ class _Thread:
                     pixel = warp.edge_pixel(self._picture, place, weights, first + channel)
                     values[at + channel * step] = pixel
 
-    def _emit_stores(self, y, x, first, values):
+    def _emit_stores(self, y: tir.PrimExpr, x: tir.PrimExpr, first: IntExpr, values: BufferVar) -> None:
         rest = tir.truncmod(self.warp.out.width, self._pixels)
         if known(rest) == 0:
             self._emit_vectors(y, x, first, values)
@@ -108,7 +119,7 @@ class _Thread:
             with self.ib.else_scope():
                 self._emit_one_by_one(y, x, first, values)
 
-    def _emit_vectors(self, y, x, first, values):
+    def _emit_vectors(self, y: tir.PrimExpr, x: tir.PrimExpr, first: IntExpr, values: BufferVar) -> None:
         """Where the row is made up of whole groups: each run of `values` that stays together."""
         out, count = self.warp.out, self._channels
         if not self._beside:
@@ -129,7 +140,7 @@ class _Thread:
                     vector = tir.truncdiv(start, lanes) + at // lanes
                     out[tir.Ramp(vector * lanes, 1, lanes)] = values[tir.Ramp(place, 1, lanes)]
 
-    def _emit_one_by_one(self, y, x, first, values):
+    def _emit_one_by_one(self, y: tir.PrimExpr, x: tir.PrimExpr, first: IntExpr, values: BufferVar) -> None:
         out, count = self.warp.out, self._channels
         for pixel in range(self._pixels):
             with self.ib.if_scope(x + pixel < out.width):

@@ -6,6 +6,9 @@ OpenCV are integers made of such numbers.
 No map leads out of bounds: `Place.inside` is asked of the very integers that make up the addresses.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -13,9 +16,11 @@ from operator import add
 from typing import Any
 
 from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals, bits, bits_of, lanes_of, rounded
 from .._register import known
+from .._types import IntExpr
 from ..sort.kernel import clamp
 from .reference import FARTHEST, LARGEST, UNITS
 
@@ -29,24 +34,32 @@ ROUND = {"float32": 2.0**23, "float64": 1.5 * 2.0**52}  # added, it leaves no bi
 class Place:
     """The pixel up and left of a place in the source, and how far that is; scalars or vectors."""
 
-    y: Any
-    x: Any
-    fractions: Any  # down, across; None where the pixel itself is meant
+    y: tir.PrimExpr
+    x: tir.PrimExpr
+    fractions: Sequence[tir.PrimExpr] | None  # down, across; None where the pixel itself is meant
 
 
 @dataclass(frozen=True)
 class Map:
     """From columns and rows of the result to x and y of the source."""
 
-    coefficients: Any  # of x, then of y
-    valid: Any
-    zero: Any  # where it is valid
+    coefficients: tuple[Sequence[tir.PrimExpr], Sequence[tir.PrimExpr]]  # of x, then of y
+    valid: tir.PrimExpr
+    zero: tir.PrimExpr  # where it is valid
 
 
 class Warp:
     """Emits places and pixels; `scope` is where the target keeps variables."""
 
-    def __init__(self, ib, data, matrix, out, options, scope):
+    def __init__(
+        self,
+        ib: IRBuilder,
+        data: tir.Buffer,
+        matrix: tir.Buffer,
+        out: tir.Buffer,
+        options: dict[str, Any],
+        scope: str,
+    ) -> None:
         self.ib, self.local, self._options = ib, Locals(ib, scope), options
         self._matrix, self._one_for_all = ib.buffer_ptr(matrix), len(matrix.shape) == 2
         self.source = Pictures(ib, data, options["layout"])
@@ -64,7 +77,7 @@ class Warp:
 
     # --- maps
 
-    def map(self, picture):
+    def map(self, picture: tir.PrimExpr) -> Map:
         """The map of a picture."""
         given = [
             self._matrix[(i, j) if self._one_for_all else (picture, i, j)].astype("float64")
@@ -84,11 +97,11 @@ class Warp:
         ]
         return Map((coefficients[:3], coefficients[3:]), tir.all(valid != 0, *has_pixels), zero)
 
-    def _inverse(self, given, zero):
+    def _inverse(self, given: list[tir.PrimExpr], zero: tir.PrimExpr) -> list[tir.PrimExpr]:
         """As OpenCV computes it: the inverse of a singular matrix is 0."""
         a, b, c, d, e, f = given
 
-        def times(x, y):
+        def times(x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
             return self.local("product", rounded(self.local("product", x * y), zero))
 
         determinant = self.local("determinant", times(a, e) - times(b, d))
@@ -99,11 +112,11 @@ class Warp:
             self.local("inverse", value) for value in (e * scale, -(b * scale), -(d * scale), a * scale)
         )
         c, f = (self.local("inverse", -times(x, c) - times(y, f)) for x, y in ((a, b), (d, e)))
-        return a, b, c, d, e, f
+        return [a, b, c, d, e, f]
 
     # --- places
 
-    def row(self, map_, y):
+    def row(self, map_: Map, y: tir.PrimExpr) -> list[tir.PrimExpr]:
         """What x and y of the source have in common along a row of the result."""
         y = y.astype("float64")
         starts = []
@@ -115,7 +128,7 @@ class Warp:
             )
         return starts
 
-    def place(self, map_, row, columns):
+    def place(self, map_: Map, row: list[tir.PrimExpr], columns: tir.PrimExpr) -> Place:
         """Where pixels of a row come from, given one column or a vector of them."""
         columns = cast(columns, "float64")
         wholes, fractions = [], []
@@ -127,9 +140,9 @@ class Warp:
                 whole, fraction = self._floating_point(rounded(across, map_.zero) + start)
             wholes.append(self.local("whole", whole))
             fractions.append(None if self._nearest else self.local("fraction", fraction))
-        return Place(*wholes[::-1], None if self._nearest else fractions[::-1])
+        return Place(wholes[1], wholes[0], None if self._nearest else fractions[::-1])
 
-    def _floating_point(self, place):
+    def _floating_point(self, place: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         farthest = tir.const(FARTHEST, "float64")
         place = self.local("place", clamp(place, -farthest, farthest))
         if self._nearest:
@@ -139,7 +152,7 @@ class Warp:
         whole = self.local("whole", whole - cast(above, "int32"))
         return whole, cast(place - cast(whole, "float64"), "float32")
 
-    def _fixed_point(self, units):
+    def _fixed_point(self, units: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         units = self.local("units", units)
         whole = clamp(units >> (2 * FRACTION_BITS), tir.const(-SHORT), tir.const(SHORT - 1))
         fraction = (units >> FRACTION_BITS) & ((1 << FRACTION_BITS) - 1)
@@ -147,7 +160,7 @@ class Warp:
             fraction = cast(fraction, "float32") * tir.const(0.5**FRACTION_BITS)
         return whole, fraction
 
-    def _units(self, value, map_):
+    def _units(self, value: tir.PrimExpr, map_: Map) -> tir.PrimExpr:
         """A coordinate in OpenCV's units, as an int32: the least one, if it does not fit."""
         units = self.local(
             "units", rounded(self.local("units", value * tir.const(UNITS, "float64")), map_.zero)
@@ -158,10 +171,10 @@ class Warp:
         fits = tir.And(units < limit, units > -limit)
         return tir.Select(fits, integer, _spread(tir.min_value("int32"), lanes_of(value)))
 
-    def _half(self):
+    def _half(self) -> int:
         return UNITS >> (1 if self._nearest else FRACTION_BITS + 1)
 
-    def inside(self, place, beyond=0):
+    def inside(self, place: Place, beyond: int = 0) -> tir.PrimExpr:
         """Whether all pixels that a place is between lie in the source, and `beyond` more to their right."""
         reach = 0 if self._nearest else 1
         height, width = self.source.height - reach, self.source.width - (reach + beyond)
@@ -169,20 +182,20 @@ class Warp:
 
     # --- pixels
 
-    def weights(self, place):
+    def weights(self, place: Place) -> list[tir.PrimExpr]:
         """Those of the pixels that a place is between, in the order of `corners`."""
-        if self._nearest:
+        if place.fractions is None:
             return []
         one = tir.const(1 << FRACTION_BITS if self._in_integers else 1, self.sum_type)
         down, across = ((one - fraction, fraction) for fraction in place.fractions)
         return [y * x for y, x in product(down, across)]
 
     @property
-    def corners(self):
+    def corners(self) -> list[tuple[int, int]]:
         """The pixels that a place is between, from the one up and left: rows down and columns across."""
         return [(0, 0)] if self._nearest else list(product((0, 1), (0, 1)))
 
-    def blend(self, taps, weights):
+    def blend(self, taps: Iterable[tir.PrimExpr], weights: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
         """A pixel of the result from those of the source, scalars or vectors."""
         taps = [cast(tap, self.sum_type) for tap in taps]
         if self._nearest:
@@ -192,12 +205,12 @@ class Warp:
             value = (value + (1 << (2 * FRACTION_BITS - 1))) >> (2 * FRACTION_BITS)
         return self._as_result(value)
 
-    def _as_result(self, value):
+    def _as_result(self, value: tir.PrimExpr) -> tir.PrimExpr:
         if self.out.dtype == "uint8" and not self._in_integers:
             value = bits(self.local("value", value + self.local.exact(ROUND["float32"])))
         return cast(value, self.out.dtype)
 
-    def is_border(self, place):
+    def is_border(self, place: Place) -> tir.PrimExpr:
         """Whether there is nothing but border around a place."""
         if self._options["border_mode"] != "constant":
             return tir.const(False)
@@ -205,24 +218,26 @@ class Warp:
         height, width = self.source.height, self.source.width
         return tir.any(place.y < -reach, place.y >= height, place.x < -reach, place.x >= width)
 
-    def edge_pixel(self, picture, place, weights, channel):
+    def edge_pixel(
+        self, picture: tir.PrimExpr, place: Place, weights: list[tir.PrimExpr], channel: IntExpr
+    ) -> tir.PrimExpr:
         """A pixel of the result in one channel, wherever it comes from."""
         taps = [
             self._tap(picture, place.y + down, place.x + across, channel) for down, across in self.corners
         ]
         return self.blend(taps, weights)
 
-    def border(self, channel):
+    def border(self, channel: IntExpr) -> tir.PrimExpr:
         """The border value as a pixel of the result."""
         return self._as_result(self._border_at(channel))
 
-    def _border_at(self, channel):
+    def _border_at(self, channel: IntExpr) -> tir.PrimExpr:
         value = self._border[-1]
         for at, other in enumerate(self._border[:-1]):
             value = tir.Select(channel == at, other, value)
         return value
 
-    def _tap(self, picture, y, x, channel):
+    def _tap(self, picture: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, channel: IntExpr) -> tir.PrimExpr:
         source, mode = self.source, self._options["border_mode"]
         if mode == "constant":
             pixel = source[source.at(picture, y, x, channel)].astype(self.sum_type)
@@ -238,7 +253,7 @@ class Warp:
 class Pictures:
     """A tensor of pictures as if it had one axis, with what it takes to find a pixel there."""
 
-    def __init__(self, ib, buffer, layout):
+    def __init__(self, ib: IRBuilder, buffer: tir.Buffer, layout: str) -> None:
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
         self.count, self.channels, self.height, self.width = (extent[axis] for axis in "NCHW")
         size = self.count * self.height * self.width * self.channels
@@ -251,32 +266,32 @@ class Pictures:
         self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype
 
     @property
-    def channels_at_once(self):
+    def channels_at_once(self) -> int:
         """A divisor of the number of channels."""
         return next(count for count in range(MOST_CHANNELS, 0, -1) if self.channels % count == 0)
 
-    def at(self, picture, y, x, channel=0):
+    def at(self, picture: IntExpr, y: IntExpr, x: IntExpr, channel: IntExpr = 0) -> tir.PrimExpr:
         """The place of a pixel."""
         steps = zip("NHWC", (picture, y, x, channel))
         return reduce(add, (_as_index(at, self.index_type) * self._strides[axis] for axis, at in steps))
 
-    def __getitem__(self, at):
+    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
         return self._flat[at]
 
-    def __setitem__(self, at, value):
+    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
         self._flat[at] = value
 
 
-def _replicate(at, length):
+def _replicate(at: tir.PrimExpr, length: IntExpr) -> tir.PrimExpr:
     return clamp(at, 0, length - 1)
 
 
-def _reflect(at, length):
+def _reflect(at: tir.PrimExpr, length: IntExpr) -> tir.PrimExpr:
     at = tir.floormod(at, 2 * length)
     return te.min(at, 2 * length - 1 - at)
 
 
-def _reflect_101(at, length):
+def _reflect_101(at: tir.PrimExpr, length: IntExpr) -> tir.PrimExpr:
     period = te.max(2 * length - 2, 1)
     at = tir.floormod(at, period)
     return te.min(at, period - at)
@@ -285,20 +300,20 @@ def _reflect_101(at, length):
 CONTINUED = {"replicate": _replicate, "reflect": _reflect, "reflect_101": _reflect_101}
 
 
-def _is_usable(value):
+def _is_usable(value: tir.PrimExpr) -> tir.PrimExpr:
     magnitude = bits(value) & tir.const(2**63 - 1, "int64")
     return magnitude <= tir.const(bits_of(LARGEST, "float64"), "int64")
 
 
-def _as_index(value, dtype):
+def _as_index(value: IntExpr, dtype: str) -> tir.PrimExpr:
     return tir.const(value, dtype) if isinstance(value, int) else cast(value, dtype)
 
 
-def _spread(value, lanes):
+def _spread(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
     return tir.Broadcast(value, lanes) if lanes > 1 else value
 
 
-def cast(value, dtype):
+def cast(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
     """A scalar or a vector in another type."""
     lanes = lanes_of(value)
     return value.astype(dtype if lanes == 1 else f"{dtype}x{lanes}")

@@ -1,14 +1,23 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `topi_ext.warp_affine`: its arguments, types, shapes, and its kernels."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
+
 import tvm
-from tvm import relay, tir
+from tvm import relay, te, tir
 from tvm.runtime import convert
 from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+from .._types import Shape
 from .reference import FARTHEST, as_pixel
+
+if TYPE_CHECKING:
+    from .._types import const_range, int64, output_tensor
 
 NAME = "topi_ext.warp_affine"
 TYPES = ("uint8", "float16", "float32")
@@ -27,18 +36,18 @@ ARGUMENTS = {
 
 
 def warp_affine(
-    data,
-    matrix,
-    out_size,
+    data: relay.Expr,
+    matrix: relay.Expr,
+    out_size: Shape,
     *,
-    inverse_map=False,
-    mode="exact",
-    interpolation="bilinear",
-    border_mode="constant",
-    border_value=0,
-    layout="NCHW",
-    out_dtype=None,
-):
+    inverse_map: bool = False,
+    mode: str = "exact",
+    interpolation: str = "bilinear",
+    border_mode: str = "constant",
+    border_value: float | Sequence[float] = 0,
+    layout: str = "NCHW",
+    out_dtype: str | None = None,
+) -> relay.Expr:
     """Each picture moved by an affine map: turned, scaled, sheared, flipped, shifted.
 
     Parameters
@@ -121,7 +130,7 @@ def warp_affine(
     return relay.Call(relay.op.get(NAME), [data, matrix], attrs)
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -154,11 +163,12 @@ def _type_relation(types, attrs):
     return relay.TensorType([extent[axis] for axis in layout], out_dtype)
 
 
-def _refuse(reason):
+def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
 @script
+@no_type_check
 def _shapes(data, matrix, height, width, row_axis, one_for_all, most):
     warped = output_tensor((4,), "int64")
     for axis in const_range(4):
@@ -172,16 +182,18 @@ def _shapes(data, matrix, height, width, row_axis, one_for_all, most):
     return warped
 
 
-def _shape_function(attrs, inputs, _):
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
     row_axis = str(attrs["layout"]).index("H")
     one_for_all = int(int(inputs[1].shape[0]) == 2)
     most = MOST_PIXELS[attrs["mode"]]
     return [_shapes(*inputs, *map(convert, [*attrs["out_size"], row_axis, one_for_all, most]))]
 
 
-def _compute(kernels, attrs, inputs):
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     data = inputs[0]
-    options = {name: str(attrs[name]) for name in CHOICES}
+    options: dict[str, Any] = {name: str(attrs[name]) for name in CHOICES}
     extent = dict(zip(options["layout"], data.shape))
     border = [float(value) for value in attrs["border_value"]]
     options["border_value"] = as_pixel(border, int(extent["C"]), data.dtype).tolist()

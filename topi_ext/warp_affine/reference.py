@@ -1,6 +1,11 @@
 """What `warp_affine` answers, in NumPy: coordinates in float64, pixel by pixel."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 FARTHEST = 1e9  # pixels from the origin; what is farther counts as this far
 LARGEST = 2.0**500  # a coefficient beyond counts as infinite
@@ -9,18 +14,18 @@ INT_MIN = -(2**31)
 
 
 def warp_affine(
-    data,
-    matrix,
-    out_size,
+    data: np.ndarray,
+    matrix: ArrayLike,
+    out_size: Sequence[int],
     *,
-    inverse_map=False,
-    mode="exact",
-    interpolation="bilinear",
-    border_mode="constant",
-    border_value=0,
-    layout="NCHW",
-    out_dtype=None,
-):
+    inverse_map: bool = False,
+    mode: str = "exact",
+    interpolation: str = "bilinear",
+    border_mode: str = "constant",
+    border_value: float | Sequence[float] = 0,
+    layout: str = "NCHW",
+    out_dtype: DTypeLike = None,
+) -> np.ndarray:
     """The arguments and the result of `topi_ext.warp_affine`, as arrays."""
     pictures = np.moveaxis(data, 1, 3) if layout == "NCHW" else data
     count, *_, channels = pictures.shape
@@ -47,7 +52,7 @@ def warp_affine(
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
 
 
-def inverse_affine(matrix):
+def inverse_affine(matrix: ArrayLike) -> np.ndarray:
     """The map back, computed as OpenCV does; that of a singular matrix takes everything to (0, 0)."""
     (a, b, c), (d, e, f) = np.asarray(matrix, "float64")
     with np.errstate(all="ignore"):
@@ -57,7 +62,7 @@ def inverse_affine(matrix):
         return np.array([[a, b, -a * c - b * f], [d, e, -d * c - e * f]])
 
 
-def as_pixel(value, channels, dtype):
+def as_pixel(value: float | Sequence[float], channels: int, dtype: DTypeLike) -> np.ndarray:
     """The border value in each channel, in float64: what data of this type can hold."""
     pixel = np.broadcast_to(np.asarray(value, "float64"), channels)
     if np.dtype(dtype).kind == "f":
@@ -65,7 +70,9 @@ def as_pixel(value, channels, dtype):
     return np.rint(pixel).clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
-def _exact_place(coefficients, out_size, interpolation):
+def _exact_place(
+    coefficients: np.ndarray, out_size: Sequence[int], interpolation: str
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of each pixel of the result, the row and column of the source with their fractions."""
     row, column = _grid(out_size)
     places = []
@@ -76,7 +83,9 @@ def _exact_place(coefficients, out_size, interpolation):
     return places
 
 
-def _cv2_place(coefficients, out_size, interpolation):
+def _cv2_place(
+    coefficients: np.ndarray, out_size: Sequence[int], interpolation: str
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """The same in the fixed point of OpenCV 4: fractions are 32nds, and sums of 32 bits wrap around."""
     row, column = _grid(out_size)
     places = []
@@ -89,18 +98,20 @@ def _cv2_place(coefficients, out_size, interpolation):
     return places
 
 
-def _cv_round(value):
+def _cv_round(value: np.ndarray) -> np.ndarray:
     """As an int32: halves to the even one, and what does not fit to the least."""
     value = np.rint(value)
     return np.where(np.abs(value) < 2**31, value, INT_MIN).astype("int64")
 
 
-def _grid(out_size):
+def _grid(out_size: Sequence[int]) -> np.ndarray:
     height, width = out_size
     return np.mgrid[:height, :width].astype("float64")
 
 
-def _pixels(picture, y, x, border_mode, border):
+def _pixels(
+    picture: np.ndarray, y: np.ndarray, x: np.ndarray, border_mode: str, border: np.ndarray
+) -> np.ndarray:
     """The pixels in these rows and columns, in float64."""
     height, width, _ = picture.shape
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
@@ -111,18 +122,18 @@ def _pixels(picture, y, x, border_mode, border):
     return picture[continued(y, height), continued(x, width)].astype("float64")
 
 
-def _replicate(at, length):
+def _replicate(at: np.ndarray, length: int) -> np.ndarray:
     """aaa|abcd|ddd"""
     return np.clip(at, 0, length - 1)
 
 
-def _reflect(at, length):
+def _reflect(at: np.ndarray, length: int) -> np.ndarray:
     """cba|abcd|dcb"""
     at = at % (2 * length)
     return np.minimum(at, 2 * length - 1 - at)
 
 
-def _reflect_101(at, length):
+def _reflect_101(at: np.ndarray, length: int) -> np.ndarray:
     """dcb|abcd|cba"""
     period = max(2 * length - 2, 1)
     at = at % period

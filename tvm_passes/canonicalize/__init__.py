@@ -4,6 +4,8 @@ So a pass needs one pattern for an idiom and not one for each frontend and versi
 static than the importers find. Results stay the same numbers.
 """
 
+from __future__ import annotations
+
 from tvm.ir.transform import Sequential
 
 from .._rule import RulePass
@@ -33,6 +35,6 @@ class Canonicalize(RulePass):
     rules = (FoldShapeArithmetic, *STATIC_FORMS, *IDENTITIES, PruneBranch)
 
 
-def canonical_pipeline():
+def canonical_pipeline() -> Sequential:
     """What both frontends end with."""
     return Sequential([Canonicalize()], name="canonicalize")

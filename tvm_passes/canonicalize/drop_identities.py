@@ -1,11 +1,13 @@
 """Drop operators that change nothing."""
 
-from tvm import relay
+from __future__ import annotations
+
+from tvm import relay, tir
 from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 
 from .._matchers import static_shape
-from .._rule import Rule
+from .._rule import Match, Rule
 from .limits import never_holds
 
 
@@ -14,7 +16,7 @@ class _Identity(Rule):
 
     data = wildcard()
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.data
 
 
@@ -23,7 +25,7 @@ class TransposeToSameOrder(_Identity):
 
     pattern = is_op("transpose")(_Identity.data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         rank = len(match.data.checked_type.shape)
         axes = match.root.attrs.axes
         return rank < 2 or (axes is not None and [int(axis) % rank for axis in axes] == list(range(rank)))
@@ -34,7 +36,7 @@ class ReshapeToSameShape(_Identity):
 
     pattern = is_op("reshape")(_Identity.data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         shape = static_shape(match.data)
         return shape is not None and shape == static_shape(match.root)
 
@@ -44,7 +46,7 @@ class CastToSameType(_Identity):
 
     pattern = is_op("cast")(_Identity.data) | is_op("cast_like")(_Identity.data, wildcard())
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return match.data.checked_type.dtype == match.root.checked_type.dtype
 
 
@@ -53,7 +55,7 @@ class SliceOfEverything(_Identity):
 
     pattern = is_op("strided_slice")(_Identity.data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         attrs, shape = match.root.attrs, match.data.checked_type.shape
         if str(attrs.slice_mode) != "end" or any(int(stride) != 1 for stride in attrs.strides or ()):
             return False
@@ -67,10 +69,10 @@ class ConcatenateOfOne(Rule):
     parts = wildcard()
     pattern = is_op("concatenate")(parts)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return isinstance(match.parts, relay.Tuple) and len(match.parts.fields) == 1
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.parts.fields[0]
 
 
@@ -80,7 +82,7 @@ class SqueezeUndone(_Identity):
     squeezed = is_op("squeeze")(_Identity.data)
     pattern = is_op("expand_dims")(squeezed)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         rank, gone = len(match.data.checked_type.shape), match.squeezed.attrs.axis
         first, count = int(match.root.attrs.axis), int(match.root.attrs.num_newaxis)
         first += rank - count + 1 if first < 0 else 0
@@ -98,11 +100,11 @@ class WhereNever(Rule):
     condition, chosen = wildcard(), wildcard()
     pattern = is_op("where")(condition, wildcard(), chosen)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         same_type = structural_equal(match.chosen.checked_type, match.root.checked_type)
         return same_type and never_holds(match.graph, match.condition)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.chosen
 
 
@@ -112,7 +114,7 @@ class SplitIntoOne(_Identity):
     pieces = is_op("split")(_Identity.data)
     pattern = is_tuple_get_item(pieces)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return len(match.pieces.checked_type.fields) == 1
 
 
@@ -122,14 +124,14 @@ class FieldOfTuple(Rule):
     whole = wildcard()
     pattern = is_tuple_get_item(whole)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return isinstance(match.whole, relay.Tuple)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.whole.fields[match.root.index]
 
 
-def _takes_all(dim, begin, end):
+def _takes_all(dim: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> bool:
     if int(begin) != 0:
         return False
     return int(end) >= (int(dim) if hasattr(dim, "value") else 2**31 - 1)

@@ -1,11 +1,14 @@
 """Replace small integer expressions whose value is known with that constant."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import wildcard
 
-from .._rule import Rule
+from .._graph import Graph
+from .._rule import Match, Rule
 from .shape_values import all_known, shape_values
 
 
@@ -18,17 +21,17 @@ class FoldShapeArithmetic(Rule):
 
     pattern = wildcard()
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         users = match.graph.users(match.root)
         return _is_known(match.graph, match.root) and not all(_is_known(match.graph, user) for user in users)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         values = shape_values(match.graph, match.root)
         dtype = match.root.checked_type.dtype
         return relay.const(values.astype(dtype), dtype)  # without dtype it would narrow int64 to int32
 
 
-def _is_known(graph, node):
+def _is_known(graph: Graph, node: relay.Expr) -> bool:
     if not isinstance(node, relay.Call):
         return False
     values = shape_values(graph, node)

@@ -6,19 +6,24 @@ is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Cla
 UNKNOWN.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tvm import relay
 
+from .._graph import Graph
 from .._matchers import constant, op_name, static_shape
 
 MOST_ELEMENTS = 64
 INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 UNKNOWN = None
+Element = Any  # an int, a `Dim`, a `Clamped`, a `Total`, a `Least` or UNKNOWN
 
 
 class Dim(NamedTuple):
@@ -38,14 +43,14 @@ class Clamped(NamedTuple):
 class Total(NamedTuple):
     """The sum of several dimensions: how many rows tensors have together, which no type is too small for."""
 
-    dims: tuple
+    dims: tuple[Dim, ...]
 
 
 class Least(NamedTuple):
     """The lesser of two, each a dimension or a total: a bound, and the length of the axis that it cuts."""
 
-    left: object
-    right: object
+    left: Element
+    right: Element
 
 
 class _Limits(NamedTuple):
@@ -59,11 +64,11 @@ _BOOL = _Limits(0, 1)
 class _AtLeast(NamedTuple):
     """The truth of left >= right, kept for the `where` that clamps a bound with it."""
 
-    left: object
-    right: object
+    left: Element
+    right: Element
 
 
-def shape_values(graph, expr):
+def shape_values(graph: Graph, expr: relay.Expr) -> np.ndarray | None:
     """An array of int, Dim, Clamped and UNKNOWN in the shape of `expr`, or None if nothing is known."""
     known = graph.notes.setdefault(shape_values, {})
     stack = [expr]
@@ -82,7 +87,7 @@ def shape_values(graph, expr):
     return known[expr]
 
 
-def dims_in(value):
+def dims_in(value: Element) -> tuple[Dim, ...]:
     """The dimensions that an element is computed from."""
     if isinstance(value, Least):
         return (*dims_in(value.left), *dims_in(value.right))
@@ -93,12 +98,12 @@ def dims_in(value):
     return (value,) if isinstance(value, Dim) else ()
 
 
-def all_known(values):
+def all_known(values: np.ndarray | None) -> bool:
     """Whether every element is an int."""
     return values is not None and all(isinstance(value, int) for value in values.flat)
 
 
-def _inputs(node):
+def _inputs(node: relay.Expr) -> list[relay.Expr]:
     """The arguments whose values count; of `shape_of` and the like only the type does."""
     if isinstance(node, relay.Tuple):
         return list(node.fields)
@@ -108,7 +113,7 @@ def _inputs(node):
     return []
 
 
-def _handler(node):
+def _handler(node: relay.Expr) -> Callable | None:
     if isinstance(node, relay.Constant):
         return _constant
     if isinstance(node, relay.Tuple):
@@ -117,12 +122,12 @@ def _handler(node):
     return (_BY_TYPE.get(name) or _BY_VALUE.get(name)) if _is_small_integer(node) else None
 
 
-def _is_small_integer(node):
+def _is_small_integer(node: relay.Expr) -> bool:
     shape = static_shape(node)
     return shape is not None and node.checked_type.dtype in INTEGERS and int(np.prod(shape)) <= MOST_ELEMENTS
 
 
-def _evaluate(handler, node, values):
+def _evaluate(handler: Callable, node: relay.Expr, values: list[Any]) -> Any:
     flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
     if any(value is None for value in flat):
         return None
@@ -139,7 +144,7 @@ def _evaluate(handler, node, values):
     return result.reshape(shape)
 
 
-def _array(values, shape=None):
+def _array(values: Iterable[Element], shape: tuple[int, ...] | None = None) -> np.ndarray:
     values = list(values)
     result = np.empty(len(values), object)
     for place, value in enumerate(values):  # at once, numpy would take a Dim apart: it is a tuple
@@ -147,26 +152,26 @@ def _array(values, shape=None):
     return result if shape is None else result.reshape(shape)
 
 
-def _constant(node):
+def _constant(node: relay.Expr) -> np.ndarray | None:
     value = constant(node)
     if value.size > MOST_ELEMENTS or value.dtype.kind not in "iub":
         return None
     return _array((int(element) for element in value.flat), value.shape)
 
 
-def _shape_of(node):
+def _shape_of(node: relay.Expr) -> np.ndarray | None:
     tensor = node.args[0]
     dims = enumerate(tensor.checked_type.shape)
     return _array(int(dim) if hasattr(dim, "value") else Dim(tensor, axis) for axis, dim in dims)
 
 
-def _ndarray_size(node):
+def _ndarray_size(node: relay.Expr) -> np.ndarray | None:
     shape = static_shape(node.args[0])
     return None if shape is None else _array([int(np.prod(shape))], ())
 
 
-def _elementwise(function):
-    def handler(_, *values):
+def _elementwise(function: Callable[..., Element]) -> Callable:
+    def handler(_: relay.Expr, *values: np.ndarray) -> np.ndarray:
         shape = np.broadcast_shapes(*(value.shape for value in values))
         columns = [np.broadcast_to(value, shape).ravel() for value in values]
         return _array((function(*row) for row in zip(*columns)), shape)
@@ -174,8 +179,10 @@ def _elementwise(function):
     return handler
 
 
-def _of_ints(function, neutral_right=None, neutral_left=None):
-    def on_elements(left, right):
+def _of_ints(
+    function: Callable[[int, int], Any], neutral_right: int | None = None, neutral_left: int | None = None
+) -> Callable:
+    def on_elements(left: Element, right: Element) -> Element:
         if isinstance(left, int) and isinstance(right, int):
             return int(function(left, right))
         if neutral_right is not None and isinstance(right, int) and right == neutral_right:
@@ -187,7 +194,7 @@ def _of_ints(function, neutral_right=None, neutral_left=None):
     return _elementwise(on_elements)
 
 
-def _add(left, right):
+def _add(left: Element, right: Element) -> Element:
     if isinstance(left, int) and isinstance(right, int):
         return left + right
     for length, number in ((left, right), (right, left)):
@@ -197,7 +204,7 @@ def _add(left, right):
     return Total((*dims_in(left), *dims_in(right))) if both else UNKNOWN
 
 
-def _equal(left, right):
+def _equal(left: Element, right: Element) -> Element:
     for length, number in ((left, right), (right, left)):
         if dims_in(length) and isinstance(number, int) and number < 0:
             return 0  # a length is never negative
@@ -205,20 +212,20 @@ def _equal(left, right):
     return int(left == right) if both else UNKNOWN
 
 
-def _less(left, right):
+def _less(left: Element, right: Element) -> Element:
     if dims_in(left) and isinstance(right, int) and right <= 0:
         return 0  # a length is never negative
     both = isinstance(left, int) and isinstance(right, int)
     return int(left < right) if both else UNKNOWN
 
 
-def _at_least(left, right):
+def _at_least(left: Element, right: Element) -> Element:
     if isinstance(left, int) and isinstance(right, int):
         return int(left >= right)
     return UNKNOWN if UNKNOWN in (left, right) else _AtLeast(left, right)
 
 
-def _minimum(left, right):
+def _minimum(left: Element, right: Element) -> Element:
     if UNKNOWN in (left, right):
         return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
@@ -236,7 +243,7 @@ def _minimum(left, right):
     return Least(left, right) if both else UNKNOWN
 
 
-def _maximum(left, right):
+def _maximum(left: Element, right: Element) -> Element:
     if UNKNOWN in (left, right):
         return UNKNOWN
     if isinstance(left, int) and isinstance(right, int):
@@ -253,7 +260,7 @@ def _maximum(left, right):
     return Clamped(max(left.bound, right.bound), left.dim) if of_one_dim else UNKNOWN
 
 
-def _where(condition, true, false):
+def _where(condition: Element, true: Element, false: Element) -> Element:
     if isinstance(condition, int):
         return true if condition else false
     if isinstance(condition, _AtLeast) and condition == (false, true):
@@ -261,11 +268,11 @@ def _where(condition, true, false):
     return true if true is not UNKNOWN and true == false else UNKNOWN
 
 
-def _floor_divide(left, right):
+def _floor_divide(left: Element, right: Element) -> Element:
     return left // right if right else UNKNOWN
 
 
-def _take(node, data, indices):
+def _take(node: relay.Expr, data: np.ndarray, indices: np.ndarray) -> np.ndarray | None:
     axis = node.attrs.axis
     if not all_known(indices) or (axis is not None and data.ndim != 1) or str(node.attrs.mode) == "fast":
         return None
@@ -277,7 +284,7 @@ def _take(node, data, indices):
     return _array((flat[index] for index in wanted), indices.shape)
 
 
-def _strided_slice(node, data):
+def _strided_slice(node: relay.Expr, data: np.ndarray) -> np.ndarray | None:
     attrs = node.attrs
     if data.ndim != 1 or attrs.axes is not None or str(attrs.slice_mode) != "end":
         return None
@@ -285,11 +292,13 @@ def _strided_slice(node, data):
     return data[int(attrs.begin[0]) : int(attrs.end[0]) : stride].copy()
 
 
-def _slice_like(node, data, _like):
+def _slice_like(node: relay.Expr, data: np.ndarray, _like: np.ndarray) -> np.ndarray | None:
     return data[: static_shape(node)[0]].copy() if data.ndim == 1 else None
 
 
-def _scatter_elements(node, data, indices, updates):
+def _scatter_elements(
+    node: relay.Expr, data: np.ndarray, indices: np.ndarray, updates: np.ndarray
+) -> np.ndarray | None:
     if data.ndim != 1 or not all_known(indices) or str(node.attrs.reduction) != "update":
         return None
     if any(not -data.size <= index < data.size for index in indices):
@@ -300,29 +309,29 @@ def _scatter_elements(node, data, indices, updates):
     return result
 
 
-def _filled(value):
+def _filled(value: int) -> Callable:
     return lambda node, *_: _array([value] * int(np.prod(static_shape(node))), static_shape(node))
 
 
-def _full(node, value):
+def _full(node: relay.Expr, value: np.ndarray) -> np.ndarray | None:
     return _array([value.flat[0]] * int(np.prod(static_shape(node))), static_shape(node))
 
 
-def _arange(_, start, stop, step):
+def _arange(_: relay.Expr, start: np.ndarray, stop: np.ndarray, step: np.ndarray) -> np.ndarray | None:
     if not (all_known(start) and all_known(stop) and all_known(step)):
         return None
     return _array(range(start.flat[0], stop.flat[0], step.flat[0]))
 
 
-def _product(_, data):
+def _product(_: relay.Expr, data: np.ndarray) -> np.ndarray | None:
     return _array([int(np.prod(data))], ()) if all_known(data) else None
 
 
-def _same_elements(node, data, *_):
+def _same_elements(node: relay.Expr, data: np.ndarray, *_: np.ndarray) -> np.ndarray | None:
     return data.copy().reshape(static_shape(node))
 
 
-def _cast(node, data, *_):
+def _cast(node: relay.Expr, data: np.ndarray, *_: np.ndarray) -> np.ndarray | None:
     if node.checked_type.dtype == "bool" and not _is_bool(node.args[0]):
         return None
     if node.checked_type.dtype in ("int32", "int64"):
@@ -330,12 +339,12 @@ def _cast(node, data, *_):
     return _array((value if isinstance(value, int) else UNKNOWN for value in data.flat), data.shape)
 
 
-def _is_bool(node):
+def _is_bool(node: relay.Expr) -> bool:
     return node.checked_type.dtype == "bool"
 
 
 _FIRST_ARGUMENT_ONLY = {"cast_like"}
-_BY_TYPE = {  # operators that read only the shape of their argument
+_BY_TYPE: dict[str, Callable] = {  # operators that read only the shape of their argument
     "shape_of": _shape_of,
     "ndarray_size": _ndarray_size,
     "zeros": _filled(0),
@@ -343,7 +352,7 @@ _BY_TYPE = {  # operators that read only the shape of their argument
     "zeros_like": _filled(0),
     "ones_like": _filled(1),
 }
-_BY_VALUE = {
+_BY_VALUE: dict[str, Callable] = {
     "add": _elementwise(_add),
     "subtract": _of_ints(operator.sub, neutral_right=0),
     "multiply": _of_ints(operator.mul, neutral_right=1, neutral_left=1),

@@ -1,12 +1,14 @@
 """Replace operators that take bounds or shapes as tensors with those that have them as attributes."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.ir import IRModule
 from tvm.relay.dataflow_pattern import is_op, is_tuple, wildcard
 
 from .._matchers import op_name, static_shape
-from .._rule import Rule
-from .shape_values import Clamped, Dim, all_known, shape_values
+from .._rule import Match, Rule
+from .shape_values import Clamped, Dim, Element, all_known, shape_values
 
 TO_THE_END = 2**31 - 1
 
@@ -22,10 +24,10 @@ class StaticSlice(Rule):
     data, begin, end, strides = wildcard(), wildcard(), wildcard(), wildcard()
     pattern = is_op("dyn.strided_slice")(data, begin, end, strides)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return str(match.root.attrs.slice_mode) == "end" and _bounds(match) is not None
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         shape = match.data.checked_type.shape
         for axis, (begin, end, _) in _cuts(match).items():
             if not hasattr(shape[axis], "value"):
@@ -34,7 +36,7 @@ class StaticSlice(Rule):
             if first > last:
                 return "the slice ends before it begins"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         cuts = _cuts(match)
         if not cuts:
             return match.data
@@ -51,10 +53,10 @@ class StaticReshape(Rule):
     data, shape = wildcard(), wildcard()
     pattern = is_op("dyn.reshape")(data, shape)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return _new_shape(match) is not None
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return relay.reshape(match.data, _new_shape(match), bool(match.root.attrs.allowzero))
 
 
@@ -67,12 +69,12 @@ class StaticOperator(Rule):
 
     pattern = wildcard()
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         name = op_name(match.root) or ""
         constants = match.root.args[1:] if name.startswith("dyn.") else []
         return len(constants) > 0 and all(isinstance(arg, relay.Constant) for arg in constants)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if op_name(match.root) == "dyn.strided_slice":
             if static_shape(match.root.args[0]) is None:
                 return "the slice is of a tensor of unknown shape"
@@ -81,7 +83,7 @@ class StaticOperator(Rule):
         if op_name(self.rewrite(match)) == op_name(match.root):
             return f"TVM has no static form of {op_name(match.root)}"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         data, *constants = match.root.args
         argument = relay.var("data", data.checked_type)
         call = relay.Call(match.root.op, [argument, *constants], match.root.attrs)
@@ -99,10 +101,10 @@ class TakeForAdvIndex(Rule):
     data, rows = wildcard(), wildcard()
     pattern = is_op("adv_index")(is_tuple([data, rows]))
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return len(match.rows.checked_type.shape) == 1
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return relay.take(match.data, match.rows, axis=0)
 
 
@@ -115,18 +117,18 @@ class TakeForGatherNd(Rule):
     data, indices = wildcard(), wildcard()
     pattern = is_op("gather_nd")(data, indices)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         attrs, length = match.root.attrs, match.indices.checked_type.shape[0]
         return int(attrs.batch_dims) == 0 and hasattr(length, "value") and int(length) == 1
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return relay.take(match.data, relay.squeeze(match.indices, [0]), axis=0)
 
 
 STATIC_FORMS = (StaticSlice, StaticReshape, StaticOperator, TakeForAdvIndex, TakeForGatherNd)
 
 
-def _bounds(match):
+def _bounds(match: Match) -> list[tuple[int, int, int]] | None:
     """(begin, end, stride) for each axis, or None."""
     begin, end, strides = (
         shape_values(match.graph, bound) for bound in (match.begin, match.end, match.strides)
@@ -140,12 +142,12 @@ def _bounds(match):
     return None if None in bounds else list(zip(bounds[:rank], bounds[rank:], strides))
 
 
-def _cuts(match):
+def _cuts(match: Match) -> dict[int, tuple[int, int, int]]:
     """{axis: (begin, end, stride)} of the axes that the slice does not take whole."""
     return {axis: bounds for axis, bounds in enumerate(_bounds(match)) if bounds != (0, TO_THE_END, 1)}
 
 
-def _attribute(bound, dim):
+def _attribute(bound: Element, dim: Dim) -> int | None:
     """What an attribute says for a bound of an axis of length `dim`, or None."""
     if bound == dim or (isinstance(bound, int) and bound >= TO_THE_END):
         return TO_THE_END
@@ -156,7 +158,7 @@ def _attribute(bound, dim):
     return bound if isinstance(bound, int) else None
 
 
-def _new_shape(match):
+def _new_shape(match: Match) -> list[int] | None:
     """The attribute of a static reshape, or None."""
     values = shape_values(match.graph, match.shape)
     if values is None:

@@ -1,5 +1,9 @@
 """The times of `profile` as a picture."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 from matplotlib.figure import Figure
 
 from .errors import CommandError
@@ -9,7 +13,9 @@ PEER_COLOUR = "#5b76c9"
 BAR = 0.8  # of the distance of rows
 
 
-def write_chart(path, title, calls, kinds):
+def write_chart(
+    path: str | Path, title: str, calls: dict[str, float], kinds: dict[str, dict[str, float]]
+) -> None:
     """Whole calls above, kernels by kind below, {name: milliseconds} and {name: {kind: milliseconds}}."""
     order = sorted(
         {kind for each in kinds.values() for kind in each},
@@ -41,9 +47,9 @@ def write_chart(path, title, calls, kinds):
         raise CommandError(f"cannot write {path} ({error}): give a name such as out.png") from error
 
 
-def _colour(name):
+def _colour(name: str) -> str:
     return COLOURS.get(name, PEER_COLOUR)
 
 
-def _number(ms):
+def _number(ms: float) -> str:
     return f"{ms:.3g}" if ms < 100 else f"{ms:.0f}"

@@ -1,5 +1,8 @@
 """`tvm-passes compile`: a model, with passes applied and compiled, in a folder that `tvm-passes run` runs."""
 
+from __future__ import annotations
+
+import argparse
 from pathlib import Path
 
 from .. import runtime
@@ -9,7 +12,7 @@ from .pipelines import prepare
 from .progress import say, step
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     folder = Path(args.output)
     _check_free(folder)
     work = prepare(args)
@@ -29,7 +32,7 @@ def run(args):
     say(f"{folder}: {size:.1f} MB; run it by: tvm-passes run {folder} --image picture.png -o out.png")
 
 
-def _check_free(folder):
+def _check_free(folder: Path) -> None:
     """Before anything takes time."""
     if folder.is_file():
         raise CommandError(f"{folder} is a file: give a folder to write to")

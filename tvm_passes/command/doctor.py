@@ -3,6 +3,9 @@
 It runs where TVM is missing too, so nothing here imports TVM at the top.
 """
 
+from __future__ import annotations
+
+import argparse
 import importlib
 import importlib.metadata
 import platform
@@ -26,15 +29,15 @@ class Finding:
     needed: bool = False  # by the main job: import a model, apply passes, compile for the CPU, run
 
     @property
-    def is_fatal(self):
+    def is_fatal(self) -> bool:
         return self.needed and not self.found
 
 
-def run(_args):
+def run(_args: argparse.Namespace) -> int:
     return doctor()
 
 
-def doctor():
+def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
     findings += [look() for look in (_tvm, _llvm, _gpu, _nvcc, _cudnn)]
@@ -52,7 +55,7 @@ def doctor():
     return 1 if fatal else 0
 
 
-def _table(findings):
+def _table(findings: list[Finding]) -> Table:
     table = Table("")
     for title in ("what", "found", "without it", "how to get it"):
         table.add_column(title, overflow="fold")
@@ -63,7 +66,7 @@ def _table(findings):
     return table
 
 
-def _tvm():
+def _tvm() -> Finding:
     try:
         in_use = importlib.import_module("topi_ext._bootstrap").tvm_in_use
     except (ImportError, OSError) as reason:
@@ -71,7 +74,7 @@ def _tvm():
     return Finding("TVM with Relay", f"{in_use.version}, {in_use.origin}: {in_use.folder}", needed=True)
 
 
-def _llvm():
+def _llvm() -> Finding:
     """Not only that TVM names an LLVM: that what it compiles runs."""
     get = "a TVM built with LLVM, such as that of `pip install bitblas==0.1.0`"
     try:
@@ -93,7 +96,7 @@ def _llvm():
         return Finding("LLVM", "", costs, get, needed=True)
 
 
-def _gpu():
+def _gpu() -> Finding:
     costs = "CUDA code compiles but does not run here"
     try:
         from topi_ext._bootstrap.find_libraries import driver_version
@@ -112,11 +115,11 @@ def _gpu():
         return Finding("NVIDIA GPU", "", costs, "a TVM first")
 
 
-def _nvcc():
+def _nvcc() -> Finding:
     return _program("nvcc", "nvcc", "compile for CUDA", "CUDA's toolkit, 12.0 to 13, with nvcc on PATH")
 
 
-def _cudnn():
+def _cudnn() -> Finding:
     """Not only that its Python package is installed: that this finds the library."""
     costs = "convolutions on CUDA have this project's own kernels only"
     try:
@@ -131,14 +134,14 @@ def _cudnn():
     return Finding("cuDNN", f"{found}, for targets with -libs={LIBRARY}")
 
 
-def _package(name, use, distribution):
+def _package(name: str, use: str, distribution: str) -> Finding:
     try:
         return Finding(name, importlib.metadata.version(distribution), needed=True)
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, "", f"cannot {use}", f"pip install {distribution}", needed=True)
 
 
-def _program(name, program, use, get=None):
+def _program(name: str, program: str, use: str, get: str | None = None) -> Finding:
     path = shutil.which(program)
     if path is None:
         return Finding(name, "", f"cannot {use}", get or f"install {program}")

@@ -4,17 +4,24 @@ found = detections_in(model(image))
 draw_detections(picture, found, labels).save("found.png")
 """
 
+from __future__ import annotations
+
 import colorsys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 LEAST_SCORE = 0.5
 MASK_OPACITY = 0.45
+Found = dict[str, np.ndarray]  # what was detected: boxes, scores and labels, and what else there is
+Colour = tuple[int, int, int]
+
 GOLDEN = 0.618034  # of the circle of hues: classes that follow each other look different
 
 
-def detections_in(outputs):
+def detections_in(outputs: Mapping[str, Any]) -> Found | None:
     """{"boxes", "scores", "labels", and "masks" and "keypoints" if there are any} as arrays, or None.
 
     `outputs` are arrays or tensors by name. Where names do not tell, as in many an ONNX file, types do:
@@ -28,7 +35,7 @@ def detections_in(outputs):
             if name in arrays
         }
 
-    def only(rank, kinds, *last):
+    def only(rank: int, kinds: str, *last: int) -> np.ndarray | None:
         fitting = [
             array
             for array in arrays.values()
@@ -42,27 +49,29 @@ def detections_in(outputs):
     return found if {"boxes", "scores", "labels"} <= set(found) and len(lengths) == 1 else None
 
 
-def at_least(found, score):
+def at_least(found: Found, score: float) -> Found:
     """The detections of at least this score, best first."""
     order = np.argsort(-found["scores"].astype("float32"), kind="stable")
     order = order[found["scores"][order] >= score]
     return {name: array[order] for name, array in found.items()}
 
 
-def scaled(found, factor):
+def scaled(found: Found, factor: Sequence[float]) -> Found:
     """Detections of a picture that was resized, in pixels of what it was: `factor` is that of (x, y)."""
-    result = dict(found, boxes=found["boxes"] * np.tile(np.float32(factor), 2))
+    result = dict(found, boxes=found["boxes"] * np.tile(np.array(factor, "float32"), 2))
     if "keypoints" in found:
-        result["keypoints"] = found["keypoints"] * np.float32([*factor, 1])
+        result["keypoints"] = found["keypoints"] * np.array([*factor, 1], "float32")
     return result
 
 
-def label_name(label, labels=()):
+def label_name(label: int, labels: Sequence[str] = ()) -> str:
     """The name of a class, or its number where there is no name."""
     return str(labels[label]) if 0 <= label < len(labels) else str(label)
 
 
-def draw_detections(picture, found, labels=(), least_score=LEAST_SCORE):
+def draw_detections(
+    picture: Image.Image, found: Found, labels: Sequence[str] = (), least_score: float = LEAST_SCORE
+) -> Image.Image:
     """A copy of a PIL picture with masks, boxes, keypoints, and names with scores.
 
     Masks are those of torchvision, (n, 1, height, width) of probabilities: of the whole picture, which they
@@ -95,7 +104,7 @@ def draw_detections(picture, found, labels=(), least_score=LEAST_SCORE):
     return image
 
 
-def _with_mask(image, mask, box, colour):
+def _with_mask(image: Image.Image, mask: np.ndarray, box: np.ndarray, colour: Colour) -> Image.Image:
     left, top, right, bottom = _within(box, image.size)
     probability = Image.fromarray(np.nan_to_num(mask).astype("float32"))
     if (
@@ -112,19 +121,19 @@ def _with_mask(image, mask, box, colour):
     return Image.composite(Image.new("RGB", image.size, colour), image, opacity)
 
 
-def _within(box, size):
+def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
     """A box with corners in order and inside the picture, whatever the network gave."""
-    limits = np.tile(np.float32(size), 2) - 1
+    limits = np.tile(np.array(size, "float32"), 2) - 1
     left, top, right, bottom = np.clip(np.nan_to_num(box.astype("float32")), 0, limits).tolist()
     return left, top, max(left, right), max(top, bottom)
 
 
-def _colour(label):
+def _colour(label: int) -> Colour:
     red, green, blue = colorsys.hls_to_rgb(int(label) * GOLDEN % 1, 0.42, 0.75)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
-def _font(size):
+def _font(size: int) -> Any:
     try:
         return ImageFont.load_default(size)
     except TypeError:  # Pillow before 10.1 has one size

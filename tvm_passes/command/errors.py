@@ -1,5 +1,7 @@
 """What the command says when something goes wrong: one line, and what to do."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 
@@ -14,7 +16,7 @@ class StepFailed(CommandError):
     """What an exception said that this command did not foresee; its trace may help."""
 
 
-def check_can_write(path):
+def check_can_write(path: str | Path) -> None:
     """Before anything takes time."""
     path = Path(path)
     if path.is_dir():
@@ -23,7 +25,7 @@ def check_can_write(path):
         raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """What an exception says, without the stack that TVM writes into its messages."""
     text = str(error)
     if "Traceback (most recent call last)" in text:

@@ -5,9 +5,13 @@ look the same: operator, attributes, type, weights, and source location. Of what
 operator and location are one that changed; others were removed or added.
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import topi_ext._bootstrap  # noqa: F401  (before tvm)
 
@@ -16,7 +20,7 @@ from tvm import relay
 
 from .._graph import Graph, children, relay_functions
 from .._matchers import location, op_name
-from .._report import recording
+from .._report import Outcome, PassReport, recording
 
 
 @dataclass
@@ -24,18 +28,18 @@ class Node:
     """A node as it is shown: without weights and the tuples that only hold what an operator takes."""
 
     op: str
-    attrs: dict
+    attrs: dict[str, str]
     type: str
     location: str
-    weights: list
-    inputs: list  # (index of the node, index of its output or None)
+    weights: list[str]
+    inputs: list[tuple[int, int | None]]  # (index of the node, index of its output or None)
     fate: str = "same"  # or "changed"; "removed", in the graph before; "added", in the graph after
-    steps: list = field(default_factory=list)  # that added, changed or removed it
-    peer: int = None  # the same node in the other graph
-    replaced: list = field(default_factory=list)  # of the other graph: for what, or what for it
+    steps: list[int] = field(default_factory=list)  # that added, changed or removed it
+    peer: int | None = None  # the same node in the other graph
+    replaced: list[int] = field(default_factory=list)  # of the other graph: for what, or what for it
 
     @property
-    def looks(self):
+    def looks(self) -> tuple[Any, ...]:
         return self.op, tuple(self.attrs.items()), self.type, tuple(self.weights), self.location
 
 
@@ -45,15 +49,15 @@ class Step:
 
     name: str
     seconds: float
-    reports: list = field(default_factory=list)
-    counts: Counter = field(default_factory=Counter)  # of nodes "added", "removed", "changed"
+    reports: list[PassReport] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # of nodes "added", "removed", "changed"
 
     @property
-    def rewrites(self):
+    def rewrites(self) -> list[Outcome]:
         return [outcome for report in self.reports for outcome in report.rewrites]
 
     @property
-    def refusals(self):
+    def refusals(self) -> list[Outcome]:
         return [outcome for report in self.reports for outcome in report.refusals]
 
 
@@ -61,17 +65,19 @@ class Step:
 class History:
     """A module before and after, and the steps between."""
 
-    before: list
-    after: list
-    steps: list
-    module: object  # after
+    before: list[Node]
+    after: list[Node]
+    steps: list[Step]
+    module: tvm.IRModule  # after
 
 
-def apply_and_track(mod, passes, on_step=lambda name: None):
+def apply_and_track(
+    mod: tvm.IRModule, passes: tvm.transform.Pass, on_step: Callable[[str], None] = lambda name: None
+) -> History:
     """Apply passes one by one; `on_step` hears the name of each before it runs."""
     first = current = nodes_of(mod)
-    origins = list(range(len(first)))  # of each current node: its index in `first`, or None
-    steps = []
+    origins: list[int | None] = list(range(len(first)))  # of each current node: its index in `first`, or None
+    steps: list[Step] = []
     for each in _flat(passes):
         name = str(each.info.name)
         on_step(name)
@@ -96,12 +102,12 @@ def apply_and_track(mod, passes, on_step=lambda name: None):
     return History(first, current, steps, mod)
 
 
-def operators(nodes):
+def operators(nodes: Iterable[Node]) -> Counter[str]:
     """How often each operator is called."""
     return Counter(node.op for node in nodes if not node.op.startswith("("))
 
 
-def _flat(passes):
+def _flat(passes: tvm.transform.Pass) -> Iterator[tvm.transform.Pass]:
     """Sequences, taken apart; each pass is of level 0, so that TVM would leave none of them out."""
     parts = getattr(passes, "passes", None)
     if parts is None:
@@ -111,10 +117,17 @@ def _flat(passes):
         yield from _flat(part)
 
 
-def _carry(old, new, origins, first, step, counts):
+def _carry(
+    old: list[Node],
+    new: list[Node],
+    origins: list[int | None],
+    first: list[Node],
+    step: int,
+    counts: Counter[str],
+) -> list[int | None]:
     """Mark what one step did, and give the origins of the new nodes."""
     pairs = _pairs(old, new)
-    result = [None] * len(new)
+    result: list[int | None] = [None] * len(new)
     for index, node in enumerate(new):
         if index not in pairs:
             node.fate, node.steps = "added", [step]
@@ -144,25 +157,27 @@ def _carry(old, new, origins, first, step, counts):
     return result
 
 
-def _successors(old, new, pairs, removed):
+def _successors(
+    old: list[Node], new: list[Node], pairs: dict[int, int], removed: list[int]
+) -> dict[int, set[int]]:
     """For each removed node the added ones of its source location, else what its users take now."""
-    at = defaultdict(set)
+    at: dict[str, set[int]] = defaultdict(set)
     for index, node in enumerate(new):
         if index not in pairs:
             for place in _places(node):
                 at[place].add(index)
     still = {before: now for now, before in pairs.items()}
-    users = defaultdict(list)
+    users: dict[int, list[int]] = defaultdict(list)
     for index, node in enumerate(old):
         for source, _ in node.inputs:
             users[source].append(index)
 
-    def added_above(index):
+    def added_above(index: int) -> set[int]:
         """What was added that a node takes, and of each all that was added at its source location."""
         direct = [source for source, _ in new[index].inputs if source not in pairs]
         return set(direct).union(*(at[place] for source in direct for place in _places(new[source])))
 
-    found = {}
+    found: dict[int, set[int]] = {}
     for index in reversed(removed):  # users first
         here = set().union(*(at[place] for place in _places(old[index])))
         of_users = (added_above(still[user]) if user in still else found[user] for user in users[index])
@@ -170,19 +185,20 @@ def _successors(old, new, pairs, removed):
     return found
 
 
-def _places(node):
+def _places(node: Node) -> list[str]:
     return node.location.split(", ") if node.location else []
 
 
-def _pairs(old, new):
+def _pairs(old: list[Node], new: list[Node]) -> dict[int, int]:
     """{index of a new node: index of the old one that it is}"""
-    pairs, left = {}, set(range(len(old)))
+    pairs: dict[int, int] = {}
+    left = set(range(len(old)))
     for looks in (
         lambda node: node.looks,
         lambda node: node.location and (node.op, node.location),
         lambda node: not node.location and (node.op, node.type),
     ):
-        waiting = defaultdict(deque)
+        waiting: dict[Any, deque[int]] = defaultdict(deque)
         for index in sorted(left):
             waiting[looks(old[index])].append(index)
         for index, node in enumerate(new):
@@ -192,9 +208,9 @@ def _pairs(old, new):
     return pairs
 
 
-def nodes_of(mod):
+def nodes_of(mod: tvm.IRModule) -> list[Node]:
     """The nodes of all functions as they are shown, with inputs and outputs, each after what it takes."""
-    nodes = []
+    nodes: list[Node] = []
     for function in relay_functions(relay.transform.InferType()(mod)).values():
         _Shown(function, nodes)
     return nodes
@@ -203,18 +219,18 @@ def nodes_of(mod):
 class _Shown:
     """Adds the nodes of one function to those shown."""
 
-    def __init__(self, function, nodes):
+    def __init__(self, function: relay.Function, nodes: list[Node]) -> None:
         self.nodes = nodes
         self.graph = Graph(function)
         self.params = set(function.params)
-        self.indices = {}
+        self.indices: dict[relay.Expr, int] = {}
         for node in self.graph.nodes:
             if not self._is_within_others(node):
                 self.indices[node] = len(nodes)
                 nodes.append(self._shown(node))
         self._add_outputs(function)
 
-    def _is_within_others(self, node):
+    def _is_within_others(self, node: relay.Expr) -> bool:
         """Weights are told of where they are used; what only packs or unpacks is part of an edge."""
         if isinstance(node, relay.Tuple):
             users = self.graph.users(node)
@@ -223,7 +239,7 @@ class _Shown:
             node, (tvm.ir.Op, tvm.ir.GlobalVar, relay.Constant, relay.TupleGetItem)
         )
 
-    def _shown(self, node):
+    def _shown(self, node: relay.Expr) -> Node:
         if isinstance(node, relay.Var):
             return self._node(
                 "(input)" if node in self.params else "(variable)", node, [], {"name": node.name_hint}
@@ -235,13 +251,16 @@ class _Shown:
         name = {"function": node.op.name_hint} if isinstance(node.op, tvm.ir.GlobalVar) else {}
         return self._node("(call)", node, children(node), name)
 
-    def _node(self, op, node, below, attrs):
-        weights, inputs = [], []
+    def _node(self, op: str, node: relay.Expr, below: Iterable[relay.Expr], attrs: dict[str, str]) -> Node:
+        weights: list[str] = []
+        inputs: list[tuple[int, int | None]] = []
         for each in below:
             self._add_source(each, None, weights, inputs)
         return Node(op, attrs, type_text(node.checked_type), location(node), weights, inputs)
 
-    def _add_source(self, expr, output, weights, inputs):
+    def _add_source(
+        self, expr: relay.Expr, output: int | None, weights: list[str], inputs: list[tuple[int, int | None]]
+    ) -> None:
         """What stands for an expression that is taken: nodes, and the weights in it."""
         if expr in self.indices:
             inputs.append((self.indices[expr], output))
@@ -257,7 +276,7 @@ class _Shown:
         elif isinstance(expr, relay.Constant):
             weights.append(_constant_text(expr))
 
-    def _add_outputs(self, function):
+    def _add_outputs(self, function: relay.Function) -> None:
         results = list(function.body.fields) if isinstance(function.body, relay.Tuple) else [function.body]
         names = (function.attrs and function.attrs.get("output_names")) or []
         for index, result in enumerate(results):
@@ -267,7 +286,7 @@ class _Shown:
             self.nodes.append(output)
 
 
-def type_text(type_):
+def type_text(type_: relay.Type) -> str:
     """A type as `float32[1, 3, ?, ?]`, and several in parentheses."""
     if isinstance(type_, relay.TupleType):
         return f"({', '.join(map(type_text, type_.fields))})"
@@ -277,19 +296,19 @@ def type_text(type_):
     return f"{type_.dtype}[{', '.join(lengths)}]"
 
 
-def _attrs(attrs):
+def _attrs(attrs: tvm.ir.Attrs | None) -> dict[str, str]:
     """As text, by name; without those that say nothing."""
     texts = {str(key): _attr_text(attrs[key]) for key in attrs.keys()} if attrs is not None else {}  # noqa: SIM118
     return {key: texts[key] for key in sorted(texts) if texts[key]}
 
 
-def _attr_text(value):
+def _attr_text(value: Any) -> str:
     if isinstance(value, (tvm.tir.IntImm, tvm.tir.FloatImm)):
         return str(value.value)
     return "" if value is None else str(value)
 
 
-def _constant_text(constant):
+def _constant_text(constant: relay.Constant) -> str:
     data = constant.data
     if data.shape in ((), (1,)):
         return f"{data.numpy().reshape(-1)[0]} {data.dtype}"

@@ -1,6 +1,11 @@
 """`tvm-passes inspect`: what each pass does to a model, what it refuses, where, and why."""
 
+from __future__ import annotations
+
+import argparse
 import json
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rich.console import Console, Group
 from rich.markup import escape
@@ -10,8 +15,8 @@ from topi_ext._bootstrap import tvm_in_use
 
 from .errors import check_can_write
 from .graph_page import write_graph_page
-from .history import apply_and_track, operators
-from .pipelines import prepare
+from .history import History, Step, apply_and_track, operators
+from .pipelines import Work, prepare
 from .progress import say, step
 
 PLACES = 3  # of each rule that the table names; --json and --graph have all
@@ -20,7 +25,7 @@ JSON_FORMAT = 1
 KINDS = "added", "changed", "removed"  # of nodes, as `history` counts them
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     if args.graph:
         check_can_write(args.graph)
     work = prepare(args)
@@ -36,7 +41,7 @@ def run(args):
         Console(emoji=False).print(as_table(history))
 
 
-def as_json(work, history):
+def as_json(work: Work, history: History) -> dict[str, Any]:
     """All that is known, with every place."""
     return {
         "format": JSON_FORMAT,
@@ -63,7 +68,7 @@ def as_json(work, history):
     }
 
 
-def as_table(history):
+def as_table(history: History) -> Group:
     """What the passes did, and how often each operator is called before and after."""
     table = Table()
     for title in ("pass, and its rules", "rewritten", "refused", "where, and why"):
@@ -82,7 +87,7 @@ def as_table(history):
     return Group(table, _operators_table(history))
 
 
-def _rows(each):
+def _rows(each: Step) -> Iterator[tuple[str, str, str, str]]:
     """A pass and what it changed, as far as it has no rules that say so; then each rule that matched."""
     changes = ", ".join(f"{each.counts[kind]} {kind}" for kind in KINDS if each.counts[kind])
     rules = dict.fromkeys(outcome.rule for outcome in each.rewrites + each.refusals)
@@ -90,7 +95,7 @@ def _rows(each):
         yield each.name, "", "", f"nodes: {changes}" if changes else ""
     for rule in rules:
         rewrites = [outcome.location for outcome in each.rewrites if outcome.rule == rule]
-        refusals = {}
+        refusals: dict[str, list[str]] = {}
         for outcome in each.refusals:
             if outcome.rule == rule:
                 refusals.setdefault(outcome.reason, []).append(outcome.location)
@@ -100,14 +105,14 @@ def _rows(each):
             yield f"  {rule}", "", str(len(where)), f"{_places(where)}: {reason}"
 
 
-def _places(locations):
+def _places(locations: Iterable[str]) -> str:
     """Some of them, and how many there are more."""
     different = list(dict.fromkeys(location or "?" for location in locations))
     more = len(different) - PLACES
     return ", ".join(different[:PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _operators_table(history):
+def _operators_table(history: History) -> Table:
     before, after = operators(history.before), operators(history.after)
     table = Table()
     for title in ("operator", "before", "after"):

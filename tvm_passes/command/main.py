@@ -1,11 +1,15 @@
 """The command line: subcommands, their options, and errors as one line each."""
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
+from typing import NoReturn
 
 from .errors import CommandError, one_line
 from .progress import quiet, say
@@ -21,12 +25,12 @@ MODEL is one of
 NAME and function may be called with literals: 'torchvision:ssd300_vgg16(num_classes=8)'."""
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; 0, or what the shell is to know: 1 for an error, 2 for one in the command line."""
     try:
         args = _parser().parse_args(arguments)
     except SystemExit as stop:  # after --help, or one line about the command line
-        return stop.code
+        return int(stop.code or 0)
     with quiet(not args.verbose):
         try:
             return _run(args) or 0
@@ -43,7 +47,7 @@ def main(arguments=None):
             return 1
 
 
-def _run(args):
+def _run(args: argparse.Namespace) -> int | None:
     """The modules of the other subcommands import TVM, which the doctor may find missing."""
     if args.command != "doctor":
         try:
@@ -54,15 +58,15 @@ def _run(args):
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="tvm-passes", description="See what the passes do to a model, compile it, run it.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name, does, epilog=None):
+    def command(name: str, does: str, epilog: str | None = None) -> argparse.ArgumentParser:
         form = argparse.RawDescriptionHelpFormatter
         added = commands.add_parser(
             name, help=does, description=does.capitalize() + ".", epilog=epilog, formatter_class=form
@@ -78,7 +82,7 @@ def _parser():
     return parser
 
 
-def _add_model(parser):
+def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="what to import; see below")
     parser.add_argument("--size", metavar="HxW", type=_size, help="of the pictures that the model takes")
     parser.add_argument(
@@ -100,7 +104,7 @@ def _add_model(parser):
     )
 
 
-def _add_pipeline(parser):
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="llvm",
@@ -120,7 +124,7 @@ def _add_pipeline(parser):
     )
 
 
-def _add_inspect(parser):
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_pipeline(parser)
     parser.add_argument(
@@ -129,13 +133,13 @@ def _add_inspect(parser):
     parser.add_argument("--graph", metavar="OUT.html", help="draw the graph before and after, as one page")
 
 
-def _add_compile(parser):
+def _add_compile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
     _add_pipeline(parser)
 
 
-def _add_run(parser):
+def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="what tvm-passes compile wrote")
     parser.add_argument("--image", metavar="PICTURE", required=True, help="a picture file")
     parser.add_argument(
@@ -155,7 +159,7 @@ def _add_run(parser):
     parser.add_argument("--json", action="store_true", help="print detections as JSON in place of a table")
 
 
-def _add_profile(parser):
+def _add_profile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_pipeline(parser)
     parser.add_argument(
@@ -172,7 +176,7 @@ def _add_profile(parser):
     parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
 
 
-def _size(text):
+def _size(text: str) -> tuple[int, int]:
     """(height, width)"""
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
@@ -180,16 +184,16 @@ def _size(text):
     return int(height), int(width)
 
 
-def _input_shape(text):
+def _input_shape(text: str) -> tuple[str | None, tuple[int, ...]]:
     """(name or None, shape)"""
-    name, _, lengths = text.rpartition("=")
-    lengths = lengths.split(",")
+    name, _, shape = text.rpartition("=")
+    lengths = shape.split(",")
     if not all(length.isdecimal() and int(length) for length in lengths):
         raise argparse.ArgumentTypeError(f"'{text}' is no shape: give lengths, such as 1,3,224,224")
     return name or None, tuple(map(int, lengths))
 
 
-def _camera(text):
+def _camera(text: str) -> tuple[int, int, str]:
     """(height, width, order of channels)"""
     size, _, channels = text.partition(":")
     if channels not in ("", "RGB", "BGR"):

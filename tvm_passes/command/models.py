@@ -1,13 +1,18 @@
 """What MODEL stands for on the command line: a file, a name of torchvision, a function of a module."""
 
+from __future__ import annotations
+
+import argparse
 import ast
 import difflib
 import importlib
 import os
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
 
 import onnx
 import torch
@@ -22,13 +27,17 @@ from tvm import relay
 
 from .errors import CommandError
 
+if TYPE_CHECKING:
+    from frontends import Camera
+
 SEED = 0
 DETECTOR_SIZE = 480, 640
 PICTURE_SIZE = 224, 224
+Imported = tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]  # with the parameters
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 
-def find_model(args):
+def find_model(args: argparse.Namespace) -> Model:
     """What the options of `main` name, ready to be imported."""
     text = args.model
     path = Path(text)
@@ -54,12 +63,12 @@ class TorchModel:
 
     title: str
     module: torch.nn.Module
-    inputs: tuple
-    camera: object = None
-    labels: tuple = ()  # the names of the classes that it detects
+    inputs: tuple[torch.Tensor, ...]
+    camera: Camera | None = None
+    labels: tuple[str, ...] = ()  # the names of the classes that it detects
     note: str = ""
 
-    def imported(self):
+    def imported(self) -> Imported:
         import frontends
 
         return frontends.from_pytorch(self.module, self.inputs, camera=self.camera)
@@ -68,9 +77,10 @@ class TorchModel:
 class OnnxModel:
     """An ONNX file; its weights are constants."""
 
-    labels, note = (), ""
+    labels: tuple[str, ...] = ()
+    note = ""
 
-    def __init__(self, path, args):
+    def __init__(self, path: Path, args: argparse.Namespace) -> None:
         if args.weights == "trained":
             raise CommandError("--weights is for torchvision:NAME; an ONNX file has its own")
         self.title = str(path)
@@ -80,12 +90,12 @@ class OnnxModel:
         if args.size or None in self.shapes:
             self._name_shapes(args)
 
-    def imported(self):
+    def imported(self) -> Imported:
         import frontends
 
         return frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
 
-    def _name_shapes(self, args):
+    def _name_shapes(self, args: argparse.Namespace) -> None:
         """The shapes that were given without a name, or as the size of pictures, are the one input's."""
         try:
             graph = onnx.load(str(self.path), load_external_data=False).graph
@@ -117,21 +127,25 @@ class RelayModel:
 
     title: str
     mod: tvm.IRModule
-    params: dict
+    params: dict[str, tvm.nd.NDArray]
 
-    labels, note = (), ""
+    labels: tuple[str, ...] = ()
+    note = ""
 
-    def imported(self):
+    def imported(self) -> Imported:
         return relay.transform.InferType()(self.mod), self.params
 
 
-def camera_of(args):
+Model = Union[TorchModel, OnnxModel, RelayModel]
+
+
+def camera_of(args: argparse.Namespace) -> Camera | None:
     import frontends
 
     return frontends.Camera(*args.camera) if args.camera else None
 
 
-def resolve(text):
+def resolve(text: str) -> Any:
     """What `module:name` or `module:name(literals)` is: the object, or what calling it gives."""
     where, _, call = text.partition(":")
     name, arguments, keywords = _call(call)
@@ -152,7 +166,7 @@ def resolve(text):
     return found(*arguments, **keywords)
 
 
-def _call(text):
+def _call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     """The name, arguments and keywords of `name` or `name(literal, key=literal)`."""
     try:
         expression = ast.parse(text, mode="eval").body
@@ -171,7 +185,7 @@ def _call(text):
     return name, values, named
 
 
-def _of_torchvision(text, args):
+def _of_torchvision(text: str, args: argparse.Namespace) -> TorchModel:
     name, arguments, options = _call(text.partition(":")[2])
     known = torchvision.models.list_models()
     if name not in known or arguments:
@@ -198,7 +212,7 @@ def _of_torchvision(text, args):
     return TorchModel(text, module, (_picture(shape),), camera_of(args), labels, note)
 
 
-def _of_function(text, args):
+def _of_function(text: str, args: argparse.Namespace) -> TorchModel | RelayModel:
     found = _seeded(resolve, text)
     module, *rest = found if isinstance(found, tuple) else (found,)
     if isinstance(module, tvm.IRModule) and len(rest) <= 1:
@@ -221,13 +235,15 @@ def _of_function(text, args):
     return TorchModel(text, module.eval(), inputs, camera_of(args))
 
 
-def _seeded(function, *arguments, **options):
+def _seeded(function: Callable, *arguments: Any, **options: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         return function(*arguments, **options)
 
 
-def _shape(args, module, default):
+def _shape(
+    args: argparse.Namespace, module: torch.nn.Module, default: tuple[int, int] | None
+) -> tuple[int, ...]:
     """Of the one picture that a module takes."""
     if args.input_shape:
         (_, shape), *others = args.input_shape
@@ -244,15 +260,15 @@ def _shape(args, module, default):
     return (1, first.in_channels if first else 3, *size)
 
 
-def is_detector(module):
+def is_detector(module: torch.nn.Module) -> bool:
     """Of torchvision: it takes one picture, without a batch."""
     return isinstance(getattr(module, "transform", None), GeneralizedRCNNTransform)
 
 
-def _picture(shape):
+def _picture(shape: tuple[int, ...]) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(SEED))
 
 
-def _meant(name, known):
+def _meant(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3)
     return f"; there is {', '.join(close)}" if close else ""

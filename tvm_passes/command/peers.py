@@ -1,14 +1,19 @@
 """The same model run by others, for its time beside TVM's: `profile --compare`."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable
 
+import numpy as np
 import torch
 
 import topi_ext._bootstrap  # noqa: F401  (before tvm)
 
 from .errors import CommandError
 from .models import OnnxModel, TorchModel, is_detector
+from .pipelines import Work
 
 
 @dataclass
@@ -20,12 +25,12 @@ class Peer:
     wait: Callable = lambda: None
 
 
-def peer_of(name, work, inputs):
+def peer_of(name: str, work: Work, inputs: Sequence[np.ndarray]) -> Peer:
     """The model that was imported, in torch or ONNX Runtime; `inputs` are TVM's."""
     return (_in_torch if name == "torch" else _in_onnxruntime)(work, inputs)
 
 
-def _in_torch(work, inputs):
+def _in_torch(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
     """Eager, in the types that the model has; without the conversion of a camera's pixels."""
     model = work.model
     if not isinstance(model, TorchModel):
@@ -34,19 +39,22 @@ def _in_torch(work, inputs):
     if on_cuda and not torch.cuda.is_available():
         raise CommandError("this torch has no CUDA: install one that has, or leave out --compare torch")
     device = "cuda" if on_cuda else "cpu"
-    tensors = model.inputs if model.camera else map(torch.from_numpy, inputs)
-    tensors = [tensor.to(device) for tensor in tensors]
+    given = model.inputs if model.camera else map(torch.from_numpy, inputs)
+    tensors = [tensor.to(device) for tensor in given]
     module = model.module.to(device)
     arguments = [tensors] if is_detector(module) else tensors
 
-    def call():
+    def call() -> None:
         with torch.inference_mode():
             module(*arguments)
 
-    return Peer("torch, eager", call, torch.cuda.synchronize if on_cuda else lambda: None)
+    peer = Peer("torch, eager", call)
+    if on_cuda:
+        peer.wait = torch.cuda.synchronize
+    return peer
 
 
-def _in_onnxruntime(work, inputs):
+def _in_onnxruntime(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
     """Of an ONNX file, with the provider for the target's device."""
     if not isinstance(work.model, OnnxModel) or work.model.camera:
         raise CommandError("--compare onnxruntime is for ONNX files, without --camera")

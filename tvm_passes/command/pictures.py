@@ -1,6 +1,11 @@
 """Picture files, and what a network takes and gives as pictures."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -22,7 +27,7 @@ class PictureInput:
     dtype: str
 
     @staticmethod
-    def of(shape, dtype):
+    def of(shape: Sequence[int | None], dtype: str) -> PictureInput | None:
         """None where the input is no picture."""
         if len(shape) == 4 and shape[0] in (1, None) and shape[3] == 3 and dtype == "uint8":
             return PictureInput(shape[1], shape[2], 3, "NHWC", dtype)
@@ -34,14 +39,14 @@ class PictureInput:
         return PictureInput(shape[-2], shape[-1], shape[-3], layout, dtype)
 
     @property
-    def size_text(self):
+    def size_text(self) -> str:
         return "x".join("any" if length is None else str(length) for length in (self.height, self.width))
 
-    def takes(self, picture):
+    def takes(self, picture: Image.Image) -> bool:
         wanted = (self.width, self.height)
         return all(length in (None, found) for length, found in zip(wanted, picture.size))
 
-    def array(self, picture, channels="RGB"):
+    def array(self, picture: Image.Image, channels: str = "RGB") -> np.ndarray:
         """A PIL picture as this input takes it; `channels` is the order in which a camera gives them."""
         pixels = np.asarray(picture.convert("RGB" if self.channels == 3 else "L"))
         if self.layout == "NHWC":
@@ -51,7 +56,7 @@ class PictureInput:
         return np.ascontiguousarray(values if self.layout == "CHW" else values[None])
 
 
-def read_picture(path):
+def read_picture(path: str | Path) -> Image.Image:
     """As it is meant to be seen, in RGB."""
     try:
         with Image.open(path) as file:
@@ -62,14 +67,14 @@ def read_picture(path):
         raise CommandError(f"{path} is no picture that can be read: {error}") from error
 
 
-def write_picture(picture, path):
+def write_picture(picture: Image.Image, path: str | Path) -> None:
     try:
         picture.save(path)
     except (ValueError, OSError) as error:
         raise CommandError(f"cannot write {path} ({error}): give a name such as out.png") from error
 
 
-def picture_of(output, original):
+def picture_of(output: Any, original: Image.Image) -> Image.Image | None:
     """What a network made of a picture, as a picture; None where the output is none.
 
     One channel is taken for the luminance, and gets the colours of the original.

@@ -1,5 +1,8 @@
 """Importing a model, and the pipeline that fits it, as the options of the command say."""
 
+from __future__ import annotations
+
+import argparse
 from dataclasses import dataclass
 
 from topi_ext import cpu_target
@@ -11,7 +14,7 @@ from .._graph import Graph, relay_functions
 from .._matchers import op_name
 from ..pipeline import detection_pipeline, subpixel_pipeline
 from .errors import CommandError, one_line
-from .models import find_model, resolve
+from .models import Imported, Model, find_model, resolve
 from .progress import say, step
 
 DETECTS = (  # operators that only detectors have
@@ -29,14 +32,14 @@ DETECTS = (  # operators that only detectors have
 class Work:
     """A model that was imported, with its weights bound, and what is to be done to it."""
 
-    model: object
+    model: Model
     mod: tvm.IRModule
     target: tvm.target.Target
     pipeline: str
     passes: tvm.transform.Pass
 
 
-def prepare(args):
+def prepare(args: argparse.Namespace) -> Work:
     """The model, imported, and its pipeline; both said."""
     target = target_of(args.target)
     with step(f"Find {args.model}"):
@@ -54,7 +57,7 @@ def prepare(args):
     return Work(model, mod, target, pipeline, passes)
 
 
-def _imported(model):
+def _imported(model: Model) -> Imported:
     """What the frontends refuse they explain themselves."""
     from frontends import ImportFailure
 
@@ -64,7 +67,7 @@ def _imported(model):
         raise CommandError(f"cannot import {model.title}: {one_line(reason)}") from reason
 
 
-def target_of(text):
+def target_of(text: str) -> tvm.target.Target:
     if text == "native":
         return cpu_target()
     try:
@@ -76,7 +79,9 @@ def target_of(text):
         ) from reason
 
 
-def _pipeline_of(args, mod, target):
+def _pipeline_of(
+    args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
+) -> tuple[str, tvm.transform.Pass]:
     """Its name and the pass."""
     name = args.pipeline
     if ":" in name:
@@ -95,6 +100,6 @@ def _pipeline_of(args, mod, target):
     raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")
 
 
-def _detects(mod):
+def _detects(mod: tvm.IRModule) -> bool:
     names = {op_name(node) for function in relay_functions(mod).values() for node in Graph(function).nodes}
     return not names.isdisjoint(DETECTS)

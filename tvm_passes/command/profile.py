@@ -3,11 +3,18 @@
 Before is the graph as this project's frontends import it, without the passes, compiled for the same target.
 """
 
+from __future__ import annotations
+
+import argparse
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from PIL import Image
 from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
@@ -15,14 +22,15 @@ from rich.table import Table
 from topi_ext._bootstrap import tvm_in_use
 
 import tvm
+from tvm import relay
 
 from .. import runtime
-from ..runtime.profiling import call_ms, ms_by_kind, on_device
+from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
 from .chart import write_chart
 from .errors import CommandError, check_can_write
 from .peers import peer_of
 from .pictures import PictureInput, read_picture
-from .pipelines import prepare
+from .pipelines import Work, prepare
 from .progress import say, step
 
 SLOWEST = 12  # kernels that the tables name; --csv and --json have all
@@ -35,14 +43,14 @@ class Times:
     """Of one compiled graph: a whole call, which nothing disturbs, and each kernel, by TVM's profiler."""
 
     call: float  # milliseconds, as all times here
-    kernels: list
+    kernels: list[Kernel]
 
     @property
-    def kinds(self):
+    def kinds(self) -> dict[str, float]:
         return ms_by_kind(self.kernels)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     for path in filter(None, (args.csv, args.chart)):
         check_can_write(path)
     picture = read_picture(args.image) if args.image else None
@@ -73,14 +81,14 @@ def run(args):
         Console(emoji=False).print(as_tables(times, calls))
 
 
-def _check_device(args, target):
+def _check_device(args: argparse.Namespace, target: tvm.target.Target) -> None:
     if not tvm.device(target.kind.name).exist:
         raise CommandError(
             f"there is no device for {args.target} here, and only what runs can be timed: give --target llvm"
         )
 
 
-def _inputs(args, work, picture):
+def _inputs(args: argparse.Namespace, work: Work, picture: Image.Image | None) -> list[np.ndarray]:
     """What to run on, as arrays: the picture if one is given, else the model's examples, else noise."""
     params = work.mod["main"].params
     types = [(param.name_hint, _shape(args, param), param.checked_type.dtype) for param in params]
@@ -99,7 +107,7 @@ def _inputs(args, work, picture):
     return [_noise(shape, dtype) for _, shape, dtype in types]
 
 
-def _shape(args, param):
+def _shape(args: argparse.Namespace, param: relay.Var) -> tuple[int, ...]:
     lengths = [getattr(length, "value", None) for length in param.checked_type.shape]
     if None in lengths:
         raise CommandError(
@@ -109,7 +117,7 @@ def _shape(args, param):
     return tuple(lengths)
 
 
-def _noise(shape, dtype):
+def _noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """From 0 to 1, as pictures are, or 0 to 255."""
     random = np.random.default_rng(SEED)
     if np.dtype(dtype).kind == "f":
@@ -117,7 +125,7 @@ def _noise(shape, dtype):
     return random.integers(0, 256 if dtype == "uint8" else 2, shape).astype(dtype)
 
 
-def _times(mod, target, inputs, name):
+def _times(mod: tvm.IRModule, target: tvm.target.Target, inputs: Sequence[np.ndarray], name: str) -> Times:
     with step(f"{name}: compile"):
         model = runtime.compile(mod, target, copy_outputs=False)
     with step(f"{name}: run"):
@@ -128,7 +136,7 @@ def _times(mod, target, inputs, name):
 # --- what is said of it
 
 
-def as_json(work, times, calls):
+def as_json(work: Work, times: dict[str, Times], calls: dict[str, float]) -> dict[str, Any]:
     """All that is known, with every kernel in the order of the run."""
     return {
         "format": JSON_FORMAT,
@@ -142,20 +150,20 @@ def as_json(work, times, calls):
     }
 
 
-def as_tables(times, calls):
+def as_tables(times: dict[str, Times], calls: dict[str, float]) -> Group:
     """Whole calls, the kernels by kind, and of each graph those that take longest."""
     slowest = (_slowest_table(name, each.kernels) for name, each in times.items())
     return Group(_calls_table(calls), _kinds_table(times), *slowest)
 
 
-def _calls_table(calls):
+def _calls_table(calls: dict[str, float]) -> Table:
     table = _table("a whole call", "ms", "times as fast as before")
     for name, ms in calls.items():
         table.add_row(escape(name), _ms(ms), f"{calls['before'] / ms:.2f}")
     return table
 
 
-def _kinds_table(times):
+def _kinds_table(times: dict[str, Times]) -> Table:
     table = _table("kernels by kind", *(title for name in times for title in (f"{name}, ms", "kernels")))
     kinds = {kind for each in times.values() for kind in each.kinds}
     for kind in sorted(kinds, key=lambda kind: -max(each.kinds.get(kind, 0) for each in times.values())):
@@ -171,9 +179,9 @@ def _kinds_table(times):
     return table
 
 
-def _slowest_table(name, kernels):
+def _slowest_table(name: str, kernels: list[Kernel]) -> Table:
     """Calls of one kernel are one row."""
-    rows = {}
+    rows: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         rows.setdefault(kernel.name, []).append(kernel)
     total = sum(kernel.ms for kernel in kernels)
@@ -191,18 +199,18 @@ def _slowest_table(name, kernels):
     return table
 
 
-def _table(*titles, texts=1):
+def _table(*titles: str, texts: int = 1) -> Table:
     table = Table()
     for place, title in enumerate(titles):
         table.add_column(title, overflow="fold", justify="left" if place < texts else "right")
     return table
 
 
-def _ms(value):
+def _ms(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _write_csv(path, times):
+def _write_csv(path: str | Path, times: dict[str, Times]) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("graph", "place", "kernel", "kind", "ms", "arguments"))

@@ -1,11 +1,14 @@
 """What goes on, told on standard error; results go to standard output."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,17 +17,17 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from .errors import CommandError, StepFailed, one_line
 
 
-def console():
+def console() -> Console:
     """For what is told; made anew each time, since `quiet` changes what standard error is."""
     return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
 
 
-def say(text):
+def say(text: str) -> None:
     console().print(escape(text))
 
 
 @contextlib.contextmanager
-def step(name):
+def step(name: str) -> Iterator[Callable[[str], None]]:
     """Show that something goes on, and say at the end how long it took, or that it failed.
 
     Gives a function that says how far it is.
@@ -46,7 +49,7 @@ def step(name):
 
 
 @contextlib.contextmanager
-def quiet(wanted=True):
+def quiet(wanted: bool = True) -> Iterator[None]:
     """Without the warnings of TVM and torch; those of TVM's C++ go past Python to file descriptor 2."""
     if not wanted:
         yield

@@ -1,7 +1,12 @@
 """`tvm-passes run`: what a compiled network finds in a picture, or makes of it."""
 
+from __future__ import annotations
+
+import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -10,13 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from .. import runtime
-from .draw import at_least, detections_in, draw_detections, label_name, scaled
+from .draw import Found, at_least, detections_in, draw_detections, label_name, scaled
 from .errors import CommandError, check_can_write
 from .pictures import PictureInput, picture_of, read_picture, write_picture
 from .progress import say, step
 
 
-def run(args):
+def run(args: argparse.Namespace) -> None:
     if args.output:
         check_can_write(args.output)
     manifest, model = _loaded(args.folder)
@@ -37,7 +42,7 @@ def run(args):
         _show_picture(args, picture, outputs)
 
 
-def _loaded(folder):
+def _loaded(folder: str) -> tuple[dict[str, Any], runtime.Model]:
     with step(f"Load {folder}"):
         try:
             manifest = runtime.read_manifest(folder)
@@ -46,7 +51,7 @@ def _loaded(folder):
             raise CommandError(str(error)) from error
 
 
-def _picture_input(folder, manifest):
+def _picture_input(folder: str, manifest: dict[str, Any]) -> PictureInput:
     taken = [PictureInput.of(each["shape"], each["dtype"]) for each in manifest["inputs"]]
     if len(taken) != 1 or taken[0] is None:
         described = ", ".join(
@@ -58,7 +63,7 @@ def _picture_input(folder, manifest):
     return taken[0]
 
 
-def _fitting(args, taken, picture):
+def _fitting(args: argparse.Namespace, taken: PictureInput, picture: Image.Image) -> Image.Image:
     """The picture at the size that the network was compiled for."""
     if taken.takes(picture):
         return picture
@@ -71,7 +76,13 @@ def _fitting(args, taken, picture):
     return picture.resize(size, Image.BILINEAR)
 
 
-def _show_detections(args, manifest, picture, fitting, found):
+def _show_detections(
+    args: argparse.Namespace,
+    manifest: dict[str, Any],
+    picture: Image.Image,
+    fitting: Image.Image,
+    found: Found,
+) -> None:
     found = scaled(found, [whole / part for whole, part in zip(picture.size, fitting.size)])
     shown = at_least(found, args.score)
     labels = _labels(args, manifest)
@@ -87,7 +98,7 @@ def _show_detections(args, manifest, picture, fitting, found):
         say(f"The picture with them: {args.output}")
 
 
-def _show_picture(args, picture, outputs):
+def _show_picture(args: argparse.Namespace, picture: Image.Image, outputs: Mapping[str, Any]) -> None:
     made = picture_of(next(iter(outputs.values())), picture) if len(outputs) == 1 else None
     if made is None:
         described = ", ".join(f"{name}: {value.dtype} {list(value.shape)}" for name, value in outputs.items())
@@ -99,7 +110,7 @@ def _show_picture(args, picture, outputs):
     say(f"The picture, {made.height}x{made.width}: {args.output}")
 
 
-def _labels(args, manifest):
+def _labels(args: argparse.Namespace, manifest: dict[str, Any]) -> Sequence[str]:
     if not args.labels:
         return manifest["about"].get("labels", ())
     try:
@@ -110,14 +121,14 @@ def _labels(args, manifest):
         ) from error
 
 
-def _as_json(found, labels):
+def _as_json(found: Found, labels: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"label": label_name(int(label), labels), "score": float(score), "box": [float(part) for part in box]}
         for label, score, box in zip(found["labels"], found["scores"], found["boxes"])
     ]
 
 
-def _as_table(found, labels):
+def _as_table(found: Found, labels: Sequence[str]) -> Table:
     table = Table()
     for title in ("label", "score", "left", "top", "right", "bottom"):
         table.add_column(title, justify="left" if title == "label" else "right")

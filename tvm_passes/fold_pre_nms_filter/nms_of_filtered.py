@@ -1,5 +1,7 @@
 """NMS of the boxes that a filter leaves, as NMS of all boxes that overlooks the others."""
 
+from __future__ import annotations
+
 from functools import reduce
 
 from tvm import relay
@@ -7,7 +9,7 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._filters import LOWEST, conditions, is_bounded, lower_bound
 from .._matchers import op_name
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import Selection, scalar, select
 from .row_by_row import as_long_as, before_taking, mask_in_front, rows_before_taking
 
@@ -25,20 +27,20 @@ class NmsOfFiltered(Selection, Rule):
     taken = wildcard()
     pattern = is_op("take")(taken, Selection.selection) | is_op("shape_of")(Selection.selection)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return len(match.nms.args[0].checked_type.shape) == 2 and mask_in_front(match.nms.args[1]) is not None
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         return _plan(match)[0]
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         mask, selection = _plan(match)[1:]
         if match.taken is None:
             return relay.Call(match.root.op, [selection], match.root.attrs)
         return relay.Call(match.root.op, [before_taking(match.taken, mask), selection], match.root.attrs)
 
 
-def _plan(match):
+def _plan(match: Match) -> tuple[str | None, relay.Expr, relay.Expr | None]:
     """(why not, the mask, the new selection): one for all users of a selection, or for none."""
     plans = match.graph.notes.setdefault(NmsOfFiltered, {})
     if match.selection not in plans:
@@ -48,7 +50,7 @@ def _plan(match):
     return plans[match.selection]
 
 
-def _why_not(match, mask):
+def _why_not(match: Match, mask: relay.Expr) -> str | None:
     nms = match.nms
     if nms.attrs["has_valid_count"]:
         return "only the first boxes are valid, and those are others before the filter"
@@ -65,7 +67,7 @@ def _why_not(match, mask):
             return "the kept indices are used for more than to take rows from what the filter leaves"
 
 
-def _is_taken_from_filtered(user, selection, mask):
+def _is_taken_from_filtered(user: relay.Expr, selection: relay.Expr, mask: relay.Expr) -> bool:
     return (
         op_name(user) == "take"
         and user.args[1].same_as(selection)
@@ -75,7 +77,7 @@ def _is_taken_from_filtered(user, selection, mask):
     )
 
 
-def _select(nms, mask):
+def _select(nms: relay.Call, mask: relay.Expr) -> relay.Expr:
     """The kept indices of the NMS of all boxes, without those that the mask leaves out."""
     boxes, scores, class_ids = (before_taking(tensor, mask) for tensor in nms.args[:3])
     _, iou_threshold, threshold = nms.args[3:]
@@ -102,7 +104,7 @@ def _select(nms, mask):
     )
 
 
-def _without_masks(scores):
+def _without_masks(scores: relay.Expr) -> relay.Expr:
     """The scores before masks gave -inf to some, which is above no number."""
     while op_name(scores) == "where" and scalar(scores.args[2]) == LOWEST:
         scores = scores.args[1]

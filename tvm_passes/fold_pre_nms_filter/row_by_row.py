@@ -1,5 +1,7 @@
 """Rows taken by a mask, and computing row by row before they are taken instead of after."""
 
+from __future__ import annotations
+
 from tvm import relay
 
 from .._filters import mask_of_rows
@@ -7,7 +9,7 @@ from .._matchers import constant, is_elementwise, op_name, static_shape
 from ..canonicalize.static_forms import TO_THE_END
 
 
-def mask_in_front(expr):
+def mask_in_front(expr: relay.Expr) -> relay.Expr | None:
     """The mask by which the rows were taken that `expr` is computed from row by row, or None."""
     waiting = [expr]
     while waiting:
@@ -19,7 +21,7 @@ def mask_in_front(expr):
     return None
 
 
-def before_taking(expr, mask):
+def before_taking(expr: relay.Expr, mask: relay.Expr) -> relay.Expr | None:
     """What has the value of `expr` once its rows are taken by `mask`, or None."""
     if _takes_rows(expr):
         return expr.args[0] if mask.same_as(mask_of_rows(expr.args[1])) else None
@@ -34,14 +36,14 @@ def before_taking(expr, mask):
     return relay.Call(expr.op, above, expr.attrs)
 
 
-def rows_before_taking(expr):
+def rows_before_taking(expr: relay.Expr) -> relay.Expr:
     """The tensor of which `expr`, row by row, is computed from the rows that a mask leaves."""
     while not _takes_rows(expr):
         expr = _first_of_many(expr)
     return expr.args[0]
 
 
-def as_long_as(expr):
+def as_long_as(expr: relay.Expr) -> int | relay.Expr:
     """What says how many rows there are: a number, a mask, or a tensor that has as many."""
     while True:
         dim = expr.checked_type.shape[0]
@@ -54,15 +56,15 @@ def as_long_as(expr):
         expr = _first_of_many(expr)
 
 
-def _first_of_many(call):
+def _first_of_many(call: relay.Call) -> relay.Expr:
     return next(tensor for tensor in _tensors(call) if not _is_single(tensor))
 
 
-def _tensors(call):
+def _tensors(call: relay.Call) -> list[relay.Expr]:
     return [field for arg in call.args for field in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
 
 
-def _takes_rows(expr):
+def _takes_rows(expr: relay.Expr) -> bool:
     """Whether an expression takes, along the first axis, the rows that a mask leaves."""
     return (
         op_name(expr) == "take"
@@ -73,12 +75,12 @@ def _takes_rows(expr):
     )
 
 
-def _is_single(tensor):
+def _is_single(tensor: relay.Expr) -> bool:
     shape = static_shape(tensor)
     return shape is not None and all(length == 1 for length in shape)
 
 
-def _works_row_by_row(call):
+def _works_row_by_row(call: relay.Call) -> bool:
     """Whether a call gives each row from the same row of each of its tensors."""
     name, rank = op_name(call), len(getattr(call.checked_type, "shape", ()))
     if name is None or rank == 0:

@@ -1,6 +1,10 @@
 """Arithmetic with a constant for each channel, followed in float64."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +12,7 @@ import tvm
 from tvm import relay
 
 from .._convolution import of_each_channel
+from .._graph import Graph
 from .._matchers import op_name, static_shape
 
 ZERO = "a channel is multiplied by 0, or by what is not finite"
@@ -22,11 +27,11 @@ class Affine:
     summand: np.ndarray
 
     @classmethod
-    def of(cls, mean, std):
+    def of(cls, mean: Iterable[float], std: Iterable[float]) -> Affine:
         factor = 1 / np.array([float(value) for value in std])
         return cls(factor, -np.array([float(value) for value in mean]) * factor)
 
-    def then(self, step):
+    def then(self, step: Step) -> Affine:
         """With a step after it."""
         k = step.constants
         if step.op == "add":
@@ -40,7 +45,7 @@ class Affine:
             return Affine(self.factor * k, self.summand * k)
 
     @property
-    def mean_and_std(self):
+    def mean_and_std(self) -> dict[str, Any] | None:
         """Of which this is the normalisation, as arguments of `topi_ext.preprocess`; None if of none."""
         with np.errstate(all="ignore"):
             mean, std = -self.summand / self.factor, 1 / self.factor
@@ -57,7 +62,9 @@ class Step:
     from_constant: bool  # whether the picture is the second argument
 
     @classmethod
-    def of(cls, graph, call, channel_axis):
+    def of(
+        cls, graph: Graph, call: relay.Call, channel_axis: int
+    ) -> tuple[Step, relay.Expr] | tuple[None, None]:
         """The step that a call is, and the argument that is the picture; (None, None) where it is none."""
         values = [folded(graph, argument) for argument in call.args]
         if sum(value is None for value in values) != 1 or call.checked_type.dtype != "float32":
@@ -73,11 +80,11 @@ class Step:
         return cls(op_name(call), constants, from_constant), picture
 
 
-def folded(graph, expr):
+def folded(graph: Graph, expr: relay.Expr) -> relay.Constant | None:
     """An expression over constants as one constant; None for any other."""
     notes = graph.notes.setdefault(folded, {})
     if expr not in notes:
-        parts = []
+        parts: list[relay.Expr] = []
         relay.analysis.post_order_visit(expr, parts.append)
         is_known = not any(isinstance(part, (relay.Var, relay.Function)) for part in parts)
         value = relay.transform.FoldConstantExpr(expr, tvm.IRModule()) if is_known else None

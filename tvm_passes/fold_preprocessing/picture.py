@@ -1,12 +1,16 @@
 """A call of `topi_ext.preprocess` as rules see it, below what only adds and drops axes of extent 1."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from topi_ext import preprocess
 from topi_ext.preprocess.op import NAME
 
 from tvm import relay
 
+from .._graph import Graph
 from .._matchers import constant, op_name, static_shape
 
 
@@ -15,11 +19,11 @@ class Picture:
     """`axes` names those of the outermost of `views`, in its order; those that views add are named 1."""
 
     call: relay.Call
-    views: tuple  # from the call on
-    axes: tuple
+    views: tuple[relay.Call, ...]  # from the call on
+    axes: tuple[str, ...]
 
     @property
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """The arguments of `topi_ext.preprocess`."""
         attrs = self.call.attrs
         sizes = {name: tuple(map(int, attrs[name])) for name in ("size", "padded_size")}
@@ -27,15 +31,15 @@ class Picture:
         texts = {name: str(attrs[name]) for name in ("image_layout", "layout", "dtype")}
         return {**sizes, **values, **texts, "swap_channels": bool(attrs["swap_channels"])}
 
-    def is_wanted_elsewhere(self, graph):
+    def is_wanted_elsewhere(self, graph: Graph) -> bool:
         """Whether it has more users than one, below its views or between them."""
         return any(len(graph.users(node)) > 1 for node in (self.call, *self.views))
 
-    def of(self, image):
+    def of(self, image: relay.Expr) -> relay.Call:
         """The call over another image."""
         return relay.Call(self.call.op, [image], self.call.attrs)
 
-    def remade(self, **options):
+    def remade(self, **options: Any) -> relay.Call:
         """The same views of a call with other options."""
         expr = preprocess(self.call.args[0], **{**self.options, **options})
         for view in self.views:
@@ -46,9 +50,9 @@ class Picture:
         return expr
 
 
-def picture_in(expr):
+def picture_in(expr: relay.Expr) -> Picture | None:
     """The picture that an expression is a view of, or None."""
-    views = []
+    views: list[relay.Call] = []
     while expr is not None and op_name(expr) != NAME:
         views.insert(0, expr)
         expr = _viewed(expr)
@@ -64,7 +68,7 @@ VIEWS = ("expand_dims", "squeeze", "take", "stack", "concatenate")
 OF_TUPLES = ("stack", "concatenate")
 
 
-def _viewed(expr):
+def _viewed(expr: relay.Expr) -> relay.Expr | None:
     """What an expression is another view of, or None."""
     name = op_name(expr)
     if name in OF_TUPLES:
@@ -79,7 +83,7 @@ def _viewed(expr):
     return expr.args[0] if name in VIEWS else None
 
 
-def _change_axes(view, axes):
+def _change_axes(view: relay.Call, axes: list[str]) -> None:
     name, attrs = op_name(view), view.attrs
     if name == "take":
         del axes[int(attrs.axis)]

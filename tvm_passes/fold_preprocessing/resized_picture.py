@@ -1,12 +1,15 @@
 """A picture that a function takes and resizes, as one operator."""
 
+from __future__ import annotations
+
 from topi_ext import preprocess
 from topi_ext.preprocess.op import IMAGE_TYPES, LAYOUTS, LONGEST, MOST_CHANNELS
 
+from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import op_name, static_shape
-from .._rule import Rule
+from .._rule import Match, Rule
 from .affine import ZERO
 from .source_picture import SourcePicture
 
@@ -22,13 +25,13 @@ class ResizedPicture(Rule):
     data = wildcard()
     pattern = is_op("image.resize2d")(data)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         layout, shape = str(match.root.attrs.layout), static_shape(match.data)
         if layout not in LAYOUTS or shape is None or shape[layout.index("C")] > MOST_CHANNELS:
             return False
         return min(shape) > 0 and _source(match).is_changed
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         attrs, source = match.root.attrs, _source(match)
         if str(attrs.method) != "linear":
             return f"the picture is resized by the method {attrs.method}, not linear"
@@ -52,7 +55,7 @@ class ResizedPicture(Rule):
         if source.is_wanted_elsewhere:
             return "what becomes of the picture before it is resized is also wanted elsewhere"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         source = _source(match)
         return preprocess(
             source.pictures,
@@ -64,7 +67,7 @@ class ResizedPicture(Rule):
         )
 
 
-def _source(match):
+def _source(match: Match) -> SourcePicture:
     notes = match.graph.notes.setdefault(_source, {})
     if match.root not in notes:
         notes[match.root] = SourcePicture(match.graph, match.data, str(match.root.attrs.layout))

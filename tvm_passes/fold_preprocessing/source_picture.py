@@ -1,10 +1,13 @@
 """Where a picture comes from: the way up from what is resized to the function's input."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import reduce
 
 from tvm import relay
 
+from .._graph import Graph
 from .._layouts import order_of_axes
 from .._matchers import constant, op_name, static_shape
 from .affine import ARITHMETIC, Affine, Step
@@ -19,26 +22,29 @@ class SourcePicture:
     picture of a batch that is taken.
     """
 
-    def __init__(self, graph, data, axes):
+    def __init__(self, graph: Graph, data: relay.Expr, axes: str) -> None:
         self._graph = graph
         self.source, self.axes = data, list(axes)
         self.channels = list(range(static_shape(data)[self.axes.index("C")]))
-        self.item, self._between, self._batch, self._steps = None, [], None, []
+        self.item: int | None = None
+        self._batch: relay.Expr | None = None
+        self._between: list[relay.Expr] = []
+        self._steps: list[Step] = []
         while self._go_up():
             pass
 
     @property
-    def is_input(self):
+    def is_input(self) -> bool:
         """Whether the function takes the source."""
         return any(self.source.same_as(parameter) for parameter in self._graph.root.params)
 
     @property
-    def layout(self):
+    def layout(self) -> str | None:
         """Of `pictures`, or None for one that has no name."""
         return LAYOUTS.get("".join(self.axes))
 
     @property
-    def pictures(self):
+    def pictures(self) -> relay.Expr:
         """The source with an axis for the batch; of a batch, the picture that is taken."""
         pictures = self.source if "N" in self.axes else relay.expand_dims(self.source, 0)
         if self.item is None:
@@ -46,18 +52,18 @@ class SourcePicture:
         return relay.strided_slice(pictures, [self.item], [self.item + 1], axes=[0])
 
     @property
-    def is_changed(self):
+    def is_changed(self) -> bool:
         """Whether values are other than in the source, or of another type."""
         return bool(self._steps) or self.source.checked_type.dtype != "float32"
 
     @property
-    def values(self):
+    def values(self) -> Affine:
         """What values are of those in the source."""
         unchanged = Affine.of([0.0] * len(self.channels), [1.0] * len(self.channels))
         return reduce(Affine.then, reversed(self._steps), unchanged)
 
     @property
-    def swaps_channels(self):
+    def swaps_channels(self) -> bool | None:
         """Whether the source's channels are taken from last to first; None if neither so nor in order."""
         in_order = list(range(static_shape(self.source)[self.axes.index("C")]))
         if self.channels == in_order:
@@ -65,12 +71,12 @@ class SourcePicture:
         return True if self.channels == in_order[::-1] else None
 
     @property
-    def is_wanted_elsewhere(self):
+    def is_wanted_elsewhere(self) -> bool:
         """Whether what comes between has other users than what takes the pictures of a batch."""
         users = [self._graph.users(node) for node in self._between if not node.same_as(self._batch)]
         return any(len(users_of_one) > 1 for users_of_one in users)
 
-    def _go_up(self):
+    def _go_up(self) -> bool:
         """To the argument of the source that the picture is in, if what the source does is understood."""
         node = self.source
         go = WAYS_UP.get(op_name(node) or type(node).__name__)
@@ -83,20 +89,20 @@ class SourcePicture:
 
     # --- ways up: each gives the argument, or None
 
-    def _expand_dims(self, node):
+    def _expand_dims(self, node: relay.Expr) -> relay.Expr | None:
         axis = int(node.attrs.axis) % len(self.axes)
         if int(node.attrs.num_newaxis) != 1 or self.axes[axis] != "N":
             return None
         self.axes.pop(axis)
         return node.args[0]
 
-    def _squeeze(self, node):
+    def _squeeze(self, node: relay.Expr) -> relay.Expr | None:
         (data,), axes = node.args, node.attrs.axis
         if axes is None or len(axes) != 1:
             return None
         return self._one_of(data, int(axes[0]), 0)
 
-    def _take(self, node):
+    def _take(self, node: relay.Expr) -> relay.Expr | None:
         data, index = node.args[0], constant(node.args[1])
         if index is None or node.attrs.axis is None or int(node.attrs.batch_dims):
             return None
@@ -111,7 +117,7 @@ class SourcePicture:
         self.channels = [int(index[channel]) for channel in self.channels]
         return data
 
-    def _field_of_split(self, node):
+    def _field_of_split(self, node: relay.Expr) -> relay.Expr | None:
         split = node.tuple_value
         if op_name(split) != "split" or self.axes[int(split.attrs.axis) % len(self.axes)] != "N":
             return None
@@ -120,7 +126,7 @@ class SourcePicture:
             return None
         return self._item(split.args[0], node.index, len(lengths))
 
-    def _one_of(self, data, axis, index):
+    def _one_of(self, data: relay.Expr, axis: int, index: int) -> relay.Expr | None:
         """Of the tensors along an axis, which then is that of the batch, the one of this index."""
         if "N" in self.axes:
             return None
@@ -128,19 +134,19 @@ class SourcePicture:
         self.axes.insert(axis, "N")
         return self._item(data, index, static_shape(data)[axis])
 
-    def _item(self, batch, index, count):
+    def _item(self, batch: relay.Expr, index: int, count: int) -> relay.Expr:
         if count > 1:
             self.item, self._batch = index, batch
         return batch
 
-    def _transpose(self, node):
+    def _transpose(self, node: relay.Expr) -> relay.Expr | None:
         order = order_of_axes(node)
         if order is None:
             return None
         self.axes = [self.axes[order.index(axis)] for axis in range(len(order))]
         return node.args[0]
 
-    def _reverse(self, node):
+    def _reverse(self, node: relay.Expr) -> relay.Expr | None:
         axis = int(node.attrs.axis) % len(self.axes)
         if self.axes[axis] != "C":
             return None
@@ -148,10 +154,10 @@ class SourcePicture:
         self.channels = [last - channel for channel in self.channels]
         return node.args[0]
 
-    def _cast(self, node):
+    def _cast(self, node: relay.Expr) -> relay.Expr | None:
         return node.args[0] if node.checked_type.dtype == "float32" else None
 
-    def _arithmetic(self, node):
+    def _arithmetic(self, node: relay.Expr) -> relay.Expr | None:
         step, data = Step.of(self._graph, node, self.axes.index("C"))
         if step is not None:
             self._steps.append(replace(step, constants=step.constants[self.channels]))

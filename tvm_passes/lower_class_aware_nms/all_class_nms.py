@@ -1,5 +1,7 @@
 """Replace TVM's NMS of every picture and class with topi_ext.batched_nms, and gather what it keeps."""
 
+from __future__ import annotations
+
 import topi_ext
 from topi_ext.batched_nms import one_class
 
@@ -7,7 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import constant
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import in_order, scalar
 from .._stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
 
@@ -31,7 +33,7 @@ class AllClassNms(Rule):
         boxes, scores, most, iou_threshold, score_threshold
     )
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if str(match.root.attrs.output_format) != "onnx":
             return "the result is in TensorFlow's format, with the scores of what is kept"
         reason = why_no_boxes(match.boxes, match.scores, rank=3) or why_no_thresholds(
@@ -44,7 +46,7 @@ class AllClassNms(Rule):
         if scalar(match.most) is None and len(match.most.checked_type.shape) != 0:
             return "the number of boxes to keep is no scalar"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         classes = known(match.scores.checked_type.shape[1])
         scores = relay.reshape(match.scores, [-3, 0])
         boxes = in_order(match.boxes, axis=2)
@@ -65,7 +67,7 @@ class AllClassNms(Rule):
         return _gathered(indices, counts, _numbers(match.scores), classes)
 
 
-def _room(match):
+def _room(match: Match) -> int | None:
     """How many boxes to make room for, where the NMS itself is to stop there, or None."""
     most, count = scalar(match.most), known(match.scores.checked_type.shape[2])
     if most is None or most <= 0:
@@ -73,19 +75,19 @@ def _room(match):
     return most if most < (MOST_KEPT if count is None else count) else None
 
 
-def _is_all(match):
+def _is_all(match: Match) -> bool:
     """Whether all boxes that are not suppressed are to be kept."""
     most, count = scalar(match.most), known(match.scores.checked_type.shape[2])
     return most is not None and (most <= 0 or (count is not None and count <= most))
 
 
-def _most_at_run_time(most):
+def _most_at_run_time(most: relay.Expr) -> relay.Expr:
     value = constant(most)
     most = relay.cast(most if value is None else relay.const(value.reshape(()), str(value.dtype)), "int64")
     return relay.where(most > relay.const(0, "int64"), most, relay.const(INT64_MAX, "int64"))
 
 
-def _numbers(tensor):
+def _numbers(tensor: relay.Expr) -> relay.Expr:
     """0, 1, 2 and so on, as many as a tensor has elements."""
     shape = [known(dim) for dim in tensor.checked_type.shape]
     if None in shape:
@@ -95,7 +97,7 @@ def _numbers(tensor):
     return relay.arange(relay.const(0, "int64"), size, relay.const(1, "int64"), dtype="int64")
 
 
-def _gathered(indices, counts, places, classes):
+def _gathered(indices: relay.Expr, counts: relay.Expr, places: relay.Expr, classes: int) -> relay.Expr:
     """Rows of (picture, class, box), the first `counts` of the `indices` of each class, and their number.
 
     Each place looks up its row by itself, in the running sums of the counts, so that all can do so at once.

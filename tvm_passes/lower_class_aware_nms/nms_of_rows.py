@@ -1,5 +1,7 @@
 """Replace TVM's NMS of rows that hold class, score and box with topi_ext.batched_nms of three tensors."""
 
+from __future__ import annotations
+
 import topi_ext
 from topi_ext.batched_nms import one_class
 
@@ -7,7 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import op_name, static_shape
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import in_order, scalar
 from .._stock_nms import known, thresholds, why_no_thresholds
 
@@ -25,7 +27,7 @@ class NmsOfRows(Rule):
     rows, valid_count, indices, most, iou_threshold = (wildcard() for _ in range(5))
     pattern = is_op("vision.non_max_suppression")(rows, valid_count, indices, most, iou_threshold)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         attrs, valid = match.root.attrs, _get_valid_counts(match)
         if valid is None:
             return "the rows, their count and their indices are not those of one get_valid_counts"
@@ -42,7 +44,7 @@ class NmsOfRows(Rule):
                 return "rows whose first column is negative are taken for suppressed ones"
         return _why_no_rows(match, valid.args[0]) or _why_no_limits(match, valid)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         attrs, valid = match.root.attrs, _get_valid_counts(match)
         rows, score_threshold = valid.args
         scores = _column(rows, attrs.score_index)
@@ -68,7 +70,7 @@ class NmsOfRows(Rule):
         return relay.where(is_kept, taken, _minus_one_like(taken))
 
 
-def _get_valid_counts(match):
+def _get_valid_counts(match: Match) -> relay.Call | None:
     """The call of get_valid_counts whose results the NMS takes, or None."""
     wanted = [(match.rows, 1), (match.valid_count, 0)]
     if match.root.attrs.return_indices:  # otherwise nothing reads them
@@ -80,7 +82,7 @@ def _get_valid_counts(match):
     return call if is_one and op_name(call) == "vision.get_valid_counts" else None
 
 
-def _why_no_rows(match, rows):
+def _why_no_rows(match: Match, rows: relay.Expr) -> str | None:
     if rows.checked_type.dtype != "float32":
         return f"class ids of {rows.checked_type.dtype} are not compared exactly"
     if _is_class_aware(match) and static_shape(rows) is None:
@@ -90,7 +92,7 @@ def _why_no_rows(match, rows):
         return "the rows are of a number of pictures that is known only at run time"  # not for `take`
 
 
-def _why_no_limits(match, valid):
+def _why_no_limits(match: Match, valid: relay.Call) -> str | None:
     """Why the thresholds and the number of boxes to keep do not allow the rewrite, or None."""
     score_threshold = scalar(_score_threshold(valid))
     if score_threshold is None or not score_threshold >= 0:
@@ -104,30 +106,30 @@ def _why_no_limits(match, valid):
     return why_no_thresholds(match.iou_threshold, _score_threshold(valid))
 
 
-def _score_threshold(valid):
+def _score_threshold(valid: relay.Call) -> relay.Expr:
     """The score threshold of get_valid_counts, which older graphs hold as an attribute."""
     attribute = valid.attrs.score_threshold
     return valid.args[1] if attribute is None else relay.const(float(attribute), "float32")
 
 
-def _room(match):
+def _room(match: Match) -> int | None:
     """How many boxes to make room for, where the NMS is to stop before all, or None."""
     most, count = int(scalar(match.most)), known(match.rows.checked_type.shape[1])
     return most if count is not None and 0 <= most < count else None
 
 
-def _is_class_aware(match):
+def _is_class_aware(match: Match) -> bool:
     return not match.root.attrs.force_suppress and int(match.root.attrs.id_index) >= 0
 
 
-def _minus_one_like(tensor):
+def _minus_one_like(tensor: relay.Expr) -> relay.Expr:
     # Not a scalar: the shape function of `where` takes it for a vector, and fails on no boxes.
     return relay.full_like(tensor, relay.const(-1, "float32"))
 
 
-def _column(rows, index):
+def _column(rows: relay.Expr, index: int) -> relay.Expr:
     return relay.take(rows, relay.const(int(index), "int32"), axis=2)
 
 
-def _bits(ids):
+def _bits(ids: relay.Expr) -> relay.Expr:
     return relay.reinterpret(relay.abs(ids), "int32")

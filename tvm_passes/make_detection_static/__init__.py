@@ -1,5 +1,10 @@
 """Fixed shapes from the picture to the detections, whose number is an output instead of a length."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
 from tvm import relay
 from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
 
@@ -55,12 +60,12 @@ class MakeDetectionStatic(ModulePass):
     }
     """
 
-    def __init__(self, outputs="cut"):
+    def __init__(self, outputs: str = "cut") -> None:
         if outputs not in OUTPUTS:
             raise ValueError(f"MakeDetectionStatic: outputs is one of {', '.join(OUTPUTS)}, not {outputs!r}")
         name = type(self).__name__
 
-        def transform(mod, _context):
+        def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
             report = PassReport(name, [name])
             typed = relay.transform.InferType()(mod)
             try:
@@ -83,7 +88,7 @@ class MakeDetectionStatic(ModulePass):
         )
 
 
-def _with_fixed_shapes(function, finish):
+def _with_fixed_shapes(function: relay.Function, finish: Callable) -> relay.Function | None:
     """The function, or None where nothing in it depends on what is detected."""
     walk, body = Walk(Graph(function)), function.body
     result = walk.of(body)

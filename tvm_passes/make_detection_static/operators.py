@@ -5,7 +5,11 @@ the expression that they were, where nothing of it is padded. It gives what the 
 that count are what the call would give for the rows that count alone. What it cannot promise it refuses.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +19,12 @@ from tvm import relay
 from .._filters import LOWEST, is_bounded
 from .._matchers import is_elementwise, op_name
 from .._selection import scalar
-from ..canonicalize.shape_values import Clamped, Dim, Least, shape_values
+from ..canonicalize.shape_values import Clamped, Dim, Element, Least, shape_values
 from ..canonicalize.static_forms import TO_THE_END
-from .padded import Padded, Rows, all_of, in_a_row
+from .padded import Became, Padded, Rows, all_of, in_a_row
+
+if TYPE_CHECKING:
+    from .walk import Walk
 
 SIZE = object()  # integers that follow from how many rows count, which may only go into shapes
 
@@ -26,7 +33,7 @@ class NotStatic(Exception):
     """Why a graph cannot have fixed shapes."""
 
 
-def handler_of(call):
+def handler_of(call: relay.Call) -> Callable[[Walk, relay.Call, list[Became]], Became]:
     """The function of this module that knows an operator."""
     name = op_name(call)
     if name in _HANDLERS:
@@ -36,7 +43,7 @@ def handler_of(call):
     raise NotStatic(f"nothing is known of {name or 'a function'} over detections")
 
 
-def handle(walk, call, args):
+def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
     """What a call becomes that has padded arguments, or looks for rows."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     name = op_name(call)
@@ -49,14 +56,14 @@ def handle(walk, call, args):
     return became
 
 
-def shape_of(_walk, _call, _args):
+def shape_of(_walk: Walk, _call: relay.Call, _args: list[Became]) -> object:
     return SIZE
 
 
 # --- row by row
 
 
-def _elementwise(walk, call, args):
+def _elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     first = next(arg for arg in args if isinstance(arg, Padded))
     axis = first.axis - first.rank  # counted from the end, where shapes are lined up
     for arg in args:
@@ -68,7 +75,7 @@ def _elementwise(walk, call, args):
     return walk.padded(call, args, first.rows, len(call.checked_type.shape) + axis)
 
 
-def _item_by_item(walk, call, args):
+def _item_by_item(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """The first argument, or the last if it is rois, has items, and each gives one of the result."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     items = parts[-1 if "roi_align" in op_name(call) else 0]
@@ -80,11 +87,11 @@ def _item_by_item(walk, call, args):
     return walk.padded(call, args, items.rows, 0)
 
 
-def _paste_masks(walk, call, args):
+def _paste_masks(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, _rows_of_all("masks and boxes", args), 0)
 
 
-def _heatmaps_to_keypoints(walk, call, args):
+def _heatmaps_to_keypoints(walk: Walk, call: relay.Call, args: list[Became]) -> tuple[Padded, ...]:
     """Where a row does not count, a roi that is nowhere: there is nothing to compute for it."""
     rows = _rows_of_all("maps and rois", args)
     maps, rois = (arg.expr for arg in args)
@@ -94,7 +101,7 @@ def _heatmaps_to_keypoints(walk, call, args):
     return tuple(Padded(walk.typed(relay.TupleGetItem(results, index)), rows) for index in range(2))
 
 
-def _rows_of_all(names, args):
+def _rows_of_all(names: str, args: list[Became]) -> Rows:
     """The rows of which each argument has an item."""
     first = args[0]
     if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or first.rows != args[1].rows:
@@ -102,14 +109,14 @@ def _rows_of_all(names, args):
     return first.rows
 
 
-def _along_another_axis(walk, call, args):
+def _along_another_axis(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     if int(call.attrs.axis) % data.rank == data.axis:
         raise NotStatic("it goes along the rows")
     return walk.padded(call, args, data.rows, data.axis)
 
 
-def _reduce(walk, call, args):
+def _reduce(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     axes = set(range(data.rank)) if call.attrs.axis is None else {int(a) % data.rank for a in call.attrs.axis}
     axes = set(range(data.rank)) - axes if call.attrs.exclude else axes
@@ -122,21 +129,21 @@ def _reduce(walk, call, args):
 # --- other places of the same rows
 
 
-def _transpose(walk, call, args):
+def _transpose(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     axes = call.attrs.axes
     order = list(range(data.rank))[::-1] if axes is None else [int(axis) % data.rank for axis in axes]
     return walk.padded(call, args, data.rows, order.index(data.axis))
 
 
-def _expand_dims(walk, call, args):
+def _expand_dims(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     at, new = int(call.attrs.axis), int(call.attrs.num_newaxis)
     at = at + data.rank + 1 if at < 0 else at
     return walk.padded(call, args, data.rows, data.axis + (new if at <= data.axis else 0))
 
 
-def _squeeze(walk, call, args):
+def _squeeze(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     if call.attrs.axis is None or any(int(axis) % data.rank == data.axis for axis in call.attrs.axis):
         raise NotStatic("it squeezes the rows")
@@ -144,7 +151,7 @@ def _squeeze(walk, call, args):
     return walk.padded(call, args, data.rows, data.axis - gone)
 
 
-def _reshape(walk, call, args):
+def _reshape(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     data, lengths = _data(args), None
     if op_name(call) == "dyn.reshape":
         lengths = _new_shape(walk, call.args[1])
@@ -162,7 +169,7 @@ def _reshape(walk, call, args):
     raise NotStatic("it mixes rows with other axes")
 
 
-def _new_shape(walk, expr):
+def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
     """The lengths for a reshape, of which one may be -1 or unknown."""
     values = shape_values(walk.graph, expr)
     if values is None or sum(value is None or value == -1 for value in values) > 1:
@@ -170,7 +177,7 @@ def _new_shape(walk, expr):
     return list(values)
 
 
-def _is_shape(walk, lengths, rows, at):
+def _is_shape(walk: Walk, lengths: list[Element], rows: Rows, at: int) -> bool:
     """Whether only the length of one axis depends on rows, and is as many as count of these."""
     others = lengths[:at] + lengths[at + 1 :]
     if not all(map(walk.is_fixed, others)):
@@ -179,13 +186,13 @@ def _is_shape(walk, lengths, rows, at):
     return follows or walk.counted(lengths[at]) == rows.counted
 
 
-def _resized(rows, length):
+def _resized(rows: Rows, length: int) -> Rows | None:
     if length % rows.capacity == 0:
         return rows.repeated(length // rows.capacity)
     return rows.merged(rows.capacity // length) if rows.capacity % length == 0 else None
 
 
-def _concatenate(walk, call, args):
+def _concatenate(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """Or stack, which makes an axis first."""
     (parts,) = args
     stacks = op_name(call) == "stack"
@@ -205,7 +212,7 @@ def _concatenate(walk, call, args):
     return walk.padded(call, args, in_a_row(rows), at)
 
 
-def _split(walk, call, args):
+def _split(walk: Walk, call: relay.Call, args: list[Became]) -> tuple[Padded, ...]:
     (data,) = args
     if int(call.attrs.axis) % data.rank == data.axis:
         raise NotStatic("it splits the rows")
@@ -216,7 +223,7 @@ def _split(walk, call, args):
     )
 
 
-def _pad(walk, call, args):
+def _pad(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     data = _data(args)
     if any(int(width) for width in call.attrs.pad_width[data.axis]):
         raise NotStatic("it pads the rows")
@@ -226,7 +233,7 @@ def _pad(walk, call, args):
 # --- some of the rows
 
 
-def _strided_slice(walk, call, args):
+def _strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """Of other axes, of the first rows, or of those that were put in a row with others."""
     data, attrs = _data(args), call.attrs
     if str(attrs.slice_mode) != "end":
@@ -241,7 +248,7 @@ def _strided_slice(walk, call, args):
     for axis, first, last, step in zip(axes, begin, end, strides):
         if axis == data.axis:
             (start, stop), rows = _between(walk, rows, first, last, step)
-            cut = start, stop, 1
+            cut: tuple[int, ...] = start, stop, 1
         elif not all(map(walk.is_fixed, (first, last, step))):
             raise NotStatic("how much it takes of another axis depends on how many rows count")
         else:
@@ -255,7 +262,9 @@ def _strided_slice(walk, call, args):
     return Padded(walk.typed(result), rows, data.axis)
 
 
-def _between(walk, rows, first, last, step):
+def _between(
+    walk: Walk, rows: Rows, first: Element, last: Element, step: Element
+) -> tuple[tuple[int, int], Rows]:
     """Where the rows are that a slice takes, which are the first or the parts of others; and which."""
     first, last = _inside(walk, first, rows), _inside(walk, last, rows)
     if int(step) == 1 and first is not None and last is not None:
@@ -273,7 +282,7 @@ def _between(walk, rows, first, last, step):
     raise NotStatic("it takes other rows than the first, or than were put in a row")
 
 
-def _inside(walk, bound, rows):
+def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
     """A bound that may be greater than the number of rows, in the place of one that stays inside."""
     if isinstance(bound, Clamped):
         return bound.bound if walk.counted(bound.dim) == rows.counted else None
@@ -283,14 +292,14 @@ def _inside(walk, bound, rows):
     return bound
 
 
-def _data(args):
+def _data(args: list[Became]) -> Padded:
     """The first argument, which has the rows."""
     if not isinstance(args[0], Padded):
         raise NotStatic("how it works depends on what is detected")
     return args[0]
 
 
-def _take(walk, call, args):
+def _take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     data, indices = args
     attrs, shape = call.attrs, walk.shape(walk.expr(data))
     if int(attrs.batch_dims) != 0 or (attrs.axis is None and len(shape) > 1):
@@ -312,7 +321,7 @@ def _take(walk, call, args):
     return Padded(walk.typed(taken), indices.rows, axis + indices.axis)
 
 
-def _check_index(data, axis, index):
+def _check_index(data: Became, axis: int, index: Became) -> None:
     """That an index along an axis means the same row as before."""
     rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
     if rows is not None and not isinstance(index, Padded):
@@ -321,7 +330,7 @@ def _check_index(data, axis, index):
         raise NotStatic("rows are taken at places that are not known to be theirs")
 
 
-def _adv_index(walk, call, args):
+def _adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """An element or item for each row, at places that are computed for it."""
     data, *indices = args[0]
     for axis, index in enumerate(indices):
@@ -338,11 +347,11 @@ def _adv_index(walk, call, args):
     return Padded(walk.typed(taken), padded[0].rows)
 
 
-def _zero_elsewhere(walk, vector):
+def _zero_elsewhere(walk: Walk, vector: Padded) -> relay.Expr:
     return relay.where(vector.rows.valid, vector.expr, relay.const(0, walk.dtype(vector.expr)))
 
 
-def _argwhere(walk, call, args):
+def _argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """The rows where a mask holds: all rows, of which those count."""
     mask = args[0]
     if len(call.args[0].checked_type.shape) != 1:
@@ -356,7 +365,7 @@ def _argwhere(walk, call, args):
     return Padded(walk.all_rows(capacity), rows, places=places)
 
 
-def _topk(walk, call, args):
+def _topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Padded, Padded]:
     """The others get what sorts last; how many are wanted at most is known."""
     data, attrs = _data(args), call.attrs
     if data.rank != 1 or attrs.is_ascend or data.axis != 0:
@@ -381,7 +390,7 @@ def _topk(walk, call, args):
     return Padded(values, rows), Padded(indices, rows, places=places)
 
 
-def nms(walk, call, args):
+def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
     """Class-aware NMS leaves out what does not count; what it keeps has fixed size already."""
     tensors, rest = list(args[:3]), [walk.expr(arg) for arg in args[3:]]
     if any(isinstance(arg, Padded) for arg in args[3:]):
@@ -413,14 +422,14 @@ def nms(walk, call, args):
 # --- new tensors with as many rows
 
 
-def _full(walk, call, args):
+def _full(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     if isinstance(args[0], Padded):
         raise NotStatic("it is filled with a value of a row")
     shape, rows, axis = _shape_with_rows(walk, call.args[1])
     return Padded(walk.typed(relay.full(walk.expr(args[0]), shape, call.checked_type.dtype)), rows, axis)
 
 
-def _broadcast_to(walk, call, args):
+def _broadcast_to(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     data = args[0]
     shape, rows, axis = _shape_with_rows(walk, call.args[1])
     if isinstance(data, Padded) and (data.rows, data.axis - data.rank) != (rows, axis - len(shape)):
@@ -428,7 +437,7 @@ def _broadcast_to(walk, call, args):
     return Padded(walk.typed(relay.broadcast_to(walk.expr(data), shape)), rows, axis)
 
 
-def _arange(walk, call, _args):
+def _arange(walk: Walk, call: relay.Call, _args: list[Became]) -> Padded:
     (stop,) = _known(walk, call.args[1])
     rows = walk.rows(stop) if isinstance(stop, Dim) else None
     if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or rows is None:
@@ -437,7 +446,7 @@ def _arange(walk, call, _args):
     return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows.places)
 
 
-def _shape_with_rows(walk, expr):
+def _shape_with_rows(walk: Walk, expr: relay.Expr) -> tuple[list[int], Rows, int]:
     """A shape's lengths, and which rows are along which of its axes."""
     values = _known(walk, expr)
     depending = [axis for axis, value in enumerate(values) if not walk.is_fixed(value)]
@@ -447,7 +456,7 @@ def _shape_with_rows(walk, expr):
     return [walk.length(value) for value in values], walk.rows(values[axis]), axis
 
 
-def _known(walk, expr):
+def _known(walk: Walk, expr: relay.Expr) -> list[Element]:
     values = shape_values(walk.graph, expr)
     if values is None or any(value is None for value in values.flat):
         raise NotStatic("a length is computed from how many rows count")

@@ -1,21 +1,25 @@
 """The outputs of a function whose detections are padded."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
 import tvm
 from tvm import relay
 from tvm.relay.op.dyn import _make as dynamic
 
 from .._matchers import op_name
 from .operators import NotStatic
-from .padded import Padded
-from .walk import SIZE
+from .padded import Became, Padded
+from .walk import SIZE, Walk
 
 
-def _cut(walk, result, attrs):
+def _cut(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs | None]:
     """Each output as long as there are detections."""
     return _each(result, lambda output: _first_rows(walk, output)), attrs
 
 
-def _first_rows(walk, output):
+def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
     lengths = [relay.const([length], "int32") for length in output.shape]
     lengths[output.axis] = relay.expand_dims(output.rows.count, 0)
     zeros, ones = (relay.const([value] * output.rank, "int32") for value in (0, 1))
@@ -24,7 +28,7 @@ def _first_rows(walk, output):
     return relay.reshape(cut, known)  # the slice forgets the other lengths
 
 
-def _padded(walk, result, attrs):
+def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs]:
     """Each output with zeros behind the detections, and their number: of each picture, if there are several.
 
     The attribute `padded_rows` has for each output but the last its axis of detections and which number
@@ -51,7 +55,7 @@ def _padded(walk, result, attrs):
     return relay.Tuple([*fields, number]), tvm.ir.make_node("DictAttrs", **attrs)
 
 
-def _zero_elsewhere(walk, output):
+def _zero_elsewhere(walk: Walk, output: Padded) -> relay.Expr:
     shape = [1] * output.rank
     shape[output.axis] = output.rows.capacity
     return relay.where(
@@ -59,17 +63,17 @@ def _zero_elsewhere(walk, output):
     )
 
 
-def _leaves(result):
+def _leaves(result: Became) -> Iterator[Became]:
     parts = result if isinstance(result, tuple) else [result]
     for part in parts:
         yield from _leaves(part) if isinstance(part, tuple) else [part]
 
 
-def _each(result, finish):
+def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
     """The outputs, finished; one that is computed of another too is so from the finished one."""
     finished = {}
 
-    def of(output):
+    def of(output: Became) -> relay.Expr:
         if isinstance(output, tuple):
             return relay.Tuple([of(part) for part in output])
         if output is SIZE:
@@ -85,7 +89,7 @@ def _each(result, finish):
             finished[key] = pasted(output) if _pastes_nothing_as_zeros(output.expr) else finish(output)
         return finished[key]
 
-    def pasted(output):
+    def pasted(output: Padded) -> relay.Expr:
         """Finish the small masks, rather than the pictures that they are pasted into."""
         call = output.expr
         return relay.Call(call.op, [of(Padded(arg, output.rows)) for arg in call.args], call.attrs)
@@ -93,7 +97,7 @@ def _each(result, finish):
     return of(result)
 
 
-def _pastes_nothing_as_zeros(expr):
+def _pastes_nothing_as_zeros(expr: relay.Expr) -> bool:
     """Whether it is a paste of masks in which a mask of zeros leaves zeros."""
     if op_name(expr) != "topi_ext.paste_masks":
         return False

@@ -1,10 +1,13 @@
 """Rows of which only some count: what a tensor of unknown length becomes once its length is fixed."""
 
+from __future__ import annotations
+
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Optional
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,7 @@ from tvm import relay
 from .._matchers import static_shape
 
 ONE = "one row"  # among the keys of `counted`
+Became = Any  # of a node: a `Padded`, a tuple of such, SIZE of `operators`, or an expression
 
 
 @dataclass(eq=False)
@@ -23,44 +27,46 @@ class Rows:
     """
 
     capacity: int
-    key: tuple
-    count: relay.Expr = None  # int32 scalar, where the first rows are those that count
-    mask: relay.Expr = None  # bool (capacity,), where they may be any
-    origin: Optional["Rows"] = None  # of which each row is several of these
-    parts: tuple = ()  # rows that these are, one behind the other
+    key: tuple[Any, ...]
+    count: relay.Expr | None = None  # int32 scalar, where the first rows are those that count
+    mask: relay.Expr | None = None  # bool (capacity,), where they may be any
+    origin: Rows | None = None  # of which each row is several of these
+    parts: tuple[Rows, ...] = ()  # rows that these are, one behind the other
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and self.key == other.key
 
     @property
-    def are_first(self):
+    def are_first(self) -> bool:
         return self.count is not None
 
     @property
-    def places(self):
+    def places(self) -> Rows | None:
         """Among which rows an index of these is a place, rather than the number that it was before."""
         return None if self.are_first else self
 
     @cached_property
-    def valid(self):
+    def valid(self) -> relay.Expr:
         """bool (capacity,)."""
         if self.mask is not None:
             return self.mask
         return relay.less(relay.const(np.arange(self.capacity, dtype="int32")), self.count)
 
     @cached_property
-    def number(self):
+    def number(self) -> relay.Expr:
         """How many rows count, an int32 scalar."""
         return self.count if self.are_first else relay.sum(relay.cast(self.mask, "int32"))
 
     @cached_property
-    def counted(self):
+    def counted(self) -> Counter[Any]:
         """What `number` is the sum of: how often it has the number of rows of which key, and single rows."""
         if self.parts:
             return sum((part.counted for part in self.parts), Counter())
-        return Counter({ONE: self.capacity} if self.key == ("all", self.capacity) else {self.key: 1})
+        if self.key == ("all", self.capacity):
+            return Counter({ONE: self.capacity})
+        return Counter({self.key: 1})
 
-    def repeated(self, times):
+    def repeated(self, times: int) -> Rows:
         """Each row as `times` rows."""
         if times == 1:
             return self
@@ -71,21 +77,21 @@ class Rows:
             repeated.mask = relay.repeat(self.mask, times, axis=0)
         return repeated
 
-    def merged(self, times):
+    def merged(self, times: int) -> Rows | None:
         """Each `times` rows as one, or None where they were not one before."""
         if times == 1:
             return self
         was_one = self.origin is not None and self.capacity == self.origin.capacity * times
         return self.origin if was_one else None
 
-    def first(self, most):
+    def first(self, most: int) -> Rows:
         """No more than this many of the rows that count, where they are the first."""
         if most >= self.capacity:
             return self
         count = relay.minimum(self.count, relay.const(most, "int32"))
         return Rows(most, ("first", most, self.key), count=count)
 
-    def between(self, begin, end):
+    def between(self, begin: Counter[Any] | None, end: Counter[Any] | None) -> tuple[int, Rows] | None:
         """Where the parts that follow so many rows that count, and end after so many, lie; and their rows.
 
         All that counts in a part comes before all that counts in the next. So the rows behind as many as
@@ -103,7 +109,7 @@ class Rows:
         return start, parts[0] if len(parts) == 1 else in_a_row(parts)
 
 
-def in_a_row(parts):
+def in_a_row(parts: Iterable[Rows]) -> Rows:
     """The rows of tensors put one behind the other."""
     parts = [part for rows in parts for part in rows.parts or (rows,)]
     mask = relay.concatenate([part.valid for part in parts], axis=0)
@@ -111,7 +117,7 @@ def in_a_row(parts):
     return Rows(sum(part.capacity for part in parts), key, mask=mask, parts=tuple(parts))
 
 
-def all_of(capacity):
+def all_of(capacity: int) -> Rows:
     """Rows that all count."""
     return Rows(capacity, ("all", capacity), count=relay.const(capacity, "int32"))
 
@@ -126,12 +132,12 @@ class Padded:
     expr: relay.Expr
     rows: Rows
     axis: int = 0
-    places: Optional[Rows] = None
+    places: Rows | None = None
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         return static_shape(self.expr)
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return len(self.shape)

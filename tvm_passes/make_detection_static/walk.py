@@ -1,19 +1,22 @@
 """Gives fixed shapes to all that depends on which boxes an NMS keeps or a filter leaves."""
 
+from __future__ import annotations
+
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
 import tvm
 from tvm import relay
 
-from .._graph import children
+from .._graph import Graph, children
 from .._match import match as match_pattern
 from .._matchers import location, op_name, static_shape
 from .._selection import Selection, all_equal
-from ..canonicalize.shape_values import Clamped, Dim, Least, Total, dims_in
+from ..canonicalize.shape_values import Clamped, Dim, Element, Least, Total, dims_in
 from .operators import SIZE, NotStatic, handle, handler_of
-from .padded import ONE, Padded, Rows
+from .padded import ONE, Became, Padded, Rows
 
 SHAPED_BY_SIZES = ("dyn.full", "dyn.broadcast_to", "arange")
 TAKE_SIZES = ("dyn.reshape", "dyn.strided_slice", "dyn.topk", *SHAPED_BY_SIZES)
@@ -22,10 +25,10 @@ TAKE_SIZES = ("dyn.reshape", "dyn.strided_slice", "dyn.topk", *SHAPED_BY_SIZES)
 class Walk:
     """What the nodes of a typed graph become; those that do not depend on such boxes stay."""
 
-    def __init__(self, graph):
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._became = {}
-        self._counting = {}
+        self._became: dict[relay.Expr, Became] = {}
+        self._counting: dict[int, relay.Expr] = {}
         for node in graph.nodes:
             try:
                 self._visit(node)
@@ -36,11 +39,11 @@ class Walk:
 
     # --- what has become of nodes
 
-    def of(self, node):
+    def of(self, node: relay.Expr) -> Became:
         """A `Padded`, a tuple of such and of expressions, SIZE, or an expression."""
         return self._became.get(node, node)
 
-    def _visit(self, node):
+    def _visit(self, node: relay.Expr) -> None:
         if isinstance(node, relay.Call) and op_name(node):
             became = self._call(node)
         elif not self._is_changed(*children(node)) or node.same_as(self.graph.root):
@@ -61,10 +64,10 @@ class Walk:
         if became is not None:
             self._became[node] = became
 
-    def _is_changed(self, *nodes):
+    def _is_changed(self, *nodes: relay.Expr) -> bool:
         return any(node in self._became for node in nodes)
 
-    def _call(self, call):
+    def _call(self, call: relay.Call) -> Became:
         args = [self.of(arg) for arg in call.args]
         parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
         if self._is_selection(call):
@@ -79,14 +82,14 @@ class Walk:
             return None
         return self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
 
-    def _is_selection(self, call):
+    def _is_selection(self, call: relay.Call) -> bool:
         bound = match_pattern(Selection.selection, call)
         if bound is None or str(call.attrs.slice_mode) != "size":
             return False
         begin, strides = bound[Selection.begin], bound[Selection.strides]
         return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
 
-    def keeps_selections_alone(self, nms):
+    def keeps_selections_alone(self, nms: relay.Call) -> bool:
         """Whether of the indices that an NMS gives only those are used that it keeps."""
         items = self.graph.users(nms)
         return all(isinstance(item, relay.TupleGetItem) for item in items) and all(
@@ -96,7 +99,7 @@ class Walk:
             for user in self.graph.users(item)
         )
 
-    def _selection(self, call, args):
+    def _selection(self, call: relay.Call, args: list[Became]) -> Padded:
         """The kept indices: all places of them, of which the first count."""
         indices, _, count, _ = args
         (capacity,) = self.shape(indices)
@@ -106,14 +109,14 @@ class Walk:
         places = boxes.rows.places if isinstance(boxes, Padded) else None
         return Padded(self.typed(inside), rows, places=places)
 
-    def all_rows(self, capacity):
+    def all_rows(self, capacity: int) -> relay.Expr:
         """0, 1, and so on, as argwhere would give them."""
         if capacity not in self._counting:
             numbers = np.arange(capacity, dtype="int32").reshape(capacity, 1)
             self._counting[capacity] = self.typed(relay.const(numbers))
         return self._counting[capacity]
 
-    def lists_all(self, expr):
+    def lists_all(self, expr: relay.Expr) -> bool:
         """Whether an expression is `all_rows`, in another type or shape."""
         while op_name(expr) in ("cast", "squeeze", "transpose", "reshape", "expand_dims"):
             expr = expr.args[0]
@@ -121,7 +124,7 @@ class Walk:
 
     # --- expressions
 
-    def expr(self, became):
+    def expr(self, became: Became) -> relay.Expr:
         """What has become of a node, as an expression alone."""
         if became is SIZE:
             raise NotStatic("it is computed with how many are detected")
@@ -129,14 +132,14 @@ class Walk:
             return self.typed(relay.Tuple([self.expr(part) for part in became]))
         return became.expr if isinstance(became, Padded) else became
 
-    def padded(self, call, args, rows, axis):
+    def padded(self, call: relay.Call, args: list[Became], rows: Rows, axis: int) -> Padded:
         """The call with padded arguments, which has these rows along this axis."""
         result = self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
         if self.shape(result)[axis] != rows.capacity:
             raise NotStatic("it has other rows than what it is computed from")
         return Padded(result, rows, axis)
 
-    def typed(self, expr):
+    def typed(self, expr: relay.Expr) -> relay.Expr:
         """The expression with its type, and those of what is new below it."""
         for child in children(expr):
             if not isinstance(child, tvm.ir.Op) and getattr(child, "_checked_type_", None) is None:
@@ -149,26 +152,26 @@ class Walk:
             ) from None
         return expr
 
-    def shape(self, expr):
+    def shape(self, expr: relay.Expr) -> tuple[int, ...]:
         shape = static_shape(expr)
         if shape is None:
             raise NotStatic("a length stays unknown")
         return shape
 
-    def dtype(self, expr):
+    def dtype(self, expr: relay.Expr) -> str:
         return expr.checked_type.dtype
 
     # --- lengths, which are what `shape_values` knows of a number
 
-    def rows(self, dim):
+    def rows(self, dim: Dim) -> Rows | None:
         """The rows along a dimension, or None where it is of fixed length."""
         became = self.of(dim.tensor)
         return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
 
-    def is_fixed(self, value):
+    def is_fixed(self, value: Element) -> bool:
         return all(self.rows(dim) is None for dim in dims_in(value))
 
-    def length(self, value):
+    def length(self, value: Element) -> int:
         """The fixed length that one becomes."""
         if isinstance(value, Dim):
             return self.shape(self.expr(self.of(value.tensor)))[value.axis]
@@ -178,7 +181,7 @@ class Walk:
             return min(map(self.length, value))
         return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
 
-    def counted(self, value):
+    def counted(self, value: Element) -> Counter[Any] | None:
         """As `Rows.counted`: what is counted by one that is no bound of another, or None."""
         if isinstance(value, Total):
             return sum(map(self.counted, value.dims), Counter())

@@ -1,9 +1,12 @@
 """Drop the branch that importers and torchvision put round an NMS for the case that there is no box."""
 
+from __future__ import annotations
+
+from tvm import relay
 from tvm.relay.dataflow_pattern import is_if, is_op, wildcard
 
 from .._matchers import op_name, static_shape
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import Selection, all_equal, as_given
 
 
@@ -16,7 +19,7 @@ class NmsOfNothing(Selection, Rule):
     size, zero, nothing = wildcard(), wildcard(), wildcard()
     pattern = is_if(is_op("equal")(size, zero), nothing, Selection.selection)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         graph, boxes = match.graph, match.nms.args[0]
         if not all_equal(graph, match.zero, 0) or not _is_size(match.size, as_given(boxes)):
             return "the condition is another than that there are no boxes"
@@ -25,18 +28,18 @@ class NmsOfNothing(Selection, Rule):
         if str(match.selection.attrs.slice_mode) != "size" or not all_equal(graph, match.begin, 0):
             return "the branch gives other indices than the first"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.selection
 
 
-def _is_size(size, boxes):
+def _is_size(size: relay.Expr, boxes: relay.Expr) -> bool:
     if op_name(size) == "prod":
         size = size.args[0]
         return op_name(size) == "shape_of" and size.args[0].same_as(boxes)
     return op_name(size) == "ndarray_size" and size.args[0].same_as(boxes)
 
 
-def _is_empty(indices):
+def _is_empty(indices: relay.Expr) -> bool:
     # Beside a branch of unknown length the type forgets that this one's is 0.
     if op_name(indices) == "zeros":
         return [int(dim) for dim in indices.attrs.shape] == [0]

@@ -1,12 +1,15 @@
 """Replace the NMS of TVM's importers, packed and shifted, with topi_ext.batched_nms of one class."""
 
+from __future__ import annotations
+
 from topi_ext.batched_nms import one_class
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildcard
 
+from .._graph import Graph
 from .._matchers import op_name, static_shape
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import all_equal, in_order, scalar, select
 from .._stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
 from ..canonicalize.shape_values import Dim, shape_values
@@ -36,7 +39,7 @@ class NmsOfPyTorch(Rule):
     )
     pattern = is_op("cast")(kept)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         attrs, graph = match.nms.attrs, match.graph
         layout = (attrs.coord_start, attrs.score_index, attrs.id_index, attrs.top_k)
         if tuple(int(value) for value in layout) != (1, 0, -1, -1) or not attrs.return_indices:
@@ -58,7 +61,7 @@ class NmsOfPyTorch(Rule):
         if _scores(match) is None:
             return "the scores are not moved above 0, where TVM's NMS leaves out others"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         scores = _scores(match)
         return select(match.boxes, scores, one_class(scores), match.iou_threshold)
 
@@ -81,10 +84,10 @@ class NmsOfOnnx(Rule):
     taken = is_op("take")(rows, column)
     pattern = is_op("squeeze")(taken) | taken
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return len(match.root.checked_type.shape) == 1 and match.taken.attrs.axis == 1
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         graph, scores = match.graph, match.scores.checked_type.shape
         if not all_equal(graph, match.column, 2):
             return "more than the index of the box is taken of the result"
@@ -100,7 +103,7 @@ class NmsOfOnnx(Rule):
             match.iou_threshold, match.score_threshold
         )
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         boxes, scores = _without_axes(match.boxes, 1), _without_axes(match.scores, 2)
         most = scalar(match.most)
         iou_threshold, score_threshold = thresholds(match.iou_threshold, match.score_threshold)
@@ -114,7 +117,7 @@ class NmsOfOnnx(Rule):
         )
 
 
-def _scores(match):
+def _scores(match: Match) -> relay.Expr | None:
     """The scores before TVM's importer moved them above 0, `scores - min(scores) + 1`, or None."""
     moved = match.shifted
     if op_name(moved) != "add" or scalar(moved.args[1]) != 1 or op_name(moved.args[0]) != "subtract":
@@ -124,7 +127,7 @@ def _scores(match):
     return scores if smallest else None
 
 
-def _counts(graph, count, tensor):
+def _counts(graph: Graph, count: relay.Expr, tensor: relay.Expr) -> bool:
     """Whether a tensor of one element holds the length of another."""
     values = shape_values(graph, count)
     if values is None or values.size != 1:
@@ -133,11 +136,11 @@ def _counts(graph, count, tensor):
     return values.flat[0] == (int(length) if hasattr(length, "value") else Dim(tensor, 0))
 
 
-def _numbers_all(order):
+def _numbers_all(order: relay.Expr) -> bool:
     return op_name(order) == "arange" and scalar(order.args[0]) == 0 and scalar(order.args[2]) == 1
 
 
-def _without_axes(expr, count):
+def _without_axes(expr: relay.Expr, count: int) -> relay.Expr:
     """The tensor without so many leading axes of length 1: the one that was given them, if it was."""
     while count and op_name(expr) == "expand_dims" and int(expr.attrs.axis) == 0:
         added = min(count, int(expr.attrs.num_newaxis))

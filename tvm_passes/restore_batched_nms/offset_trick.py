@@ -1,10 +1,12 @@
 """Replace boxes moved apart by class, given to an NMS of one class, by the boxes and their classes."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._matchers import op_name
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import as_class_ids, as_given, in_order, scalar
 
 # An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
@@ -26,10 +28,10 @@ class OffsetByClass(Rule):
         moved, scores, same_class, valid_count, iou_threshold, score_threshold
     )
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return _boxes_and_spread(match) is not None
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         boxes, spread = _boxes_and_spread(match)
         if not _is_one_class(match.same_class):
             return "the NMS has class ids already"
@@ -42,7 +44,7 @@ class OffsetByClass(Rule):
             return "there are not as many boxes, class ids and scores"
         return _why_not_apart(offset, boxes)
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         boxes, spread = _boxes_and_spread(match)
         ids, _ = _ids_and_offset(spread)
         # Moving both corners alike keeps their order.
@@ -51,7 +53,7 @@ class OffsetByClass(Rule):
         return relay.Call(match.root.op, args, match.root.attrs)
 
 
-def _boxes_and_spread(match):
+def _boxes_and_spread(match: Match) -> tuple[relay.Expr, relay.Expr] | None:
     """The boxes and the column that is added to them, or None."""
     total = as_given(match.moved)
     if op_name(total) != "add" or len(total.checked_type.shape) != 2:
@@ -63,7 +65,7 @@ def _boxes_and_spread(match):
     return None
 
 
-def _why_not_apart(offset, boxes):
+def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> str | None:
     """Why this offset may leave boxes of two classes overlapping, or None."""
     fixed = scalar(offset)
     if fixed is not None:
@@ -81,7 +83,7 @@ def _why_not_apart(offset, boxes):
         return "the offset is the greatest of some coordinates only"
 
 
-def _ids_and_offset(spread):
+def _ids_and_offset(spread: relay.Expr) -> tuple[relay.Expr | None, relay.Expr | None]:
     """The factors of a column of offsets: class ids, a row of them, and a scalar; or None twice."""
     product = _row(spread) or spread
     if op_name(product) == "multiply":
@@ -92,7 +94,7 @@ def _ids_and_offset(spread):
     return None, None
 
 
-def _row(column):
+def _row(column: relay.Expr) -> relay.Expr | None:
     """What was made a column, or None."""
     if op_name(column) not in ("expand_dims", "reshape"):
         return None
@@ -101,19 +103,19 @@ def _row(column):
     return row if made and getattr(column.checked_type.shape[-1], "value", None) == 1 else None
 
 
-def _integers(ids):
+def _integers(ids: relay.Expr) -> relay.Expr | None:
     """Class ids as integers: those that were cast to the boxes' type, or None."""
     if op_name(ids) == "cast":
         ids = ids.args[0]
     return as_class_ids(ids, ids.checked_type.dtype)
 
 
-def _is_one_class(ids):
+def _is_one_class(ids: relay.Expr) -> bool:
     ids = ids.args[0] if op_name(ids) == "cast" else ids
     return op_name(ids) in ("zeros_like", "zeros")
 
 
-def _as_many(left, right):
+def _as_many(left: relay.Expr, right: relay.Expr) -> bool:
     """Whether two tensors can be as long as each other without one being repeated for it."""
     left, right = (getattr(expr.checked_type.shape[0], "value", None) for expr in (left, right))
     return left == right or (None in (left, right) and 1 not in (left, right))

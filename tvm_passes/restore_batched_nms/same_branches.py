@@ -1,11 +1,13 @@
 """Drop the branch that scripted torchvision takes between two ways to the same NMS."""
 
+from __future__ import annotations
+
 from tvm import relay
 from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_if, wildcard
 
 from .._matchers import op_name
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import Selection
 
 MOST_LEVELS = 8  # a selection, the operator, its arguments and a cast of them are fewer
@@ -20,18 +22,18 @@ class SameNmsOnBothBranches(Selection, Rule):
     condition, other = wildcard(), wildcard()
     pattern = is_if(condition, Selection.selection, other)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         return op_name(match.other) == op_name(match.selection)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         if not _is_same(match.selection, match.other, MOST_LEVELS):
             return "the branches suppress in different ways"
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         return match.selection
 
 
-def _is_same(left, right, levels):
+def _is_same(left: relay.Expr, right: relay.Expr, levels: int) -> bool:
     """Whether two expressions are the same down to nodes that they share."""
     if left.same_as(right):
         return True

@@ -1,10 +1,12 @@
 """Reading from a graph by which formula, and of which boxes, levels are computed."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 
 from tvm import relay
-from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
+from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 from .._match import match
 from .._matchers import op_name, static_shape
@@ -13,7 +15,7 @@ from .._selection import scalar
 area, size, ln2, canonical_level, eps, min_level = (wildcard(), *(is_constant() for _ in range(5)))
 
 
-def _log2(x):
+def _log2(x: DFPattern) -> DFPattern:
     return is_op("log2")(x) | is_op("divide")(is_op("log")(x), ln2)
 
 
@@ -36,7 +38,7 @@ class LevelFormula:
     eps: float
     eps_in_log2: bool
 
-    def is_of(self, boxes):
+    def is_of(self, boxes: relay.Expr) -> bool:
         """Whether the area is that of these boxes, row by row."""
         if _is_area_of(self.area, boxes):
             return True
@@ -44,7 +46,7 @@ class LevelFormula:
         return len(areas) == len(parts) and all(map(_is_area_of, areas, parts))
 
 
-def read_level_formula(numbers):
+def read_level_formula(numbers: relay.Expr) -> LevelFormula | str:
     """The formula by which levels are computed, or why they are not computed by any such formula."""
     offset = 0
     if op_name(numbers) == "subtract":
@@ -76,7 +78,7 @@ def read_level_formula(numbers):
     )
 
 
-def _joined(expr):
+def _joined(expr: relay.Expr) -> list[relay.Expr]:
     """The tensors that were joined along their rows."""
     rank = len(expr.checked_type.shape)
     if op_name(expr) == "concatenate" and int(expr.attrs.axis) % rank == 0:
@@ -84,14 +86,14 @@ def _joined(expr):
     return [expr]
 
 
-def _is_area_of(product, boxes):
+def _is_area_of(product: relay.Expr, boxes: relay.Expr) -> bool:
     if op_name(product) != "multiply":
         return False
     sides = sorted(str(_side_of(factor, boxes)) for factor in product.args)
     return sides == ["(2, 0)", "(3, 1)"]
 
 
-def _side_of(difference, boxes):
+def _side_of(difference: relay.Expr, boxes: relay.Expr) -> tuple[float, ...] | None:
     """(right or lower, left or upper) column of which this is the difference, or None."""
     if op_name(difference) != "subtract":
         return None
@@ -99,7 +101,7 @@ def _side_of(difference, boxes):
     return None if None in columns else tuple(columns)
 
 
-def _column_of(expr, boxes):
+def _column_of(expr: relay.Expr, boxes: relay.Expr) -> float | None:
     if op_name(expr) == "multiply" and scalar(expr.args[0]) == 1:  # torch's `alpha` of a subtraction
         expr = expr.args[1]
     if op_name(expr) != "take" or not expr.args[0].same_as(boxes) or expr.attrs.axis is None:

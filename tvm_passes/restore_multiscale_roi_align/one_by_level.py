@@ -1,7 +1,10 @@
 """Replace what torchvision's MultiScaleRoIAlign becomes when it is traced or exported."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,8 +13,9 @@ import topi_ext
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
+from .._graph import Graph
 from .._matchers import constant, op_name
-from .._rule import Rule
+from .._rule import Match, Rule
 from .._selection import scalar
 from ..canonicalize.shape_values import Dim, shape_values
 from ..fold_pre_nms_filter.row_by_row import as_long_as, mask_of_rows
@@ -33,12 +37,12 @@ class OneByLevel(Rule):
     pooled = is_op("vision.roi_align")(feature, regions)
     pattern = is_op("scatter_elements")(before, index, pooled)
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         """The last level, from where all are seen."""
         users = match.graph.users(match.root)
         return not any(_is_level(user) and user.args[0].same_as(match.root) for user in users)
 
-    def check(self, match):
+    def check(self, match: Match) -> str | None:
         levels, background = _levels_below(match.root)
         return (
             next((reason for reason in map(_why_no_level, levels) if reason), None)
@@ -47,9 +51,10 @@ class OneByLevel(Rule):
             or _why_no_background(match.graph, background, levels[0].numbers)
         )
 
-    def rewrite(self, match):
+    def rewrite(self, match: Match) -> relay.Expr:
         levels, _ = _levels_below(match.root)
-        formula, attrs = read_level_formula(levels[0].numbers), match.pooled.attrs
+        formula: Any = read_level_formula(levels[0].numbers)  # no reason, as `check` has seen
+        attrs = match.pooled.attrs
         # Levels beyond those of the formula have no regions.
         levels = sorted(levels, key=lambda level: level.number)[: formula.count]
         return topi_ext.multiscale_roi_align(
@@ -72,14 +77,14 @@ class _Level:
 
     scatter: relay.Call
     pooled: relay.Call
-    numbers: relay.Expr  # of the level of each region
-    number: int
-    regions_numbers: relay.Expr  # the same two, by which the regions are taken
-    regions_number: int
-    all_regions: relay.Expr
+    numbers: relay.Expr | None  # of the level of each region
+    number: float | None
+    regions_numbers: relay.Expr | None  # the same two, by which the regions are taken
+    regions_number: float | None
+    all_regions: relay.Expr | None
 
 
-def _levels_below(root):
+def _levels_below(root: relay.Expr) -> tuple[list[_Level], relay.Expr]:
     """The levels that are written one over the other, and what they are written over."""
     levels = []
     while _is_level(root):
@@ -88,11 +93,11 @@ def _levels_below(root):
     return levels, root
 
 
-def _is_level(node):
+def _is_level(node: relay.Expr) -> bool:
     return op_name(node) == "scatter_elements" and op_name(node.args[2]) == "vision.roi_align"
 
 
-def _read_level(scatter):
+def _read_level(scatter: relay.Call) -> _Level:
     pooled = scatter.args[2]
     taken = _without_integer_index(pooled.args[1])
     takes_rows = op_name(taken) == "take" and _axis(taken) == 0
@@ -101,14 +106,14 @@ def _read_level(scatter):
     return _Level(scatter, pooled, numbers, number, *_level_of_rows(rows), all_regions)
 
 
-def _level_of_rows(rows):
+def _level_of_rows(rows: relay.Expr | None) -> tuple[relay.Expr | None, float | None]:
     """(the levels of all regions, the one level) of which `rows` lists the regions; or None twice."""
     mask = None if rows is None else mask_of_rows(rows)
     number = scalar(mask.args[1]) if op_name(mask) == "equal" else None
     return (None, None) if number is None else (mask.args[0], number)
 
 
-def _repeated_rows(index):
+def _repeated_rows(index: relay.Expr) -> relay.Expr | None:
     """The rows that an index of rank 4 repeats along all other axes, or None.
 
     It has as many rows as they are, since it has as many as what is written.
@@ -126,13 +131,13 @@ def _repeated_rows(index):
     return None
 
 
-def _keeps_rows(reshaping):
+def _keeps_rows(reshaping: relay.Call) -> bool:
     if op_name(reshaping) == "reshape":
         return int(reshaping.attrs.newshape[0]) == 0
     return op_name(reshaping) != "repeat" or int(reshaping.attrs.axis) % 4 != 0
 
 
-def _without_integer_index(regions):
+def _without_integer_index(regions: relay.Expr) -> relay.Expr:
     """The regions before ONNX took their index in the batch apart, made it an integer, and put it back."""
     if op_name(regions) != "concatenate" or int(regions.attrs.axis) != 1 or len(regions.args[0].fields) != 2:
         return regions
@@ -144,21 +149,21 @@ def _without_integer_index(regions):
     return corners.args[0] if same else regions
 
 
-def _columns(take):
+def _columns(take: relay.Expr) -> list[int] | None:
     """The columns that are taken of a matrix, or None."""
     if op_name(take) != "take" or _axis(take) != 1 or constant(take.args[1]) is None:
         return None
     return constant(take.args[1]).ravel().tolist()
 
 
-def _axis(take):
+def _axis(take: relay.Call) -> int | None:
     return int(take.attrs.axis) if take.attrs.axis is not None and int(take.attrs.batch_dims) == 0 else None
 
 
 # --- why not
 
 
-def _why_no_level(level):
+def _why_no_level(level: _Level) -> str | None:
     if level.numbers is None:
         return "the rows that are written are not those of one level"
     if level.all_regions is None or level.regions_numbers is None:
@@ -173,7 +178,7 @@ def _why_no_level(level):
         return "the regions are not pooled in NCHW by their mean"
 
 
-def _why_not_together(match, levels):
+def _why_not_together(match: Match, levels: list[_Level]) -> str | None:
     first = levels[0]
     for level in levels:
         inner = [level.pooled] if level.scatter.same_as(match.root) else [level.pooled, level.scatter]
@@ -197,7 +202,7 @@ def _why_not_together(match, levels):
         return "the feature maps are not of one batch, or without pixels"
 
 
-def _why_not_all_regions(levels):
+def _why_not_all_regions(levels: list[_Level]) -> str | None:
     """Why the levels are not those of the formula, or not of these regions."""
     formula = read_level_formula(levels[0].numbers)
     if isinstance(formula, str):
@@ -212,7 +217,7 @@ def _why_not_all_regions(levels):
         return "the levels are by the size of other regions"
 
 
-def _why_no_background(graph, background, numbers):
+def _why_no_background(graph: Graph, background: relay.Expr, numbers: relay.Expr) -> str | None:
     lengths = None
     if op_name(background) == "reshape" and int(background.attrs.newshape[0]) == 0:
         background = background.args[0]

@@ -1,6 +1,10 @@
 """From a module of Relay to a model, by the executor that suits it."""
 
+from __future__ import annotations
+
 import contextlib
+from contextlib import AbstractContextManager
+from typing import Any
 
 from topi_ext import _bootstrap  # noqa: F401  (before tvm)
 
@@ -8,12 +12,20 @@ import tvm
 from tvm import relay
 
 from .._graph import Graph, belongs_to_a_backend
+from .executors import Library
 from .model import Model
 
 PLAIN = (relay.Var, relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, relay.GlobalVar, tvm.ir.Op)
 
 
-def compile(mod, target, params=None, *, device=None, **options):
+def compile(
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target,
+    params: dict[str, tvm.nd.NDArray] | None = None,
+    *,
+    device: str | tvm.runtime.Device | None = None,
+    **options: Any,
+) -> Model:
     """Compile a module, as passes left it, to a `Model`, at `opt_level=3` or in the pass context around.
 
     Parameters
@@ -46,7 +58,9 @@ def compile(mod, target, params=None, *, device=None, **options):
     )
 
 
-def build_library(mod, target, params=None):
+def build_library(
+    mod: tvm.IRModule, target: str | tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None = None
+) -> Library:
     """What `compile` makes a `Model` of, for `save`, or for a `Model` elsewhere: no device is needed here."""
     mod = relay.transform.InferType()(mod)
     _check_parameters(mod["main"])
@@ -55,7 +69,7 @@ def build_library(mod, target, params=None):
         return build(mod, tvm.target.Target(target), params=params)
 
 
-def _check_parameters(main):
+def _check_parameters(main: relay.Function) -> None:
     names = [param.name_hint for param in main.params]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -66,7 +80,7 @@ def _check_parameters(main):
             raise TypeError(f"compile: {param.name_hint} is to be a tensor, not of type {type_}")
 
 
-def _at_level_3():
+def _at_level_3() -> AbstractContextManager[Any]:
     """The pass context that the caller is in, or one like it of level 3."""
     around = tvm.transform.PassContext.current()
     if around.opt_level >= 3:
@@ -75,7 +89,7 @@ def _at_level_3():
     return tvm.transform.PassContext(3, *settings)
 
 
-def _is_static(mod):
+def _is_static(mod: tvm.IRModule) -> bool:
     """Whether the graph executor can run a typed module."""
     functions = [function for function in mod.functions.values() if not belongs_to_a_backend(function)]
     if len(functions) > 1:
@@ -87,6 +101,6 @@ def _is_static(mod):
     )
 
 
-def _is_dynamic(node):
+def _is_dynamic(node: relay.Expr) -> bool:
     type_ = getattr(node, "_checked_type_", None)  # an operator has none
     return type_ is not None and bool(relay.ty.is_dynamic(type_))

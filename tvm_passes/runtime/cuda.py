@@ -3,13 +3,18 @@
 By the driver's own library, which is wherever a GPU is. Streams are given by address, the default one by 0.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from ctypes import POINTER, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from typing import Any
 
 from topi_ext import _bootstrap  # noqa: F401  (before tvm)
 
@@ -48,7 +53,7 @@ class CudaError(RuntimeError):
 class Driver:
     """Calls the functions above; an error is an exception."""
 
-    def __init__(self, library="libcuda.so.1"):
+    def __init__(self, library: str = "libcuda.so.1") -> None:
         self._library = ctypes.CDLL(library)
         for name, types in FUNCTIONS.items():
             function = getattr(self._library, name, None)
@@ -58,14 +63,14 @@ class Driver:
                 )
             function.argtypes, function.restype = types, c_int
 
-    def __call__(self, name, *args):
+    def __call__(self, name: str, *args: Any) -> None:
         status = getattr(self._library, name)(*args)
         if status:
             meaning = c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(meaning))
             raise CudaError(f"{name}: {(meaning.value or b'unknown error').decode()} ({status})")
 
-    def made(self, name, *args):
+    def made(self, name: str, *args: Any) -> int | None:
         """The handle that a function writes to where its first argument points."""
         handle = c_void_p()
         self(name, ctypes.byref(handle), *args)
@@ -73,12 +78,12 @@ class Driver:
 
 
 @functools.cache
-def driver():
+def driver() -> Driver:
     return Driver()
 
 
 @functools.cache
-def _context(ordinal):
+def _context(ordinal: int) -> int | None:
     """The device's context that TVM and torch use."""
     device = c_int()
     driver()("cuDeviceGet", ctypes.byref(device), ordinal)
@@ -86,7 +91,7 @@ def _context(ordinal):
 
 
 @contextlib.contextmanager
-def _on_device(device):
+def _on_device(device: tvm.runtime.Device) -> Iterator[None]:
     """Inside, this device is the current one; TVM changes that, and never back."""
     driver()("cuCtxPushCurrent_v2", _context(device.device_id))
     try:
@@ -95,17 +100,17 @@ def _on_device(device):
         driver().made("cuCtxPopCurrent_v2")
 
 
-def current_stream():
+def current_stream() -> int:
     """The stream that TVM uses in this thread."""
     return tvm.get_global_func("runtime.get_cuda_stream")().value or 0
 
 
-def _use_stream(device, stream):
+def _use_stream(device: tvm.runtime.Device, stream: int | None) -> None:
     device.set_raw_stream(c_void_p(stream))  # a plain int would lose half its bits
 
 
-def _destroy_with(owner, name, handle):
-    def destroy():
+def _destroy_with(owner: object, name: str, handle: int | None) -> None:
+    def destroy() -> None:
         with contextlib.suppress(CudaError):  # at the end of the process it may be gone already
             driver()(name, handle)
 
@@ -113,14 +118,14 @@ def _destroy_with(owner, name, handle):
 
 
 class _Event:
-    def __init__(self):
+    def __init__(self) -> None:
         self._handle = driver().made("cuEventCreate", EVENT_DISABLE_TIMING)
         _destroy_with(self, "cuEventDestroy_v2", self._handle)
 
-    def record(self, stream):
+    def record(self, stream: int) -> None:
         driver()("cuEventRecord", self._handle, stream)
 
-    def hold(self, stream):
+    def hold(self, stream: int) -> None:
         """Whatever the stream is given from now on waits for what was recorded last."""
         driver()("cuStreamWaitEvent", stream, self._handle, 0)
 
@@ -135,13 +140,13 @@ class Turns:
     has workspaces of its own, for the last one of this thread, since TVM has one pool of workspaces a thread.
     """
 
-    def __init__(self, device, only_on_default):
+    def __init__(self, device: tvm.runtime.Device, only_on_default: bool) -> None:
         self._device, self._only_on_default = device, only_on_default
         with _on_device(device):
             self._done = _Event()
 
     @contextlib.contextmanager
-    def turn(self, stream, own_workspaces):
+    def turn(self, stream: int, own_workspaces: bool) -> Iterator[None]:
         """Inside, TVM uses the stream."""
         before = current_stream()
         shared = {} if own_workspaces else vars(_this_thread)
@@ -159,7 +164,7 @@ class Turns:
                 shared[self._device.device_id] = self._done
 
     @contextlib.contextmanager
-    def running(self, stream):
+    def running(self, stream: int) -> Iterator[None]:
         """Inside, TVM uses the default stream, if it can use no other, in the middle of the work on `stream`.
 
         TVM's virtual machine copies sizes to the host on the default stream, whatever stream is set.
@@ -179,10 +184,10 @@ class Turns:
 class NoTurns:
     """For other devices, which have no streams."""
 
-    def turn(self, _stream, own_workspaces):
+    def turn(self, _stream: int, own_workspaces: bool) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def running(self, _stream):
+    def running(self, _stream: int) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
@@ -197,17 +202,17 @@ class CapturedRun:
     TVM has for the thread are the graph's own; elsewhere they are freed when a larger one is wanted.
     """
 
-    def __init__(self, device, run, stream):
+    def __init__(self, device: tvm.runtime.Device, run: Callable[[], None], stream: int) -> None:
         driver()("cuStreamSynchronize", stream)  # the inputs are there
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tvm_passes.runtime")
         self._graph = self._thread.submit(_captured, device, run).result()
         _destroy_with(self, "cuGraphExecDestroy", self._graph)
 
-    def launch(self, stream):
+    def launch(self, stream: int) -> None:
         driver()("cuGraphLaunch", self._graph, stream)
 
 
-def _captured(device, run):
+def _captured(device: tvm.runtime.Device, run: Callable[[], None]) -> int | None:
     driver()("cuCtxPushCurrent_v2", _context(device.device_id))
     stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
     _use_stream(device, stream)
@@ -223,7 +228,7 @@ def _captured(device, run):
         driver()("cuStreamDestroy_v2", stream)
 
 
-def _graph_of(run, stream):
+def _graph_of(run: Callable[[], None], stream: int | None) -> int | None:
     driver()("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
     try:
         run()
@@ -240,7 +245,7 @@ def _graph_of(run, stream):
     return executable
 
 
-def _end_capture(stream):
+def _end_capture(stream: int | None) -> int | None:
     graph = c_void_p()
     driver()("cuStreamEndCapture", stream, ctypes.byref(graph))
     return graph.value

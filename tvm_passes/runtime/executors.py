@@ -3,17 +3,26 @@
 `inputs` has types by name, and `outputs` a list of them, None where they are not known.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator
+from typing import Any, Union
 
 from topi_ext import _bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
+from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 from tvm.runtime.vm import Executable, VirtualMachine
 
+Library = Union[tvm.runtime.Module, Executable, GraphExecutorFactoryModule]
 
-def executor_of(lib, device):
+
+def executor_of(
+    lib: tvm.runtime.Module, device: tvm.runtime.Device
+) -> GraphExecutor | VirtualMachineExecutor:
     """For what `relay.build` or `relay.vm.compile` built, loaded from a file or not."""
     if not isinstance(lib, tvm.runtime.Module):
         raise TypeError(f"Model: {lib!r} is no module: if it is a file, give tvm.runtime.load_module of it")
@@ -32,13 +41,13 @@ class GraphExecutor:
     name = "graph executor"
     only_on_default_stream = False
 
-    def __init__(self, lib, device):
+    def __init__(self, lib: tvm.runtime.Module, device: tvm.runtime.Device) -> None:
         self._module = graph_executor.GraphModule(lib["default"](device))
         graph, weights = json.loads(lib["get_graph_json"]()), lib["get_graph_params"]()
         attrs = {name: values for name, (_, values) in graph["attrs"].items()}
         names = [node["name"] for node in graph["nodes"]]
 
-        def type_of(node, index=0):
+        def type_of(node: int, index: int = 0) -> relay.TensorType:
             entry = graph["node_row_ptr"][node] + index
             return relay.TensorType(attrs["shape"][entry], attrs["dltype"][entry])
 
@@ -52,16 +61,16 @@ class GraphExecutor:
         if len(set(attrs.get("device_index", []))) > 1:
             self.why_no_cuda_graph = "a part of the module runs on another device"
 
-    def bind(self, arrays):
+    def bind(self, arrays: list[tvm.nd.NDArray]) -> None:
         """Read the inputs from these arrays from now on."""
         for name, array in zip(self.inputs, arrays):
             self._module.set_input_zero_copy(name, array)
         self._given = {place: arrays[place] for place in self._returned if place is not None}
 
-    def run(self):
+    def run(self) -> None:
         self._module.run()
 
-    def results(self):
+    def results(self) -> list[tvm.nd.NDArray]:
         """TVM's own array of an input is not the one that was given without a copy."""
         return [
             self._module.get_output(index) if place is None else self._given[place]
@@ -77,23 +86,23 @@ class VirtualMachineExecutor:
     only_on_default_stream = True  # where it copies the sizes that it computes, whatever TVM's stream is
     why_no_cuda_graph = "the virtual machine decides what to launch in each call"
 
-    def __init__(self, lib, device):
+    def __init__(self, lib: tvm.runtime.Module, device: tvm.runtime.Device) -> None:
         executable = Executable(lib)
         self._machine = VirtualMachine(executable, device)
         self.inputs = dict.fromkeys(executable.get_function_params("main"))
 
-    def bind(self, arrays):
-        self._arrays = arrays
+    def bind(self, arrays: list[tvm.nd.NDArray]) -> None:
+        self._arrays: Any = arrays
 
-    def run(self):
-        self._outputs = self._machine.run(*self._arrays)
+    def run(self) -> None:
+        self._outputs: Any = self._machine.run(*self._arrays)
 
-    def results(self):
+    def results(self) -> list[tvm.nd.NDArray]:
         outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory is not ours to keep
         return list(_flat(outputs))
 
 
-def _flat(value):
+def _flat(value: Any) -> Iterator[tvm.nd.NDArray]:
     if isinstance(value, tvm.nd.NDArray):
         yield value
     else:

@@ -4,11 +4,15 @@ Nothing is unpickled. A library is code, though, which loading it may run: the d
 damage and mix-ups, not what someone did who can write the whole folder.
 """
 
+from __future__ import annotations
+
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 from pathlib import Path
+from typing import Any
 
 from topi_ext._bootstrap import tvm_in_use
 
@@ -16,6 +20,7 @@ import tvm
 from tvm import relay
 from tvm.runtime.vm import Executable
 
+from .executors import Library
 from .model import Model, _device
 
 FORMAT = 1
@@ -27,7 +32,13 @@ class FolderError(ValueError):
     """One sentence: why a folder cannot be run here, and what to do about it."""
 
 
-def save(folder, lib, mod, target, about=None):
+def save(
+    folder: str | os.PathLike[str],
+    lib: Library,
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target,
+    about: dict[str, Any] | None = None,
+) -> None:
     """Write what `build_library` made of `mod` for `target`; `about` is kept in the manifest, as JSON."""
     folder, target = Path(folder), tvm.target.Target(target)
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +64,9 @@ def save(folder, lib, mod, target, about=None):
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
-def load(folder, device=None, **options):
+def load(
+    folder: str | os.PathLike[str], device: str | tvm.runtime.Device | None = None, **options: Any
+) -> Model:
     """The `Model` that was saved, if it is whole and for this machine; `options` are those of `Model`.
 
     `cut=True` is for detectors that return padded outputs and their number.
@@ -76,7 +89,7 @@ def load(folder, device=None, **options):
     )
 
 
-def read_manifest(folder):
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The manifest of a folder that `save` wrote, if this version can read it."""
     path = Path(folder) / MANIFEST
     try:
@@ -96,7 +109,7 @@ def read_manifest(folder):
     return manifest
 
 
-def _versions():
+def _versions() -> dict[str, str]:
     """Of what a library may call as it runs: TVM, and the functions of this project."""
     try:
         own = importlib.metadata.version("tvm-vision-passes")
@@ -105,14 +118,14 @@ def _versions():
     return {"TVM": tvm_in_use.version, "tvm-vision-passes": own}
 
 
-def _check_versions(folder, manifest):
+def _check_versions(folder: Path, manifest: dict[str, Any]) -> None:
     for name, here in _versions().items():
         if manifest["versions"][name] != here:
             versions = f"{name} {manifest['versions'][name]}, and this is {here}"
             raise FolderError(f"{folder} was compiled with {versions}: compile again")
 
 
-def _check_files(folder, manifest):
+def _check_files(folder: Path, manifest: dict[str, Any]) -> None:
     for name in (LIBRARY, PARAMETERS):
         if not (folder / name).is_file():
             raise FolderError(f"{folder} has no {name}: compile again")
@@ -120,7 +133,7 @@ def _check_files(folder, manifest):
             raise FolderError(f"{folder / name} is not the file that was written there: compile again")
 
 
-def _check_machine(folder, manifest, device):
+def _check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.Device) -> None:
     target = tvm.target.Target(manifest["target"])
     compiled = f"{folder} was compiled for {target}"
     if manifest["machine"] != platform.machine():
@@ -139,7 +152,7 @@ def _check_machine(folder, manifest, device):
         raise FolderError(f'{compiled}, and this GPU is {here}: compile for "cuda -arch={here}"')
 
 
-def _features(target):
+def _features(target: tvm.target.Target) -> set[str]:
     """What a target of LLVM takes for granted of vector instructions, by the names that Linux gives them."""
     names = [str(each) for each in target.attrs.get("mattr", []) if str(each).startswith("+")]
     if target.attrs.get("mcpu"):
@@ -148,26 +161,26 @@ def _features(target):
     return {name for name in plain if name.startswith(("avx", "fma", "sse"))}
 
 
-def _features_here():
+def _features_here() -> set[str]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
     return {_plain(flag) for flag in flags.split()} | {"sse3"}  # which Linux calls pni
 
 
-def _plain(name):
+def _plain(name: str) -> str:
     return name.lstrip("+").replace("_", "").replace(".", "")
 
 
 # --- what TVM compiled, and its parameters
 
 
-def _save_graph(lib, folder):
+def _save_graph(lib: tvm.runtime.Module, folder: Path) -> None:
     lib["remove_params"]().export_library(str(folder / LIBRARY))
     parameters = {str(name): value for name, value in lib["get_graph_params"]().items()}
     (folder / PARAMETERS).write_bytes(tvm.runtime.save_param_dict(parameters))
 
 
-def _load_graph(folder):
+def _load_graph(folder: Path) -> tvm.runtime.Module:
     lib = tvm.runtime.load_module(str(folder / LIBRARY))
     parameters = tvm.runtime.load_param_dict((folder / PARAMETERS).read_bytes())
     pairs = [part for pair in parameters.items() for part in pair]
@@ -175,14 +188,14 @@ def _load_graph(folder):
     return create(lib["get_graph_json"](), lib.imported_modules[0], "default", *pairs)
 
 
-def _save_executable(lib, folder):
+def _save_executable(lib: tvm.runtime.Module, folder: Path) -> None:
     executable, parameters = Executable(lib), str(folder / PARAMETERS)
     executable.move_late_bound_consts(parameters, LEAST_BYTES)
     lib.export_library(str(folder / LIBRARY))
     executable.load_late_bound_consts(parameters)  # which were moved out of it
 
 
-def _load_executable(folder):
+def _load_executable(folder: Path) -> tvm.runtime.Module:
     lib = tvm.runtime.load_module(str(folder / LIBRARY))
     Executable(lib).load_late_bound_consts(str(folder / PARAMETERS))
     return lib
@@ -191,19 +204,19 @@ def _load_executable(folder):
 # --- what the manifest says
 
 
-def _described(name, type_):
+def _described(name: str, type_: relay.Type) -> dict[str, Any]:
     if not isinstance(type_, relay.TensorType):
         raise FolderError(f"{name} is no tensor, and only those can be saved: it is {type_}")
     shape = [int(length) if isinstance(length, tvm.tir.IntImm) else None for length in type_.shape]
     return {"name": name, "shape": shape, "dtype": type_.dtype}
 
 
-def _type(described):
+def _type(described: dict[str, Any]) -> relay.TensorType:
     shape = [relay.Any() if length is None else length for length in described["shape"]]
     return relay.TensorType(shape, described["dtype"])
 
 
-def _digest(path):
+def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
@@ -211,5 +224,5 @@ def _digest(path):
     return digest.hexdigest()
 
 
-def _digest_of(manifest):
+def _digest_of(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

@@ -1,18 +1,22 @@
 """Calling what TVM compiled: inputs in, a run, outputs out."""
 
+from __future__ import annotations
+
 import threading
 import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import c_void_p
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from topi_ext import _bootstrap  # noqa: F401  (before tvm)
 
 import tvm
+from tvm import relay
 from tvm.runtime import Device
 
 from . import cuda, tensors
-from .executors import executor_of
-from .tensors import KINDS, NUMPY, TORCH, kind_of
+from .executors import Library, executor_of
+from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of
 
 
 class Model:
@@ -61,29 +65,31 @@ class Model:
 
     def __init__(
         self,
-        lib,
-        device="cpu",
+        lib: Library,
+        device: str | tvm.runtime.Device = "cpu",
         *,
-        output_names=None,
-        input_types=None,
-        cut=False,
-        copy_outputs=True,
-        cuda_graph="auto",
-    ):
+        output_names: Iterable[str] | None = None,
+        input_types: Mapping[str, relay.TensorType] | None = None,
+        cut: bool | Sequence[Sequence[int]] = False,
+        copy_outputs: bool = True,
+        cuda_graph: bool | str = "auto",
+    ) -> None:
         self.lib = getattr(lib, "module", lib)
         self.device = _device(device)
         self._executor = executor_of(self.lib, self.device)
         types = {**self._executor.inputs, **(input_types or {})}
         self.inputs = {name: _Type.of(types[name]) for name in self._executor.inputs}
         self.output_names = None if output_names is None else list(map(str, output_names))
-        self.cut, self._copy_outputs = cut, copy_outputs
-        self._outputs_are_known = self._executor.outputs is not None
-        if self._outputs_are_known:
-            self._check_outputs([_Type.of(type_) for type_ in self._executor.outputs])
-        self._buffers = {}  # of inputs that are copied
+        self.cut: Any = cut
+        self._copy_outputs = copy_outputs
+        outputs = self._executor.outputs
+        self._outputs_are_known = outputs is not None
+        if outputs is not None:
+            self._check_outputs([_Type.of(type_) for type_ in outputs])
+        self._buffers: dict[str, tvm.nd.NDArray] = {}  # of inputs that are copied
         self._lock = threading.Lock()
         self._is_cuda = self.device.device_type == Device.kDLCUDA
-        self._turns = cuda.NoTurns()
+        self._turns: cuda.Turns | cuda.NoTurns = cuda.NoTurns()
         if self._is_cuda:
             self._turns = cuda.Turns(self.device, self._executor.only_on_default_stream)
         why_not = self._executor.why_no_cuda_graph if self._is_cuda else "the device is not CUDA"
@@ -91,16 +97,17 @@ class Model:
             raise ValueError(
                 f"Model: there is no CUDA graph here, since {why_not}: leave out cuda_graph=True"
             )
-        self._cuda_graph, self._captured = cuda_graph, None
+        self._cuda_graph = cuda_graph
+        self._captured: cuda.CapturedRun | None = None
         self._is_to_capture = bool(cuda_graph) and not why_not
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         graph = ", as a CUDA graph" if self._captured else ""
         inputs = ", ".join(f"{name}: {type_ or '?'}" for name, type_ in self.inputs.items())
         outputs = ", ".join((self.output_names or ["?"])[: -1 if self.cut else None])
         return f"<Model, {self._executor.name} on {self.device}{graph}: ({inputs}) -> {outputs}>"
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Tensor, **named: Tensor) -> Any:
         values = self._arguments(args, named)
         kinds = [self._check_input(name, value) for name, value in values.items()]
         kind = next((kind for kind in KINDS if kind in kinds), NUMPY)
@@ -115,11 +122,11 @@ class Model:
             if self.cut:
                 outputs = self._detections(outputs, stream)
             results = [kind.result(output, self._copy_outputs, stream) for output in outputs]
-        return results[0] if len(results) == 1 else dict(zip(self.output_names, results))
+        return results[0] if len(results) == 1 else dict(zip(self.output_names or (), results))
 
     # --- inputs
 
-    def _arguments(self, args, named):
+    def _arguments(self, args: tuple[Tensor, ...], named: dict[str, Tensor]) -> dict[str, Tensor]:
         """All inputs by name, in their order."""
         known = f"Model: the inputs are {', '.join(self.inputs) or 'none'}"
         if len(args) > len(self.inputs):
@@ -136,7 +143,7 @@ class Model:
             raise TypeError(f"{known}; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
         return {name: values[name] for name in self.inputs}
 
-    def _check_input(self, name, value):
+    def _check_input(self, name: str, value: Tensor) -> Kind:
         """Its kind; an error says what to give instead."""
         kind = kind_of(value)
         if kind is None:
@@ -156,7 +163,7 @@ class Model:
             raise ValueError(f"Model: {name} is on {device}, and the model on {there}: give {move}")
         return kind
 
-    def _placed(self, name, value, kind, stream):
+    def _placed(self, name: str, value: Tensor, kind: Kind, stream: int) -> tvm.nd.NDArray:
         """An input as an array that the model can read."""
         array = kind.shared(value, self.device)
         if array is not None and not self._is_to_capture and self._captured is None:
@@ -170,7 +177,7 @@ class Model:
 
     # --- the run
 
-    def _stream(self, kind):
+    def _stream(self, kind: Kind) -> int:
         if not self._is_cuda:
             return 0
         if kind is TORCH:
@@ -179,7 +186,7 @@ class Model:
             return torch.cuda.current_stream(self.device.device_id).cuda_stream
         return cuda.current_stream()
 
-    def _run(self, arrays, stream):
+    def _run(self, arrays: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
         executor = self._executor
         if self._captured is None:
             executor.bind(arrays)
@@ -192,7 +199,7 @@ class Model:
                 executor.run()
         return executor.results()
 
-    def _capture(self, stream):
+    def _capture(self, stream: int) -> None:
         try:
             self._captured = cuda.CapturedRun(self.device, self._executor.run, stream)
         except cuda.CannotCapture as reason:
@@ -205,7 +212,7 @@ class Model:
 
     # --- outputs
 
-    def _check_outputs(self, types):
+    def _check_outputs(self, types: list[Any]) -> None:
         """What a virtual machine's outputs are turns out when there are some."""
         number = len(types)
         if self.output_names is None:
@@ -216,7 +223,7 @@ class Model:
             self.cut = _cuts(self.cut, types)
         self._outputs_are_known = True
 
-    def _detections(self, outputs, stream):
+    def _detections(self, outputs: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
         """The outputs as long as there are detections. Reading how many is all that waits for the device."""
         *outputs, number = outputs
         if number.device != tvm.cpu():
@@ -234,26 +241,26 @@ class Model:
 class _Type(NamedTuple):
     """Of a tensor; None is a length that may be any."""
 
-    shape: tuple
+    shape: tuple[int | None, ...]
     dtype: str
 
     @staticmethod
-    def of(type_):
+    def of(type_: relay.Type | None) -> _Type | None:
         """From Relay's type, None if that is not known, or not of a tensor."""
         if not isinstance(type_, tvm.ir.TensorType):
             return None
         return _Type(tuple(getattr(length, "value", None) for length in type_.shape), type_.dtype)
 
-    def takes(self, other):
+    def takes(self, other: _Type) -> bool:
         return len(self.shape) == len(other.shape) and all(
             length in (None, found) for length, found in zip(self.shape, other.shape)
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.dtype} ({', '.join('?' if length is None else str(length) for length in self.shape)})"
 
 
-def _cuts(cut, types):
+def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
     """For each output but the last, its axis of detections and which number counts them, or nothing."""
     *others, number = types
     if number.dtype != "int32" or len(number.shape) > 1:
@@ -280,12 +287,12 @@ def _cuts(cut, types):
     return cuts
 
 
-def _device(device):
+def _device(device: str | tvm.runtime.Device) -> tvm.runtime.Device:
     if isinstance(device, Device):
         return device
     kind, _, index = str(device).partition(":")
     return tvm.device(kind, int(index or 0))
 
 
-def _torch_name(device):
+def _torch_name(device: tvm.runtime.Device) -> str:
     return "cpu" if device == tvm.cpu() else f"cuda:{device.device_id}"

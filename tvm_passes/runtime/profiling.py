@@ -1,10 +1,15 @@
 """Where the time of a call goes, by TVM's own profilers."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 import statistics
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from topi_ext import _bootstrap  # noqa: F401  (before tvm)
 
@@ -12,6 +17,8 @@ import tvm
 from tvm.contrib.debugger.debug_executor import GraphModuleDebug
 from tvm.runtime.profiler_vm import VirtualMachineProfiler
 from tvm.runtime.vm import Executable
+
+from .model import Model
 
 LEAST_RUNS, MOST_RUNS, ENOUGH_SECONDS = 3, 30, 2.0
 
@@ -46,14 +53,14 @@ class Kernel(NamedTuple):
     ms: float
 
 
-def profile(model, *inputs):
+def profile(model: Model, *inputs: np.ndarray | tvm.nd.NDArray) -> list[Kernel]:
     """The kernels of one call of a `Model`, in order, each with the median of its times over some runs.
 
     `inputs` are NDArrays or NumPy arrays, in the order of the model's own. Each kernel is waited for, so that
     together they may take longer than a call; `call_ms` measures that.
     """
-    inputs = on_device(model, inputs)
-    with _profiler(model, inputs) as run:
+    arrays = on_device(model, inputs)
+    with _profiler(model, arrays) as run:
         runs = [run() for _ in range(_repeats(run))]
     names = [[_plain(str(call["Name"])) for call in calls] for calls in runs]
     if any(each != names[0] for each in names):
@@ -71,10 +78,10 @@ def profile(model, *inputs):
     ]
 
 
-def call_ms(call, wait=lambda: None):
+def call_ms(call: Callable[[], object], wait: Callable[[], object] = lambda: None) -> float:
     """The milliseconds of a call, until `wait` returns: the median over some, after one that warms up."""
 
-    def timed():
+    def timed() -> float:
         start = time.perf_counter()
         call()
         wait()
@@ -83,15 +90,15 @@ def call_ms(call, wait=lambda: None):
     return statistics.median([timed() for _ in range(_repeats(timed))])
 
 
-def ms_by_kind(kernels):
+def ms_by_kind(kernels: Iterable[Kernel]) -> dict[str, float]:
     """{kind: milliseconds}, of those kinds that there are."""
-    times = {}
+    times: dict[str, float] = {}
     for kernel in kernels:
         times[kernel.kind] = times.get(kernel.kind, 0.0) + kernel.ms
     return times
 
 
-def kind_of(name):
+def kind_of(name: str) -> str:
     """What a kernel of this name does."""
     for kind, names in KINDS.items():
         if re.search(names, name):
@@ -102,13 +109,13 @@ def kind_of(name):
     return MOVEMENT if moves else OTHER
 
 
-def on_device(model, inputs):
+def on_device(model: Model, inputs: Iterable[np.ndarray | tvm.nd.NDArray]) -> list[tvm.nd.NDArray]:
     """Inputs as arrays that the model reads where they are."""
     return [each if isinstance(each, tvm.nd.NDArray) else tvm.nd.array(each, model.device) for each in inputs]
 
 
 @contextlib.contextmanager
-def _profiler(model, inputs):
+def _profiler(model: Model, inputs: list[tvm.nd.NDArray]) -> Iterator[Callable[[], list[Any]]]:
     """A function that runs the model in the profiler for its executor, and gives what was called."""
     if model.lib.implements_function("vm_load_executable"):
         machine = VirtualMachineProfiler(Executable(model.lib), model.device)
@@ -124,7 +131,7 @@ def _profiler(model, inputs):
         graph.exit()  # removes the folder that it made
 
 
-def _repeats(run):
+def _repeats(run: Callable[[], object]) -> int:
     """How many runs are enough, by the time of one, after one that warms up."""
     run()
     start = time.perf_counter()
@@ -133,6 +140,6 @@ def _repeats(run):
     return min(max(round(ENOUGH_SECONDS / max(seconds, 1e-9)), LEAST_RUNS), MOST_RUNS)
 
 
-def _plain(name):
+def _plain(name: str) -> str:
     """Without what TVM puts in front of all names."""
     return re.sub(r"^(tvmgen_default_|vm_mod_)?(fused_)?", "", name)

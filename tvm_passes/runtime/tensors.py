@@ -1,8 +1,11 @@
 """Tensors of torch, NumPy and TVM as one another, by DLPack: without a copy wherever memory allows it."""
 
+from __future__ import annotations
+
 import ctypes
 import math
 import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,27 +15,34 @@ import tvm
 from tvm._ffi.base import _LIB, check_call
 from tvm.runtime import DataType
 
+if TYPE_CHECKING:
+    import torch
+
+
+Tensor = Any  # of torch, NumPy or TVM
+Kind = Any  # one of KINDS
+
 ALIGNMENT = 64  # TVM's kAllocAlignment: what compiled code expects of each tensor
 
 
 class _Torch:
     name = "torch.Tensor"
 
-    def holds(self, value):
+    def holds(self, value: object) -> bool:
         torch = sys.modules.get("torch")
         return torch is not None and isinstance(value, torch.Tensor)
 
-    def type_of(self, tensor):
+    def type_of(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
         return tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
 
-    def device_of(self, tensor):
+    def device_of(self, tensor: torch.Tensor) -> tvm.runtime.Device | str:
         kind, index = tensor.device.type, tensor.device.index or 0
         return tvm.device(kind, index) if kind in ("cpu", "cuda") else kind
 
-    def converted(self, dtype):
+    def converted(self, dtype: str) -> str:
         return f".to(torch.{dtype})"
 
-    def shared(self, tensor, device):
+    def shared(self, tensor: torch.Tensor, device: tvm.runtime.Device) -> tvm.nd.NDArray:
         """As a TVM array of the same memory; where TVM cannot read that, of a copy that torch makes."""
         import torch
 
@@ -45,7 +55,7 @@ class _Torch:
             return _retyped(self.shared(tensor.view(torch.uint8), device), "bool")
         return tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
 
-    def result(self, array, fresh, _stream):
+    def result(self, array: tvm.nd.NDArray, fresh: bool, _stream: int) -> torch.Tensor:
         import torch
 
         if not math.prod(array.shape):
@@ -60,26 +70,26 @@ class _Torch:
 class _Tvm:
     name = "tvm.nd.NDArray"
 
-    def holds(self, value):
+    def holds(self, value: object) -> bool:
         return isinstance(value, tvm.nd.NDArray)
 
-    def type_of(self, array):
+    def type_of(self, array: tvm.nd.NDArray) -> tuple[tuple[int, ...], str]:
         return array.shape, array.dtype
 
-    def device_of(self, array):
+    def device_of(self, array: tvm.nd.NDArray) -> tvm.runtime.Device:
         return array.device
 
-    def converted(self, dtype):
+    def converted(self, dtype: str) -> str:
         return f" as {dtype}"
 
-    def shared(self, array, _device):
+    def shared(self, array: tvm.nd.NDArray, _device: tvm.runtime.Device) -> tvm.nd.NDArray | None:
         tensor = array.handle.contents
         return None if tensor.byte_offset or (tensor.data or 0) % ALIGNMENT else array
 
-    def copy(self, array, into, stream):
+    def copy(self, array: tvm.nd.NDArray, into: tvm.nd.NDArray, stream: int) -> None:
         copy(array.handle, into, stream)
 
-    def result(self, array, fresh, stream):
+    def result(self, array: tvm.nd.NDArray, fresh: bool, stream: int) -> tvm.nd.NDArray:
         if not fresh:
             return array
         into = tvm.nd.empty(array.shape, array.dtype, array.device)
@@ -90,30 +100,30 @@ class _Tvm:
 class _Numpy:
     name = "numpy.ndarray"
 
-    def holds(self, value):
+    def holds(self, value: object) -> bool:
         return isinstance(value, np.ndarray)
 
-    def type_of(self, array):
+    def type_of(self, array: np.ndarray) -> tuple[tuple[int, ...], str]:
         return array.shape, str(array.dtype)
 
-    def device_of(self, _array):
+    def device_of(self, _array: np.ndarray) -> tvm.runtime.Device:
         return tvm.cpu()
 
-    def converted(self, dtype):
+    def converted(self, dtype: str) -> str:
         return " as a torch.Tensor" if dtype == "bfloat16" else f'.astype("{dtype}")'
 
-    def shared(self, array, device):
+    def shared(self, array: np.ndarray, device: tvm.runtime.Device) -> tvm.nd.NDArray | None:
         flags = array.flags
         readable = flags.c_contiguous and flags.writeable and array.size and not array.ctypes.data % ALIGNMENT
         if device != tvm.cpu() or not readable or array.dtype == bool:
             return None
         return tvm.nd.from_dlpack(array.__dlpack__())
 
-    def copy(self, array, into, stream):
+    def copy(self, array: np.ndarray, into: tvm.nd.NDArray, stream: int) -> None:
         described, _shape = tvm.nd.numpyasarray(np.ascontiguousarray(array))
         copy(ctypes.byref(described), into, stream)
 
-    def result(self, array, _fresh, _stream):
+    def result(self, array: tvm.nd.NDArray, _fresh: bool, _stream: int) -> np.ndarray:
         if array.dtype == "bfloat16":  # whose bits TVM gives, as NumPy lacks it
             return (array.numpy().astype("uint32") << 16).view("float32")
         return array.numpy()
@@ -122,22 +132,22 @@ class _Numpy:
 TORCH, TVM, NUMPY = KINDS = _Torch(), _Tvm(), _Numpy()  # in the order in which they decide on outputs
 
 
-def kind_of(value):
+def kind_of(value: object) -> Kind | None:
     """Which of KINDS a value is, or None."""
     return next((kind for kind in KINDS if kind.holds(value)), None)
 
 
-def copy(source, into, stream):
+def copy(source: Any, into: tvm.nd.NDArray, stream: int) -> None:
     """Copy a tensor, given by its handle, into an array, in the order of a stream."""
     check_call(_LIB.TVMArrayCopyFromTo(source, into.handle, ctypes.c_void_p(stream)))
 
 
-def first(array, axis, number):
+def first(array: tvm.nd.NDArray, axis: int, number: int) -> tvm.nd.NDArray:
     """The first so many along an axis, in the same memory; in front of it are only axes of length 1."""
     return array._create_view((*array.shape[:axis], number, *array.shape[axis + 1 :]))
 
 
-def _retyped(array, dtype):
+def _retyped(array: tvm.nd.NDArray, dtype: str) -> tvm.nd.NDArray:
     """The same memory as elements of another type of the same size."""
     view = array._create_view(array.shape)
     view.handle.contents.dtype = DataType(dtype)

@@ -3,19 +3,24 @@
 `page.html` is the frame, `layout.js` places nodes and knows nothing of the page, `view.js` draws them.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+from ..history import History, Step
 
 HERE = Path(__file__).parent
 
 
-def write_graph_page(path, history, title, about):
+def write_graph_page(path: str | Path, history: History, title: str, about: dict[str, str]) -> None:
     """Write what `history.apply_and_track` found; `about` is shown beside the title."""
     Path(path).write_text(graph_page(history, title, about), encoding="utf-8")
 
 
-def graph_page(history, title, about):
+def graph_page(history: History, title: str, about: dict[str, str]) -> str:
     data = {
         "title": title,
         "about": about,
@@ -31,7 +36,7 @@ def graph_page(history, title, about):
     return page.replace("{{data}}", text)
 
 
-def _step(step):
+def _step(step: Step) -> dict[str, Any]:
     return {
         "name": step.name,
         "seconds": round(step.seconds, 3),

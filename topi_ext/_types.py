@@ -1,0 +1,14 @@
+"""Names for what is passed around. TVM has no type hints: to a type checker its own types are `Any`."""
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+from tvm import tir
+
+IntExpr = Union[int, tir.PrimExpr]  # an int if it is known as code is emitted, else an expression
+Shape = Sequence[IntExpr]
+
+# Names that only hybrid script has, for who checks code without running it.
+const_range: Any
+int64: Any
+output_tensor: Any
