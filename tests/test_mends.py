@@ -11,6 +11,7 @@ import topi_ext  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
+from tvm.relay.backend import te_compiler
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +60,10 @@ def test_a_callback_of_the_user_stays():
         assert tvm.get_global_func(name)("code", None) == "theirs"
     finally:
         tvm.register_func(name, ours, override=True)
+
+
+def test_how_tvm_was_built_is_asked_once():
+    x = relay.var("x", shape=(2, 3, 5, 7), dtype="float32")
+    relay.build(tvm.IRModule.from_expr(relay.Function([x], relay.tanh(x))), "llvm")
+    asked = te_compiler.libinfo.cache_info()
+    assert asked.hits > 0 and asked.misses == 1

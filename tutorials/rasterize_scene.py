@@ -20,14 +20,14 @@ console = Console()
 HISTORY, THRESHOLD, BORDER = 12, 0.5, 8
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", default="scene.png")
     parser.add_argument("--target", default="llvm", help="llvm, or cuda where there is a GPU")
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--size", type=int, default=448, help="of a sample, in pixels")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
 
     made = town(blocks=6)
     batch = traffic(made, args.samples, HISTORY + 1, agents=45, seed=args.seed, select=0.5)

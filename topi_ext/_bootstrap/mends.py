@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 HALF_TANH = "CUDA_UNSUPPORTED_HALF_MATH_UNARY(htanh, tanhf)"
@@ -11,6 +12,7 @@ def apply() -> None:
     """Apply every mend; the user's own settings and callbacks stay."""
     _stay_off_the_network()
     _compile_half_with_new_cuda()
+    _ask_once_how_tvm_was_built()
 
 
 def _stay_off_the_network() -> None:
@@ -29,3 +31,10 @@ def _compile_half_with_new_cuda() -> None:
     def define_htanh_before_cuda_12_8(code: str, _target: object) -> str:
         older = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1208"
         return code.replace(HALF_TANH, f"#if {older}\n{HALF_TANH}\n#endif")
+
+
+def _ask_once_how_tvm_was_built() -> None:
+    """It asks at each length of each tensor that it lowers: seconds of the minute that a detector takes."""
+    from tvm.relay.backend import te_compiler
+
+    te_compiler.libinfo = functools.lru_cache(maxsize=None)(te_compiler.libinfo)
