@@ -64,7 +64,7 @@ class KnownInPart:
     """A value and which of its elements are known; the others are 1, which no operator objects to."""
 
     value: np.ndarray
-    known: np.ndarray
+    known: Any  # an array, or of no axes a bool
 
 
 def knows(op_name: str) -> bool:
@@ -106,7 +106,7 @@ def of_call(call: relay.Call, operands: list[Any]) -> KnownInPart | None:
     return KnownInPart(value, known) if known.any() else None  # nothing to remember
 
 
-def _known(call: relay.Call, operands: list[Any]) -> np.ndarray:
+def _known(call: relay.Call, operands: list[Any]) -> Any:
     name = call.op.name
     if name == "where":
         condition, x, y = operands

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,7 +19,7 @@ def batched_nms(
     score_threshold: float | None = None,
     max_output_size: int | None = None,
     valid_count: ArrayLike | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, Any]:
     """The arguments and the two results of `topi_ext.batched_nms`, as arrays."""
     if boxes.ndim == 2:
         valid_count = None if valid_count is None else np.reshape(valid_count, 1)

@@ -62,7 +62,8 @@ def conv2d_nhwc(
         value = sums[n, y // block, x // block, k]
         if bias is not None:
             value = value + bias[k].astype("float32")
-        value = activate(problem.activation, value, slope is not None and slope[k].astype("float32"))
+        of_filter = None if slope is None else slope[k].astype("float32")
+        value = activate(problem.activation, value, of_filter)
         if residual is not None:
             value = value + residual[n, y, x, k].astype("float32")
         return activate(problem.final_activation, value).astype(problem.dtype)

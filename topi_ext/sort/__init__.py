@@ -43,7 +43,7 @@ def _sort_by_key_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
 
 def _topk(
     data: te.Tensor,
-    k: IntExpr = 1,
+    k: IntExpr | te.Tensor = 1,
     axis: int = -1,
     ret_type: str = "both",
     is_ascend: bool = False,

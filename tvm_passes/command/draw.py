@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -128,7 +128,7 @@ def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float
     return left, top, max(left, right), max(top, bottom)
 
 
-def _colour(label: int) -> Colour:
+def _colour(label: SupportsInt) -> Colour:
     red, green, blue = colorsys.hls_to_rgb(int(label) * GOLDEN % 1, 0.42, 0.75)
     return round(255 * red), round(255 * green), round(255 * blue)
 

@@ -142,7 +142,7 @@ def copy(source: Any, into: tvm.nd.NDArray, stream: int) -> None:
     check_call(_LIB.TVMArrayCopyFromTo(source, into.handle, ctypes.c_void_p(stream)))
 
 
-def first(array: tvm.nd.NDArray, axis: int, number: int) -> tvm.nd.NDArray:
+def first(array: tvm.nd.NDArray, axis: int, number: int | np.integer) -> tvm.nd.NDArray:
     """The first so many along an axis, in the same memory; in front of it are only axes of length 1."""
     return array._create_view((*array.shape[:axis], number, *array.shape[axis + 1 :]))
 
