@@ -13,7 +13,7 @@ import tvm
 from tvm import relay
 
 from .._filters import LOWEST, is_bounded
-from .._matchers import is_elementwise, op_name
+from .._matchers import is_elementwise, may_divide_by_zero, op_name
 from .._selection import scalar
 from ..canonicalize.shape_values import Clamped, Dim, Least, shape_values
 from ..canonicalize.static_forms import TO_THE_END
@@ -57,6 +57,8 @@ def shape_of(_walk, _call, _args):
 
 
 def _elementwise(walk, call, args):
+    if may_divide_by_zero(call) and isinstance(args[1], Padded):
+        raise NotStatic("it divides integers by those of rows, where one that does not count may be 0")
     first = next(arg for arg in args if isinstance(arg, Padded))
     axis = first.axis - first.rank  # counted from the end, where shapes are lined up
     for arg in args:
@@ -475,6 +477,7 @@ _HANDLERS = {
     "concatenate": _concatenate,
     "stack": _concatenate,
     "split": _split,
+    **dict.fromkeys(("repeat", "tile", "broadcast_to"), _elementwise),  # of axes other than that of the rows
     "nn.pad": _pad,
     "strided_slice": _strided_slice,
     "dyn.strided_slice": _strided_slice,
