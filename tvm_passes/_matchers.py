@@ -25,10 +25,23 @@ def op_name(expr: relay.Expr) -> str | None:
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
 
 
+# TVM fuses them as if they did: these move elements, or look at where one is.
+NOT_ELEMENTWISE = ("expand_dims", "repeat", "tile", "broadcast_to", "trilu")
+INTEGER_DIVISIONS = ("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod")
+
+
 def is_elementwise(expr: relay.Expr) -> bool:
-    """Whether a call works element by element, broadcasting too: TVM's own classes, by which it fuses."""
+    """Whether a call works element by element, lining shapes up: by TVM's own classes, by which it fuses."""
     pattern = expr.op.get_attr("TOpPattern") if op_name(expr) else None
-    return pattern is not None and pattern <= relay.op.OpPattern.BROADCAST
+    is_one = pattern is not None and pattern <= relay.op.OpPattern.BROADCAST
+    return is_one and op_name(expr) not in NOT_ELEMENTWISE
+
+
+def may_divide_by_zero(expr: relay.Expr) -> bool:
+    """Whether a call divides integers by what is computed: by 0, that ends the process on a CPU."""
+    if op_name(expr) not in INTEGER_DIVISIONS or isinstance(expr.args[1], relay.Constant):
+        return False
+    return not expr.checked_type.dtype.startswith(("float", "bfloat"))
 
 
 def location(node: relay.Expr) -> str:

@@ -232,9 +232,21 @@ def with_a_valid_count(inputs, _):
     return kept_boxes(boxes, scores, ids, valid_count=relay.const(5, "int32"))
 
 
+def with_rows_that_know_their_place(inputs, _):
+    boxes, scores, ids = taken(inputs, rows_of(above(inputs[1])))
+    return kept_boxes(relay.trilu(boxes, relay.const(0)), scores, ids)
+
+
+def with_a_division_by_what_the_filter_may_take_away(inputs, _):
+    boxes, scores, ids = taken(inputs, rows_of(above(inputs[1])))
+    return kept_boxes(boxes, scores, relay.floor_divide(relay.const(12, "int64"), ids))
+
+
 @pytest.mark.parametrize(
     "graph, reason",
     [
+        (with_rows_that_know_their_place, "the boxes are not taken by the filter"),
+        (with_a_division_by_what_the_filter_may_take_away, "the class ids are not taken by the filter"),
         (with_scores_that_may_be_nan, "may leave a score that is NaN or -inf"),
         (with_boxes_of_another_filter, "the boxes are not taken by the filter that takes the scores"),
         (with_other_uses, "used for more than to take rows"),
@@ -248,6 +260,15 @@ def test_refusals(graph, reason):
     after, report = apply(FoldPreNMSFilter(), mod)
     assert ops(after) == ops(mod)
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
+def test_each_row_twice_is_no_match():
+    inputs = inputs_of()
+    tensors = taken(inputs, rows_of(above(inputs[1])))
+    twice = [relay.repeat(tensor, 2, axis=0) for tensor in tensors]
+    mod = module(*inputs, kept_boxes(*twice, score_threshold=0.25))
+    after, _ = apply(FoldPreNMSFilter(), mod)
+    assert after.same_as(mod)
 
 
 def test_lengths_that_may_differ_are_refused():

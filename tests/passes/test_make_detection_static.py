@@ -267,6 +267,11 @@ REFUSED = {
     "nothing is known of cumsum": lambda boxes, kept: relay.cumsum(rows(boxes, kept), axis=0),
     "single rows": lambda boxes, kept: relay.take(rows(boxes, kept), relay.const(0), axis=0, mode="clip"),
     "nothing is known of reverse": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
+    "nothing is known of trilu": lambda boxes, kept: relay.trilu(rows(boxes, kept), relay.const(0)),
+    "it has other rows": lambda boxes, kept: relay.repeat(rows(boxes, kept), 2, axis=0),
+    "divides integers by those of rows": lambda boxes, kept: relay.floor_mod(
+        relay.const(7), relay.cast(rows(boxes, kept), "int32")
+    ),
     "pads the rows": lambda boxes, kept: relay.nn.pad(rows(boxes, kept), ((0, 1), (0, 0))),
     "masks and boxes are of different rows": lambda boxes, kept: topi_ext.paste_masks(
         relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept), (9, 9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relay
 
 from .._filters import mask_of_rows
-from .._matchers import constant, is_elementwise, op_name, static_shape
+from .._matchers import constant, is_elementwise, may_divide_by_zero, op_name, static_shape
 from ..canonicalize.static_forms import TO_THE_END
 
 
@@ -99,6 +99,6 @@ def _works_row_by_row(call: relay.Call) -> bool:
         return (
             axis is not None and index is not None and int(axis) % of != 0 and int(call.attrs.batch_dims) == 0
         )
-    if not is_elementwise(call):
+    if not is_elementwise(call) or may_divide_by_zero(call):  # which the filter may be there for
         return False
     return all(_is_single(tensor) or len(tensor.checked_type.shape) == rank for tensor in call.args)

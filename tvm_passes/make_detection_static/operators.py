@@ -17,7 +17,7 @@ import tvm
 from tvm import relay
 
 from .._filters import LOWEST, is_bounded
-from .._matchers import is_elementwise, op_name
+from .._matchers import is_elementwise, may_divide_by_zero, op_name
 from .._selection import scalar
 from ..canonicalize.shape_values import Clamped, Dim, Element, Least, shape_values
 from ..canonicalize.static_forms import TO_THE_END
@@ -64,6 +64,8 @@ def shape_of(_walk: Walk, _call: relay.Call, _args: list[Became]) -> object:
 
 
 def _elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    if may_divide_by_zero(call) and isinstance(args[1], Padded):
+        raise NotStatic("it divides integers by those of rows, where one that does not count may be 0")
     first = next(arg for arg in args if isinstance(arg, Padded))
     axis = first.axis - first.rank  # counted from the end, where shapes are lined up
     for arg in args:
@@ -484,6 +486,7 @@ _HANDLERS = {
     "concatenate": _concatenate,
     "stack": _concatenate,
     "split": _split,
+    **dict.fromkeys(("repeat", "tile", "broadcast_to"), _elementwise),  # of axes other than that of the rows
     "nn.pad": _pad,
     "strided_slice": _strided_slice,
     "dyn.strided_slice": _strided_slice,
