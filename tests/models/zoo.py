@@ -15,8 +15,11 @@ import re
 import torch
 import torchvision
 from torch import nn
-from torchvision.models.detection import RetinaNet
+from torchvision.models.detection import MaskRCNN, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
+from torchvision.ops import MultiScaleRoIAlign
 
 DETECTION_MODELS = (
     "fasterrcnn_resnet50_fpn",
@@ -50,16 +53,17 @@ LAST_LAYERS = {  # the standard deviation of what they give, and the background'
 }
 
 
-def detection_model(name, seed=0, **options):
+def detection_model(name, seed=0, pictures=None, **options):
     """One of DETECTION_MODELS in evaluation, with weights that depend on nothing but the arguments.
 
-    `options` go to torchvision, such as `min_size` and `max_size`, which bound the size it works at.
+    It is fitted to `pictures`, by default seeded ones, and finds most in such as these. `options` go to
+    torchvision, such as `min_size` and `max_size`, which bound the size it works at.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         build = getattr(torchvision.models.detection, name)
         model = build(weights=None, weights_backbone=None, **options).eval()
-        _fit(model, [picture(seed=index) for index in range(4)])
+        _fit(model, pictures or [picture(seed=index) for index in range(4)])
     return model
 
 
@@ -75,6 +79,41 @@ def tiny_detector(seed=0, **options):
         model = RetinaNet(backbone, 8, anchor_generator=anchors, **options).eval()
         _fit(model, [picture(seed=index) for index in range(4)])
     return model
+
+
+def tiny_mask_rcnn(seed=0, pictures=None, **options):
+    """A Mask R-CNN of a few layers, with two levels of features; fitted like the others."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        anchors = AnchorGenerator(((16,), (32,)), ((0.5, 1.0, 2.0),) * 2)
+        model = MaskRCNN(
+            TwoLevels(),
+            rpn_anchor_generator=anchors,
+            rpn_pre_nms_top_n_test=300,
+            rpn_post_nms_top_n_test=200,
+            box_roi_pool=MultiScaleRoIAlign(["0", "1"], 7, 2),
+            box_head=TwoMLPHead(16 * 7 * 7, 32),
+            box_predictor=FastRCNNPredictor(32, 91),
+            mask_roi_pool=MultiScaleRoIAlign(["0", "1"], 14, 2),
+            mask_head=MaskRCNNHeads(16, (16,), 1),
+            mask_predictor=MaskRCNNPredictor(16, 16, 91),
+            **options,
+        ).eval()
+        _fit(model, pictures or [picture(seed=index) for index in range(4)])
+    return model
+
+
+class TwoLevels(nn.Module):
+    out_channels = 16
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 16, 7, 8, 3), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(16, 16, 3, 2, 1), nn.ReLU())
+
+    def forward(self, pictures):
+        first = self.first(pictures)
+        return {"0": first, "1": self.second(first)}
 
 
 def picture(height=128, width=128, seed=0):

@@ -1,0 +1,105 @@
+"""torchvision's detectors, a picture for them, and what they find beside what TVM finds."""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from matplotlib import cbook
+
+from tests.models.zoo import detection_model
+from tvm_passes.command.draw import draw_detections, scaled
+from tvm_passes.command.pictures import read_picture
+
+LEAST_SCORE = 0.3  # of a detection that is drawn
+
+
+def parser(doc, short_side):
+    """For the arguments that all tutorials on detectors have; `doc` is the tutorial's docstring."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--picture", metavar="FILE", help="by default a photograph")
+    parser.add_argument(
+        "--short-side",
+        type=int,
+        default=short_side,
+        metavar="N",
+        help="of what the network gets of the picture, in pixels (%(default)s)",
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("trained", "random"),
+        default="trained",
+        help="random, too, where torchvision cannot load trained ones (%(default)s)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("."), metavar="DIR", help="for what it writes (%(default)s)"
+    )
+    return parser
+
+
+def photograph(path=None):
+    """A PIL picture; by default one of a person, which comes with matplotlib."""
+    return read_picture(path or cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))
+
+
+def as_tensor(picture, short_side):
+    """A picture as 3xHxW between 0 and 1, its shorter side so long."""
+    factor = short_side / min(picture.size)
+    picture = picture.resize([round(side * factor) for side in picture.size])
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous() / 255
+
+
+def detector(name, image, weights):
+    """A detector that works on pictures of this size as they are, and the names of its classes.
+
+    Its weights are trained where torchvision can load them; else random ones, which is said.
+    """
+    height, width = image.shape[1:]
+    size = {"fixed_size": (width, height)}
+    build = getattr(torchvision.models.detection, name)
+    trained = torchvision.models.get_model_weights(build).DEFAULT
+    if weights == "trained":
+        try:
+            return build(weights=trained, **size).eval(), trained.meta["categories"]
+        except OSError as reason:
+            print(f"torchvision cannot load its trained weights: {reason}")
+    print(
+        "The weights are random, fitted to the picture: what is found means nothing, but takes as much work."
+    )
+    turned = [image.flip(axes) for axes in ((), (1,), (2,), (1, 2))]
+    classes = [f"class {index}" for index, _ in enumerate(trained.meta["categories"])]
+    return detection_model(name, pictures=turned, **size), classes
+
+
+def as_arrays(tensors):
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
+def compare(expected, found):
+    """Print how many of PyTorch's detections TVM finds too, and how far these are from them."""
+    pairs = list(counterparts(expected, found))
+    print(f"TVM finds {len(pairs)} of PyTorch's {len(expected['boxes'])} detections.")
+    if pairs:
+        off = {
+            name: max(np.abs(expected[name][i] - found[name][j]).max() for i, j in pairs) for name in expected
+        }
+        print("They differ by", ", ".join(f"{most:.1e} in {name}" for name, most in off.items()), "at most.")
+
+
+def counterparts(expected, found):
+    """Index pairs of the detections of one class whose boxes are alike: their order may differ."""
+    overlaps = torchvision.ops.box_iou(
+        *(torch.from_numpy(each["boxes"]) for each in (expected, found))
+    ).numpy()
+    overlaps[expected["labels"][:, None] != found["labels"]] = 0
+    for i, row in enumerate(overlaps):
+        if row.max(initial=0) > 0.9:
+            yield i, int(row.argmax())
+
+
+def draw(picture, found, image, class_names, path):
+    """Save the picture with what was found in it, seen as `image`."""
+    factor = [whole / seen for whole, seen in zip(picture.size, image.shape[:0:-1])]
+    draw_detections(picture, scaled(found, factor), class_names, LEAST_SCORE).save(path)
+    print(f"What it found: {path}")
