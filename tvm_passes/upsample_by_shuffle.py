@@ -21,7 +21,8 @@ class OfTransposedConvolution(Rule):
     Why legal: with a stride of s, the pixel s * q + r of the result (along each axis) is the sum of
     `data[q + d] * weight[r + padding - s * d]` over all d for which the kernel has that place. So for each r
     there is a convolution, and all of them together are one of s * s times as many filters, which are 0 where
-    the kernel of an r has no place. Where kernels do not overlap it is one by 1x1.
+    the kernel of an r has no place. Where kernels do not overlap it is one by 1x1. Around a pixel that is
+    infinite the result may be NaN, by these 0s.
     """
 
     data, weight = wildcard(), wildcard()
