@@ -93,8 +93,8 @@ def environment(bandwidth) -> str:
         "GPU": card(),
         "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
         "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
-        "TVM": f"{_bootstrap.tvm_in_use.version}, kernels by nvcc {_nvcc_version()}",
-        "Date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "TVM": f"{_bootstrap.tvm_in_use.version}, kernels by nvcc {nvcc_version()}",
+        "Date": today(),
         "Times": f"median of {REPEATS} on the device, in ms, after {WARM_UP} to warm up",
     }
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
@@ -141,11 +141,15 @@ def cpu_name():
     return found.group(1) if found else platform.processor() or platform.machine()
 
 
+def today():
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d")
+
+
 def slug(text):
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _nvcc_version():
+def nvcc_version():
     if not shutil.which("nvcc"):
         return "(none; NVRTC)"
     text = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout

@@ -9,7 +9,6 @@ import platform
 import tempfile
 import time
 import warnings
-from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import torch
 import torchvision
 
 import frontends
-from tests.benchmarks._common import RESULTS, markdown_table
+from tests.benchmarks._common import RESULTS, markdown_table, today
 from topi_ext import _bootstrap
 
 from tvm import relay
@@ -86,7 +85,7 @@ def environment(nodes):
         "onnx, torch, NumPy": f"{onnx.__version__}, {torch.__version__}, {np.__version__}",
         "Python": platform.python_version(),
         "Machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared",
-        "Date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "Date": today(),
         "Times": "one run each, in one process, ours first",
     }
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())

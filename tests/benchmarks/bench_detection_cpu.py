@@ -1,0 +1,122 @@
+"""Time Mask R-CNN on the CPU beside stock TVM: `python -m tests.benchmarks.bench_detection_cpu`.
+
+Both start from torchvision's model, one through TVM's own importer, one through ours and
+`detection_pipeline`, and run in TVM's virtual machine. What they find is compared with torch's before they
+are timed.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+import torch
+from tqdm import tqdm
+
+import frontends
+from tests.benchmarks import _common as common
+from tests.benchmarks.bench_import import stock_torch
+from tests.models.detectors import detect, share_found
+from tests.models.zoo import detection_model, picture
+from topi_ext import cpu_target
+from tvm_passes import detection_pipeline, runtime
+from tvm_passes.runtime.profiling import ms_by_kind
+
+HEIGHT, WIDTH = 256, 320
+ROUNDS = 9
+OURS, STOCK, TORCH = "ours", "stock TVM", "torch, eager"
+NAMES = {  # of outputs; torchvision returns a dict, of which tracing it as a tuple keeps the order
+    OURS: ("boxes", "scores", "labels", "masks"),
+    STOCK: ("boxes", "labels", "scores", "masks"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", help="a target of LLVM; by default with all that this processor has")
+    target = parser.parse_args().target or cpu_target()
+    threads = min(2, len(os.sched_getaffinity(0)))
+    torch.set_num_threads(threads)
+    os.environ.setdefault("TVM_NUM_THREADS", str(threads))
+
+    model = detection_model("maskrcnn_resnet50_fpn", min_size=HEIGHT, max_size=WIDTH)
+    image = picture(HEIGHT, WIDTH)
+    expected = detect(model, image)
+    compiled = {OURS: ours(model, image, target), STOCK: stock(model, image, target)}
+    given = {OURS: image.numpy(), STOCK: image[None].numpy()}
+    for peer, names in NAMES.items():
+        outputs = compiled[peer](given[peer]).values()
+        found = dict(zip(names, (output.numpy() for output in outputs)))
+        assert share_found(found, expected) >= 0.95, peer
+    calls = {peer: lambda peer=peer: compiled[peer](given[peer]) for peer in compiled}
+    times = in_turn({**calls, TORCH: lambda: detect(model, image)})
+    kinds = {peer: ms_by_kind(runtime.profile(compiled[peer], given[peer])) for peer in compiled}
+    publish(target, len(expected["boxes"]), times, kinds)
+
+
+def ours(model, image, target):
+    mod, params = frontends.from_pytorch(model, image)
+    return runtime.compile(detection_pipeline(target)(mod), target, params)
+
+
+def stock(model, image, target):
+    mod, params = stock_torch(model, image[None])
+    return runtime.compile(mod, target, params)
+
+
+def in_turn(calls):
+    """The milliseconds of each in each round; in turn, for other work on the machine to slow all alike."""
+    times = {name: [] for name in calls}
+    for _ in tqdm(range(ROUNDS), desc="Rounds"):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def publish(target, detections, times, kinds):
+    facts = {
+        "CPU": f"{common.cpu_name()}, {os.environ['TVM_NUM_THREADS']} threads, shared",
+        "Target": f"`{target}`, untuned",
+        "Model": f"torchvision's maskrcnn_resnet50_fpn, seeded weights, {HEIGHT}x{WIDTH}, float32, batch 1",
+        "Found": f"{detections} detections",
+        "Date": common.today(),
+    }
+    rows = [
+        [name, *(f"{of(ms):.0f}" for ms in times.values()), f"{of(times[STOCK]) / of(times[OURS]):.2f}"]
+        for name, of in (("median", statistics.median), ("least", min), ("most", max))
+    ]
+    by_kind = [
+        [kind, *(cell for of in kinds.values() for cell in (f"{of.get(kind, 0):.2f}", share(of, kind)))]
+        for kind in sorted(kinds[STOCK] | kinds[OURS], key=lambda kind: -kinds[STOCK].get(kind, 0))
+    ]
+    header = ["", *(f"{peer}, {what}" for peer in kinds for what in ("ms", "share"))]
+    parts = [
+        "# Mask R-CNN on a CPU",
+        "\n".join(f"- {name}: {fact}" for name, fact in facts.items()),
+        f"A picture, in ms; of {ROUNDS} rounds, in each of which each runs once:",
+        common.markdown_table(["", *times, f"{STOCK} / {OURS}"], rows),
+        BY_KIND,
+        common.markdown_table(header, by_kind),
+    ]
+    text = "\n\n".join(parts) + "\n"
+    print(text)
+    path = common.RESULTS / f"detection-{common.slug(common.cpu_name())}.md"
+    path.write_text(text)
+    print(f"written to {path}")
+
+
+def share(times, kind):
+    return f"{times.get(kind, 0) / sum(times.values()):.2%}"
+
+
+BY_KIND = """By kind of kernel, as TVM's profiler has it, each the median of some runs. TVM's own importer
+makes a loop of the pasting of masks, so "masks, keypoints" are the one kernel in its place. What stood around
+NMS and RoIAlign before they were restored, such as the scatters of pooled regions, is "data movement"."""
+
+
+if __name__ == "__main__":
+    main()
