@@ -9,17 +9,19 @@ compiler; half of that with `--no-stock`.
 """
 
 import os
+from functools import partial
 
 import torch
 
 import frontends
 import tvm_passes
+from tests.benchmarks._common import in_turn
 from tests.benchmarks.bench_import import stock_torch
 from topi_ext import cpu_target
 from tvm_passes import runtime
 from tvm_passes.command.chart import write_chart
 from tvm_passes.command.progress import quiet, step
-from tvm_passes.runtime.profiling import call_ms, ms_by_kind
+from tvm_passes.runtime.profiling import ms_by_kind
 
 import tvm
 from tvm import relay
@@ -27,6 +29,7 @@ from tvm import relay
 from . import _detectors
 
 BEFORE, AFTER = "before", "after"
+ROUNDS = 5
 
 
 def main(arguments=None):
@@ -64,27 +67,26 @@ def run(args):
         _detectors.compare(_detectors.as_arrays(model([inputs])[0]), found)
     _detectors.draw(picture, found, image, class_names, args.output / "detections.png")
 
-    with step("Run and profile"), torch.inference_mode():
-        wait = torch.cuda.synchronize if on_cuda else lambda: None
-        calls = {
-            AFTER: call_ms(lambda: compiled(inputs), wait),
-            "PyTorch": call_ms(lambda: model([inputs]), wait),
-        }
-        kinds = {AFTER: ms_by_kind(runtime.profile(compiled, image.numpy()))}
+    models = {AFTER: (compiled, inputs)}
     if not args.no_stock:
         with step("Stock TVM: import"):
             mod, params = stock_torch(model.cpu(), image[None])
         with step("Stock TVM: compile"):
-            stock = runtime.compile(mod, target, params)
-        with step("Stock TVM: run and profile"):
-            calls = {BEFORE: call_ms(lambda: stock(inputs[None]), wait), **calls}
-            kinds = {BEFORE: ms_by_kind(runtime.profile(stock, image[None].numpy())), **kinds}
-    for name, ms in calls.items():
+            models = {BEFORE: (runtime.compile(mod, target, params), inputs[None]), **models}
+    with step("Run and profile"), torch.inference_mode():
+        calls = {name: partial(each, given) for name, (each, given) in models.items()}
+        calls["PyTorch"] = partial(model.to(inputs.device), [inputs])
+        times = in_turn(calls, ROUNDS, torch.cuda.synchronize if on_cuda else lambda: None)
+        kinds = {
+            name: ms_by_kind(runtime.profile(each, given.cpu().numpy()))
+            for name, (each, given) in models.items()
+        }
+    for name, ms in times.items():
         print(f"A picture takes {ms:.1f} ms: {name}.")
     path = args.output / "profile.png"
     height, width = image.shape[1:]
     title = f"Mask R-CNN, {height}x{width}, {args.target}" + ("; before: stock TVM" * (not args.no_stock))
-    write_chart(path, title, calls, kinds)
+    write_chart(path, title, times, kinds)
     print(f"Where the time goes: {path}")
 
 

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from topi_ext import _bootstrap
 
@@ -133,6 +134,22 @@ def cpu_ms(run):
 
     trial = min(once() for _ in range(3))
     return statistics.median(once() for _ in range(max(5, min(50, int(2000 / trial)))))
+
+
+def in_turn(calls, rounds, wait=lambda: None):
+    """{name: its median time in ms}, after a round to warm up.
+
+    In each round each runs once, so that what else the machine does slows all alike. `wait` returns when the
+    work is done.
+    """
+    times = {name: [] for name in calls}
+    for _ in tqdm(range(1 + rounds), desc="Rounds"):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            wait()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    return {name: statistics.median(of[1:]) for name, of in times.items()}
 
 
 def cpu_name():
