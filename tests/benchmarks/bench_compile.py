@@ -5,6 +5,7 @@ own, one after the other.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -45,7 +46,9 @@ def main():
         print(json.dumps(seconds(*only)))
         return
     cpu = str(cpu_target())
-    pairs = [(cpu, cpu), (CUDA, CUDA), (CUDA, f"{CUDA} -libs=cudnn-frontend")]
+    pairs = [(cpu, cpu), (CUDA, CUDA)]
+    if importlib.util.find_spec("cudnn"):
+        pairs.append((CUDA, f"{CUDA} -libs=cudnn-frontend"))
     work = list(dict.fromkeys(each for pair in pairs for each in zip((STOCK, OURS), pair)))
     took = {each: in_a_process(*each) for each in tqdm(work)}
     rows = [
