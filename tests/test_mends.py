@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import locale
 import shutil
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def test_tanh_is_defined_for_old_cuda_only(source):
     assert line and before.rstrip().endswith("< 1208") and after.lstrip().startswith("#endif")
 
 
+@pytest.fixture
+def locale_stays():
+    """NVRTC sets the locale of the whole process, by which files of other tests would be read."""
+    before = locale.setlocale(locale.LC_ALL)
+    yield
+    locale.setlocale(locale.LC_ALL, before)
+
+
+@pytest.mark.usefixtures("locale_stays")
 def test_compiles_with_the_cuda_12_of_the_wheels(source):
     """NVRTC of the CUDA 12 wheels stands in for an nvcc 12, with the headers of that version."""
     nvidia = Path(next(iter(importlib.util.find_spec("nvidia").submodule_search_locations)))
