@@ -2,7 +2,6 @@
 
 import ctypes
 import importlib.util
-import locale
 import shutil
 from pathlib import Path
 
@@ -34,10 +33,12 @@ def test_tanh_is_defined_for_old_cuda_only(source):
 
 @pytest.fixture
 def locale_stays():
-    """NVRTC sets the locale of the whole process, by which files of other tests would be read."""
-    before = locale.setlocale(locale.LC_ALL)
+    """NVRTC leaves the thread with a locale of its own, by which files of other tests would be read."""
+    libc = ctypes.CDLL(None)
+    libc.uselocale.restype = ctypes.c_void_p
+    before = libc.uselocale(None)
     yield
-    locale.setlocale(locale.LC_ALL, before)
+    libc.uselocale(ctypes.c_void_p(before))
 
 
 @pytest.mark.usefixtures("locale_stays")
