@@ -31,8 +31,8 @@ STEPS = "import", "passes", "compile", "all"
 NOTE = f"""
 Seconds of the processor, nvcc's too, which other work on the machine disturbs less than it does the clock.
 {STOCK}: its own importer, for the virtual machine, float32. {OURS} on the CPU: `detection_pipeline`, for the
-virtual machine. {OURS} on CUDA: fixed shapes and float16, for the graph executor; with cuDNN too, where it is installed. TVM is
-mended for both.
+virtual machine. {OURS} on CUDA: fixed shapes and float16, for the graph executor; with cuDNN
+too, where it is installed. TVM is mended for both.
 """
 
 
