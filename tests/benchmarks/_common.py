@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from ctypes import c_void_p
 from datetime import datetime, timezone
 from pathlib import Path
@@ -53,6 +54,17 @@ def median_ms(run) -> float:
         end.record()
         torch.cuda.synchronize()
     return statistics.median(start.elapsed_time(end) for start, end in events)
+
+
+@contextmanager
+def float32_convolutions():
+    """cuDNN multiplies numbers of float32 as they are; torch lets it round them to 10 bits, as in float16."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def copy_bandwidth() -> float:

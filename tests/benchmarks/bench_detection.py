@@ -29,9 +29,9 @@ import tvm
 from tvm import relay
 
 SIZE = 800, 1333
-CROWD, SOME = 250, 40  # shapes in a picture: for the times, and for what is found
-PICTURES = 8
-LEAST_SHARE = 0.99
+CROWD = 250  # shapes in a picture for the times
+COUNTS = 6, 12, 40  # shapes in a picture for what is found; of 40 the model finds more than it returns
+PICTURES = 16  # with each
 
 
 def main():
@@ -124,27 +124,34 @@ def built(mod, target):
 def accuracy(model, ours):
     """How much of what torchvision finds in float32 is found, as Markdown."""
     rows = []
-    for seed in range(PICTURES):
-        image, targets = drawn(*SIZE, SOME, 50 + seed, "cuda")
-        with torch.no_grad():
-            exact = arrays(model([image])[0])
-            with torch.autocast("cuda"):
-                half = arrays(model([image])[0])
-        found = arrays(ours(image))
-        shares = [share_matched(each, exact) for each in (found, half)]
-        seen = int((exact["scores"] > 0.05).sum())
-        rows.append(
-            [f"{seed}", f"{len(targets['labels'])}", f"{seen}", *(f"{share:.3f}" for share in shares)]
-        )
+    for count in COUNTS:
+        pictures = [compared(model, ours, count, seed) for seed in range(PICTURES)]
+        seen = [each[0] for each in pictures]
+        shares = [sum(each[at] * each[0] for each in pictures) / sum(seen) for at in (1, 2)]
+        least = min(each[1] for each in pictures)
+        rows.append([f"{count}", f"{PICTURES}", f"{min(seen)} to {max(seen)}", *map("{:.4f}".format, shares)])
+        rows[-1].append(f"{least:.4f}")
         print(rows[-1], flush=True)
-    means = [sum(float(row[at]) for row in rows) / len(rows) for at in (3, 4)]
-    rows.append(["mean", "", "", *(f"{mean:.4f}" for mean in means)])
-    table = common.markdown_table(["picture", "shapes", "found, > 0.05", "ours", "torch, autocast"], rows)
-    return "\n".join(["## What is found", "", ACCURACY, "", table])
+    header = ["shapes", "pictures", "found in each", "ours", "torch, autocast", "ours, least of a picture"]
+    return "\n".join(["## What is found", "", ACCURACY, "", common.markdown_table(header, rows)])
 
 
 ACCURACY = """Of what torchvision eager finds in float32 with a score above 0.05, the share that is found in
-float16: of the same class, IoU at least 0.9, the score within 0.02."""
+float16: of the same class, IoU at least 0.9, the score within 0.02. Its float32 is exact here, without the
+TF32 that torch lets cuDNN use elsewhere. The model returns 100 detections at most: where it finds more, which
+of them is the hundredth is a matter of a score's last digits, and counts."""
+
+
+def compared(model, ours, count, seed):
+    """How many torchvision finds in a picture, and the shares of them that ours and autocast find."""
+    image, _ = drawn(*SIZE, count, 50 + seed, "cuda")
+    with torch.no_grad():
+        with common.float32_convolutions():
+            exact = arrays(model([image])[0])
+        with torch.autocast("cuda"):
+            half = arrays(model([image])[0])
+    seen = int((exact["scores"] > 0.05).sum())
+    return seen, *(share_matched(each, exact) for each in (arrays(ours(image)), half))
 
 
 def arrays(found):
@@ -214,7 +221,7 @@ def wall_ms(run, repeats):
 
 def rows_as_table(rows):
     peers = list(dict.fromkeys(peer for row in rows for peer in row[3]))
-    header = ["", "batch", "ours", *peers, "best / ours", "ours, images a second"]
+    header = ["", "batch", "ours", *peers, "best torchvision / ours", "ours, images a second"]
     cells = [
         [
             name,

@@ -167,13 +167,8 @@ class Network:
         return ours / torchs
 
     def in_float32(self):
-        before = torch.backends.cudnn.allow_tf32
-        torch.backends.cudnn.allow_tf32 = False
-        try:
-            with torch.no_grad():
-                return self.model().cuda()(self.picture.float())
-        finally:
-            torch.backends.cudnn.allow_tf32 = before
+        with common.float32_convolutions(), torch.no_grad():
+            return self.model().cuda()(self.picture.float())
 
     def share_of_movement(self, passes):
         """Of the time of all kernels, that of those that move data, as TVM's profiler has it."""
