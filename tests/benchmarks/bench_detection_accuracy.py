@@ -1,0 +1,79 @@
+"""Tell how much of what torchvision's Mask R-CNN finds is found in float16.
+
+python -m tests.benchmarks.bench_detection_accuracy
+"""
+
+import argparse
+
+import torch
+import torchvision
+
+from tests.benchmarks import _common as common
+from tests.benchmarks._detector import SIZE, Notes, add_options, built, prepared, trained
+from tests.models.detectors import share_matched
+from tests.models.shapes import drawn
+
+COUNTS = 6, 12, 40  # shapes in a picture
+PICTURES = 16  # with each
+
+TEXT = """Of what torchvision eager finds in float32 with a score above 0.05, the share that is found in
+float16: of the same class, IoU at least 0.9, the score within 0.02. Its float32 is exact here; TF32, which
+torch lets cuDNN use unless told otherwise, has a column of its own. The model returns 100 detections at most:
+where it finds more, which of them is the hundredth is a matter of a score's last digits, and counts."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_options(parser, training=360)
+    options = parser.parse_args()
+    common.require_gpu()
+    note = Notes()
+    model = trained(options.training, options.weights)
+    note("trained")
+    target = common.tensor_core_target("cudnn-frontend")
+    ours = built(prepared(model, 1, target), target)
+    note("compiled")
+    text = [
+        common.environment(common.copy_bandwidth()),
+        f"- torchvision: {torchvision.__version__}",
+        f"- Target: {target}",
+        "",
+        TEXT,
+        "",
+        table(model, ours),
+    ]
+    common.publish("detection_accuracy", "What Mask R-CNN finds in float16", "\n".join(text))
+
+
+def table(model, ours):
+    """How much of what torchvision finds in float32 is found."""
+    rows = []
+    for count in COUNTS:
+        pictures = [compared(model, ours, count, seed) for seed in range(PICTURES)]
+        seen = [each[0] for each in pictures]
+        shares = [sum(each[at] * each[0] for each in pictures) / sum(seen) for at in (1, 2, 3)]
+        rows.append([f"{count}", f"{PICTURES}", f"{min(seen)} to {max(seen)}", *map("{:.4f}".format, shares)])
+        print(rows[-1], flush=True)
+    header = ["shapes", "pictures", "found in each", "ours", "torch, TF32", "torch, autocast"]
+    return common.markdown_table(header, rows)
+
+
+def compared(model, ours, count, seed):
+    """How many torchvision finds in a picture, and the shares of them that each finds in less precision."""
+    image, _ = drawn(*SIZE, count, 50 + seed, "cuda")
+    with torch.no_grad():
+        with common.float32_convolutions():
+            exact = arrays(model([image])[0])
+        as_it_comes = arrays(model([image])[0])
+        with torch.autocast("cuda"):
+            half = arrays(model([image])[0])
+    seen = int((exact["scores"] > 0.05).sum())
+    return seen, *(share_matched(each, exact) for each in (arrays(ours(image)), as_it_comes, half))
+
+
+def arrays(found):
+    return {name: value.float().cpu().numpy() for name, value in found.items() if name != "masks"}
+
+
+if __name__ == "__main__":
+    main()
