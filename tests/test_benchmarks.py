@@ -19,7 +19,7 @@ def test_the_report_is_that_of_the_results():
 
 def test_the_picture_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(_report, "PICTURE", tmp_path / "picture.png")
-    _report.draw(_report.results())
+    _report.draw([result for result in _report.results() if result.is_timed])
     assert _report.PICTURE.read_bytes().startswith(b"\x89PNG")
 
 
@@ -37,6 +37,14 @@ def test_what_a_result_says(tmp_path):
     result = _report.Result.read(path)
     assert (result.title, result.machine, result.peer) == ("Some title", "one", "peer")
     assert result.ratios == [2.0, 0.5]
+
+
+def test_a_result_without_times_is_reported_too(tmp_path):
+    path = tmp_path / "some.md"
+    path.write_text("# What is found\n\n- GPU: one\n\n| | share |\n|---|--:|\n| x | 0.5 |\n")
+    result = _report.Result.read(path)
+    assert not result.is_timed and result.rows == [["x", "0.5"]]
+    assert "| x |   0.5 |" in _report.compose([result])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ RATIO = re.compile(r"(?P<peer>.+) / (?:ours|the better)$|times faster$")
 
 @dataclass
 class Result:
-    """What a benchmark wrote; of its tables the first that says how many times faster ours is."""
+    """What a benchmark wrote; of its tables the first that says how many times faster, or else the first."""
 
     path: Path
     title: str
@@ -27,8 +27,9 @@ class Result:
     def read(cls, path):
         text = path.read_text()
         facts = dict(re.findall(r"^- ([^:\n]+): (.*)$", text, flags=re.MULTILINE))
-        tables = map(_cells, re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE))
-        header, _, *rows = next(table for table in tables if any(map(RATIO.match, table[0])))
+        tables = [_cells(table) for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)]
+        timed = (table for table in tables if any(map(RATIO.match, table[0])))
+        header, _, *rows = next(timed, tables[0])
         pictures = re.findall(r"!\[.*\]\(.*\)", text)
         return cls(path, re.match("# (.*)", text)[1], facts, header, rows, pictures)
 
@@ -46,6 +47,10 @@ class Result:
         return [float(row[self._ratio]) for row in self.rows if row[self._ratio] not in ("-", "")]
 
     @property
+    def is_timed(self):
+        return any(map(RATIO.match, self.header))
+
+    @property
     def _ratio(self):
         return next(place for place, name in enumerate(self.header) if RATIO.match(name))
 
@@ -53,7 +58,7 @@ class Result:
 def write():
     """Write the report and its picture; what there is to say about it."""
     found = results()
-    picture = draw(found)
+    picture = draw([result for result in found if result.is_timed])
     REPORT.write_text(compose(found))
     return f"Written to {REPORT}; {picture}."
 
@@ -74,7 +79,11 @@ def compose(found):
     ]
     for machine in dict.fromkeys(result.machine for result in found):
         of_it = [result for result in found if result.machine == machine]
-        parts += [f"## {machine}", environment(of_it), summary(of_it)]
+        parts += [
+            f"## {machine}",
+            environment(of_it),
+            summary([result for result in of_it if result.is_timed]),
+        ]
         for result in of_it:
             parts += [f"### {result.title}", markdown_table(result.header, result.rows), *result.pictures]
     return "\n\n".join(parts) + "\n"
