@@ -30,6 +30,7 @@ SIDE, BATCH = 128, 16
 UNKNOWN, GREY = 255, 114  # the label, and the colour, of what comes from outside a picture
 MOST_RATE = 0.01  # of learning
 MAPS = {"degrees": 40, "translate": (0.1, 0.1), "scale": (0.6, 1.5), "shear": 10, "flip": 0.5}
+HINT = "pip install 'opencv-python-headless<5'"
 console = Console()
 
 
@@ -43,6 +44,8 @@ def main(arguments=None):
     )
     parser.add_argument("--quick", action="store_true", help="few pictures, once: only to see that it runs")
     args = parser.parse_args(arguments)
+    if not cv2.__version__.startswith("4."):
+        parser.exit(1, f"OpenCV {cv2.__version__} warps by other rules than OpenCV 4: {HINT}\n")
     if args.quick:
         args.pictures, args.epochs = 64, 1
 
@@ -102,7 +105,8 @@ def train(data, args):
                 with clock.measure(name):
                     results.append(move(*given))
             (moved, labels), by_other = results
-            assert torch.equal(moved, by_other[0]) and torch.equal(labels, by_other[1])
+            if not (torch.equal(moved, by_other[0]) and torch.equal(labels, by_other[1])):
+                raise ValueError(f"OpenCV {cv2.__version__} moves a picture otherwise than topi_ext")
             with clock.measure("trained on"):
                 loss = F.cross_entropy(network(moved), labels.long(), ignore_index=UNKNOWN)
                 optimizer.zero_grad()

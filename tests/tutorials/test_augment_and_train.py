@@ -7,9 +7,13 @@ import pytest
 
 from tutorials import augment_and_train
 
+needs_opencv_4 = pytest.mark.skipif(
+    not augment_and_train.cv2.__version__.startswith("4."), reason="OpenCV 5 warps by other rules"
+)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+@needs_opencv_4
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_runs(tmp_path, capsys, device):
     """It compares with OpenCV itself."""
@@ -21,3 +25,10 @@ def test_it_runs(tmp_path, capsys, device):
     assert 0 <= float(re.search(r"its IoU is (\d\.\d+)", said).group(1)) <= 1
     height, width, _ = matplotlib.image.imread(sheet).shape
     assert width > height > 500
+
+
+def test_opencv_5_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(augment_and_train.cv2, "__version__", "5.0.0")
+    with pytest.raises(SystemExit) as left:
+        augment_and_train.main(["--quick"])
+    assert left.value.code == 1 and "'opencv-python-headless<5'" in capsys.readouterr().err
