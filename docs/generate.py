@@ -46,7 +46,7 @@ PIPELINES = (
 def main():
     for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         print(path.relative_to(ROOT))
 
 

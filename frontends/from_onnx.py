@@ -14,12 +14,12 @@ from topi_ext._types import IntExpr
 import tvm
 from tvm import relay
 
+from ._canonical import canonicalize
 from ._onnx_importer import load_importer, tvm_dtype
 from ._onnx_load import graphs_of, load_model
 from ._onnx_scope import describe
 from ._onnx_types import type_errors_into
 from .camera import Camera, feed, settle
-from .canonical import canonicalize
 from .errors import ImportFailure
 
 DOMAINS = {  # TVM's importer knows operators by name only; these are where it has them from

@@ -8,10 +8,10 @@ import torch
 
 import tvm
 
+from ._canonical import canonicalize
 from ._torch_convert import convert
 from ._torch_trace import trace
 from .camera import Camera, feed
-from .canonical import canonicalize
 from .errors import ImportFailure
 
 

@@ -1,5 +1,6 @@
 """Whatever goes wrong, the command says it in one line, with what to do, and its status is not 0."""
 
+import os
 import re
 import subprocess
 import sys
@@ -173,3 +174,13 @@ def test_the_shell_gets_the_status(files):
     *progress, error = answer.stderr.splitlines()
     assert error.startswith("tvm-passes inspect: cannot import letter.txt")
     assert all(re.fullmatch(r"Find letter.txt: \d+\.\d s", line) for line in progress)
+
+
+def test_a_terminal_of_ascii_is_shown_what_it_can_show(files):
+    (files / "relu.onnx").rename(files / "réseau.onnx")
+    run = [sys.executable, "-m", "tvm_passes", "inspect", "réseau.onnx"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    ascii_only["PYTHONCOERCECLOCALE"] = "0"
+    answer = subprocess.run(run, capture_output=True, env=ascii_only, timeout=300, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.isascii() and b"Import r" in answer.stderr

@@ -26,8 +26,9 @@ import tvm
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar
 
+from .._kernel import between
 from .._types import IntExpr
-from .radix_sort import between, emit_radix_sort
+from .radix_sort import emit_radix_sort
 
 BITS_OF_INFINITY = 0x7F800000
 KEY_OF_NAN = -0x7FFFFFFF

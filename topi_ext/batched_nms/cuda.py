@@ -25,9 +25,9 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
+from .._kernel import ceil_div, launch, local
 from .._types import IntExpr
 from ..sort import Buffers, Order, class_then_score, emit_sort
-from ..sort.kernel import ceil_div, launch, local
 from ..sort.tile import tile_shape
 from .cuda_suppress import LAST, NOT_KEPT, SHAPE, emit_suppress
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._kernel import local, variables
 from .._types import IntExpr
-from ..sort.kernel import local, variables
 
 CORNERS = tir.Ramp(0, 1, 4)
 PROBES = 4  # boxes looked at together, so that their arithmetic overlaps

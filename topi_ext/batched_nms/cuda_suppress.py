@@ -22,8 +22,8 @@ from typing import Any
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._kernel import barrier, ceil_div, clamp, launch, local, variables
 from .._types import IntExpr
-from ..sort.kernel import barrier, ceil_div, clamp, launch, local, variables
 from .cuda_overlap import CORNERS, PROBES, Box, BoxList, Overlap, area
 
 LAST = 2**63 - 1  # the key of boxes that do not take part

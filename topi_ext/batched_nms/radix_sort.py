@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import tvm
 from tvm import tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
-from .._types import IntExpr
+from .._kernel import between
 
 BITS = 11
 BINS = 1 << BITS
-
-
-@contextmanager
-def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -> Iterator[tir.PrimExpr]:
-    """A loop; in LLVM they all start at 0."""
-    with ib.for_range(0, end - begin, kind=kind) as offset:
-        yield begin + offset
 
 
 def emit_radix_sort(

@@ -11,8 +11,8 @@ from operator import mul
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar
 
+from .._kernel import barrier, launch, local, variables
 from .._types import IntExpr
-from ..sort.kernel import barrier, launch, local, variables
 from . import tensor_core
 from .cpu import activate
 from .plan import PIECE, Plan

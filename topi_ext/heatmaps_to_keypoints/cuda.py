@@ -13,7 +13,7 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
-from ..sort.kernel import barrier, ceil_div, launch, local, variables
+from .._kernel import barrier, ceil_div, launch, local, variables
 from ..sort.order import from_ordered_bits, ordered_bits
 from .kernel import Heatmaps, Side, weighted
 

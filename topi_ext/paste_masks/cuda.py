@@ -12,7 +12,7 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
-from ..sort.kernel import ceil_div, launch, local
+from .._kernel import ceil_div, launch, local
 from .kernel import Masks, Span
 
 THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once

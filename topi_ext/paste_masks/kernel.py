@@ -14,7 +14,7 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals, is_finite, rounded
-from ..sort.kernel import clamp
+from .._kernel import clamp
 
 FARTHEST = 1e9
 Neighbours = tuple[tuple[tir.PrimExpr, tir.PrimExpr], ...]  # pixels along an axis, with their weights

@@ -15,8 +15,8 @@ from tvm.tir.ir_builder import IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._floats import Locals
+from .._kernel import ceil_div, launch, local
 from .._types import IntExpr
-from ..sort.kernel import ceil_div, launch, local
 from .kernel import Place, between, flat, lined_up, normalisation, place
 from .problem import Problem
 

@@ -11,8 +11,8 @@ from tvm import tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals
+from .._kernel import clamp
 from .._types import IntExpr
-from ..sort.kernel import clamp
 from .problem import Problem
 
 

@@ -15,7 +15,7 @@ from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals
-from ..sort.kernel import ceil_div, clamp
+from .._kernel import ceil_div, clamp
 from .kernel import (
     REACH,
     TABLE,

@@ -14,8 +14,8 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._floats import Locals
+from .._kernel import barrier, ceil_div, clamp, launch
 from .._types import IntExpr
-from ..sort.kernel import barrier, ceil_div, clamp, launch
 from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile, ballot, below, count_bits, count_threads
 from .kernel import REACH, Bounds, Camera, Contours, Palette, Picture, corners_of_box, length, near, within
 

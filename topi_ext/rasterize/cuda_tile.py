@@ -26,8 +26,8 @@ from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals
+from .._kernel import barrier, ceil_div, clamp
 from .._types import IntExpr
-from ..sort.kernel import barrier, ceil_div, clamp
 from .kernel import (
     REACH,
     TABLE,

@@ -18,9 +18,9 @@ from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals, is_finite, rounded
+from .._kernel import clamp
 from .._register import known
 from .._types import IntExpr
-from ..sort.kernel import clamp
 from .reference import CORNERS, FARTHEST, LENGTHENING, MOST_YAW, ONE, PROFILE, SUBPIXELS
 
 if TYPE_CHECKING:

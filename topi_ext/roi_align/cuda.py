@@ -12,7 +12,7 @@ from typing import Any
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
-from ..sort.kernel import ceil_div, launch, local
+from .._kernel import ceil_div, launch, local
 from .kernel import Pooling, most_lanes
 
 THREADS = 128

@@ -20,9 +20,9 @@ from tvm import te, tir
 
 from .._types import IntExpr
 from . import cuda
-from .kernel import Rows
 from .merge_sort import Buffers, emit_sort
 from .order import Order, class_then_score, ordered_bits
+from .rows import Rows
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")

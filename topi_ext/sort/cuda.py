@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from tvm import te, tir
 
-from .kernel import Rows
 from .merge_sort import Buffers, emit_sort
 from .order import Order
+from .rows import Rows
 from .tile import tile_shape
 
 

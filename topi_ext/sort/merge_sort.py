@@ -20,8 +20,8 @@ from typing import Any, Callable
 from tvm import te, tir, topi
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._kernel import barrier, ceil_div, clamp, launch, local, variables
 from .._types import IntExpr
-from .kernel import barrier, ceil_div, clamp, launch, local, variables
 from .order import Order
 from .tile import Tile, TileShape, tile_shape
 

@@ -10,8 +10,8 @@ from typing import Any
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._kernel import local, variables
 from .._types import IntExpr
-from .kernel import local, variables
 from .order import Order
 
 

@@ -8,7 +8,7 @@ from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
 from .._floats import Locals
-from ..sort.kernel import ceil_div, launch, local
+from .._kernel import ceil_div, launch, local
 from .kernel import emit_point, rows_of
 
 THREADS = 256

@@ -12,8 +12,8 @@ from typing import Any
 from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 
+from .._kernel import between
 from .._types import IntExpr, Shape
-from ..batched_nms.radix_sort import between
 from .kernel import Map, Place, Warp
 
 ROWS = 16  # of a block: what its strips come from stays in the cache

@@ -15,9 +15,9 @@ from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
+from .._kernel import ceil_div, launch, local
 from .._register import known
 from .._types import IntExpr, Shape
-from ..sort.kernel import ceil_div, launch, local
 from .kernel import Map, Place, Warp
 
 THREADS = 256

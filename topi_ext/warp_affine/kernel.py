@@ -19,9 +19,9 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals, bits, bits_of, lanes_of, rounded
+from .._kernel import clamp
 from .._register import known
 from .._types import IntExpr
-from ..sort.kernel import clamp
 from .reference import FARTHEST, LARGEST, UNITS
 
 MOST_CHANNELS = 4  # for which there is code one after the other

@@ -1,5 +1,9 @@
-# ruff: noqa: F821  hybrid script has names of its own
 """The Relay operator `tutorials.box_iou`: its arguments, types, shapes, and its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, no_type_check
 
 from topi_ext import _register
 from topi_ext._register import known
@@ -8,11 +12,14 @@ import tvm
 from tvm import relay
 from tvm.te.hybrid import script
 
+if TYPE_CHECKING:
+    from topi_ext._types import output_tensor
+
 NAME = "tutorials.box_iou"
 ARGUMENTS = {"boxes": "(N, 4), float32.", "others": "(M, 4), float32."}
 
 
-def box_iou(boxes, others):
+def box_iou(boxes: relay.Expr, others: relay.Expr) -> relay.Call:
     """How much each box overlaps each of the others: the intersection's area, divided by the union's.
 
     Parameters
@@ -33,7 +40,7 @@ def box_iou(boxes, others):
     return relay.Call(relay.op.get(NAME), [boxes, others], tvm.ir.make_node("DictAttrs"))
 
 
-def _type_relation(types, attrs):
+def _type_relation(types: Sequence[relay.Type], _attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
@@ -46,6 +53,7 @@ def _type_relation(types, attrs):
 
 
 @script
+@no_type_check
 def _shapes(boxes, others):
     """The shape of the result from those of the arguments, for the virtual machine."""
     shape = output_tensor((2,), "int64")

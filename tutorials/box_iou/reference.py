@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def box_iou(boxes, others):
+def box_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The arguments and the result of `tutorials.box_iou`, as arrays."""
     boxes, others = boxes[:, None], others[None]
     low, high = np.maximum(boxes[..., :2], others[..., :2]), np.minimum(boxes[..., 2:], others[..., 2:])

@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args = _parser().parse_args(arguments)
     except SystemExit as stop:  # after --help, or one line about the command line
         return int(stop.code or 0)
+    if hasattr(sys.stdout, "reconfigure"):  # a terminal of ASCII is shown what it can show
+        sys.stdout.reconfigure(errors="replace")
     with quiet(not args.verbose):
         try:
             return _run(args) or 0

@@ -64,7 +64,7 @@ def quiet(wanted: bool = True) -> Iterator[None]:
         sys.stderr.flush()
         kept = os.dup(2)
         stack.callback(os.close, kept)
-        stderr = stack.enter_context(os.fdopen(os.dup(kept), "w", buffering=1))
+        stderr = stack.enter_context(os.fdopen(os.dup(kept), "w", buffering=1, errors="replace"))
         stack.enter_context(contextlib.redirect_stderr(stderr))
         nowhere = stack.enter_context(open(os.devnull, "w"))
         os.dup2(nowhere.fileno(), 2)

@@ -1,16 +1,14 @@
-"""Small pieces of hand-written CUDA kernels: launches, barriers, variables, rows of a buffer."""
+"""Small pieces of hand-written kernels: launches, barriers, loops, variables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
-from operator import mul
 
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
-from .._types import IntExpr
+from ._types import IntExpr
 
 
 @contextmanager
@@ -56,28 +54,8 @@ def ceil_div(a: IntExpr, b: IntExpr) -> IntExpr:
     return -(-a // b) if isinstance(a, int) and isinstance(b, int) else tir.truncdiv(a + (b - 1), b)
 
 
-class Rows:
-    """A buffer as rows along an axis: `rows[row, index]`, the other axes making up the row's number."""
-
-    def __init__(self, ib: IRBuilder, buffer: tir.Buffer, axis: int = -1) -> None:
-        self._buffer = ib.buffer_ptr(buffer)
-        self._axis = axis % len(buffer.shape)
-        self._others = [*buffer.shape[: self._axis], *buffer.shape[self._axis + 1 :]]
-        self.dtype = buffer.dtype
-        self.length = buffer.shape[self._axis]
-        self.count = reduce(mul, self._others, tir.const(1, "int32"))
-
-    def __getitem__(self, at: tuple[IntExpr, IntExpr]) -> tir.PrimExpr:
-        return self._buffer[self._place(*at)]
-
-    def __setitem__(self, at: tuple[IntExpr, IntExpr], value: tir.PrimExpr) -> None:
-        self._buffer[self._place(*at)] = value
-
-    def _place(self, row: IntExpr, index: IntExpr) -> list[IntExpr]:
-        place: list[IntExpr] = []
-        for extent in reversed(self._others[1:]):
-            place.insert(0, tir.truncmod(row, extent))
-            row = tir.truncdiv(row, extent)
-        if self._others:
-            place.insert(0, row)
-        return [*place[: self._axis], index, *place[self._axis :]]
+@contextmanager
+def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -> Iterator[tir.PrimExpr]:
+    """A loop; in LLVM they all start at 0."""
+    with ib.for_range(0, end - begin, kind=kind) as offset:
+        yield begin + offset
