@@ -18,6 +18,7 @@ from topi_ext.conv2d_nhwc.problem import GivenActivation
 import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
+from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS
 
 from ._convolution import (
     Shuffle,
@@ -31,6 +32,7 @@ from ._convolution import (
 )
 from ._matchers import op_name, static_shape
 from ._rule import Match, Rule, RulePass
+from .mixed_precision import RANGES, kind_of
 
 HALF = ("float16", "bfloat16")
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
@@ -87,6 +89,24 @@ class OfFloat(OfHalf):
     dtypes = (*HALF, "float32")
 
 
+class ToBeFloat16(OfHalf):
+    """The same, of float32 that InMixedPrecision is going to bring to half precision."""
+
+    dtypes = ("float32",)
+    half = "float16"
+
+    def check(self, match: Match) -> str | None:
+        if kind_of(match.root, self.half) != MIXED_PRECISION_ALWAYS:
+            return f"float32 it stays, for not all of its constants are in the range of {self.half}"
+        return super().check(match)
+
+
+class ToBeBfloat16(ToBeFloat16):
+    """The same for bfloat16."""
+
+    half = "bfloat16"
+
+
 class _Grow(Rule):
     conv = is_op("topi_ext.conv2d_nhwc")(None)
 
@@ -128,6 +148,7 @@ class WithBias(_Grow):
             return "the convolution has a bias that is not constant"
         if _of_filters(match.constant, match) is None:
             return "the constant is not one number for each channel"
+        return _why_too_large(match.constant)
 
     def grow(self, match: Match, arguments: Arguments) -> None:
         bias = _of_filters(match.constant, match)
@@ -155,6 +176,8 @@ class WithActivation(_Grow):
                 return "the slopes are not those of the channels"
             if values(match.root.args[1]) is None:
                 return "the slopes are not constant"
+            if _why_too_large(match.root.args[1]) is not None:
+                return _why_too_large(match.root.args[1])
         if op_name(match.root) == "clip" and not match.root.attrs.a_min <= match.root.attrs.a_max:
             return "the bounds of the clip are the wrong way round"
         if arguments.final_activation:
@@ -231,7 +254,9 @@ class WithDepthToSpace(_Grow):
 class FuseConv2dNHWC(RulePass):
     """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
 
-    `also_float32`: whether to take float32 too, which has kernels on LLVM only.
+    `also_float32`: whether to take float32 too, which has kernels on LLVM only. `to_be`: the type that
+    `InMixedPrecision` is going to give to float32, which is then taken as well: in this order, bias and
+    slopes are not rounded, for they stay float32.
 
     Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order. It
     takes in what still comes in that order, where nothing else uses what lies between. Sums are float32 and
@@ -253,8 +278,11 @@ class FuseConv2dNHWC(RulePass):
 
     GROWTH = (WithBias, WithActivation, WithResidual, WithResidualBefore, WithDepthToSpace)
 
-    def __init__(self, also_float32: bool = False) -> None:
-        self.rules = (OfFloat if also_float32 else OfHalf, *self.GROWTH)
+    def __init__(self, also_float32: bool = False, to_be: str | None = None) -> None:
+        if to_be is not None and to_be not in HALF:
+            raise ValueError(f"FuseConv2dNHWC: to_be is None or one of {', '.join(HALF)}, not {to_be!r}")
+        taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
+        self.rules = (OfFloat if also_float32 else OfHalf, *taken, *self.GROWTH)
         super().__init__()
 
 
@@ -280,6 +308,12 @@ def _activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
     constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
     count = {"leaky_relu": 1, "clip": 2}.get(name, 0)
     return None if name == "none" else (name, *constants[:count])
+
+
+def _why_too_large(constant: relay.Expr) -> str | None:
+    """A result in float32 may become one in half precision, with what was taken in."""
+    if np.abs(values(constant)).max() > RANGES["float16"][1] and constant.checked_type.dtype == "float32":
+        return "in float16 the result would be infinite"
 
 
 def _of_filters(expr: relay.Expr, match: Match) -> np.ndarray | None:

@@ -21,6 +21,7 @@ from ._layouts import MULTISCALE_ROI_ALIGN
 from ._matchers import op_name
 
 KIND = "FTVMMixedPrecisionConversionType"
+CONV2D_NHWC = "topi_ext.conv2d_nhwc"
 
 
 def _always(_call: relay.Call, dtype: str) -> list[Any]:
@@ -39,7 +40,7 @@ def _follow_in_float16(_call: relay.Call, dtype: str) -> list[Any]:
 for _name, _kind in {  # what TVM does not know of
     "nn.space_to_depth": _follow,
     "layout_transform": _follow,
-    "topi_ext.conv2d_nhwc": _always,
+    CONV2D_NHWC: _always,
     MULTISCALE_ROI_ALIGN: _follow_in_float16,
 }.items():
     if relay.op.get(_name).get_attr(KIND) is None:
@@ -59,8 +60,9 @@ def InMixedPrecision(dtype: str = "float16") -> tvm.transform.Pass:
     follow that can; here an operator follows if all that uses its result is in half precision too, or if it
     is the bias, activation, residual or shuffle of a convolution. So what comes of the heads of a network,
     such as scores and corners of boxes, is computed in float32, and so is what becomes of the picture before
-    the first convolution. Corners of regions stay float32 as well, and operators of which a constant is too
-    large or too small for half precision. What is computed may still be: float16 ends at 65504.
+    the first convolution. Corners of regions stay float32 as well, bias and slopes of `topi_ext.conv2d_nhwc`,
+    and operators of which a constant is too large or too small for half precision. What is computed may still
+    be: float16 ends at 65504.
 
     Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
     inputs and results stay; weights are cast here.
@@ -202,7 +204,7 @@ def _holds(dtype: str, value: np.ndarray | None) -> bool:
 
 
 def data_of(node: relay.Expr) -> list[relay.Expr]:
-    """What a node computes with, without the corners of regions."""
+    """What a node computes with, but for corners of regions, and bias and slopes of a fused convolution."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
     if not isinstance(node, relay.Call):
@@ -210,6 +212,9 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
     flat = [
         field for each in node.args for field in (each.fields if isinstance(each, relay.Tuple) else [each])
     ]
+    if op_name(node) == CONV2D_NHWC:
+        data, weight, _bias, residual, _slope = flat
+        return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
     return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
 
 

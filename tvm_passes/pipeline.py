@@ -70,8 +70,7 @@ def detection_pipeline(
             UpsampleByShuffle(),
             FoldIntoConvolutions(),  # batch norms; while their results are float32
             SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
-            InMixedPrecision(dtype),
-            *_in_nhwc(),
+            *_in_nhwc(dtype),
             FoldPreprocessing(),  # with the layout and the type that the first convolution takes
             PicturesAsOne(),
             Canonicalize(),
@@ -109,16 +108,18 @@ def subpixel_pipeline(
     passes.append(ReorderDepthToSpace())
     if has_tensor_cores:
         passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
-    if dtype != "float32":
-        passes += [InMixedPrecision(dtype), Canonicalize()]  # it casts some tensors to the type they have
-    return tvm.transform.Sequential([*passes, *_in_nhwc()], name="subpixel_pipeline")
+    return tvm.transform.Sequential([*passes, *_in_nhwc(dtype)], name="subpixel_pipeline")
 
 
-def _in_nhwc() -> list[tvm.transform.Pass]:
+def _in_nhwc(dtype: str) -> list[tvm.transform.Pass]:
+    passes = [ConvertToNHWC(), CombineTransposes()]
+    if dtype == "float32":
+        return [*passes, FuseConv2dNHWC()]
     return [
-        ConvertToNHWC(),
-        CombineTransposes(),
-        FuseConv2dNHWC(),  # after all that changes what is next to what
+        *passes,
+        FuseConv2dNHWC(to_be=dtype),  # after all that changes what is next to what
+        InMixedPrecision(dtype),  # after a bias is part of a convolution, which adds it in float32
+        Canonicalize(),  # it casts some tensors to the type they have
     ]
 
 

@@ -12,9 +12,12 @@ from tests.helpers import (
     numbers,
     ops,
     refusals,
+    run,
 )
-from tvm_passes import FuseConv2dNHWC
+from tvm_passes import FuseConv2dNHWC, InMixedPrecision
 from tvm_passes._convolution import values
+from tvm_passes._graph import Graph
+from tvm_passes._matchers import op_name
 
 import tvm
 from tvm import relay
@@ -139,6 +142,67 @@ def test_constants_of_bfloat16_stay_the_same_numbers():
     expected = (numbers(3, 3, 8, 8) / 10).transpose(3, 0, 1, 2)
     np.testing.assert_allclose(values(weight), expected, rtol=2**-8)
     np.testing.assert_allclose(values(bias), numbers(8, seed=3), rtol=2**-8)
+
+
+# --- before InMixedPrecision
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_float32_that_is_to_be_half(name, dtype):
+    """One operator in half precision, of which bias and slopes are what they were."""
+    x = picture()
+    mod = module(x, EPILOGUES[name](x, conv(x)))
+    fused = FuseConv2dNHWC(to_be=dtype)(mod)
+    after = InMixedPrecision(dtype)(fused)
+    assert [op for op in ops(after) if op != "cast"] == [FUSED]
+    (before,), (call,) = ([n for n in Graph(m["main"]).nodes if op_name(n) == FUSED] for m in (fused, after))
+    assert call.checked_type.dtype == call.args[1].checked_type.dtype == dtype
+    for constant, as_it_was in zip(call.args[2::2], before.args[2::2]):  # bias and slopes
+        np.testing.assert_array_equal(constant.data.numpy(), as_it_was.data.numpy())
+    if dtype == "float16":  # TVM has no code for bfloat16 on LLVM here
+        (expected,), (found,) = run(mod, numbers(*SHAPE)), run(after, numbers(*SHAPE))
+        assert np.abs(found - expected).max() < 4e-3 * np.abs(expected).max()
+
+
+def test_a_bias_is_not_rounded():
+    """Its error, where all else is 0 and 1, is the one rounding of the result."""
+    x = picture()
+    weight = relay.const(np.zeros((1, 1, 8, 8), "float32"))
+    y = relay.nn.conv2d(x, weight, channels=8, kernel_size=(1, 1), data_layout="NHWC", kernel_layout="HWIO")
+    far, near = relay.const(np.full(8, 1 + 2**-12, "float32")), relay.const(np.full(8, -1, "float32"))
+    mod = module(x, relay.add(relay.add(y, far), near))
+    after = InMixedPrecision()(FuseConv2dNHWC(to_be="float16")(mod))
+    (found,) = run(after, numbers(*SHAPE))
+    np.testing.assert_array_equal(found, np.full(SHAPE, 2**-12, "float32"))
+
+
+@pytest.mark.parametrize("what", ["weights", "bias", "slopes"])
+def test_numbers_that_float16_does_not_have(what):
+    x = picture()
+    large = relay.const(np.full(8, 1e6, "float32"))
+    y = conv(x)
+    if what == "weights":
+        y = relay.Call(y.op, [x, relay.const(1e6 * values(y.args[1]))], y.attrs)
+    elif what == "bias":
+        y = relay.add(y, large)
+    else:
+        y = relay.nn.prelu(y, large, axis=3)
+    mod = module(x, y)
+    after = InMixedPrecision()(FuseConv2dNHWC(to_be="float16")(mod))
+    (expected,), (found,) = run(mod, numbers(*SHAPE)), run(after, numbers(*SHAPE))
+    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+    _, report = apply(FuseConv2dNHWC(to_be="float16"), mod)
+    reason = "in the range of float16" if what == "weights" else "in float16 the result would be infinite"
+    assert reason in str(report)
+
+
+def test_what_is_to_be_no_half():
+    with pytest.raises(ValueError, match="one of float16, bfloat16, not 'float8'"):
+        FuseConv2dNHWC(to_be="float8")
+
+
+# --- what lies between
 
 
 def test_the_other_sum_is_the_residual_of_one():
