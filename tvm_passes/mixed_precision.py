@@ -170,9 +170,18 @@ class _Half:
     def _cast(self, expr: relay.Expr) -> relay.Expr:
         if expr not in self._casts:
             value = values(expr)
-            cast = relay.cast(expr, self.dtype) if value is None else as_constant(value, self.dtype)
-            self._casts[expr] = cast
+            if value is not None:
+                self._casts[expr] = as_constant(value, self.dtype)
+            else:
+                self._casts[expr] = relay.cast(_for_one_user(expr), self.dtype)
         return self._casts[expr]
+
+
+def _for_one_user(expr: relay.Expr) -> relay.Expr:
+    """A transpose once more, which TVM makes one kernel with the cast if nothing else reads it."""
+    if op_name(expr) in ("transpose", "layout_transform"):
+        return relay.Call(expr.op, expr.args, expr.attrs, None, expr.span)
+    return expr
 
 
 def kind_of(node: relay.Expr, dtype: str) -> int | None:

@@ -132,6 +132,23 @@ def test_what_a_head_and_a_convolution_use_is_float32():
     assert found["tanh"] == found["exp"] == {"float32"}
 
 
+def test_a_transpose_that_others_read_is_one_kernel_with_the_cast():
+    nhwc = relay.transpose(PICTURE, (0, 2, 3, 1))
+    y = relay.nn.conv2d(
+        nhwc,
+        relay.const(numbers(1, 1, 8, 4)),
+        channels=4,
+        kernel_size=(1, 1),
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+    )
+    after = InMixedPrecision()(module(PICTURE, relay.Tuple([y, relay.exp(nhwc)])))
+    graph = Graph(after["main"])
+    transposes = [node for node in graph.nodes if op_name(node) == "transpose"]
+    assert sorted(op_name(user) for node in transposes for user in graph.users(node)) == ["cast", "exp"]
+    assert len(transposes) == 2
+
+
 def test_the_picture_is_normalised_in_float32():
     normal = relay.divide(relay.subtract(PICTURE, per_channel(8)), relay.const(0.2))
     found = dtypes(module(PICTURE, convolution(normal, 4, 8)))
