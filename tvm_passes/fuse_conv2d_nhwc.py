@@ -176,8 +176,9 @@ class WithActivation(_Grow):
                 return "the slopes are not those of the channels"
             if values(match.root.args[1]) is None:
                 return "the slopes are not constant"
-            if _why_too_large(match.root.args[1]) is not None:
-                return _why_too_large(match.root.args[1])
+            reason = _why_too_large(match.root.args[1])
+            if reason is not None:
+                return reason
         if op_name(match.root) == "clip" and not match.root.attrs.a_min <= match.root.attrs.a_max:
             return "the bounds of the clip are the wrong way round"
         if arguments.final_activation:

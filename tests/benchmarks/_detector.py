@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import torch
+import torchvision
 
 import frontends
+from tests.benchmarks import _common as common
 from tests.models.shapes import trained_on_shapes
 from tests.models.zoo import detection_model
 from tvm_passes import detection_pipeline, runtime
@@ -22,6 +24,21 @@ SIZE = 800, 1333
 def add_options(parser, training):
     parser.add_argument("--training", type=float, default=training, help="seconds to train for; %(default)s")
     parser.add_argument("--weights", type=Path, help="where the trained weights are kept, or are already")
+
+
+def begin(options):
+    """What tells how far it is, the trained model, and the target of this GPU."""
+    common.require_gpu()
+    note = Notes()
+    model = trained(options.training, options.weights)
+    note("trained")
+    return note, model, common.tensor_core_target("cudnn-frontend")
+
+
+def environment(target):
+    """Where and with what it was measured, as a Markdown list."""
+    facts = [f"- torchvision: {torchvision.__version__}", f"- Target: {target}"]
+    return "\n".join([common.environment(common.copy_bandwidth()), *facts])
 
 
 def trained(seconds, path):
@@ -57,11 +74,3 @@ def prepared(model, batch, target):
 
 def built(mod, target):
     return runtime.compile(mod, target, cut=True, copy_outputs=False)
-
-
-def autocast(run):
-    def inside():
-        with torch.autocast("cuda"):
-            return run()
-
-    return inside

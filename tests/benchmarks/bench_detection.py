@@ -11,11 +11,10 @@ from functools import partial
 from unittest import mock
 
 import torch
-import torchvision
 from torchvision.models.detection import transform
 
 from tests.benchmarks import _common as common
-from tests.benchmarks._detector import SIZE, Notes, add_options, autocast, built, prepared, trained
+from tests.benchmarks._detector import SIZE, add_options, begin, built, environment, prepared
 from tests.benchmarks._stages import STAGES, stage_times
 from tests.models.shapes import drawn
 from tests.profiled import profiled
@@ -34,16 +33,11 @@ def main():
     parser.add_argument("--batch", type=int, default=8, help="pictures of a batch; 1 leaves it out")
     parser.add_argument("--without-compile", action="store_true", help="leave torch.compile out")
     options = parser.parse_args()
-    common.require_gpu()
-    note = Notes()
-    model = trained(options.training, options.weights)
-    note("trained")
-    target = common.tensor_core_target("cudnn-frontend")
+    note, model, target = begin(options)
     mod = prepared(model, 1, target)
     pasting = built(mod, target)
     note("compiled")
-    text = [common.environment(common.copy_bandwidth()), f"- torchvision: {torchvision.__version__}"]
-    text += [f"- Target: {target}", ""]
+    text = [environment(target), ""]
     (name,) = pasting.inputs
     stages = stage_times(pasting.lib, tvm.cuda(0), **{name: tvm.nd.array(crowd().cpu().numpy())})
     ours = {"pasted masks": pasting, "raw masks": built(ReturnRawMasks()(mod), target)}
@@ -109,6 +103,14 @@ def waits(ours):
     copies = sum("Memcpy DtoH" in name for name in calls)
     waited = sum(name.startswith("cu") and "Synchronize" in name for name in calls)
     return f"Copies from the device to the host in a call of ours: {copies}; waits for the device: {waited}."
+
+
+def autocast(run):
+    def inside():
+        with torch.autocast("cuda"):
+            return run()
+
+    return inside
 
 
 def unpasted():

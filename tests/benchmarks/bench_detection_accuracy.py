@@ -6,10 +6,9 @@ python -m tests.benchmarks.bench_detection_accuracy
 import argparse
 
 import torch
-import torchvision
 
 from tests.benchmarks import _common as common
-from tests.benchmarks._detector import SIZE, Notes, add_options, built, prepared, trained
+from tests.benchmarks._detector import SIZE, add_options, begin, built, environment, prepared
 from tests.models.detectors import share_matched
 from tests.models.shapes import drawn
 
@@ -26,22 +25,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, training=360)
     options = parser.parse_args()
-    common.require_gpu()
-    note = Notes()
-    model = trained(options.training, options.weights)
-    note("trained")
-    target = common.tensor_core_target("cudnn-frontend")
+    note, model, target = begin(options)
     ours = built(prepared(model, 1, target), target)
     note("compiled")
-    text = [
-        common.environment(common.copy_bandwidth()),
-        f"- torchvision: {torchvision.__version__}",
-        f"- Target: {target}",
-        "",
-        TEXT,
-        "",
-        table(model, ours),
-    ]
+    text = [environment(target), "", TEXT, "", table(model, ours)]
     common.publish("detection_accuracy", "What Mask R-CNN finds in float16", "\n".join(text))
 
 
