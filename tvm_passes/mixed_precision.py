@@ -19,9 +19,11 @@ from ._convolution import as_constant, values
 from ._graph import Graph, relay_functions
 from ._layouts import MULTISCALE_ROI_ALIGN
 from ._matchers import op_name
+from ._rounding import rounded_together
 
 KIND = "FTVMMixedPrecisionConversionType"
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
+WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
 
 
 def _always(_call: relay.Call, dtype: str) -> list[Any]:
@@ -65,7 +67,8 @@ def InMixedPrecision(dtype: str = "float16") -> tvm.transform.Pass:
     be: float16 ends at 65504.
 
     Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
-    inputs and results stay; weights are cast here.
+    inputs and results stay. Weights are cast here: each becomes one of the two numbers of half precision next
+    to it, of which the nearer is not always taken, for the errors of a filter are to cancel (`_rounding.py`).
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
     >>> y = relay.nn.relu(relay.nn.conv2d(x / relay.const(255.0), weight, padding=1))
@@ -103,7 +106,7 @@ class _Half:
         self.chosen = {node for node, kind in self.kinds.items() if kind == stock.MIXED_PRECISION_ALWAYS}
         self._add_epilogues()
         self._add_what_is_between()
-        self._casts: dict[relay.Expr, relay.Expr] = {}
+        self._casts: dict[tuple[relay.Expr, str], relay.Expr] = {}
 
     def replacements(self) -> dict[relay.Expr, relay.Expr]:
         """{node: its value, computed in half precision, in float32}, where others use it too."""
@@ -162,19 +165,41 @@ class _Half:
                 return relay.Tuple([rewritten(field) for field in argument.fields])
             if argument in half:
                 return half[argument]
-            return self._cast(argument) if argument in data and _is_float32(argument) else argument
+            if argument not in data or not _is_float32(argument):
+                return argument
+            return self._cast(argument, _layout_of_weights(argument, node))
 
         arguments = [rewritten(argument) for argument in node.args]
         return relay.Call(node.op, arguments, _with_out_dtype(node.attrs, self.dtype), None, node.span)
 
-    def _cast(self, expr: relay.Expr) -> relay.Expr:
-        if expr not in self._casts:
+    def _cast(self, expr: relay.Expr, layout: str = "") -> relay.Expr:
+        """In half precision; `layout` is that of constant weights."""
+        key = expr, layout
+        if key not in self._casts:
             value = values(expr)
-            if value is not None:
-                self._casts[expr] = as_constant(value, self.dtype)
+            if value is None:
+                self._casts[key] = relay.cast(_for_one_user(expr), self.dtype)
             else:
-                self._casts[expr] = relay.cast(_for_one_user(expr), self.dtype)
-        return self._casts[expr]
+                self._casts[key] = as_constant(_rounded(value, self.dtype, layout), self.dtype)
+        return self._casts[key]
+
+
+def _layout_of_weights(expr: relay.Expr, user: relay.Call) -> str:
+    """How constant weights of a convolution or a matrix product lie, such as OIHW; "" if they are no such."""
+    if op_name(user) not in WEIGHT_LAYOUTS or expr != user.args[1] or not isinstance(expr, relay.Constant):
+        return ""
+    layout = WEIGHT_LAYOUTS[op_name(user)] or str(user.attrs.kernel_layout)
+    return layout if set(layout) <= set("OIHW") else ""
+
+
+def _rounded(value: np.ndarray, dtype: str, layout: str) -> np.ndarray:
+    """A constant, ready to be cast; if it has a layout of weights, its numbers are of the type already."""
+    if not layout or not np.isfinite(value).all():
+        return value
+    order = [layout.index(axis) for axis in "OIHW" if axis in layout]
+    weights = value.transpose(order)
+    shape = (*weights.shape, 1, 1)[:4]
+    return rounded_together(weights.reshape(shape), dtype).reshape(weights.shape).transpose(np.argsort(order))
 
 
 def _for_one_user(expr: relay.Expr) -> relay.Expr:
