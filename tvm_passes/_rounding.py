@@ -31,10 +31,10 @@ def rounded_together(weights: np.ndarray, dtype: str) -> np.ndarray:
 def neighbours(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """The nearest numbers of a half type below and above each float32; the number itself, if it is one."""
     if dtype == "float16":
-        nearest = values.astype("float16")
-        beyond = np.select([nearest > values, nearest < values], [-np.inf, np.inf], nearest)
-        other = np.nextafter(nearest, beyond.astype("float16")).astype("float32")
-        nearest = nearest.astype("float32")
+        half = values.astype("float16")
+        nearest = half.astype("float32")
+        away = np.sign(np.abs(values) - np.abs(nearest)).astype("int16")  # from 0: to the next bit pattern
+        other = (half.view("int16") + away).view("float16").astype("float32")
     else:  # bfloat16 is the upper half of a float32
         bits = values.view("uint32")
         nearest = (bits & 0xFFFF0000).view("float32")
