@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
@@ -145,29 +146,25 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         _refuse(f"weight must have as many channels as data, {channels}, not {of_weight}{groups}")
     if min(batch, *size, channels, filters, *kernel) < 1:
         _refuse(f"no extent may be 0: data {data.shape}, weight {weight.shape}")
+    options, has = _read(attrs)
     problem = Problem(
         batch=batch,
         size=tuple(size),
         channels=channels,
         filters=filters,
         kernel=tuple(kernel),
-        strides=tuple(map(int, attrs["strides"])),
-        padding=tuple(map(int, attrs["padding"])),
-        dilation=tuple(map(int, attrs["dilation"])),
         dtype=data.dtype,
-        activation=_activation(attrs, "activation"),
-        final_activation=_activation(attrs, "final_activation"),
-        block=int(attrs["block_size"]),
-        bias=bias.dtype if attrs["has_bias"] else None,
-        residual=bool(attrs["has_residual"]),
-        slope=slope.dtype if attrs["has_slope"] else None,
+        bias=bias.dtype if has["bias"] else None,
+        slope=slope.dtype if has["slope"] else None,
+        residual=has["residual"],
+        **options,
     )
     if min(problem.out_size) < 1:
         _refuse(f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has")
     if filters % problem.block**2:
         _refuse(f"{filters} filters are no multiple of the square of block_size {problem.block}")
     for name, tensor in (("bias", bias), ("slope", slope)):
-        if attrs[f"has_{name}"]:
+        if has[name]:
             if _static(name, tensor.shape) != [filters]:
                 _refuse(f"{name} must have the shape ({filters},), not {tensor.shape}")
             if tensor.dtype not in ("float32", data.dtype):
@@ -189,6 +186,20 @@ def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
     if not all(isinstance(extent, (int, tir.IntImm)) for extent in shape):
         _refuse(f"all extents must be known at compile time, but {name} has the shape {shape}")
     return [int(extent) for extent in shape]
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(attrs: tvm.ir.Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
+    """What the attributes tell of a problem, and which arguments there are.
+
+    It is kept, for TVM asks for the type of each call in nearly each of its passes.
+    """
+    options = {
+        **{name: tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")},
+        **{name: _activation(attrs, name) for name in ("activation", "final_activation")},
+        "block": int(attrs["block_size"]),
+    }
+    return options, {name: bool(attrs[f"has_{name}"]) for name in ("bias", "residual", "slope")}
 
 
 def _activation(attrs: tvm.ir.Attrs, name: str) -> Activation:
