@@ -1,24 +1,37 @@
-"""The Mask R-CNN that the benchmarks of detection time and judge.
+"""The Mask R-CNN that the benchmarks of detection time and judge, and how they time it.
 
 It is torchvision's `maskrcnn_resnet50_fpn`, trained on drawn shapes, so that what half precision changes can
 be told: see `tests/models/shapes.py`.
 """
 
+import contextlib
 import time
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torchvision
+from torchvision.models.detection import transform
 
 import frontends
 from tests.benchmarks import _common as common
-from tests.models.shapes import trained_on_shapes
+from tests.models.shapes import drawn, trained_on_shapes
 from tests.models.zoo import detection_model
 from tvm_passes import detection_pipeline, runtime
 
 from tvm import relay
 
 SIZE = 800, 1333
+CROWD = 250  # shapes in a picture
+REPEATS_OF_A_BATCH = 10
+
+SPEED = f"""## Time of a call
+
+Pictures of {SIZE[0]}x{SIZE[1]}, 100 detections in each. Milliseconds from the call to the end of the work, as
+the host's clock has it: median of {common.REPEATS}, of a batch {REPEATS_OF_A_BATCH}. Ours is float16 on fixed
+shapes, replayed as a CUDA graph; its outputs are cut to the detections, for which the host reads their
+number. torchvision is given the same picture on the GPU; raw masks are what it has before it pastes them."""
 
 
 def add_options(parser, training):
@@ -74,3 +87,70 @@ def prepared(model, batch, target):
 
 def built(mod, target):
     return runtime.compile(mod, target, cut=True, copy_outputs=False)
+
+
+def crowd(seed=7):
+    return drawn(*SIZE, CROWD, seed, "cuda", largest=0.12)[0]
+
+
+def speed(model, ours, batch):
+    """Rows of a table: the time of each of ours, and of its peers."""
+    images = [crowd(seed=7 + index) for index in range(batch)]
+    repeats = common.REPEATS if batch == 1 else REPEATS_OF_A_BATCH
+    peers = {
+        "eager, float32": lambda: model(images),
+        "eager, autocast": autocast(lambda: model(images)),
+    }
+    rows = []
+    for name, mine in ours.items():
+        with torch.no_grad(), unpasted() if name == "raw masks" else contextlib.nullcontext():
+            times = {peer: wall_ms(run, repeats) for peer, run in peers.items()}
+            model.to(memory_format=torch.channels_last)
+            times["autocast, channels_last"] = wall_ms(peers["eager, autocast"], repeats)
+            model.to(memory_format=torch.contiguous_format)
+        rows.append([name, batch, wall_ms(partial(mine, *images), repeats), times])
+        print(rows[-1], flush=True)
+    return rows
+
+
+def autocast(run):
+    def inside():
+        with torch.autocast("cuda"):
+            return run()
+
+    return inside
+
+
+def unpasted():
+    """torchvision without pasting."""
+    return mock.patch.object(transform, "paste_masks_in_image", lambda masks, *_: masks)
+
+
+def wall_ms(run, repeats):
+    for _ in range(5):
+        run()
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1e3)
+    return sorted(times)[len(times) // 2]
+
+
+def speed_as_table(rows):
+    peers = list(dict.fromkeys(peer for row in rows for peer in row[3]))
+    header = ["", "batch", "ours", *peers, "best torchvision / ours", "ours, images a second"]
+    cells = [
+        [
+            name,
+            f"{batch}",
+            own,
+            *(times.get(peer, "") for peer in peers),
+            f"{min(times.values()) / own:.1f}",
+            f"{batch / own * 1e3:.0f}",
+        ]
+        for name, batch, own, times in rows
+    ]
+    return common.markdown_table(header, cells)
