@@ -116,6 +116,31 @@ def test_with_a_driver_the_real_one_is_used():
     assert "NVIDIA" in tvm.cuda(0).device_name
 
 
+@pytest.mark.parametrize("is_loaded_already", [False, True])
+def test_cudnn_is_the_one_that_is_loaded_or_that_of_the_wheels(tmp_path, is_loaded_already):
+    """torch, imported later, would be given another one that is loaded by then, and cannot do with it."""
+    in_wheels = [path for path in find_libraries._in_wheels("cudnn", find_libraries.CUDNN) if path.exists()]
+    if not in_wheels:
+        pytest.skip("needs the wheel of cuDNN, which torch's wheels for CUDA bring along")
+    of_the_system = tmp_path / find_libraries.CUDNN
+    source = tmp_path / "stand_in.c"
+    source.write_text("int stand_in;")
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", f"-Wl,-soname,{of_the_system.name}", "-o", of_the_system, source],
+        check=True,
+    )
+    code = (
+        "import ctypes, sys\n"
+        "from topi_ext._bootstrap.find_libraries import CUDNN, load_cudnn\n"
+        f"if {is_loaded_already}: ctypes.CDLL(CUDNN)\n"
+        "load_cudnn()\n"
+        "print(*{line.split()[-1] for line in open('/proc/self/maps') if line.strip().endswith(CUDNN)})"
+    )
+    answer = python(code, LD_LIBRARY_PATH=str(tmp_path))
+    expected = of_the_system if is_loaded_already else in_wheels[0].resolve()
+    assert answer.stdout.strip() == str(expected), answer.stderr
+
+
 def test_what_is_in_use_is_told():
     assert tvm_in_use.version == tvm.__version__
     assert Path(tvm.__file__).parent == tvm_in_use.folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,11 @@ def load_cuda_libraries() -> None:
 
 
 def load_cudnn() -> None:
-    """For its Python package, which looks for it in one place only. TVM does not need it."""
-    _load(CUDNN) or any(_load(path) for path in _in_wheels("cudnn", CUDNN))
+    """For its Python package, which looks for it in one place only. TVM does not need it.
+
+    A process can have one alone, and torch of a wheel needs that of the wheels, even if it is imported later.
+    """
+    _is_loaded(CUDNN) or any(_load(path) for path in _in_wheels("cudnn", CUDNN)) or _load(CUDNN)
 
 
 def driver_version() -> str | None:
@@ -43,9 +47,13 @@ def driver_version() -> str | None:
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
-def _load(library: str | Path) -> bool:
+def _is_loaded(soname: str) -> bool:
+    return _load(soname, os.RTLD_NOLOAD)
+
+
+def _load(library: str | Path, mode: int = 0) -> bool:
     try:
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL | mode)
     except OSError:
         return False
     return True
