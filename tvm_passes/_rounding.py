@@ -3,11 +3,13 @@
 A convolution multiplies the errors of its weights with what it sees, and adds up. A pixel is like the pixel
 beside it, and channels behind a relu are all positive, so errors of one sign add up where those of both would
 cancel. Rounded each to the nearest number, their sum is left to chance; here a weight becomes one of the two
-numbers next to it, the one that makes up for those before. Of the error that rounded weights make in a
-ResNet-50, a quarter to a third goes, and it takes no longer.
+numbers next to it, the one that makes up for those before. Of the error that rounded weights make in an
+untrained ResNet-50, a quarter goes and more, and the network takes no longer.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,13 +21,23 @@ OF_CHANNELS = 0.1  # in one pixel
 def rounded_together(weights: np.ndarray, dtype: str) -> np.ndarray:
     """Weights (filters, channels, rows, columns), as float32, of which each is a number of the half type."""
     filters, channels, rows, columns = weights.shape
-    if rows * columns > 1:
-        shape, correlation = (filters * channels, rows * columns), OF_PIXELS
-    else:
-        shape, correlation = (filters, channels), OF_CHANNELS
-    sums = weights.astype("float32").reshape(shape)  # of products, a row each
-    below, above = neighbours(sums, dtype)
-    return (sums + _errors(below - sums, above - sums, correlation)).reshape(weights.shape)
+    is_of_channels = rows * columns == 1
+    shape = (filters, channels) if is_of_channels else (filters * channels, rows * columns)
+    correlation = OF_CHANNELS if is_of_channels else OF_PIXELS
+    sums = weights.astype("float32").reshape(shape)  # of products, one in each row
+    rounded = np.empty_like(sums)
+    for part in _parts(sums):
+        below, above = neighbours(sums[part], dtype)
+        is_low = _is_low(below - sums[part], above - sums[part], correlation)
+        rounded[part] = np.where(is_low, below, above)
+    return rounded.reshape(weights.shape)
+
+
+def _parts(sums: np.ndarray) -> Iterator[slice]:
+    """The rows that are rounded at once: what the processor's cache holds."""
+    rows, columns = sums.shape
+    step = max(256, 2**18 // max(1, columns))
+    return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def neighbours(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -42,22 +54,23 @@ def neighbours(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(nearest, other), np.maximum(nearest, other)
 
 
-def _errors(low: np.ndarray, high: np.ndarray, correlation: float) -> np.ndarray:
-    """One of two errors for each weight, so that along rows the errors and their sum are small.
+def _is_low(low: np.ndarray, high: np.ndarray, correlation: float) -> np.ndarray:
+    """Which weights to take the lower number for, of two errors each, so that rows have small ones and sums.
 
     The expected square of what a row adds is, but for a factor, sum(error²) + strength * sum(error)². Coarse
-    weights are settled first: the fine ones can make up for what is left.
+    weights are settled first: the fine ones can make up for what is left. Exact ones cannot.
     """
     strength = correlation / (1 - correlation)
-    order = np.argsort(-np.frexp(high - low)[1].astype("int16"), axis=1, kind="stable")
+    gaps = high - low
+    order = np.argsort(np.where(gaps == 0, -1000, -np.frexp(gaps)[1]).astype("int16"), axis=1, kind="stable")
     low, high = (np.ascontiguousarray(np.take_along_axis(each, order, 1).T) for each in (low, high))
-    chosen, total = np.empty_like(low), np.zeros(low.shape[1], "float32")
-    for k, (down, up) in enumerate(zip(low, high)):
-        # if those that follow could make up for the sum freely, so much of its square would still be left
-        left = np.float32(strength / (1 + strength * (len(low) - 1 - k)))
-        is_down = down**2 + left * (total + down) ** 2 < up**2 + left * (total + up) ** 2
-        chosen[k] = np.where(is_down, down, up)
-        total += chosen[k]
-    errors = np.empty_like(chosen.T, order="C")
-    np.put_along_axis(errors, order, chosen.T, 1)
-    return errors
+    middle = (low + high) / 2
+    chosen, total = np.empty(low.shape, bool), np.zeros(low.shape[1], "float32")
+    for k in range(len(low)):
+        # the best error for this one, if it and those that follow could have any
+        share = np.float32(strength / (1 + strength * (len(low) - k)))
+        chosen[k] = middle[k] > -share * total
+        total += np.where(chosen[k], low[k], high[k])
+    is_low = np.empty(order.shape, bool)
+    np.put_along_axis(is_low, order, chosen.T, 1)
+    return is_low

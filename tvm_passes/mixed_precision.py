@@ -67,8 +67,9 @@ def InMixedPrecision(dtype: str = "float16") -> tvm.transform.Pass:
     be: float16 ends at 65504.
 
     Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
-    inputs and results stay. Weights are cast here: each becomes one of the two numbers of half precision next
-    to it, of which the nearer is not always taken, for the errors of a filter are to cancel (`_rounding.py`).
+    inputs and results stay. Constants are cast here, each to one of the two numbers of half precision next to
+    it. It is the nearest but for weights of convolutions of pictures and of matrix products (nn.conv2d,
+    nn.dense, `topi_ext.conv2d_nhwc`), of which the errors of a filter are to cancel: see `_rounding.py`.
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
     >>> y = relay.nn.relu(relay.nn.conv2d(x / relay.const(255.0), weight, padding=1))

@@ -100,17 +100,20 @@ def card() -> str:
     return torch.cuda.get_device_name(0)
 
 
-def environment(bandwidth) -> str:
-    """Where and with what it was measured, as a Markdown list."""
+ON_DEVICE = f"median of {REPEATS} on the device, in ms, after {WARM_UP} to warm up"
+
+
+def environment(bandwidth, times=ON_DEVICE) -> str:
+    """Where and with what it was measured, as a Markdown list; None for times that the text explains."""
     facts = {
         "GPU": card(),
         "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
         "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
         "TVM": f"{_bootstrap.tvm_in_use.version}, kernels by nvcc {nvcc_version()}",
         "Date": today(),
-        "Times": f"median of {REPEATS} on the device, in ms, after {WARM_UP} to warm up",
+        "Times": times,
     }
-    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    return "\n".join(f"- {name}: {fact}" for name, fact in facts.items() if fact)
 
 
 def markdown_table(header, rows) -> str:

@@ -51,7 +51,7 @@ def begin(options):
 def environment(target):
     """Where and with what it was measured, as a Markdown list."""
     facts = [f"- torchvision: {torchvision.__version__}", f"- Target: {target}"]
-    return "\n".join([common.environment(common.copy_bandwidth()), *facts])
+    return "\n".join([common.environment(common.copy_bandwidth(), times=None), *facts])
 
 
 def trained(seconds, path):
