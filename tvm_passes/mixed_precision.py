@@ -173,8 +173,8 @@ class _Half:
         arguments = [rewritten(argument) for argument in node.args]
         return relay.Call(node.op, arguments, _with_out_dtype(node.attrs, self.dtype), None, node.span)
 
-    def _cast(self, expr: relay.Expr, layout: str = "") -> relay.Expr:
-        """In half precision; `layout` is that of constant weights."""
+    def _cast(self, expr: relay.Expr, layout: str) -> relay.Expr:
+        """In half precision; `layout` is that of constant weights, or ""."""
         key = expr, layout
         if key not in self._casts:
             value = values(expr)

@@ -67,8 +67,7 @@ class PastConvolution(Rule):
                 return "the padding is negative"
         now, moved = self.costs(match)
         if moved >= now:
-            as_long = f"it would take {moved / now:.1f} times as long"
-            return f"the convolution would be no quicker before the shuffle: {as_long}"
+            return f"the convolution would be no quicker before the shuffle: {moved / now:.1f} times as long"
 
     def costs(self, match: Match) -> tuple[float, float]:
         """Of the convolution as it is, and of the one that would take its place."""
