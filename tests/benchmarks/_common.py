@@ -151,6 +151,20 @@ def cpu_ms(run):
     return statistics.median(once() for _ in range(max(5, min(50, int(2000 / trial)))))
 
 
+def wall_ms(run, repeats=20):
+    """By the host's clock until the GPU has done it, on average, after one to warm up."""
+    run()
+    return statistics.mean(wall_once(run) for _ in range(repeats))
+
+
+def wall_once(run):
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
 def in_turn(calls, rounds, wait=lambda: None):
     """{name: its median time in ms}, after a round to warm up.
 

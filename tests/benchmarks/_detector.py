@@ -5,6 +5,7 @@ be told: see `tests/models/shapes.py`.
 """
 
 import contextlib
+import statistics
 import time
 from functools import partial
 from pathlib import Path
@@ -104,11 +105,11 @@ def speed(model, ours, batch):
     rows = []
     for name, mine in ours.items():
         with torch.no_grad(), unpasted() if name == "raw masks" else contextlib.nullcontext():
-            times = {peer: wall_ms(run, repeats) for peer, run in peers.items()}
+            times = {peer: median_wall_ms(run, repeats) for peer, run in peers.items()}
             model.to(memory_format=torch.channels_last)
-            times["autocast, channels_last"] = wall_ms(peers["eager, autocast"], repeats)
+            times["autocast, channels_last"] = median_wall_ms(peers["eager, autocast"], repeats)
             model.to(memory_format=torch.contiguous_format)
-        rows.append([name, batch, wall_ms(partial(mine, *images), repeats), times])
+        rows.append([name, batch, median_wall_ms(partial(mine, *images), repeats), times])
         print(rows[-1], flush=True)
     return rows
 
@@ -126,17 +127,10 @@ def unpasted():
     return mock.patch.object(transform, "paste_masks_in_image", lambda masks, *_: masks)
 
 
-def wall_ms(run, repeats):
+def median_wall_ms(run, repeats):
     for _ in range(5):
         run()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        run()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - start) * 1e3)
-    return sorted(times)[len(times) // 2]
+    return statistics.median(common.wall_once(run) for _ in range(repeats))
 
 
 def speed_as_table(rows):

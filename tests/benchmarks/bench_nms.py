@@ -11,7 +11,6 @@ times several shapes of tile, to choose that in `topi_ext/batched_nms/cuda_suppr
 import argparse
 import os
 import statistics
-import time
 
 import numpy as np
 import torch
@@ -184,27 +183,19 @@ def stock_ms(inputs):
 
 def measure(run):
     """The median time on the device in ms, or None if it takes too long."""
-    trial = statistics.median(wall_once(run) for _ in range(3))
+    trial = statistics.median(common.wall_once(run) for _ in range(3))
     if trial > TOO_SLOW_MS:
         return None
     if trial < SLOW_MS:
         return common.median_ms(run)
-    return statistics.median(wall_once(run) for _ in range(5))
+    return statistics.median(common.wall_once(run) for _ in range(5))
 
 
 def wall_ms(run):
-    trial = statistics.median(wall_once(run) for _ in range(3))
+    trial = statistics.median(common.wall_once(run) for _ in range(3))
     if trial > TOO_SLOW_MS:
         return None
-    return trial if trial > SLOW_MS else statistics.median(wall_once(run) for _ in range(50))
-
-
-def wall_once(run):
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) * 1e3
+    return trial if trial > SLOW_MS else statistics.median(common.wall_once(run) for _ in range(50))
 
 
 # --- both

@@ -10,7 +10,6 @@ before they are timed.
 
 import argparse
 import os
-import time
 from collections import deque
 
 import cv2
@@ -124,7 +123,9 @@ def compare_on_gpu():
             if by_cv2 not in theirs:
                 theirs[by_cv2] = cv2_ms(by_cv2)
             floor = found.numel() * found.element_size() / bandwidth * 1e3
-            rows.append(row(name, common.median_ms(module.run), theirs[by_cv2], floor, wall_ms(module.run)))
+            rows.append(
+                row(name, common.median_ms(module.run), theirs[by_cv2], floor, common.wall_ms(module.run))
+            )
     rows += [from_records(scene, layout) for layout in ("NCHW", "NHWC")]
     header = ["", "ours", "OpenCV", "OpenCV / ours", "floor", "ours, with the host"]
     text = [
@@ -149,7 +150,7 @@ def from_records(scene, layout):
     options = {"target": "cuda", "layout": layout, "output": "torch"}
     rasterizer = SemBoxRasterizer(CONTEXT, THRESHOLD, FRAMES - 1, scene.map, **options)
     same(rasterizer.rasterize(*scene.batch).cpu().numpy(), scene.both_by_cv2(), layout, "float32")
-    ours, theirs = wall_ms(lambda: rasterizer.rasterize(*scene.batch)), cv2_ms(scene.both_by_cv2)
+    ours, theirs = common.wall_ms(lambda: rasterizer.rasterize(*scene.batch)), cv2_ms(scene.both_by_cv2)
     return [f"from records, {layout} float32", "-", theirs, f"{theirs / ours:.1f}", "-", ours]
 
 
@@ -157,16 +158,6 @@ def row(name, ours, theirs, *rest):
     cells = [name, ours, theirs, f"{theirs / ours:.1f}", *rest]
     print(cells, flush=True)
     return cells
-
-
-def wall_ms(run, repeats=20):
-    run()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / repeats * 1e3
 
 
 # --- CPU

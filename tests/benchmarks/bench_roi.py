@@ -9,7 +9,6 @@ Ours is compared with torchvision's before it is timed.
 """
 
 import argparse
-import time
 from functools import partial
 
 import torch
@@ -138,18 +137,9 @@ def finding_keypoints(bandwidth):
 
 def row(name, ours, theirs, floor):
     mine, other = common.median_ms(ours), common.median_ms(theirs)
-    cells = [name, mine, other, f"{other / mine:.1f}", floor, wall_ms(ours), wall_ms(theirs)]
+    cells = [name, mine, other, f"{other / mine:.1f}", floor, common.wall_ms(ours), common.wall_ms(theirs)]
     print(cells, flush=True)
     return cells
-
-
-def wall_ms(run, repeats=20):
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / repeats * 1e3
 
 
 def same(found, expected, tolerance):

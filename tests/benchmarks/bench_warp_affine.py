@@ -9,7 +9,6 @@ times the CPU instead, with as many threads as `--threads` says.
 
 import argparse
 import os
-import time
 
 import cv2
 import numpy as np
@@ -140,7 +139,7 @@ def row(case, bandwidth):
     ours, theirs = common.median_ms(module.run), common.median_ms(compiled)
     floor = (data.nbytes + found.numel() * found.element_size()) / bandwidth * 1e3
     cells = [name_of(*case), ours, common.median_ms(from_torch), theirs, common.median_ms(by_torch)]
-    cells += [f"{theirs / ours:.1f}", floor, wall_ms(from_torch), wall_ms(compiled)]
+    cells += [f"{theirs / ours:.1f}", floor, common.wall_ms(from_torch), common.wall_ms(compiled)]
     cells += [common.cpu_ms(by_cv2(*arrays)) if layout == "NHWC" else "-"]
     print(cells, flush=True)
     return cells
@@ -152,16 +151,6 @@ def in_units_of_torch(matrices, size):
     to_units = np.array([[2 / (width - 1), 0, -1], [0, 2 / (height - 1), -1], [0, 0, 1]])
     square = np.concatenate([matrices, np.tile([[[0, 0, 1]]], (len(matrices), 1, 1))], axis=1)
     return (to_units @ np.linalg.inv(square) @ np.linalg.inv(to_units))[:, :2].astype("float32")
-
-
-def wall_ms(run, repeats=20):
-    run()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        run()
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / repeats * 1e3
 
 
 # --- CPU
