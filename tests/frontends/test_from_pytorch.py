@@ -125,7 +125,7 @@ def spans(mod):
     return found
 
 
-# What is imported
+# --- what is imported
 
 
 def test_a_module():
@@ -238,7 +238,7 @@ def test_scripted_half():
     assert mod["main"].ret_type.dtype == "float16"
 
 
-# What TVM's importer gets wrong
+# --- what TVM's importer gets wrong
 
 
 def test_division_keeps_its_rounding_mode():
@@ -295,7 +295,7 @@ def test_indices_have_torchs_dtype():
     assert_computes(Returning(lambda x: torch.where(x > 0.5)[0]), torch.rand(9))
 
 
-# Mutation, which TVM's importer computes wrongly in silence
+# --- mutation, which TVM's importer computes wrongly in silence
 
 
 def two_assignments(x):
@@ -415,7 +415,7 @@ def test_mutation_from_within_a_branch_is_refused():
         from_pytorch(torch.jit.script(Inside()), torch.rand(3, 4))
 
 
-# Names of outputs
+# --- names of outputs
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -446,7 +446,7 @@ def test_a_traced_module_that_returns_a_dict():
     assert names(mod)[1] == ["a", "b"]
 
 
-# What cannot be imported
+# --- what cannot be imported
 
 
 @pytest.mark.parametrize("model", [lambda x: x, Plain, "resnet", None])
@@ -543,7 +543,7 @@ def test_a_traced_detector(tmp_path):
         assert_computes(model, image)
 
 
-# What is left unchanged
+# --- what is left unchanged
 
 
 def test_training_flags_come_back():
@@ -586,7 +586,7 @@ def test_the_same_model_imports_the_same():
     assert all((first[1][key].numpy() == second[1][key].numpy()).all() for key in first[1])
 
 
-# What is said meanwhile
+# --- what is said meanwhile
 
 
 def test_silent_where_stderr_is_no_terminal(capfd, monkeypatch):
@@ -618,7 +618,7 @@ def test_a_warning_about_the_users_own_code_is_shown():
         from_pytorch(Returning(lambda x: x + 1 if x.sum() > 0 else x), torch.rand(3))
 
 
-# Detection models
+# --- detection models
 
 
 @pytest.fixture(scope="module")
