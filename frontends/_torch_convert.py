@@ -20,9 +20,9 @@ from tvm.relay.frontend.common import set_span
 
 from ._torch_class_loop import name_loops_over_classes
 from ._torch_mutation import mutates, refuse_mutation_without_outputs, write_back
-from ._torch_operators import Operators
 from ._torch_trace import TracedModel
 from .errors import ImportFailure
+from .torch_operators import CONVERTERS, Converter
 
 PROGRESS_AFTER = 2  # seconds
 STOCK_LOGGER = "Frontend"
@@ -67,11 +67,11 @@ def _prepare(graph: torch.Graph) -> None:
     refuse_mutation_without_outputs(graph)
 
 
-class _Converter(Operators):
+class _Converter(Converter):
     """The converter, which says how far it is and where it fails."""
 
     def __init__(self, title: str, *args: Any) -> None:
-        super().__init__(*args)
+        super().__init__(CONVERTERS, *args)
         self.title = title
 
     def report_missing_conversion(self, op_names: Iterable[str]) -> None:

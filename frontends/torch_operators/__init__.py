@@ -1,0 +1,17 @@
+"""Converters of PyTorch's operators, where TVM's own lack something, are wrong, or do not exist.
+
+One module a family of operators; each ends with its table. A converter's docstring begins with the reason why
+it is here, so all tables together say what is TVM's own and what is not.
+"""
+
+from __future__ import annotations
+
+from . import arithmetic, convolution, detection, lists, shapes
+from .converter import Convert, Converter
+
+FAMILIES = (arithmetic, convolution, detection, lists, shapes)
+CONVERTERS: dict[str, Convert] = {
+    name: convert for family in FAMILIES for name, convert in family.CONVERTERS.items()
+}
+
+__all__ = ["CONVERTERS", "Converter"]
