@@ -1,0 +1,72 @@
+"""What comes of a case: right, refused in a clear line, or one of what must not be."""
+
+import re
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+import tvm_passes
+from frontends import ImportFailure
+from tests.helpers import runner
+
+# Words of Python, C++ or TVM's internals: a message with one of them tells a user nothing.
+UNCLEAR = re.compile(
+    r"\b(\w+Error|Exception|Traceback)\b|Check failed|\.(cc|h|py):\d|NoneType|0x[0-9a-f]{6}|object at"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`kind` is "right", "refused", "unclear", "wrong" or "crash"; `reason` says why it is not right."""
+
+    kind: str
+    reason: str = ""
+
+
+def outcome(import_, data_sets, rtol, atol):
+    """Import with `import_()`, which gives a module, and compare it on [(inputs, expected outputs)]."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mod = import_()
+    except ImportFailure as failure:
+        return refusal(str(failure))
+    except Exception as error:
+        return Outcome("crash", f"import: {_line(error)}")
+    try:
+        compute = runner(tvm_passes.default_pipeline()(mod))
+    except Exception as error:
+        return Outcome("crash", f"compile: {_line(error)}")
+    for inputs, expected in data_sets:
+        try:
+            found = compute(*inputs)
+        except Exception as error:
+            return Outcome("crash", f"run: {_line(error)}")
+        difference = differs(found, expected, rtol, atol)
+        if difference:
+            return Outcome("wrong", difference)
+    return Outcome("right")
+
+
+def refusal(message):
+    is_clear = "\n" not in message and not UNCLEAR.search(message)
+    return Outcome("refused" if is_clear else "unclear", message)
+
+
+def differs(found, expected, rtol, atol):
+    """How arrays differ from those that are expected, or None."""
+    if len(found) != len(expected):
+        return f"{len(found)} outputs instead of {len(expected)}"
+    for place, (mine, right) in enumerate(zip(found, expected)):
+        right = np.asarray(right)
+        if (mine.dtype, mine.shape) != (right.dtype, right.shape):
+            return f"output {place} is {mine.dtype}{mine.shape} instead of {right.dtype}{right.shape}"
+        if not np.allclose(mine, right, rtol, atol, equal_nan=True):
+            return f"output {place} has other numbers"
+    return None
+
+
+def _line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
