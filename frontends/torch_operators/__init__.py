@@ -6,10 +6,10 @@ it is here, so all tables together say what is TVM's own and what is not.
 
 from __future__ import annotations
 
-from . import arithmetic, convolution, detection, lists, shapes
+from . import arithmetic, convolution, detection, lists, resize, shapes
 from .converter import Convert, Converter
 
-FAMILIES = (arithmetic, convolution, detection, lists, shapes)
+FAMILIES = (arithmetic, convolution, detection, lists, resize, shapes)
 CONVERTERS: dict[str, Convert] = {
     name: convert for family in FAMILIES for name, convert in family.CONVERTERS.items()
 }

@@ -1,0 +1,154 @@
+"""Resizing by precomputed positions and weights, for what `relay.image.resize*` cannot express.
+
+Relay's operators know the ratio of the sizes only, while PyTorch and ONNX also resize by a given scale, which
+differs from that ratio wherever the product with the input's size is no integer. Every resize is separable:
+along each axis an output element is the weighted sum of a few input elements. A frontend computes the
+coordinates as its own framework does, in its precision, and this module makes operators of them.
+
+Coordinates are those of element centres: element i of the input is at i. What is off the input is read from
+its border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from tvm import relay
+
+MAX_GATHERED = 8  # taps; of more, a multiplication by the matrix of weights is faster
+
+
+@dataclass(frozen=True)
+class Taps:
+    """What an axis is resized by: for each output element, the input elements it sums, and their weights."""
+
+    indices: np.ndarray  # (outputs, taps), all inside the input
+    weights: np.ndarray | None  # (outputs, taps); None: of a single tap each, copied
+    size: int  # of the input
+
+    def matrix(self) -> np.ndarray:
+        """The weights as a matrix, (outputs, inputs)."""
+        assert self.weights is not None
+        matrix = np.zeros((len(self.indices), self.size), self.weights.dtype)
+        np.add.at(matrix, (np.arange(len(self.indices))[:, None], self.indices), self.weights)
+        return matrix
+
+
+def nearest(indices: np.ndarray, size: int) -> Taps:
+    """Copy the elements at `indices`."""
+    return Taps(np.clip(indices.astype("int64"), 0, size - 1)[:, None], None, size)
+
+
+def linear(coordinates: np.ndarray, size: int) -> Taps:
+    """Interpolate linearly between the two neighbours of each coordinate."""
+    return _around(coordinates, size, (0, 1), lambda distance: 1 - distance)
+
+
+def cubic(coordinates: np.ndarray, size: int, a: float, exclude_outside: bool = False) -> Taps:
+    """Interpolate by the cubic convolution kernel with coefficient `a` over four neighbours.
+
+    With `exclude_outside`, neighbours off the input have no weight, and the others sum up to 1.
+    """
+    taps = _around(coordinates, size, (-1, 0, 1, 2), cubic_kernel(a))
+    if not exclude_outside:
+        return taps
+    places = np.floor(coordinates).astype("int64")[:, None] + np.arange(-1, 3)
+    weights = np.where((places >= 0) & (places < size), taps.weights, 0)
+    return Taps(taps.indices, weights / weights.sum(axis=1, keepdims=True), size)
+
+
+def antialiased(
+    coordinates: np.ndarray,
+    scale: float,
+    size: int,
+    kernel: Callable[[np.ndarray], np.ndarray],
+    support: float,
+) -> Taps:
+    """Interpolate by a kernel that is stretched by `scale`, inputs per output, where that is above 1.
+
+    Inputs off the map have no weight, and the others sum up to 1. `support` is the kernel's radius.
+    """
+    stretch = coordinates.dtype.type(max(scale, 1.0))
+    centers = coordinates + coordinates.dtype.type(0.5)
+    reach = coordinates.dtype.type(support) * stretch
+    first = np.maximum((centers - reach + 0.5).astype("int64"), 0)
+    end = np.minimum((centers + reach + 0.5).astype("int64"), size)
+    places = first[:, None] + np.arange(max(int((end - first).max()), 1))
+    weights = kernel((places + 0.5 - centers[:, None]) / stretch)
+    weights = np.where(places < end[:, None], weights, 0).astype(coordinates.dtype)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return Taps(np.minimum(places, size - 1), weights, size)
+
+
+def linear_kernel(distance: np.ndarray) -> np.ndarray:
+    """The weight at a distance, linearly falling to 0 at 1."""
+    return np.maximum(1 - np.abs(distance), 0)
+
+
+def cubic_kernel(a: float) -> Callable[[np.ndarray], np.ndarray]:
+    """The weight at a distance, by the cubic convolution kernel with coefficient `a`."""
+
+    def weight(distance: np.ndarray) -> np.ndarray:
+        x = np.abs(distance)
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((x - 5) * x + 8) * x * a - 4 * a
+        return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+    return weight
+
+
+def resample(
+    data: relay.Expr, shape: Sequence[object], dtype: str, taps_by_axis: Mapping[int, Taps]
+) -> relay.Expr:
+    """The data, of this shape and dtype, resized along the axes given.
+
+    Weighted sums are of float32, or of float64 for float64. Extents of other axes need not be known.
+    """
+    weighted = any(taps.weights is not None for taps in taps_by_axis.values())
+    computed = "float64" if dtype == "float64" else "float32"
+    extents = list(shape)
+    result = relay.cast(data, computed) if weighted and dtype != computed else data
+    for axis, taps in taps_by_axis.items():
+        result = _along(result, axis, extents, taps, computed)
+        extents[axis] = len(taps.indices)
+    return relay.cast(result, dtype) if weighted and dtype != computed else result
+
+
+def _along(data: relay.Expr, axis: int, shape: list[object], taps: Taps, dtype: str) -> relay.Expr:
+    outputs, count = taps.indices.shape
+    if taps.weights is None:
+        unchanged = np.array_equal(taps.indices[:, 0], np.arange(taps.size))
+        return data if unchanged else _take(data, taps.indices[:, 0], axis)
+    if count > MAX_GATHERED and all(isinstance(extent, int) for extent in shape):
+        last = [place for place in range(len(shape)) if place != axis] + [axis]
+        rows = relay.reshape(relay.transpose(data, last), [-1, taps.size])
+        product = relay.nn.dense(rows, relay.const(taps.matrix(), dtype))
+        product = relay.reshape(product, [*(shape[place] for place in last[:-1]), outputs])
+        return relay.transpose(product, [int(place) for place in np.argsort(last)])
+    broadcast = [outputs if place == axis else 1 for place in range(len(shape))]
+    terms = [
+        _take(data, taps.indices[:, tap], axis) * relay.const(taps.weights[:, tap].reshape(broadcast), dtype)
+        for tap in range(count)
+    ]
+    return reduce(relay.add, terms)
+
+
+def _take(data: relay.Expr, indices: np.ndarray, axis: int) -> relay.Expr:
+    return relay.take(data, relay.const(indices.astype("int32")), axis=axis, mode="fast")
+
+
+def _around(
+    coordinates: np.ndarray,
+    size: int,
+    neighbours: tuple[int, ...],
+    kernel: Callable[[np.ndarray], np.ndarray],
+) -> Taps:
+    before = np.floor(coordinates)
+    fraction = (coordinates - before)[:, None]
+    distances = np.abs(fraction - np.asarray(neighbours, coordinates.dtype))
+    indices = before.astype("int64")[:, None] + np.asarray(neighbours)
+    return Taps(np.clip(indices, 0, size - 1), kernel(distances).astype(coordinates.dtype), size)
