@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from ctypes import c_void_p
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch.utils.dlpack import from_dlpack
 
 import topi_ext
+from tvm_passes import runtime
 
 import tvm
 from tvm import relay
-from tvm.runtime.vm import VirtualMachine
 
 from ._l5kit_map import PALETTE, Lane, SemanticMap
 from ._l5kit_records import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE, boxes_by_layer
@@ -116,12 +114,12 @@ class _Rasterizer:
         inputs = [array for thing in self._things for array in thing.inputs(device, *batch)]
         size = tuple(map(int, self.render_context.raster_size_px[::-1]))
         codes = tuple(thing.code for thing in self._things)
-        machine = _compiled(codes, size, self._layout, str(self._target))
-        if self._output == "torch" and self._target.kind.name == "cuda":
-            device.set_raw_stream(c_void_p(torch.cuda.current_stream().cuda_stream))  # an int would be cut
-        arrays = (*inputs, matrices)
-        result = machine.invoke("main", *(_on(device, array) for array in arrays))
-        return result.numpy() if self._output == "numpy" else from_dlpack(result.to_dlpack())
+        draw = _compiled(codes, size, self._layout, str(self._target))
+        if self._output == "torch":  # as an input is, so is the output, on torch's stream
+            on_torch = "cuda:0" if self._target.kind.name == "cuda" else "cpu"
+            return draw(*inputs, torch.from_numpy(matrices).to(on_torch))
+        pictures = draw(*inputs, matrices)
+        return pictures if isinstance(pictures, np.ndarray) else pictures.numpy()
 
     def num_channels(self) -> int:
         return sum(thing.channels for thing in self._things)
@@ -141,10 +139,6 @@ class _Rasterizer:
             drawn = thing.to_rgb(part, agent_color, ego_color)
             rgb = np.where(drawn.any(axis=-1, keepdims=True), drawn, rgb)
         return rgb
-
-
-def _on(device: tvm.runtime.Device, array: np.ndarray | tvm.nd.NDArray) -> tvm.nd.NDArray:
-    return array if isinstance(array, tvm.nd.NDArray) else tvm.nd.array(array, device)
 
 
 class BoxRasterizer(_Rasterizer):
@@ -268,17 +262,14 @@ class _Map:
 @functools.cache
 def _compiled(
     codes: tuple[tuple[Any, ...], ...], image_size: tuple[int, int], layout: str, target: str
-) -> VirtualMachine:
+) -> runtime.Model:
     matrices = relay.var("matrices", shape=(relay.Any(), 3, 3), dtype="float64")
     drawn = [draw(matrices, image_size, layout, *args) for draw, *args in codes]
     variables = [variable for own, _ in drawn for variable in own]
     pictures = [picture for _, picture in drawn]
     result = pictures[0] if len(pictures) == 1 else relay.concatenate(pictures, layout.index("C"))
-    machine = tvm.target.Target(target, host="llvm")
-    with tvm.transform.PassContext(opt_level=3):
-        mod = tvm.IRModule.from_expr(relay.Function([*variables, matrices], result))
-        executable = relay.vm.compile(mod, machine)
-    return VirtualMachine(executable, tvm.device(machine.kind.name))
+    mod = tvm.IRModule.from_expr(relay.Function([*variables, matrices], result))
+    return runtime.compile(mod, tvm.target.Target(target, host="llvm"), copy_outputs=False)
 
 
 def _draw_boxes(

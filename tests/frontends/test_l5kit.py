@@ -17,6 +17,7 @@ from frontends.l5kit import (
 )
 from tests.frontends.l5kit_by_cv2 import DrawnByCv2
 from tests.frontends.traffic import town, traffic
+from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 
 import tvm
 
@@ -171,10 +172,23 @@ def test_layouts_and_kinds_of_arrays():
     assert torch.equal(first, found)  # a later call leaves the pictures of an earlier one
 
 
-def test_on_cuda(emulated_cuda):
+def test_on_cuda(emulated_cuda, fake_cuda):  # noqa: F811
     rasterizer = SemBoxRasterizer(context((40, 40)), THRESHOLD, 1, city_map(), target=emulated_cuda.target)
     batch = samples(count=2, frames=2, agents=12)
     np.testing.assert_array_equal(rasterizer.rasterize(*batch), by_cv2(batch, context((40, 40)), history=1))
+
+
+@pytest.mark.gpu
+def test_the_stream_of_tvm_stays_on_gpu():
+    """Drawing on torch's stream leaves the one that TVM was on."""
+    rasterizer = BoxRasterizer(context(), THRESHOLD, HISTORY, target="cuda", output="torch")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        found = rasterizer.rasterize(*samples())
+    assert not tvm.get_global_func("runtime.get_cuda_stream")().value
+    torch.cuda.synchronize()
+    np.testing.assert_array_equal(
+        found.cpu(), BoxRasterizer(context(), THRESHOLD, HISTORY).rasterize(*samples())
+    )
 
 
 @pytest.mark.gpu

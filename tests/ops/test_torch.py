@@ -364,3 +364,14 @@ def test_no_gradient_is_said():
         ops.warp_affine(image, MATRICES[0], (4, 4))
     with torch.no_grad():
         assert not ops.warp_affine(image, MATRICES[0], (4, 4)).requires_grad
+
+
+def test_tensors_that_are_yet_to_be_negated():
+    matrix = torch._neg_view(-MATRICES)
+    assert matrix.is_neg()
+    assert torch.equal(ops.warp_affine(IMAGES, matrix, (4, 4)), ops.warp_affine(IMAGES, MATRICES, (4, 4)))
+
+
+def test_sparse_tensors():
+    with pytest.raises(TypeError, match="data must be a dense tensor"):
+        ops.warp_affine(IMAGES.to_sparse(), MATRICES, (4, 4))

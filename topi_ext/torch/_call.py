@@ -75,6 +75,8 @@ def _checked(
     for tensor_name, (tensor, all_axes) in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name}: {tensor_name} must be a tensor, not a {type(tensor).__name__}")
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            raise TypeError(f"{name}: {tensor_name} must be a dense tensor: a sparse one has to_dense()")
         axes, shape = all_axes.split(), tuple(tensor.shape)
         before = {axis: lengths[axis] for axis in axes if axis in lengths}
         lengths.update((axis, int(axis)) for axis in axes if axis.isdigit())
@@ -146,7 +148,7 @@ def _to_tvm(tensor: torch.Tensor) -> tvm.nd.NDArray:
     """The same memory; or a copy, where it starts at an address that TVM does not take."""
     if not tensor.numel():  # torch tells of strides that TVM does not take
         return _empty_in_tvm(tensor.shape, _dtype(tensor), tensor.device)
-    tensor = tensor.detach()
+    tensor = tensor.detach().resolve_neg()  # some views, as of a conjugate, are yet to be negated
     return tvm.nd.from_dlpack(to_dlpack(tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor))
 
 

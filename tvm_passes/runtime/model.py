@@ -149,6 +149,9 @@ class Model:
         if kind is None:
             names = ", ".join(kind.name for kind in KINDS)
             raise TypeError(f"Model: {name} is of type {type(value).__name__}; give one of {names}")
+        refusal = kind.refusal(name, value)
+        if refusal:
+            raise TypeError(f"Model: {name} {refusal}")
         found, device = _Type(*kind.type_of(value)), kind.device_of(value)
         wanted = self.inputs[name]
         if wanted is not None and found.dtype != wanted.dtype:

@@ -32,6 +32,23 @@ class _Torch:
         torch = sys.modules.get("torch")
         return torch is not None and isinstance(value, torch.Tensor)
 
+    def refusal(self, name: str, tensor: torch.Tensor) -> str | None:
+        import torch
+
+        if tensor.is_nested:
+            return f"is nested: give torch.nested.to_padded_tensor({name}, 0)"
+        if tensor.layout is not torch.strided:
+            return f"is {str(tensor.layout).replace('torch.', '')}: give {name}.to_dense()"
+        if tensor.is_quantized:
+            return f"is quantized: give {name}.dequantize(), or {name}.int_repr()"
+        if tensor.is_complex():
+            return f"is {tensor.dtype}, which TVM lacks: give {name}.real or {name}.imag"
+        try:
+            tensor.data_ptr()
+        except RuntimeError:
+            return "has no memory of its own, as inside torch.func's transforms: give a plain tensor"
+        return None
+
     def type_of(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], str]:
         return tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
 
@@ -73,6 +90,9 @@ class _Tvm:
     def holds(self, value: object) -> bool:
         return isinstance(value, tvm.nd.NDArray)
 
+    def refusal(self, _name: str, _array: tvm.nd.NDArray) -> str | None:
+        return None
+
     def type_of(self, array: tvm.nd.NDArray) -> tuple[tuple[int, ...], str]:
         return array.shape, array.dtype
 
@@ -103,6 +123,16 @@ class _Numpy:
     def holds(self, value: object) -> bool:
         return isinstance(value, np.ndarray)
 
+    def refusal(self, name: str, array: np.ndarray) -> str | None:
+        if np.ma.is_masked(array):
+            return f"has masked elements: give {name}.filled() with what is to stand in their place"
+        dtype = array.dtype
+        if not dtype.isnative:
+            return f'has another byte order than this machine: give {name}.astype("{dtype.newbyteorder()}")'
+        if dtype.name != "bfloat16" and (dtype.kind not in "biuf" or dtype.itemsize > 8):
+            return f"has elements of type {dtype}, which TVM lacks: give numbers or booleans of up to 64 bits"
+        return None
+
     def type_of(self, array: np.ndarray) -> tuple[tuple[int, ...], str]:
         return array.shape, str(array.dtype)
 
@@ -115,13 +145,15 @@ class _Numpy:
     def shared(self, array: np.ndarray, device: tvm.runtime.Device) -> tvm.nd.NDArray | None:
         flags = array.flags
         readable = flags.c_contiguous and flags.writeable and array.size and not array.ctypes.data % ALIGNMENT
-        if device != tvm.cpu() or not readable or array.dtype == bool:
+        if device != tvm.cpu() or not readable or array.dtype.kind not in "iuf":  # what NumPy's DLPack has
             return None
         return tvm.nd.from_dlpack(array.__dlpack__())
 
     def copy(self, array: np.ndarray, into: tvm.nd.NDArray, stream: int) -> None:
-        described, _shape = tvm.nd.numpyasarray(np.ascontiguousarray(array))
+        contiguous = np.asarray(array, order="C")
+        described, _shape = tvm.nd.numpyasarray(contiguous)  # which keeps neither of them
         copy(ctypes.byref(described), into, stream)
+        into.device.sync(ctypes.c_void_p(stream))  # CUDA may return before it has read pinned memory
 
     def result(self, array: tvm.nd.NDArray, _fresh: bool, _stream: int) -> np.ndarray:
         if array.dtype == "bfloat16":  # whose bits TVM gives, as NumPy lacks it
