@@ -1,0 +1,1 @@
+"""Random networks through every pipeline: `python -m tests.fuzz --help`."""
