@@ -9,6 +9,7 @@ What is wrong is made small and kept in `tests/fuzz/found`, all of which `test_f
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -43,4 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # NNSmith chooses from sets
+        arguments = [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]]
+        os.execve(sys.executable, arguments, {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

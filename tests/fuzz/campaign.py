@@ -125,7 +125,9 @@ class Campaign:
         options = self.options
         what = "idioms of our own" if options.own else "networks of NNSmith"
         rate = f"{total / max(self.seconds, 1):.1f} a second, {self.compiled} modules compiled"
-        title = f"{total} {what}, seeds {options.seed} to {options.seed + total - 1}, {options.target}: {rate}"
+        title = (
+            f"{total} {what}, seeds {options.seed} to {options.seed + total - 1}, {options.target}: {rate}"
+        )
         table = Table(title=title, title_justify="left")
         for column in ("", "models", "stock TVM, where it was asked"):
             table.add_column(column)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_NODES = 12
 PYTORCH_EACH = 4  # of so many models one is imported from PyTorch
+ATTRIBUTES = 2.0**-23  # those of ONNX nodes are float32, where PyTorch has float64
 MAX_ELEMENTS = 4096  # of a tensor; more costs time and finds nothing else
 
 
@@ -46,14 +47,19 @@ class Generator:
                 # NNSmith's own folder remembers what another PyTorch could export.
                 narrow_spec.NNSMITH_CACHE_DIR = folder
                 self._operators = narrow_spec.auto_opset(self._model_type, None)
+            for operator in self._operators:  # sets once, whose order differs from process to process
+                operator.in_dtypes = sorted(operator.in_dtypes, key=str)
+                operator.out_dtypes = sorted(operator.out_dtypes, key=str)
             activate_ext(opset=self._operators, factory=None)
 
     def __call__(self, seed: int) -> tuple[Any, torch.nn.Module, dict[str, np.ndarray]]:
         """An ONNX model, the module it was exported from, and inputs for both."""
+        import z3
         from nnsmith.graph_gen import model_gen
         from nnsmith.util import set_seed
 
         set_seed(seed)
+        z3.z3._main_ctx = None  # what it has solved before changes what it finds
         made = model_gen(
             opset=self._operators,
             method="symbolic",
@@ -104,6 +110,8 @@ class GeneralSource:
             tensors = tuple(map(torch.from_numpy, inputs.values()))
             return Case(lambda: frontends.from_pytorch(module, tensors), list(inputs.values()), [oracle])
         case = onnx_case(model, inputs)
+        if not case.oracles:
+            case.eps = ATTRIBUTES
         case.oracles.append(oracle)
         return case
 

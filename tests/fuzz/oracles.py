@@ -1,4 +1,4 @@
-"""Networks run operator by operator, by ONNX Runtime and by PyTorch, so that `explain`'s rules can vary them."""
+"""Networks run operator by operator, by ONNX Runtime or PyTorch, so that `explain`'s rules can vary them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class _Varied(TorchDispatchMode):
         op = func.overloadpacket.__name__
         leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
         at = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        is_in_place = func._schema.is_mutable or any(leaf.dtype == torch.bfloat16 for leaf in map(leaves.__getitem__, at))
+        is_in_place = func._schema.is_mutable or any(
+            leaf.dtype == torch.bfloat16 for leaf in map(leaves.__getitem__, at)
+        )
         if not at or is_in_place or _is_view(func):
             return func(*args, **kwargs)
         given = [leaves[place] for place in at]
@@ -49,7 +51,11 @@ class _Varied(TorchDispatchMode):
 
         def compute(values: Arrays) -> Arrays:
             for place, tensor, array, value in zip(at, given, arrays, values):
-                leaves[place] = tensor if value is array else torch.from_numpy(np.ascontiguousarray(value)).reshape(tensor.shape)
+                leaves[place] = (
+                    tensor
+                    if value is array
+                    else torch.from_numpy(np.ascontiguousarray(value)).reshape(tensor.shape)
+                )
             new_args, new_kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
             result = func(*new_args, **new_kwargs)
             results[:] = [result]
@@ -96,7 +102,7 @@ class OnnxOracle:
         values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
         values.update(self._inputs)
         for place, node in enumerate(graph.node):
-            names = [name for name in dict.fromkeys(node.input) if name]
+            names = reads(node)
             outputs = vary(
                 node.op_type.lower(), [values[name] for name in names], self._compute(place, node, names)
             )
@@ -111,6 +117,18 @@ class OnnxOracle:
             return self._sessions[key].run(None, dict(zip(names, arrays)))
 
         return compute
+
+
+def reads(node: Any) -> list[str]:
+    """The names of the tensors that a node reads, its branches and bodies too."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        for graph in [attribute.g, *attribute.graphs]:
+            made = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+            made.update(name for inner in graph.node for name in inner.output)
+            names += [name for inner in graph.node for name in reads(inner) if name not in made]
+            names += [output.name for output in graph.output if output.name not in made]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 def _alone(model: Any, node: Any, values: dict[str, np.ndarray]) -> Any:

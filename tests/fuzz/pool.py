@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -48,7 +49,11 @@ def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
             job = connection.recv()
         except EOFError:
             os._exit(0)
-        connection.send(work(job))
+        try:
+            result = work(job)
+        except Exception as error:  # of the fuzzer itself
+            result = f"crashed: {type(error).__name__}: {error}\n{traceback.format_exc()}"
+        connection.send(result)
 
 
 def run(

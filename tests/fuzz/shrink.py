@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from .explain import plain
-from .oracles import OnnxOracle
+from .oracles import OnnxOracle, reads
 
 SECONDS = 60
 Arrays = dict[str, np.ndarray]
@@ -62,7 +61,7 @@ def _parts(
 def _constants(graph: onnx.GraphProto) -> set[str]:
     found = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        if all(name in found for name in node.input):
+        if all(name in found for name in reads(node)):
             found.update(node.output)
     return found
 
@@ -75,7 +74,7 @@ def _part(
         made = set(node.output) - given
         if made & needed:
             nodes.insert(0, node)
-            needed |= set(node.input)
+            needed.update(reads(node))
     initializers = [tensor for tensor in model.graph.initializer if tensor.name in needed]
     inputs = {name: values[name] for name in sorted(given & needed)}
     graph = helper.make_graph(nodes, "part", _infos(inputs), _infos({name: values[name] for name in wanted}))

@@ -1,0 +1,46 @@
+"""TVM's own kernels, as `topi_ext._corrected` has them, versus NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.helpers import module, run
+
+from tvm import relay
+
+
+def computed(function, array):
+    x = relay.var("x", shape=array.shape, dtype=str(array.dtype))
+    (found,) = run(module(x, function(x)), array)
+    assert found.dtype == array.dtype
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_clip_to_bounds_that_cross_gives_the_upper(dtype):
+    array = np.array([0, 1, 2, 255 if dtype == "uint8" else 1000], dtype)
+    np.testing.assert_array_equal(computed(lambda x: relay.clip(x, 200, 1), array), np.clip(array, 200, 1))
+    np.testing.assert_array_equal(computed(lambda x: relay.clip(x, 1, 200), array), np.clip(array, 1, 200))
+
+
+def test_erf_of_float64_is_as_exact_as_the_type():
+    array = np.linspace(-2, 2, 100)
+    expected = np.vectorize(math.erf)(array)
+    np.testing.assert_allclose(computed(relay.erf, array), expected, rtol=1e-15, atol=1e-17)
+
+
+@pytest.mark.parametrize("name", ["acos", "acosh", "asin", "asinh", "atan", "atanh"])
+def test_inverse_functions_of_float16(name):
+    array = (np.linspace(1, 9, 50) if name == "acosh" else np.linspace(-0.99, 0.99, 50)).astype("float16")
+    expected = getattr(np, f"arc{name[1:]}")(array.astype("float64"))
+    np.testing.assert_allclose(computed(getattr(relay, name), array), expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_trilu_in_a_fused_function(dtype, upper):
+    array = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    triangle = (np.triu if upper else np.tril)(array, 1)
+    found = computed(lambda x: relay.concatenate([relay.trilu(x, relay.const(1, dtype), upper), x], 0), array)
+    np.testing.assert_array_equal(found, np.concatenate([triangle, array]))

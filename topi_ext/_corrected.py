@@ -1,0 +1,50 @@
+"""Kernels of TVM's own that are wrong, not exact, or do not compile. Importing this module corrects them.
+
+| operator | what TVM does | here |
+|---|---|---|
+| `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
+| `erf` of float64 on a CPU | is computed in float32 | by the C library's |
+| `acos` ... `atanh` of float16 | there is no code | in float32 |
+| `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relay, te, topi
+
+ABOVE_STOCK = 11  # the level of TVM's own registrations is 10
+NOT_OF_FLOAT16 = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
+stock_trilu = topi.trilu
+
+
+def clip(x: te.Tensor, a_min: float, a_max: float) -> te.Tensor:
+    low, high = tvm.tir.const(a_min, x.dtype), tvm.tir.const(a_max, x.dtype)
+    return te.compute(
+        x.shape, lambda *at: te.min(te.max(x(*at), low), high), name="T_clip", tag=topi.tag.ELEMWISE
+    )
+
+
+def _legalize_erf(attrs: Any, inputs: list[relay.Expr], types: list[relay.Type]) -> relay.Expr | None:
+    if types[0].dtype in ("float32", "float64"):
+        return None
+    return relay.cast(relay.erf(relay.cast(inputs[0], "float32")), types[0].dtype)
+
+
+def _in_float32(call: tvm.tir.Call) -> tvm.tir.PrimExpr:
+    if call.dtype != "float16":
+        return call  # as TVM lowers it
+    wide = tvm.tir.call_intrin("float32", call.op.name, tvm.tir.Cast("float32", call.args[0]))
+    return tvm.tir.Cast("float16", wide)
+
+
+def trilu(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
+    return stock_trilu(data, k(*[0] * len(k.shape)), upper)
+
+
+topi.math.erf_legalize.register("cpu", override=True)(_legalize_erf)
+for name in NOT_OF_FLOAT16:
+    tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)
+topi.clip, topi.trilu = clip, trilu
