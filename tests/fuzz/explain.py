@@ -85,6 +85,12 @@ def rounding(op: str, inputs: Arrays, compute: Compute, context: Context) -> Arr
     return [_jiggle(output, context) for output in compute(inputs)]
 
 
+def ties(op: str, inputs: Arrays, compute: Compute, context: Context) -> Arrays:
+    if op not in ("topk", "sort", "argsort"):
+        return compute(inputs)
+    return compute([_jiggle(inputs[0], context), *inputs[1:]])
+
+
 def resizing_of_float64(op: str, inputs: Arrays, compute: Compute, context: Context) -> Arrays:
     outputs = compute(inputs)
     if (
@@ -144,6 +150,11 @@ RULES = (
         "the result changes as much when each operator that rounds does so differently, by two units in the "
         "last place: a step function at its step, a near tie, a sum that cancels, an amplified error",
         rounding,
+    ),
+    Rule(
+        "ties",
+        "PyTorch and ONNX do not say which of equal elements a top-k takes, nor how they are sorted",
+        ties,
     ),
     Rule(
         "resizing of float64",
