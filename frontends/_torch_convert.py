@@ -18,12 +18,16 @@ from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span
 
+from ._torch_arguments import Arguments, call_text, ignored, is_random, value_text
 from ._torch_class_loop import name_loops_over_classes
-from ._torch_mutation import mutates, refuse_mutation_without_outputs, write_back
+from ._torch_messages import line_of, place, stated_reason
+from ._torch_mutation import mutates, mutations_without_outputs, nodes_of, write_back
+from ._torch_results import settle_results
 from ._torch_trace import TracedModel
 from .errors import ImportFailure
 from .torch_operators import CONVERTERS, Converter
 
+UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
 PROGRESS_AFTER = 2  # seconds
 STOCK_LOGGER = "Frontend"
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
@@ -37,48 +41,72 @@ def convert(traced: TracedModel) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray
     ]
     try:
         with _quiet():
-            mod, params = _importer(traced.title)(traced.module, infos, default_dtype=_dtype(traced))
+            mod, params = _importer(traced)(traced.module, infos, default_dtype=_dtype(traced))
     except ImportFailure:
         raise
     except Exception as error:
-        raise ImportFailure(f"TVM cannot import {traced.title}: {_reason(error)}") from error
+        raise _failure(traced.title, stated_reason(error) or line_of(error)) from error
     return _with_signature(_without_unused_types(mod), infos, traced.output_dtypes), params
 
 
-def _importer(title: str) -> Callable[..., Any]:
+def _importer(traced: TracedModel) -> Callable[..., Any]:
     """TVM's importer with our converter, and with `_prepare` in place of its rewriting of aten::copy_.
 
     It looks both up in its module. A copy of the function with those names changed leaves the module, and so
     every other user of TVM in the process, alone.
     """
     function = stock.from_pytorch
+    places: dict[str, str] = {}
     ours = {
-        "PyTorchOpConverter": partial(_Converter, title),
-        "_redirect_inplace_output": _prepare,
+        "PyTorchOpConverter": partial(_Converter, traced, places),
+        "_redirect_inplace_output": partial(_prepare, traced.title, places),
     }
     return types.FunctionType(
         function.__code__, {**function.__globals__, **ours}, argdefs=function.__defaults__
     )
 
 
-def _prepare(graph: torch.Graph) -> None:
-    """Make of TVM's own copy of the graph what the converter takes."""
+def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
+    """Make of TVM's own copy of the graph what the converter takes; note where operators are first called."""
     name_loops_over_classes(graph)  # what such a loop mutates stays inside
-    refuse_mutation_without_outputs(graph)
+    for node in nodes_of(graph):
+        if node.kind() not in places:
+            places[node.kind()] = place(node)
+        if is_random(node):
+            raise _failure(title, "it draws random numbers, which a compiled model cannot repeat", node)
+        for lost in mutations_without_outputs(node):
+            raise _failure(title, "it changes a tensor from outside the branch or loop that it is in", lost)
+
+
+def _failure(title: str, reason: str, node: torch.Node | None = None) -> ImportFailure:
+    while node is not None and node.kind() in UNPACKING:  # what gives the items says more
+        node = node.inputsAt(0).node()
+    where = f", at {place(node)}" if node is not None else ""
+    return ImportFailure(f"TVM cannot import {title}{where}: {reason}")
 
 
 class _Converter(Converter):
-    """The converter, which says how far it is and where it fails."""
+    """The converter, which says how far it is and where it fails, and holds every operator to the trace."""
 
-    def __init__(self, title: str, *args: Any) -> None:
+    def __init__(self, traced: TracedModel, places: dict[str, str], *args: Any) -> None:
         super().__init__(CONVERTERS, *args)
-        self.title = title
+        self.title = traced.title
+        self.types_are_known = traced.types_are_known
+        self.places = places
+
+    def create_convert_map(self) -> None:
+        super().create_convert_map()
+        self.convert_map: dict[str, Callable[..., Any]] = {
+            name: partial(self._convert, convert) for name, convert in vars(self)["convert_map"].items()
+        }
 
     def report_missing_conversion(self, op_names: Iterable[str]) -> None:
         try:
             super().report_missing_conversion(op_names)
         except NotImplementedError as error:
-            raise ImportFailure(f"TVM cannot import {self.title}: {error}") from error
+            missing = [name for name in self.places if repr(name) in str(error)]
+            where = ", ".join(self.places[name] for name in missing)
+            raise _failure(self.title, f"there is no converter for {where}") from error
 
     def convert_operators(
         self, operators: list[tuple[str, torch.Node]], outputs: Any, ret_names: list[str]
@@ -88,7 +116,7 @@ class _Converter(Converter):
             outputs = _with_spans(outputs)
         operators = [item for item in operators if not _take_list(*item, outputs)]
         with tqdm(
-            self._with_mutation(operators, outputs, outermost),
+            self._with_consequences(operators, outputs, outermost),
             desc=f"Importing {self.title}",
             total=len(operators),
             unit="op",
@@ -101,23 +129,44 @@ class _Converter(Converter):
             except ImportFailure:
                 raise
             except Exception as error:
-                where = _place(self.current_op[-1]) if self.current_op else "its outputs"
-                raise ImportFailure(
-                    f"TVM cannot import {self.title}, at {where}: {_reason(error)}"
-                ) from error
+                if not self.current_op:
+                    raise _failure(self.title, f"at its outputs: {line_of(error)}") from error
+                node = self.current_op[-1]
+                values = [outputs.get(value.debugName()) for value in node.inputs()]
+                raise _failure(self.title, self._reason(node, values, error), node) from error
 
-    def _with_mutation(
+    def _with_consequences(
         self, operators: list[tuple[str, torch.Node]], outputs: Any, outermost: bool
     ) -> Iterator[tuple[str, torch.Node]]:
-        """The operators, and after each, when it is converted, what it changes beside its own output."""
+        """The operators; after each, its results are checked, and what it changes besides them is written."""
         before = set() if outermost else set(outputs)
         for name, node in operators:
             yield name, node
-            if mutates(node):
-                try:
+            try:
+                if self.types_are_known:
+                    settle_results(self, node, outputs)
+                if mutates(node):
                     write_back(self, node, outputs, before)
-                except ImportFailure as error:
-                    raise ImportFailure(f"cannot import {self.title}, at {_place(node)}: {error}") from error
+            except ImportFailure as error:
+                raise _failure(self.title, str(error), node) from error
+
+    def _convert(self, convert: Callable[..., Any], inputs: list[Any], input_types: list[str]) -> Any:
+        """What a converter makes of the inputs, unless it passes over one of them."""
+        node = self.current_op[-1]
+        arguments = Arguments(inputs)
+        try:
+            converted = convert(arguments, input_types)
+        except Exception as error:
+            raise _failure(self.title, self._reason(node, inputs, error), node) from error
+        for name, value in ignored(node, arguments, inputs):
+            raise _failure(self.title, f"{name}={value_text(self, value)} cannot be converted", node)
+        return converted
+
+    def _reason(self, node: torch.Node, values: list[Any], error: Exception) -> str:
+        """What the error says, or if that is of no use to the user, what the operator was called with."""
+        if isinstance(error, ImportFailure):
+            return str(error)
+        return stated_reason(error) or f"it cannot be converted with {call_text(self, node, values)}"
 
 
 def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
@@ -136,16 +185,6 @@ def _take_list(name: str, node: torch.Node, outputs: Any) -> bool:
     if constant_list:
         outputs[name] = node.output().toIValue()
     return constant_list
-
-
-def _place(node: torch.Node) -> str:
-    return f"{node.kind()} ({str(node.sourceRange()).splitlines()[0].strip()})"
-
-
-def _reason(error: Exception) -> str:
-    """The kind of error and what it says; what TVM says begins with pages of a C++ stack."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1] if 'Traceback' in lines[0] else str(error)}"
 
 
 def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:

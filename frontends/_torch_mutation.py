@@ -7,6 +7,7 @@ whose name all that follows finds it. What this does not cover is refused, rathe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,18 @@ def mutates(node: torch.Node) -> bool:
     return in_place and node.outputsSize() == 1
 
 
-def refuse_mutation_without_outputs(graph: torch.Graph) -> None:
-    """TVM's importer passes over a branch or loop that gives nothing, and so over what it changes."""
-    waiting: list[tuple[Any, bool]] = [(graph, False)]
-    while waiting:
-        block, is_lost = waiting.pop()
-        for node in block.nodes():
-            if is_lost and mutates(node):
-                where = "outside the branch or loop that it is in"
-                raise ImportFailure(f"{node.kind()} changes a tensor from {where}")
-            waiting.extend((inner, is_lost or node.outputsSize() == 0) for inner in node.blocks())
+def mutations_without_outputs(node: torch.Node) -> list[torch.Node]:
+    """What is changed inside a branch or loop that gives nothing, which TVM's importer passes over."""
+    is_lost = node.outputsSize() == 0
+    return [inner for block in node.blocks() if is_lost for inner in nodes_of(block) if mutates(inner)]
+
+
+def nodes_of(block: Any) -> Iterator[torch.Node]:
+    """All nodes of a graph or block, those of the blocks inside too."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from nodes_of(inner)
 
 
 def write_back(

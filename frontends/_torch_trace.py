@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ._torch_detections import detections_are_handled_by_operators
+from ._torch_messages import line_of, own_frame
 from .errors import ImportFailure
 
 DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
@@ -29,6 +30,7 @@ class TracedModel:
     output_names: tuple[str, ...]
     output_dtypes: tuple[str, ...]  # as Relay calls them
     dtype: torch.dtype  # of a tensor whose type TorchScript does not know
+    types_are_known: bool  # whether every tensor of the graph has the type that it had in the trace
 
 
 def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedModel:
@@ -44,21 +46,26 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
     flat = _FlatModel(model)
     try:
         with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            with detections_are_handled_by_operators():
+            with detections_are_handled_by_operators(), _attention_step_by_step():
                 module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
-            if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+            is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
+            if is_scripted:
                 module = _inline_attributes(module)
                 _settle_devices(module.graph, {tensor.device.type for tensor in inputs})
     except ImportFailure:
         raise
     except Exception as error:
         shapes = ", ".join(f"{list(tensor.shape)} {tensor.dtype}" for tensor in inputs)
+        frame = own_frame(error)
+        where = f", at {frame}" if frame else ""
         raise ImportFailure(
-            f"torch cannot trace {_name(model)} with inputs of {shapes}: {type(error).__name__}: {error}"
+            f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {line_of(error)}"
         ) from error
     names = _input_names(model, len(inputs))
     outputs = flat.output_names, flat.output_dtypes
-    return TracedModel(module, _name(model), names, inputs, *outputs, _dtype(model, inputs))
+    return TracedModel(
+        module, _name(model), names, inputs, *outputs, _dtype(model, inputs), types_are_known=not is_scripted
+    )
 
 
 class _FlatModel(torch.nn.Module):
@@ -175,9 +182,24 @@ def _evaluation(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _attention_step_by_step() -> Iterator[None]:
+    """Trace `nn.MultiheadAttention` as its operators, not as the one that torch has for speed."""
+    mha = getattr(torch.backends, "mha", None)  # not before torch 2.1
+    if not hasattr(mha, "set_fastpath_enabled"):
+        yield
+        return
+    was_enabled = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(was_enabled)
+
+
+@contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hold back what torch and torchvision say about themselves; warnings about the user's own code pass."""
     with warnings.catch_warnings():
         for category in (torch.jit.TracerWarning, UserWarning, DeprecationWarning, FutureWarning):
-            warnings.filterwarnings("ignore", category=category, module=r"torch(vision)?\b")
+            warnings.filterwarnings("ignore", category=category, module=r"(torch(vision)?|frontends)\b")
         yield

@@ -1,0 +1,141 @@
+"""What `from_pytorch` holds every converter to: no argument passed over, and the types that torch has."""
+
+import pytest
+import torch
+from torch import nn
+
+from frontends import ImportFailure, _torch_convert, from_pytorch
+from frontends._torch_arguments import Arguments
+from tests.helpers import run
+
+from tvm import relay
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def pass_over(argument, change):
+    """A converter that knows nothing of all but the first arguments."""
+
+    def convert(converter, inputs, input_types):
+        return change(converter, inputs[:argument], input_types)
+
+    return convert
+
+
+def refusal(function, x=None):
+    with pytest.raises(ImportFailure) as failure:
+        from_pytorch(Function(function), torch.rand(3, 4) if x is None else x)
+    message = str(failure.value)
+    assert "\n" not in message
+    assert "test_pytorch_contract.py" in message
+    return message
+
+
+@pytest.fixture
+def converters(monkeypatch):
+    """The table of converters, which a test may change."""
+    table = dict(_torch_convert.CONVERTERS)
+    monkeypatch.setattr(_torch_convert, "CONVERTERS", table)
+    return table
+
+
+def test_an_argument_that_the_converter_does_not_read(converters):
+    converters["aten::add"] = pass_over(
+        2, lambda converter, inputs, types: converter.stock["aten::add"](inputs, types)
+    )
+    from_pytorch(Function(lambda x: torch.add(x, x)), torch.rand(3, 4))
+    assert "at aten::add" in refusal(lambda x: torch.add(x, x, alpha=2))
+    assert "alpha=2 cannot be converted" in refusal(lambda x: torch.add(x, x, alpha=2))
+
+
+def test_a_result_of_another_kind(converters):
+    converters["aten::neg"] = lambda converter, inputs, types: relay.cast(inputs[0], "bool")
+    assert "converted to bool[3, 4], but is float32[3, 4]" in refusal(lambda x: -x)
+
+
+def test_a_result_of_another_shape(converters):
+    converters["aten::neg"] = lambda converter, inputs, types: converter.stock["aten::t"](inputs, types)
+    assert "converted to float32[4, 3], but is float32[3, 4]" in refusal(lambda x: -x)
+
+
+def test_a_wider_result_is_cast(converters):
+    converters["aten::neg"] = lambda converter, inputs, types: relay.cast(
+        relay.negative(inputs[0]), "float64"
+    )
+    mod, _ = from_pytorch(Function(lambda x: (-x) + 1), torch.rand(3, 4))
+    assert run(mod, torch.ones(3, 4).numpy())[0].dtype == "float32"
+
+
+def test_a_result_that_is_missing(converters):
+    converters["aten::sort"] = lambda converter, inputs, types: (
+        relay.sort(inputs[0], inputs[1]),
+        inputs[2] or None,
+    )
+    assert "only some of its 2 results" in refusal(lambda x: x.sort(1))
+    from_pytorch(Function(lambda x: x.sort(1)[0]), torch.rand(3, 4))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.rand_like, torch.bernoulli, lambda x: nn.functional.dropout(x, 0.5, training=True)],
+    ids=["rand_like", "bernoulli", "dropout"],
+)
+def test_random_numbers(function):
+    assert "draws random numbers" in refusal(function)
+
+
+def test_an_error_of_python_in_a_converter_becomes_the_call(converters):
+    converters["aten::softmax"] = lambda converter, inputs, types: None + len(list(inputs))
+    message = refusal(lambda x: x.softmax(1))
+    assert "at aten::softmax" in message
+    assert "it cannot be converted with self=float32[3, 4], dim=1" in message
+    assert "NoneType" not in message
+
+
+def test_a_stated_reason_is_kept(converters):
+    def refuse(converter, inputs, types):
+        raise ImportFailure("half of a matrix has no softmax")
+
+    converters["aten::softmax"] = refuse
+    assert refusal(lambda x: x.softmax(1)).endswith("half of a matrix has no softmax")
+
+
+def test_all_operators_without_a_converter_are_named():
+    message = refusal(lambda x: torch.special.i1(x) + torch.special.bessel_y0(x))
+    assert "aten::special_i1 (" in message
+    assert "aten::special_bessel_y0 (" in message
+
+
+def test_a_failed_trace_says_where():
+    message = refusal(lambda x: x @ x)
+    assert "torch cannot trace Function with inputs of [3, 4] torch.float32, at " in message
+
+
+@pytest.mark.parametrize("module", [nn.MultiheadAttention(8, 2), nn.TransformerEncoderLayer(8, 2)], ids=type)
+def test_attention_is_not_traced_into_the_fast_path(module):
+    x = torch.rand(5, 2, 8)
+    given = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
+    mod, _ = from_pytorch(module, given)
+    assert torch.backends.mha.get_fastpath_enabled() == was_enabled
+    assert "_native_multi_head_attention" not in mod.astext()
+
+
+def test_arguments_know_what_was_read():
+    arguments = Arguments([10, 11, 12, 13])
+    assert len(arguments) == 4
+    assert arguments[:3][1:][0] == 11
+    assert arguments.unread == {0, 2, 3}
+    assert arguments[-1] == 13
+    assert arguments.unread == {0, 2}
+    assert [*arguments[:1], 5] == [10, 5]
+    assert arguments.unread == {2}
+    assert list(arguments) == [10, 11, 12, 13]
+    assert not arguments.unread
