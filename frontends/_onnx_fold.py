@@ -12,6 +12,7 @@ type. Convolutions need them: TVM compiles none whose channels are unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +23,9 @@ from tvm import relay
 
 from . import _onnx_known
 from ._onnx_numpy import NotFolded, evaluate
-from ._onnx_types import type_of
+from ._onnx_types import static_shape, type_of
 
+LARGEST_RESULT = 1 << 24  # elements that a few may be folded to
 LIKE = ("cast_like", "slice_like", "reshape_like", "broadcast_to_like")  # need the second operand's type only
 SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
 
@@ -154,11 +156,23 @@ def _is_constant(expr: relay.Expr) -> bool:
 
 
 def _fold_call(call: relay.Call) -> relay.Expr:
+    if _is_large(call):
+        return call
     try:
         value = evaluate(call, type_of(call))
     except NotFolded:
         return relay.transform.FoldConstantExpr(call, tvm.IRModule())
     return relay.Tuple([constant(v) for v in value]) if isinstance(value, list) else constant(value)
+
+
+def _is_large(call: relay.Call) -> bool:
+    """Whether a value takes much memory that what it is made of does not take."""
+    made = type_of(call)
+    if not isinstance(made, relay.TensorType):
+        return False
+    size = math.prod(static_shape(made) or ())
+    constants = (arg.data.shape for arg in call.args if isinstance(arg, relay.Constant))
+    return size > LARGEST_RESULT and size > 4 * sum(map(math.prod, constants))
 
 
 def _make_static(call: relay.Call) -> relay.Expr:

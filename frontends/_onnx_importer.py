@@ -111,6 +111,8 @@ def tvm_dtype(elem_type: int | str) -> str:
     """TVM's name of an ONNX element type; TVM's importer asks `onnx.mapping`, gone from recent onnx."""
     if isinstance(elem_type, str):
         return elem_type
+    if elem_type not in onnx.TensorProto.DataType.values():
+        raise NotImplementedError(f"ONNX has no element type {elem_type}")
     name = onnx.TensorProto.DataType.Name(elem_type)
     if name not in ELEMENT_TYPES:
         raise NotImplementedError(f"TVM has no tensors of type {name}")

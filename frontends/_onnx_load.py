@@ -37,7 +37,10 @@ def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelPro
     for tensor in external:
         _check_external(tensor, folder)
     if external:
-        load_external_data_for_model(loaded, str(folder))
+        try:
+            load_external_data_for_model(loaded, str(folder))
+        except Exception as error:  # onnx checks more of them in some versions
+            raise ImportFailure(f"the weights beside {path} cannot be read: {error}") from error
     return loaded
 
 
@@ -69,7 +72,7 @@ def _read(path: Path) -> onnx.ModelProto:
         raise FileNotFoundError(f"no ONNX model at {path}")
     try:
         model = onnx.load(str(path), load_external_data=False)
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         raise ImportFailure(f"{path} is no ONNX model, or a part of one: it cannot be parsed") from error
     if not model.graph.node and not model.graph.output:
         raise ImportFailure(f"{path} is no ONNX model, or a part of one: it has no graph")
@@ -77,12 +80,20 @@ def _read(path: Path) -> onnx.ModelProto:
 
 
 def _check_external(tensor: onnx.TensorProto, folder: Path) -> None:
-    info = ExternalDataInfo(tensor)
-    what = f"the weights '{tensor.name}' are in '{info.location}'"
-    target = (folder / info.location).resolve()
+    try:
+        info = ExternalDataInfo(tensor)
+        what = f"the weights '{tensor.name}' are in '{info.location}'"
+        target = (folder / info.location).resolve()
+    except (TypeError, ValueError, OSError) as error:
+        raise ImportFailure(
+            f"the place of the weights '{tensor.name}' cannot be read: it is a file's name, an offset and a "
+            f"length, here {[entry.value for entry in tensor.external_data]}"
+        ) from error
     if Path(info.location).is_absolute() or ".." in Path(info.location).parts or folder not in target.parents:
         raise ImportFailure(f"{what}, which is outside the model's folder {folder}; it is not read")
     if not target.is_file():
         raise ImportFailure(f"{what}, but there is no such file in {folder}")
+    if min(info.offset or 0, info.length or 0) < 0:
+        raise ImportFailure(f"{what}, at a negative place: the model is damaged")
     if (info.offset or 0) + (info.length or 0) > target.stat().st_size:
         raise ImportFailure(f"{what}, which ends before they do: the file is not complete")

@@ -15,7 +15,7 @@ from tvm import relay
 from tvm.relay.frontend import common
 
 from ._onnx_types import type_of
-from .errors import ImportFailure
+from .errors import ImportFailure, gist
 
 
 def scope_class(graph_proto: type[Any]) -> type[Any]:
@@ -84,14 +84,4 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
 def describe(node: onnx.NodeProto) -> str:
     """A node as an error message names it."""
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return f"the node '{node.name or node.output[0]}' ({operator})"
-
-
-def gist(error: Exception) -> str:
-    """What an error says, without the stack that TVM puts into its message."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
-    said = lines[-1] if lines else "no reason given"
-    kind = type(error).__name__
-    plain = isinstance(error, (ValueError, NotImplementedError))
-    return said if plain or said.startswith(kind) else f"{kind}: {said}"
+    return f"the node '{node.name or next(filter(None, node.output), '')}' ({operator})"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 
 import onnx
@@ -15,12 +16,13 @@ import tvm
 from tvm import relay
 
 from ._canonical import canonicalize
+from ._onnx_check import check_model, check_result, check_size, opset_of
 from ._onnx_importer import load_importer, tvm_dtype
 from ._onnx_load import graphs_of, load_model
 from ._onnx_scope import describe
 from ._onnx_types import type_errors_into
 from .camera import Camera, feed, settle
-from .errors import ImportFailure
+from .errors import ImportFailure, gist
 
 DOMAINS = {  # TVM's importer knows operators by name only; these are where it has them from
     "",
@@ -72,9 +74,11 @@ def from_onnx(
         If the model cannot be read, is not complete, does not say the shape of an input, or has an operator
         that cannot be converted, or the camera's pictures do not suit it.
     """
-    model = _inline_functions(load_model(model))
+    model = load_model(model)
+    check_model(model)
+    model = _inline_functions(model)
     importer = load_importer()
-    opset = _opset(model)
+    opset = opset_of(model)
     _check_operators(model, importer._get_convert_map(opset))
     _check_outputs(model.graph)
     inputs = _input_shapes(model.graph, shapes or {})
@@ -82,13 +86,28 @@ def from_onnx(
         inputs = settle(camera, inputs)
     # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
     with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
-        mod, params = _convert(importer, model.graph, opset, inputs, freeze_params)
+        with _clear_errors():
+            mod, params = _convert(importer, model.graph, opset, inputs, freeze_params)
+            check_result(mod["main"])
+            mod = relay.transform.InferType()(mod)
         if camera is not None:
             mod = feed(camera, mod, inputs)
-        mod = canonicalize(relay.transform.InferType()(mod))
+        with _clear_errors():
+            mod = canonicalize(mod)
     main = mod["main"].with_attr("input_names", list(inputs))
     mod["main"] = main.with_attr("output_names", [output.name for output in model.graph.output])
     return mod, params
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """What goes wrong apart from any node is the model's fault too, and said in one line."""
+    try:
+        yield
+    except ImportFailure:
+        raise
+    except Exception as error:  # TVM raises whatever comes
+        raise ImportFailure(f"the model cannot be converted as a whole: {gist(error)}") from error
 
 
 def _convert(
@@ -116,12 +135,10 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     except ImportError as error:
         needs = "the model defines functions, which can be imported with onnx 1.15 or newer"
         raise ImportFailure(f"{needs}; this is {onnx.__version__}") from error
-    return inline_local_functions(model)
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-    return versions[0] if versions else 1
+    try:
+        return inline_local_functions(model)
+    except Exception as error:
+        raise ImportFailure(f"onnx cannot inline the model's functions: {gist(error)}") from error
 
 
 def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]) -> None:
@@ -173,4 +190,5 @@ def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> li
         given = [dim.dim_value if dim.dim_value > 0 else None for dim in declared]
     elif declared is not None and len(declared) != len(given):
         raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
+    check_size(f"the input '{name}'", given)
     return [relay.Any() if size is None else int(size) for size in given]

@@ -1,0 +1,1 @@
+"""Files that are no models, or models that nobody should trust: what `from_onnx` does with them."""
