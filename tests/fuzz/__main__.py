@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # NNSmith chooses from sets
+    if os.environ.get("PYTHONHASHSEED") != "0":  # NNSmith goes through sets
         arguments = [sys.executable, "-m", "tests.fuzz", *sys.argv[1:]]
         os.execve(sys.executable, arguments, {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

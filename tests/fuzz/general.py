@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
 import tempfile
 import warnings
@@ -16,7 +17,7 @@ import frontends
 
 from tvm import relay
 
-from .check import Case, Result, check, gist
+from .check import TO_MEND, Case, Result, check, gist
 from .oracles import OnnxOracle, torch_oracle
 from .shrink import shrink
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 MAX_NODES = 12
 PYTORCH_EACH = 4  # of so many models one is imported from PyTorch
 ATTRIBUTES = 2.0**-23  # those of ONNX nodes are float32, where PyTorch has float64
+MAX_WINDOW = 2048  # of a pool or convolution
 MAX_ELEMENTS = 4096  # of a tensor; more costs time and finds nothing else
+
+
+Network = tuple[Any, Any, dict[str, np.ndarray]]  # an ONNX model, the module it was exported from, inputs
 
 
 class Generator:
@@ -52,8 +57,7 @@ class Generator:
                 operator.out_dtypes = sorted(operator.out_dtypes, key=str)
             activate_ext(opset=self._operators, factory=None)
 
-    def __call__(self, seed: int) -> tuple[Any, torch.nn.Module, dict[str, np.ndarray]]:
-        """An ONNX model, the module it was exported from, and inputs for both."""
+    def __call__(self, seed: int) -> Network:
         import z3
         from nnsmith.graph_gen import model_gen
         from nnsmith.util import set_seed
@@ -74,7 +78,29 @@ class Generator:
             model = self._model_type.from_gir(made.make_concrete())
             module = model.torch_model.eval()
             inputs = _inputs(module)
+            _check_work(model.native_model)
             return model.native_model, module, inputs
+
+    def unpacked(self, packed: Any) -> Network:
+        """What `_packed` packed."""
+        import onnx
+
+        model, ir, state, inputs = packed
+        module = self._model_type.from_gir(pickle.loads(ir)).torch_model.eval()
+        module.load_state_dict(state)
+        return onnx.load_model_from_string(model), module, inputs
+
+
+def _packed(network: Network) -> Any:
+    model, module, inputs = network
+    return model.SerializeToString(), pickle.dumps(module.ir), module.state_dict(), inputs
+
+
+def _check_work(model: Any) -> None:
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "kernel_shape" and np.prod(attribute.ints) > MAX_WINDOW:
+                raise ValueError("a window of more elements than can be computed in time")
 
 
 def _inputs(module: Any) -> dict[str, np.ndarray]:
@@ -91,18 +117,31 @@ def _inputs(module: Any) -> dict[str, np.ndarray]:
 
 
 class GeneralSource:
-    """Networks of NNSmith for a campaign."""
+    """Networks of NNSmith for a campaign.
+
+    A seed gives another network in another process, since NNSmith goes through sets. So each network is
+    written down before it is run, and what is made small, or must not be run again, is read from there.
+    """
 
     def __init__(self, found: Path, target: str, frontend: str | None) -> None:
         self._generate = Generator()
         self._found, self._target, self._frontend = found, target, frontend
+        self._stash = Path(tempfile.mkdtemp(prefix="fuzz-"))
 
     def check(self, job: Job) -> Result:
         try:
-            model, module, inputs = self._generate(job.seed)
+            network = self._generate(job.seed)
         except Exception as error:
             return Result("not made", gist(error))
-        return check(self._case(job.seed, model, module, inputs), self._target, job.with_stock)
+        stash = self._stash / str(job.seed)
+        stash.write_bytes(pickle.dumps(_packed(network)))
+        result = check(self._case(job.seed, *network), self._target, job.with_stock)
+        if result.kind not in TO_MEND:
+            stash.unlink()
+        return result
+
+    def _stashed(self, seed: int) -> Network:
+        return self._generate.unpacked(pickle.loads((self._stash / str(seed)).read_bytes()))
 
     def _case(self, seed: int, model: Any, module: Any, inputs: dict[str, np.ndarray]) -> Case:
         oracle = torch_oracle(module, list(inputs.values()))
@@ -119,10 +158,11 @@ class GeneralSource:
         return self._frontend == "pytorch" or (self._frontend is None and seed % PYTORCH_EACH == 0)
 
     def shrink(self, job: Job) -> str:
-        model, module, inputs = self._generate(job.seed)
-        if self._is_pytorch(job.seed):
-            return f"--frontend pytorch --seed {job.seed} --models 1"
+        model, module, inputs = self._stashed(job.seed)
         bad = check(self._case(job.seed, model, module, inputs), self._target)
+
+        if self._is_pytorch(job.seed):
+            return self._keep_module(job.seed, bad.kind)
 
         def still_fails(part: Any, given: dict[str, np.ndarray]) -> bool:
             result = check(onnx_case(part, given), self._target)
@@ -131,8 +171,17 @@ class GeneralSource:
         return self._keep(*shrink(model, inputs, still_fails), f"{bad.kind}_{job.seed}")
 
     def keep(self, job: Job, kind: str) -> str:
-        model, _, inputs = self._generate(job.seed)
+        if self._is_pytorch(job.seed):
+            return self._keep_module(job.seed, kind)
+        model, _, inputs = self._stashed(job.seed)
         return self._keep(model, inputs, f"{kind}_{job.seed}")
+
+    def _keep_module(self, seed: int, kind: str) -> str:
+        """As it is: PyTorch's networks are not made small."""
+        self._found.mkdir(parents=True, exist_ok=True)
+        path = self._found / f"{kind}_{seed}.pkl"
+        path.write_bytes((self._stash / str(seed)).read_bytes())
+        return str(path)
 
     def _keep(self, model: Any, inputs: dict[str, np.ndarray], name: str) -> str:
         import onnx
