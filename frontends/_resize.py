@@ -56,6 +56,7 @@ def cubic(coordinates: np.ndarray, size: int, a: float, exclude_outside: bool = 
     taps = _around(coordinates, size, (-1, 0, 1, 2), cubic_kernel(a))
     if not exclude_outside:
         return taps
+    assert taps.weights is not None
     places = np.floor(coordinates).astype("int64")[:, None] + np.arange(-1, 3)
     weights = np.where((places >= 0) & (places < size), taps.weights, 0)
     return Taps(taps.indices, weights / weights.sum(axis=1, keepdims=True), size)

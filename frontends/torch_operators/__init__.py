@@ -6,10 +6,40 @@ it is here, so all tables together say what is TVM's own and what is not.
 
 from __future__ import annotations
 
-from . import arithmetic, convolution, detection, lists, resize, shapes
+from . import (
+    activations,
+    arithmetic,
+    attention,
+    convolution,
+    detection,
+    lists,
+    losses,
+    normalization,
+    padding,
+    pooling,
+    resize,
+    sampling,
+    shapes,
+    vision,
+)
 from .converter import Convert, Converter
 
-FAMILIES = (arithmetic, convolution, detection, lists, resize, shapes)
+FAMILIES = (
+    activations,
+    arithmetic,
+    attention,
+    convolution,
+    detection,
+    lists,
+    losses,
+    normalization,
+    padding,
+    pooling,
+    resize,
+    sampling,
+    shapes,
+    vision,
+)
 CONVERTERS: dict[str, Convert] = {
     name: convert for family in FAMILIES for name, convert in family.CONVERTERS.items()
 }

@@ -15,8 +15,8 @@ import numpy as np
 from tvm import relay
 
 from .. import _resize
-from .converter import Convert, Converter, Inputs, InputTypes
-from .shapes import as_number
+from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
+from .pooling import adaptive_avg_pool, numbers
 
 AXES = {1: "W", 2: "HW", 3: "DHW"}
 CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the coefficient of each kernel
@@ -102,18 +102,16 @@ def resize(
     shape, dtype = converter.infer_shape(data), str(tensor.dtype)
     spatial = shape[2:]
     if not all(isinstance(extent, int) for extent in spatial):
-        raise NotImplementedError("an image whose size is known only at run time cannot be resized")
+        raise NotConverted("an image whose size is known only at run time cannot be resized")
     if "float" not in dtype and not mode.startswith("nearest"):
-        raise NotImplementedError(f"interpolation of {dtype} is not supported, only of floating point")
+        raise NotConverted(f"interpolation of {dtype} is not supported, only of floating point")
     scales = list(scales) if scales else [None] * len(spatial)
     if size is None:
         size = [int(np.floor(float(extent) * scale)) for extent, scale in zip(spatial, scales)]
-    sizes = [as_number(extent) for extent in size]
-    if None in sizes:
-        raise NotImplementedError("the size of the result must be known at import")
+    sizes = numbers(size)
     precision = np.float64 if dtype == "float64" else np.float32
     axes = [
-        _Axis(extent, int(out), scale, align_corners, precision)
+        _Axis(extent, out, scale, align_corners, precision)
         for extent, out, scale in zip(spatial, sizes, scales)
     ]
     if not antialias and dtype == "float32" and _is_relays(axes, mode):
@@ -135,37 +133,31 @@ def _is_relays(axes: list[_Axis], mode: str) -> bool:
     return mode != "nearest-exact" and all(axis.by_ratio for axis in axes)
 
 
-def nearest(mode: str) -> Convert:
-    def convert(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-        data, size, *scales = inputs
-        return resize(converter, data, size, _listed(scales), mode)
-
-    convert.__doc__ = "TVM's own resizes by the ratio of the sizes, not by the scale, and lacks some ranks."
-    return convert
+def nearest(mode: str, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own resizes by the ratio of the sizes, not by the scale, and lacks some ranks."""
+    data, size, *scales = inputs
+    return resize(converter, data, size, _listed(scales), mode)
 
 
-def weighted(mode: str, antialias: bool = False) -> Convert:
-    def convert(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-        data, size, align_corners, *scales = inputs
-        return resize(converter, data, size, _listed(scales), mode, bool(align_corners), antialias)
-
-    convert.__doc__ = "TVM's own resizes by the ratio of the sizes, not by the scale, and lacks antialiasing."
-    return convert
+def weighted(mode: str, antialias: bool, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own resizes by the ratio of the sizes, not by the scale, and lacks antialiasing."""
+    data, size, align_corners, *scales = inputs
+    return resize(converter, data, size, _listed(scales), mode, bool(align_corners), antialias)
 
 
 def interpolate(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own resizes by the ratio of the sizes, and images of rank 2 only; scripted code calls this."""
     data, size, scales, mode, align_corners, recompute, antialias = inputs
-    rank = len(converter.infer_shape(data)) - 2
+    spatial = converter.infer_shape(data)[2:]
+    each = [value if isinstance(value, list) else [value] * len(spatial) for value in (size, scales)]
+    wanted, given = (None if None in values else values for values in each)
+    if wanted is None and (recompute or mode == "area"):
+        wanted = [int(np.floor(float(extent) * scale)) for extent, scale in zip(spatial, given or [])]
+        given = None
     if mode == "area":
-        raise NotImplementedError("scripted interpolation in the mode area is not supported")
-    size = size if isinstance(size, list) or size is None else [size] * rank
-    scales = scales if isinstance(scales, list) or scales is None else [scales] * rank
-    if size is None and recompute:
-        spatial = converter.infer_shape(data)[2:]
-        size, scales = [int(np.floor(float(n) * scale)) for n, scale in zip(spatial, scales)], None
-    mode = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return resize(converter, data, size, scales, mode, bool(align_corners), bool(antialias))
+        return adaptive_avg_pool(len(spatial), converter, [data, wanted], input_types)
+    mode = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(str(mode), str(mode))
+    return resize(converter, data, wanted, given, mode, bool(align_corners), bool(antialias))
 
 
 def _listed(scales: list[Any]) -> list[Any] | None:
@@ -176,10 +168,10 @@ def _listed(scales: list[Any]) -> list[Any] | None:
 
 CONVERTERS: dict[str, Convert] = {"aten::__interpolate": interpolate}
 for _rank in AXES:
-    CONVERTERS[f"aten::upsample_nearest{_rank}d"] = nearest("nearest")
-    CONVERTERS[f"aten::_upsample_nearest_exact{_rank}d"] = nearest("nearest-exact")
+    CONVERTERS[f"aten::upsample_nearest{_rank}d"] = bind(nearest, "nearest")
+    CONVERTERS[f"aten::_upsample_nearest_exact{_rank}d"] = bind(nearest, "nearest-exact")
 for _name, _mode in (("linear1d", "linear"), ("bilinear2d", "linear"), ("trilinear3d", "linear")):
-    CONVERTERS[f"aten::upsample_{_name}"] = weighted(_mode)
-CONVERTERS["aten::upsample_bicubic2d"] = weighted("cubic")
-CONVERTERS["aten::_upsample_bilinear2d_aa"] = weighted("linear", antialias=True)
-CONVERTERS["aten::_upsample_bicubic2d_aa"] = weighted("cubic", antialias=True)
+    CONVERTERS[f"aten::upsample_{_name}"] = bind(weighted, _mode, False)
+CONVERTERS["aten::upsample_bicubic2d"] = bind(weighted, "cubic", False)
+CONVERTERS["aten::_upsample_bilinear2d_aa"] = bind(weighted, "linear", True)
+CONVERTERS["aten::_upsample_bicubic2d_aa"] = bind(weighted, "cubic", True)

@@ -1,0 +1,254 @@
+"""Activations, elementwise and along an axis.
+
+What is computed of float16 is computed in float32 and rounded once, as PyTorch does; TVM has few of these
+functions for float16 with more than its precision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from tvm import relay
+from tvm.relay.frontend import pytorch as stock
+
+from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
+
+Activation = Callable[..., relay.Expr]  # of the data, the constructor of constants like it, and the arguments
+Number = Callable[[float], relay.Expr]
+
+
+def _activation(function: Activation) -> Convert:
+    """A converter of a function of one tensor, which may be of any floating-point type."""
+
+    @wraps(function)
+    def convert(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+        data, *arguments = inputs
+        if converter.is_quantized_tensor(data):
+            return converter.stock[converter.current_op[-1].kind()](inputs, input_types)
+        dtype = str(converter.infer_type(data).dtype)
+        if "float" not in dtype:
+            raise NotConverted(f"of {dtype} it is not supported, only of floating point")
+        computed = "float32" if dtype == "float16" else dtype
+        wide = relay.cast(data, computed) if computed != dtype else data
+        result = function(wide, lambda value: relay.const(float(value), computed), *arguments)
+        return relay.cast(result, dtype) if computed != dtype else result
+
+    return convert
+
+
+@_activation
+def gelu(data: relay.Expr, number: Number, approximate: str = "none") -> relay.Expr:
+    """TVM's own ignores `approximate`."""
+    if approximate == "none":
+        return data * (number(0.5) + relay.erf(data * number(0.5**0.5)) * number(0.5))
+    inner = number(math.sqrt(2 / math.pi)) * (data + number(0.044715) * data * data * data)
+    return number(0.5) * data * (number(1) + relay.tanh(inner))
+
+
+@_activation
+def elu(
+    data: relay.Expr, number: Number, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> relay.Expr:
+    """TVM's own ignores `scale` and `input_scale`, which selu passes, and loses a negative alpha."""
+    positive = data > number(0)
+    # Of the positive part the exponential, which is not taken, would overflow.
+    low = relay.exp(relay.minimum(data, number(0)) * number(input_scale)) - number(1)
+    return relay.where(positive, data * number(scale), low * number(alpha * scale))
+
+
+@_activation
+def celu(data: relay.Expr, number: Number, alpha: float = 1) -> relay.Expr:
+    """TVM's own is wrong for negative alpha."""
+    low = relay.exp(relay.minimum(data / number(alpha), number(0))) - number(1)
+    low = low if alpha > 0 else relay.exp(data / number(alpha)) - number(1)
+    return relay.where(data > number(0), data, low * number(alpha))
+
+
+@_activation
+def selu(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM's own overflows in float16, and gives NaN where the exponential is infinite."""
+    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    low = relay.exp(relay.minimum(data, number(0))) - number(1)
+    return relay.where(data > number(0), data * number(scale), low * number(alpha * scale))
+
+
+@_activation
+def mish(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM lacks it."""
+    return data * relay.tanh(_softplus(data, number))
+
+
+@_activation
+def softplus(data: relay.Expr, number: Number, beta: float = 1, threshold: float = 20) -> relay.Expr:
+    """TVM's own takes whole thresholds only, and 0 for 20."""
+    scaled = data * number(beta)
+    return relay.where(scaled > number(threshold), data, _softplus(scaled, number) / number(beta))
+
+
+@_activation
+def log_sigmoid(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM's own is computed in float16 where the data is."""
+    return relay.negative(_softplus(relay.negative(data), number))
+
+
+def _softplus(data: relay.Expr, number: Number) -> relay.Expr:
+    return relay.maximum(data, number(0)) + relay.log(number(1) + relay.exp(relay.negative(relay.abs(data))))
+
+
+@_activation
+def silu(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM's own is computed in float16 where the data is."""
+    return data * relay.sigmoid(data)
+
+
+@_activation
+def hardsigmoid(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM's own adds constants of float32 to data of any type."""
+    return relay.clip(data + number(3), 0.0, 6.0) / number(6)
+
+
+@_activation
+def hardswish(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM's own adds constants of float32 to data of any type."""
+    return data * (relay.clip(data + number(3), 0.0, 6.0) / number(6))
+
+
+@_activation
+def hardshrink(data: relay.Expr, number: Number, bound: float = 0.5) -> relay.Expr:
+    """TVM lacks it."""
+    inside = relay.logical_and(data >= number(-bound), data <= number(bound))
+    return relay.where(inside, number(0), data)
+
+
+@_activation
+def softshrink(data: relay.Expr, number: Number, bound: float = 0.5) -> relay.Expr:
+    """TVM lacks it."""
+    low = relay.where(data < number(-bound), data + number(bound), data * number(0))
+    return relay.where(data > number(bound), data - number(bound), low)
+
+
+@_activation
+def softsign(data: relay.Expr, number: Number) -> relay.Expr:
+    """TVM lacks it."""
+    return data / (number(1) + relay.abs(data))
+
+
+def hardtanh(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own clips integers by floats."""
+    data, low, high = inputs
+    dtype = str(converter.infer_type(data).dtype)
+    if "float" in dtype:
+        return converter.stock["aten::hardtanh"](inputs, input_types)
+    return relay.minimum(relay.maximum(data, relay.const(low, dtype)), relay.const(high, dtype))
+
+
+def relu6(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own clips integers by floats."""
+    return hardtanh(converter, [inputs[0], 0, 6], input_types)
+
+
+def leaky_relu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own multiplies float16 by a slope of less than its precision, and needs one of float."""
+    data, slope = inputs[0], float(inputs[1])
+    if str(converter.infer_type(data).dtype) == "float32":
+        return relay.nn.leaky_relu(data, slope)
+    zero, factor = (relay.const(value, converter.infer_type(data).dtype) for value in (0, slope))
+    return relay.where(data > zero, data, data * factor)
+
+
+def threshold(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own compares with constants of float32, whatever the type of the data."""
+    data, bound, value = inputs
+    dtype = str(converter.infer_type(data).dtype)
+    if "int" in dtype and float(bound) != int(bound):
+        bound = math.floor(bound)
+    return relay.where(data <= relay.const(bound, dtype), relay.const(value, dtype), data)
+
+
+def prelu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own takes no scalars, and needs a known shape."""
+    data, slope = inputs
+    rank = len(converter.infer_shape(data))
+    dtype = converter.infer_type(data).dtype
+    shape = [-1 if axis == 1 else 1 for axis in range(rank)] if rank > 1 else [-1] * rank
+    count = converter.infer_shape(slope)
+    if rank > 1 and list(count) == [converter.infer_shape(data)[1]] and dtype == "float32":
+        return relay.nn.prelu(data, slope, 1)
+    slope = relay.reshape(slope, shape) if rank else relay.reshape(slope, [])
+    return relay.where(data > relay.const(0, dtype), data, data * slope)
+
+
+def rrelu(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM lacks it."""
+    data, low, high, training, *_ = inputs
+    if training:
+        raise NotConverted("in training its slopes are random")
+    return leaky_relu(converter, [data, (low + high) / 2], input_types)
+
+
+def glu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own is computed in float16 where the data is."""
+    data, axis = inputs
+    value, gate = relay.split(data, 2, axis)
+    return value * relay.sigmoid(gate)
+
+
+def softmax(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own ignores `dtype`, and takes no scalars."""
+    return _along_axis(converter, inputs, relay.nn.softmax)
+
+
+def log_softmax(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own ignores `dtype`, and takes the last axis only."""
+    return _along_axis(converter, inputs, relay.nn.log_softmax)
+
+
+def _along_axis(
+    converter: Converter, inputs: Inputs, function: Callable[[relay.Expr, int], relay.Expr]
+) -> relay.Expr:
+    data, axis, *rest = inputs
+    dtype = str(converter.infer_type(data).dtype)
+    result_dtype = stock._convert_dtype_value(rest[0]) if rest and rest[0] is not None else dtype
+    computed = "float32" if result_dtype == "float16" else result_dtype
+    rank = len(converter.infer_shape(data))
+    data = relay.cast(data, computed) if dtype != computed else data
+    axis = int(axis) % max(rank, 1)
+    if rank == 0:
+        result = relay.reshape(function(relay.reshape(data, [1]), 0), [])
+    elif axis == rank - 1 or function is relay.nn.softmax:
+        result = function(data, axis)
+    else:
+        swapped = [
+            rank - 1 if place == axis else axis if place == rank - 1 else place for place in range(rank)
+        ]
+        result = relay.transpose(function(relay.transpose(data, swapped), -1), swapped)
+    return relay.cast(result, result_dtype) if computed != result_dtype else result
+
+
+CONVERTERS: dict[str, Convert] = {
+    "aten::gelu": gelu,
+    "aten::elu": elu,
+    "aten::celu": celu,
+    "aten::selu": selu,
+    "aten::mish": mish,
+    "aten::softplus": softplus,
+    "aten::log_sigmoid": log_sigmoid,
+    "aten::silu": silu,
+    "aten::hardsigmoid": hardsigmoid,
+    "aten::hardswish": hardswish,
+    "aten::hardshrink": hardshrink,
+    "aten::softshrink": softshrink,
+    "aten::softsign": softsign,
+    "aten::hardtanh": hardtanh,
+    "aten::relu6": relu6,
+    "aten::leaky_relu": leaky_relu,
+    "aten::threshold": threshold,
+    "aten::prelu": prelu,
+    "aten::rrelu": rrelu,
+    "aten::glu": glu,
+    "aten::softmax": softmax,
+    "aten::log_softmax": log_softmax,
+}
