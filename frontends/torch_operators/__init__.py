@@ -1,7 +1,8 @@
 """Converters of PyTorch's operators, where TVM's own lack something, are wrong, or do not exist.
 
 One module a family of operators; each ends with its table. A converter's docstring begins with the reason why
-it is here, so all tables together say what is TVM's own and what is not.
+it is here, so all tables together say what is TVM's own and what is not. What is in no table, nor in TVM's,
+is converted as torch itself spells it with other operators (`decomposed`), or refused.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from . import (
     arithmetic,
     attention,
     convolution,
+    cumulative,
+    decomposed,
     detection,
+    indexing,
     lists,
     losses,
     normalization,
+    ordering,
     padding,
     pooling,
+    products,
+    reductions,
     resize,
     sampling,
     shapes,
@@ -29,12 +36,18 @@ FAMILIES = (
     arithmetic,
     attention,
     convolution,
+    cumulative,
+    decomposed,
     detection,
+    indexing,
     lists,
     losses,
     normalization,
+    ordering,
     padding,
     pooling,
+    products,
+    reductions,
     resize,
     sampling,
     shapes,

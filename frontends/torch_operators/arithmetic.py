@@ -2,23 +2,258 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm import relay
 
-from .converter import Converter, Inputs, InputTypes
+from . import functions
+from .converter import Converter, Inputs, InputTypes, dtype_name
+
+Function = Callable[..., relay.Expr]  # of a dtype and operands that have it
+
+
+def elementwise(
+    function: Function, converter: Converter, inputs: Inputs, input_types: InputTypes
+) -> relay.Expr:
+    """TVM's own has no arithmetic of bool, and other numbers for integers or NaN."""
+    operands = converter.pytorch_promote_types(inputs, input_types)
+    dtype = converter.infer_type(operands[0]).dtype
+    if dtype != "bool":
+        return function(dtype, *operands)
+    result = function("int32", *(relay.cast(each, "int32") for each in operands))
+    return functions.truth(result, "int32")
+
+
+def compared(function: Function, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own compares bool as if true were -1."""
+    left, right = converter.pytorch_promote_types(inputs, input_types)
+    if converter.infer_type(left).dtype == "bool":
+        left, right = relay.cast(left, "int32"), relay.cast(right, "int32")
+    return function(left, right)
+
+
+def added(sign: Function, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own ignores `alpha`."""
+    if input_types[0] == "ListType":
+        return converter.stock["aten::add"](inputs, input_types)
+    left, right, *alpha = inputs
+    if alpha and alpha[0] != 1:
+        right = elementwise(_multiply, converter, [right, alpha[0]], [input_types[1], input_types[2]])
+    return elementwise(sign, converter, [left, right], input_types[:2])
+
+
+def subtracted_from(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """As `added`."""
+    left, right, *alpha = inputs
+    swapped = [input_types[1], input_types[0], *input_types[2:]]
+    return added(_subtract, converter, [right, left, *alpha], swapped)
 
 
 def div(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own ignores `rounding_mode`."""
-    operands, mode = inputs[:2], inputs[2] if len(inputs) > 2 else None
+    """TVM's own ignores `rounding_mode`, and gives integers that it is given in part."""
+    mode = inputs[2] if len(inputs) > 2 else None
+    operands = converter.pytorch_promote_types(inputs[:2], input_types[:2])
+    dtype = converter.infer_type(operands[0]).dtype
     if mode is None:
-        return converter.stock["aten::div"](operands, input_types)
-    left, right = converter.pytorch_promote_types(operands, input_types[:2])
+        if not functions.is_float(dtype):
+            operands = [functions.cast(each, dtype, "float32") for each in operands]
+        return relay.divide(*operands)
+    if dtype == "bool":
+        operands, dtype = [relay.cast(each, "int32") for each in operands], "int64"
     if mode == "floor":
-        return relay.floor_divide(left, right)
-    whole = "int" in converter.infer_type(left).dtype
-    return relay.trunc_divide(left, right) if whole else relay.trunc(relay.divide(left, right))
+        return functions.floor_divide(dtype, *operands)
+    whole = not functions.is_float(dtype)
+    return relay.trunc_divide(*operands) if whole else relay.trunc(relay.divide(*operands))
 
 
-CONVERTERS = {"aten::div": div}
+def round_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own rounds halves away from zero, and ignores `decimals`."""
+    data = inputs[0]
+    dtype = converter.infer_type(data).dtype
+    decimals = inputs[1] if len(inputs) > 1 else 0
+    if decimals == 0:
+        return functions.round_(dtype, data)
+    scale = relay.const(10.0 ** abs(decimals), dtype)
+    there, back = (relay.multiply, relay.divide) if decimals > 0 else (relay.divide, relay.multiply)
+    return back(functions.round_(dtype, there(data, scale)), scale)
+
+
+def clamp(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes no tensors, rounds the bounds of integers to float, and makes infinity finite."""
+    data, *bounds = inputs
+    dtype = converter.infer_type(data).dtype
+    if functions.is_float(dtype) and all(map(_is_finite, bounds)) and bounds[0] <= bounds[1]:
+        return relay.clip(data, *map(float, bounds))
+    given = [(bound, kind) for bound, kind in zip(bounds, input_types[1:]) if bound is not None]
+    operands = converter.pytorch_promote_types(
+        [data, *(bound for bound, _ in given)], [input_types[0], *(kind for _, kind in given)]
+    )
+    data, *limits = operands
+    dtype = converter.infer_type(data).dtype
+    for limiting, bound in zip((functions.maximum, functions.minimum), bounds):
+        data = data if bound is None else limiting(dtype, limits.pop(0), data)
+    return data
+
+
+def _is_finite(bound: Any) -> bool:
+    return isinstance(bound, (int, float)) and math.isfinite(bound)
+
+
+def clamp_min(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `clamp`."""
+    return clamp(converter, [*inputs, None], [*input_types, "float32"])
+
+
+def clamp_max(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `clamp`."""
+    return clamp(converter, [inputs[0], None, inputs[1]], [input_types[0], "float32", input_types[1]])
+
+
+def unary(
+    function: Callable[..., relay.Expr], converter: Converter, inputs: Inputs, _: InputTypes
+) -> relay.Expr:
+    """TVM's own has no kernel for integers, nor for float16 on all targets."""
+    dtype = converter.infer_type(inputs[0]).dtype
+    within = dtype if dtype in ("float32", "float64") else "float32"
+    result = function(within, functions.cast(inputs[0], dtype, within))
+    return relay.cast(result, dtype) if dtype == "float16" else result
+
+
+def of_floats(
+    function: Callable[..., relay.Expr], converter: Converter, inputs: Inputs, _: InputTypes
+) -> relay.Expr:
+    """TVM's own has no kernel for integers, which stay as they are."""
+    dtype = converter.infer_type(inputs[0]).dtype
+    return function(inputs[0]) if functions.is_float(dtype) else inputs[0]
+
+
+def question(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own has no kernel for integers, all of which are finite."""
+    data = inputs[0]
+    if functions.is_float(converter.infer_type(data).dtype):
+        return getattr(relay, name)(data)
+    function = relay.ones_like if name == "isfinite" else relay.zeros_like
+    return relay.cast(function(data), "bool")
+
+
+def sigmoid(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `unary`."""
+    if len(inputs) > 1:  # with the scales of a quantized tensor
+        return converter.stock["aten::sigmoid"](inputs, input_types)
+    return unary(_same("sigmoid"), converter, inputs, input_types)
+
+
+def square(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes powers of integers, which Relay has not."""
+    dtype = converter.infer_type(inputs[0]).dtype
+    data = functions.cast(inputs[0], dtype, "int64") if dtype == "bool" else inputs[0]
+    return relay.multiply(data, data)
+
+
+def bits(name: str, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own makes bool of integers, or int32 of wider ones."""
+    operands = converter.pytorch_promote_types(inputs, input_types)
+    is_bool = converter.infer_type(operands[0]).dtype == "bool"
+    return getattr(relay, f"{'logical' if is_bool else 'bitwise'}_{name}")(*operands)
+
+
+def logic(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own casts to bool, by which NaN is false."""
+    operands = [each if isinstance(each, relay.Expr) else relay.const(each) for each in inputs]
+    truths = [functions.truth(each, converter.infer_type(each).dtype) for each in operands]
+    return getattr(relay, f"logical_{name}")(*truths)
+
+
+def to(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own leaves a tensor as it is that becomes bool, int8, uint8 or int16."""
+    data, *others = inputs
+    dtype = others[0] if others[0] is not None and not isinstance(others[0], str) else others[1]
+    if not isinstance(data, relay.Expr) or dtype is None:
+        return converter.stock["aten::to"](inputs, input_types)
+    given = converter.infer_type(data).dtype
+    wanted = converter.infer_type(dtype).dtype if isinstance(dtype, relay.Expr) else dtype_name(dtype)
+    return functions.cast(data, given, wanted or given)
+
+
+def _add(_: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
+    return relay.add(x, y)
+
+
+def _subtract(_: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
+    return relay.subtract(x, y)
+
+
+def _multiply(_: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
+    return relay.multiply(x, y)
+
+
+def _same(name: str) -> Callable[..., relay.Expr]:
+    return lambda dtype, x: getattr(relay, name)(x)
+
+
+FLOATS = (
+    *(
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "cos",
+        "cosh",
+        "exp",
+        "log",
+        "log10",
+        "log2",
+        "rsqrt",
+    ),
+    *("sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
+)
+COMPARISONS = {
+    "eq": functions.equal,
+    "ge": relay.greater_equal,
+    "gt": relay.greater,
+    "le": relay.less_equal,
+    "lt": relay.less,
+    "ne": functions.not_equal,
+}
+CONVERTERS = {
+    **{f"aten::{name}": partial(compared, function) for name, function in COMPARISONS.items()},
+    **{f"aten::{name}": partial(unary, _same(name)) for name in FLOATS},
+    **{f"aten::{name}": partial(of_floats, getattr(relay, name)) for name in ("ceil", "floor", "trunc")},
+    **{f"aten::{name}": partial(question, name) for name in ("isfinite", "isinf", "isnan")},
+    **{f"aten::logical_{name}": partial(logic, name) for name in ("and", "not", "or", "xor")},
+    **{f"aten::bitwise_{name}": partial(bits, name) for name in ("and", "not", "or", "xor")},
+    **{f"aten::__{name}__": partial(bits, name) for name in ("and", "or", "xor")},
+    **{f"aten::__i{name}__": partial(bits, name) for name in ("and", "or", "xor")},
+    "aten::add": partial(added, _add),
+    "aten::__lshift__": partial(elementwise, functions.shift_left),
+    "aten::__rshift__": partial(elementwise, functions.shift_right),
+    "aten::bitwise_left_shift": partial(elementwise, functions.shift_left),
+    "aten::bitwise_right_shift": partial(elementwise, functions.shift_right),
+    "aten::clamp": clamp,
+    "aten::clamp_max": clamp_max,
+    "aten::clamp_min": clamp_min,
+    "aten::div": div,
+    "aten::erf": partial(unary, functions.erf),
+    "aten::expm1": partial(unary, functions.expm1),
+    "aten::floor_divide": partial(elementwise, functions.floor_divide),
+    "aten::fmod": partial(elementwise, functions.fmod),
+    "aten::log1p": partial(unary, functions.log1p),
+    "aten::maximum": partial(elementwise, functions.maximum),
+    "aten::minimum": partial(elementwise, functions.minimum),
+    "aten::mul": partial(elementwise, _multiply),
+    "aten::pow": partial(elementwise, functions.power),
+    "aten::reciprocal": partial(unary, lambda dtype, x: relay.divide(relay.const(1, dtype), x)),
+    "aten::remainder": partial(elementwise, functions.remainder),
+    "aten::round": round_,
+    "aten::rsub": subtracted_from,
+    "aten::sigmoid": sigmoid,
+    "aten::square": square,
+    "aten::sub": partial(added, _subtract),
+    "aten::to": to,
+    "aten::true_divide": div,
+}

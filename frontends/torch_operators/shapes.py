@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
+
+import numpy as np
 
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
@@ -11,7 +14,7 @@ from tvm.relay.frontend.common import try_infer_value
 
 from .._onnx_fold import keep_known
 from .._onnx_slice import constant_slice
-from .converter import Converter, Inputs, InputTypes
+from .converter import Converter, Inputs, InputTypes, NotConverted
 
 
 def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -92,6 +95,172 @@ def copy_(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     return relay.broadcast_to(source, converter.infer_shape_with_prelude(target))
 
 
+def squeeze(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no axis whose extent is not one, which stays."""
+    data, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+    if axes is None:
+        return converter.stock["aten::squeeze"](inputs, input_types)
+    shape = converter.infer_shape_with_prelude(data)
+    axes = [axes] if isinstance(axes, int) else axes
+    dropped = [axis for axis in axes if shape and (shape[axis] == 1 or not isinstance(shape[axis], int))]
+    return relay.squeeze(data, dropped) if dropped else data
+
+
+def flatten(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no tensor of no axes, of which it makes one of one."""
+    if not converter.infer_shape_with_prelude(inputs[0]):
+        return relay.reshape(inputs[0], [1])
+    return converter.stock["aten::flatten"](inputs, input_types)
+
+
+def cat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes tensors of one dtype only."""
+    tensors, axis = inputs
+    if not isinstance(tensors, list):
+        return converter.stock["aten::cat"](inputs, input_types)
+    return relay.concatenate(_promoted(converter, tensors), int(axis))
+
+
+def stack(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """As `cat`."""
+    if not isinstance(inputs[0], list):
+        return converter.stock["aten::stack"](inputs, input_types)
+    return relay.stack(_promoted(converter, inputs[0]), inputs[1])
+
+
+def _promoted(converter: Converter, tensors: list[Any]) -> list[relay.Expr]:
+    expressions = [each if isinstance(each, relay.Expr) else relay.const(each) for each in tensors]
+    return converter.pytorch_promote_types(expressions, ["float32"] * len(tensors))
+
+
+def chunk(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own gives other sizes where they do not come out even."""
+    data, count, axis = inputs
+    extent = converter.infer_shape_with_prelude(data)[axis]
+    if not isinstance(extent, int):
+        return converter.stock["aten::chunk"](inputs, input_types)
+    return _cut(data, range(-(-extent // count), extent, -(-extent // count)), axis)
+
+
+def split(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """As `tensor_split`."""
+    data, extent, axis = inputs
+    if isinstance(extent, list):
+        return split_with_sizes(converter, inputs, input_types)
+    whole = converter.infer_shape_with_prelude(data)[axis]
+    extent = as_number(extent)
+    if not isinstance(whole, int) or extent is None:
+        return converter.stock["aten::split"](inputs, input_types)
+    return _cut(data, range(extent, whole, extent), axis)
+
+
+def tensor_split(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own gives other sizes where they do not come out even, and none where there is one part."""
+    data, parts, axis = inputs
+    extent = converter.infer_shape_with_prelude(data)[axis]
+    if isinstance(parts, relay.Expr):
+        known, is_known = try_infer_value(parts, lambda array: array.tolist())
+        if not is_known:
+            raise NotConverted("where it splits is known only at run time")
+        parts = known
+    if isinstance(parts, int):
+        size, longer = divmod(extent, parts)
+        parts = [size * place + min(place, longer) for place in range(1, parts)]
+    parts = [min(place % extent if place < 0 else place, extent) for place in parts]
+    bounds = list(zip([0, *parts], [*parts, extent]))
+    if any(begin >= end for begin, end in bounds):
+        raise NotConverted("one of its parts is empty")
+    return _cut(data, parts, axis)
+
+
+def _cut(data: relay.Expr, places: Any, axis: int) -> Any:
+    places = list(places)
+    if not places:
+        return relay.expr.TupleWrapper(relay.Tuple([data]), 1)
+    return relay.split(data, places, axis)
+
+
+def roll(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes no negative axis, and nothing without one."""
+    data, shifts, axes = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    axes = [axes] if isinstance(axes, int) else axes
+    if not shape:
+        return data
+    result = data if axes else relay.reshape(data, [-1])
+    extents = [shape[axis] for axis in axes] if axes else [math.prod(shape)]
+    for shift, axis, extent in zip(shifts, axes or [0], extents):
+        cut = -shift % extent
+        if cut:
+            tail = relay.strided_slice(result, [cut], [extent], axes=[axis % len(shape)])
+            head = relay.strided_slice(result, [0], [cut], axes=[axis % len(shape)])
+            result = relay.concatenate([tail, head], axis)
+    return result if axes else relay.reshape(result, shape)
+
+
+def unfold(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it: windows along an axis."""
+    data, axis, size, step = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    if not shape:
+        return relay.reshape(data, [1])
+    axis %= len(shape)
+    places = np.arange(0, shape[axis] - size + 1, step)[:, None] + np.arange(size)
+    windows = relay.take(data, relay.const(places), axis)
+    order = [place for place in range(len(shape) + 1) if place != axis + 1]
+    return relay.transpose(windows, [*order, axis + 1])
+
+
+def meshgrid(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own ignores `indexing`."""
+    tensors, indexing = inputs[0], inputs[1] if len(inputs) > 1 else "ij"
+    vectors = [relay.reshape(each, [-1]) for each in tensors]
+    return relay.meshgrid(vectors, indexing=indexing)
+
+
+def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no tensor of no axes."""
+    if not converter.infer_shape_with_prelude(inputs[0]) and len(inputs[1]):
+        inputs = [relay.reshape(inputs[0], [1]), inputs[1]]
+    return converter.stock["aten::repeat"](inputs, input_types) if inputs[1] else inputs[0]
+
+
+def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes one number of repeats only."""
+    data, repeats, axis, *_rest = inputs
+    if isinstance(repeats, relay.Expr):
+        counts, is_known = try_infer_value(repeats, lambda array: array.tolist())
+        if not is_known:
+            raise NotConverted("how often it repeats is known only at run time")
+        repeats = counts
+    if axis is None:
+        data, axis = relay.reshape(data, [-1]), 0
+    if isinstance(repeats, list) and len(repeats) == 1:
+        repeats = repeats[0]
+    if isinstance(repeats, int):
+        return relay.repeat(data, repeats, axis)
+    return relay.take(data, relay.const(np.repeat(np.arange(len(repeats)), repeats)), axis)
+
+
+def diagonal(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it."""
+    data, offset, first, second = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    first, second = first % len(shape), second % len(shape)
+    others = [axis for axis in range(len(shape)) if axis not in (first, second)]
+    rows, columns = shape[first], shape[second]
+    begin = max(-offset, 0), max(offset, 0)
+    count = min(rows - begin[0], columns - begin[1])
+    if count <= 0:
+        raise NotConverted("it has no elements")
+    flat = relay.reshape(
+        relay.transpose(data, [*others, first, second]), [*(shape[axis] for axis in others), rows * columns]
+    )
+    places = (begin[0] + np.arange(count)) * columns + begin[1] + np.arange(count)
+    return relay.take(flat, relay.const(places), len(others))
+
+
 def has_known_shape(converter: Converter, data: relay.Expr) -> bool:
     return are_integers(*converter.infer_shape_with_prelude(data))
 
@@ -115,4 +284,19 @@ CONVERTERS = {
     "aten::split_with_sizes": split_with_sizes,
     "aten::view": view,
     "aten::copy_": copy_,
+    "aten::cat": cat,
+    "aten::chunk": chunk,
+    "aten::concat": cat,
+    "aten::diagonal": diagonal,
+    "aten::flatten": flatten,
+    "aten::meshgrid": meshgrid,
+    "aten::repeat": repeat,
+    "aten::repeat_interleave": repeat_interleave,
+    "aten::roll": roll,
+    "aten::split": split,
+    "aten::squeeze": squeeze,
+    "aten::stack": stack,
+    "aten::tensor_split": tensor_split,
+    "aten::unfold": unfold,
+    "aten::unsafe_chunk": chunk,
 }

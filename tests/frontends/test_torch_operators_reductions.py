@@ -1,0 +1,92 @@
+"""Reductions and orders of PyTorch, which TVM's importer gets wrong or does not know."""
+
+import math
+
+import torch
+
+from tests.frontends.torch_functions import assert_right
+
+X = torch.tensor([[3.0, -1.0, 2.0, 2.0], [0.5, 7.0, -4.0, 7.0], [1.0, 1.0, 1.0, -2.0]])
+WITH_NAN = torch.tensor([[3.0, math.nan, 2.0, math.nan], [0.5, 7.0, -4.0, 7.0]])
+
+
+def test_sums():
+    assert_right(
+        {
+            "sum of bool": lambda x: (x > 0).sum(),
+            "sum of bool along an axis": lambda x: (x > 0).sum(1, keepdim=True),
+            "mean of bool": lambda x: (x > 0).sum(0, dtype=torch.float32),
+            "sum of integers": lambda x: x.int().sum(),
+            "prod": lambda x: x.int().prod(1),
+            "cumsum of bool": lambda x: (x > 0).cumsum(1),
+            "cumprod": lambda x: x.cumprod(0),
+            "any": lambda x: (x > 3).any(1),
+            "all of uint8": lambda x: (x > -3).to(torch.uint8).all(0),
+            "count_nonzero": lambda x: torch.count_nonzero(x > 1, 0),
+            "std": lambda x: x.std(),
+            "std with correction": lambda x: torch.std(x, 1, correction=2, keepdim=True),
+            "var without": lambda x: torch.var(x, [0, 1], unbiased=False),
+            "var_mean": lambda x: torch.var_mean(x, 0, correction=0),
+            "std_mean": lambda x: torch.std_mean(x, 1),
+            "logsumexp": lambda x: torch.logsumexp(x, (0, 1)),
+            "norms": lambda x: [
+                torch.linalg.vector_norm(x, p, 1) for p in (0, 1, 2, 3.5, math.inf, -math.inf)
+            ],
+            "norm": lambda x: torch.norm(x),
+            "nansum": lambda x: torch.nansum(x, 0),
+            "cdist": lambda x: torch.cdist(x, x[:2], 1.5),
+            "cosine_similarity": lambda x: torch.cosine_similarity(x, x.flip(0), 1),
+        },
+        X,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_extremes():
+    assert_right(
+        {
+            "max": lambda x: x.max(),
+            "max along an axis": lambda x: tuple(x.max(1)),
+            "min along an axis": lambda x: tuple(x.min(0, keepdim=True)),
+            "amax": lambda x: x.amax((0, 1)),
+            "aminmax": lambda x: tuple(torch.aminmax(x, dim=1)),
+            "argmax": lambda x: x.argmax(),
+            "argmin with axes kept": lambda x: x.argmin(keepdim=True),
+            "argmax along an axis": lambda x: x.argmax(-1),
+            "argmax of bool": lambda x: (x > 2).int().argmax(1),
+            "max of bool": lambda x: (x > 2).max(),
+            "median": lambda x: x.median(),
+            "median along an axis": lambda x: x.median(1).values,
+            "kthvalue": lambda x: x.kthvalue(2, 0).values,
+        },
+        X,
+    )
+
+
+def test_extremes_of_nan():
+    assert_right(
+        {
+            "max": lambda x: tuple(x.max(1)),
+            "amin": lambda x: x.amin(0),
+            "argmin": lambda x: x.argmin(1),
+            "median": lambda x: tuple(x.median(1)),
+        },
+        WITH_NAN,
+    )
+
+
+def test_orders():
+    assert_right(
+        {
+            "sort along the first axis": lambda x: tuple(torch.sort(x, dim=0, stable=True)),
+            "argsort stable, descending": lambda x: torch.argsort(x, dim=1, descending=True, stable=True),
+            "sort descending": lambda x: x.sort(-1, descending=True).values,
+            "msort": lambda x: torch.msort(x),
+            "topk of the smallest": lambda x: x.topk(2, 0, largest=False).values,
+            "sort of one number": lambda x: tuple(x[0, 0].sort()),
+            "searchsorted": lambda x: torch.searchsorted(x.sort(1).values, x, side="right"),
+            "bucketize": lambda x: torch.bucketize(x, torch.tensor([-1.0, 1.0, 2.0]), right=True),
+        },
+        X,
+    )

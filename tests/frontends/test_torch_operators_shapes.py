@@ -1,0 +1,78 @@
+"""Operators of PyTorch that move elements, which TVM's importer gets wrong or does not know."""
+
+import torch
+
+from tests.frontends.torch_functions import assert_right
+
+X = torch.arange(24.0).reshape(2, 3, 4)
+PLACES = torch.tensor([[0, -1], [1, 0]])
+MASK = torch.tensor([True, False, True, True])
+
+
+def test_moves():
+    assert_right(
+        {
+            "roll": lambda x: x.roll((1, -2), (0, -1)),
+            "roll of all": lambda x: x.roll(5),
+            "flip": lambda x: x.flip(-1),
+            "rot90": lambda x: x.rot90(1, (1, 2)),
+            "movedim": lambda x: x.movedim(0, -1),
+            "tile": lambda x: x.tile(2, 1),
+            "repeat_interleave": lambda x: x.repeat_interleave(torch.tensor([1, 0, 2]), 1),
+            "chunk": lambda x: x.reshape(-1)[:7].chunk(5),
+            "tensor_split": lambda x: x.reshape(-1)[:11].tensor_split(4),
+            "tensor_split at": lambda x: x.tensor_split((1, -1), 2),
+            "unfold": lambda x: x.unfold(2, 3, 1),
+            "squeeze": lambda x: x[:1].squeeze((0, 1)),
+            "diagonal": lambda x: x.diagonal(1, 1, 2),
+            "diag_embed": lambda x: torch.diag_embed(x[0], 1),
+            "tril and triu": lambda x: (x.tril(-1), x.triu(1)),
+            "meshgrid": lambda x: torch.meshgrid(x[0, 0], x[0, 1, :3], indexing="xy"),
+            "cat of two dtypes": lambda x: torch.cat([x, x.long()], 1),
+            "stacks": lambda x: (torch.dstack([x, x]), torch.column_stack([x, x])),
+            "block_diag": lambda x: torch.block_diag(x[0], x[1]),
+            "linspace": lambda x: x[0, 0] + torch.linspace(0.1, 0.9, 4),
+            "logspace": lambda x: x[0, 0] + torch.logspace(0.1, 0.9, 4),
+            "einsum": lambda x: torch.einsum("abc,adc->bd", x, x),
+            "kron": lambda x: torch.kron(x[0], x[1, :2]),
+            "cross": lambda x: torch.linalg.cross(x, x.flip(1), dim=1),
+            "addmm": lambda x: torch.addmm(x[0, :, :3], x[0], x[1].T, beta=0.5, alpha=2),
+            "mv": lambda x: torch.mv(x[0, :1], x[0, 1]),
+            "diff": lambda x: x.diff(dim=1),
+            "take_along_dim": lambda x: torch.take_along_dim(x, x.argsort(2, True), 2),
+        },
+        X,
+    )
+
+
+def test_indices():
+    def assigned(x, *place_and_value):
+        *place, value = place_and_value
+        x = x.clone()
+        x[tuple(place)] = value
+        return x
+
+    assert_right(
+        {
+            "negative": lambda x, places, mask: x[0, places - 1],
+            "masks": lambda x, places, mask: x[:, :, mask],
+            "mask of two axes": lambda x, places, mask: x[x[:, :, 0] > 8],
+            "masked_select": lambda x, places, mask: x.masked_select(mask),
+            "masked_scatter": lambda x, places, mask: x.masked_scatter(mask, x + 100),
+            "assigned to a mask": lambda x, places, mask: assigned(x, x > 8, -1.0),
+            "assigned along an axis": lambda x, places, mask: assigned(x, slice(None), places, 5.0),
+            "index_put": lambda x, places, mask: x.index_put((places % 2, places % 3), x[:, :2] + 1, True),
+            "put": lambda x, places, mask: x.put(places, places + 0.5),
+            "index_add": lambda x, places, mask: x.index_add(1, places[1], x[:, :2], alpha=2),
+            "index_fill": lambda x, places, mask: x.index_fill(2, places[1], 9.0),
+            "scatter": lambda x, places, mask: x[0].scatter(-1, places % 4, 3.0),
+            "scatter_reduce": lambda x, places, mask: [
+                x[0].scatter_reduce(0, places % 3, x[1, :, :2], how, include_self=kept)
+                for how in ("sum", "prod", "mean", "amax", "amin")
+                for kept in (True, False)
+            ],
+        },
+        X,
+        PLACES,
+        MASK,
+    )
