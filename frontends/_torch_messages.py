@@ -11,10 +11,13 @@ from types import TracebackType
 import torch
 import torchvision
 
+import topi_ext
+
+from tvm.relay.frontend import pytorch as stock
+
 FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$")
-LIBRARIES = tuple(str(Path(module.__file__).parent) for module in (torch, torchvision)) + (
-    str(Path(__file__).parent),
-)
+OWN = tuple(str(Path(folder).parent) for folder in (__file__, topi_ext.__file__))
+LIBRARIES = (*(str(Path(module.__file__).parent) for module in (torch, torchvision)), OWN[0])
 LONGEST = 400  # characters
 
 
@@ -55,7 +58,8 @@ def stated_reason(error: Exception) -> str | None:
         return None
     code = frame.tb_frame.f_code
     source = linecache.getline(code.co_filename, frame.tb_lineno).strip()
-    is_stated = source.startswith(("raise ", "assert ")) and "_ffi" not in code.co_filename
+    is_converter = code.co_filename.startswith((*OWN, stock.__file__))
+    is_stated = is_converter and source.startswith(("raise ", "assert "))
     return text if is_stated else None
 
 

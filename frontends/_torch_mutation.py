@@ -23,13 +23,19 @@ RESHAPES = {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::detach", "a
 TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
 VIEWS = RESHAPES | TRANSPOSES | {"aten::select", "aten::slice"}
 PARTS = {"prim::ListUnpack", "aten::unbind", "aten::chunk", "aten::split", "aten::split_with_sizes"}
-OTHER_VIEWS = PARTS | {"aten::expand", "aten::expand_as", "aten::narrow", "aten::diagonal", "aten::unfold"}
 PERHAPS_VIEWS = {"aten::reshape", "aten::flatten", "aten::contiguous", "aten::to", "aten::dropout"}
+# They change how a tensor is looked at, in place, and no element of it.
+SHAPE_IN_PLACE = {
+    f"aten::{name}_"
+    for name in ("detach", "requires_grad", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+}
 
 
 def mutates(node: torch.Node) -> bool:
     """Whether an operator changes its first input."""
     kind = node.kind()
+    if kind in SHAPE_IN_PLACE:
+        return False
     in_place = (kind.endswith("_") and not kind.endswith("__")) or kind.startswith("aten::__i")
     return in_place and node.outputsSize() == 1
 
@@ -75,10 +81,21 @@ def write_back(
 def _views_below(value: torch.Value) -> list[torch.Node]:
     """The operators between a value and the tensor that owns its memory, the last one first."""
     chain = []
-    while value.node().kind() in VIEWS | OTHER_VIEWS | PERHAPS_VIEWS:
+    while value.node().kind() in PERHAPS_VIEWS or _is_view(value.node()):
         chain.append(value.node())
         value = value.node().inputsAt(0)
     return chain
+
+
+def _is_view(node: torch.Node) -> bool:
+    """Whether the result shares the memory of the first input, as torch declares of its operators."""
+    if node.kind() in PARTS | SHAPE_IN_PLACE:
+        return True
+    if node.schema() == "(no schema)" or node.kind() in PERHAPS_VIEWS:
+        return False
+    results = torch._C.parse_schema(node.schema()).returns
+    shared = [result.alias_info for result in results if result.alias_info is not None]
+    return any(not alias.is_write for alias in shared)
 
 
 def _is_used_after(node: torch.Node, value: torch.Value) -> bool:
@@ -88,9 +105,8 @@ def _is_used_after(node: torch.Node, value: torch.Value) -> bool:
 def _refuse_other_views(node: torch.Node, value: torch.Value, chain: list[torch.Node]) -> None:
     own = {output.debugName() for view in chain for output in view.outputs()}
     for other in (use.user for use in value.uses()):
-        if other.kind() not in VIEWS or other.output().debugName() in own or other.isAfter(node):
-            continue
-        if _is_used_after(node, other.output()):
+        results = [] if other.isAfter(node) or not _is_view(other) else list(other.outputs())
+        if any(result.debugName() not in own and _is_used_after(node, result) for result in results):
             raise ImportFailure("it changes a tensor of which another view is used later")
 
 

@@ -139,3 +139,35 @@ def test_arguments_know_what_was_read():
     assert arguments.unread == {2}
     assert list(arguments) == [10, 11, 12, 13]
     assert not arguments.unread
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.narrow(0, 0, 2),
+        lambda x: x.swapaxes(0, 1),
+        lambda x: x.unflatten(0, (1, 3)),
+        lambda x: x.expand(3, 4),
+    ],
+    ids=["narrow", "swapaxes", "unflatten", "expand"],
+)
+def test_what_changes_through_any_view_is_refused(view):
+    def function(x):
+        x = x * 1
+        seen = view(x)
+        x.add_(1)
+        return seen * 2
+
+    assert "another view" in refusal(function) or "through" in refusal(function)
+
+
+def test_a_new_shape_in_place_changes_no_number():
+    def function(x):
+        x = x * 1
+        row = x[0]
+        row.unsqueeze_(0)
+        return x + row
+
+    x = torch.rand(3, 4)
+    mod, _ = from_pytorch(Function(function), x)
+    assert abs(run(mod, x.numpy())[0] - Function(function)(x).numpy()).max() == 0
