@@ -25,6 +25,12 @@ def op_name(expr: relay.Expr) -> str | None:
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
 
 
+def either_way(call: relay.Call) -> list[tuple[relay.Expr, relay.Expr]]:
+    """The two operands of a commutative call, in both orders; `call.args[::-1]` of TVM's Array is empty."""
+    left, right = call.args
+    return [(left, right), (right, left)]
+
+
 # TVM fuses them as if they did: these move elements, or look at where one is.
 NOT_ELEMENTWISE = ("expand_dims", "repeat", "tile", "broadcast_to", "trilu")
 INTEGER_DIVISIONS = ("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod")

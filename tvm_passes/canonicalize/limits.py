@@ -46,9 +46,10 @@ def never_holds(graph: Graph, condition: relay.Expr) -> bool:
     name = op_name(condition)
     if isinstance(condition, relay.Constant):
         return not constant(condition).any()
-    if name == "less":
-        left, right = (limits(graph, arg) for arg in condition.args)
-        return left.least >= right.greatest
+    if name in ("less", "less_equal", "greater", "greater_equal"):
+        low, high = condition.args if name.startswith("less") else reversed(condition.args)
+        least, greatest = limits(graph, low).least, limits(graph, high).greatest
+        return least > greatest or (least == greatest and not name.endswith("equal"))
     if name == "logical_and":
         return any(never_holds(graph, arg) for arg in condition.args)
     if name in ("logical_or", "logical_xor"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_if, is_op, wildcard
 
-from .._matchers import op_name, static_shape
+from .._matchers import either_way, op_name, static_shape
 from .._rule import Match, Rule
 from .._selection import Selection, all_equal, as_given
 
@@ -16,12 +16,13 @@ class NmsOfNothing(Selection, Rule):
     Why legal: topi_ext.batched_nms of no boxes keeps none.
     """
 
-    size, zero, nothing = wildcard(), wildcard(), wildcard()
-    pattern = is_if(is_op("equal")(size, zero), nothing, Selection.selection)
+    nothing, is_none = wildcard(), is_op("equal")(wildcard(), wildcard())
+    pattern = is_if(is_none, nothing, Selection.selection)
 
     def check(self, match: Match) -> str | None:
-        graph, boxes = match.graph, match.nms.args[0]
-        if not all_equal(graph, match.zero, 0) or not _is_size(match.size, as_given(boxes)):
+        graph, boxes = match.graph, as_given(match.nms.args[0])
+        pairs = either_way(match.is_none)
+        if not any(_is_size(size, boxes) and all_equal(graph, zero, 0) for size, zero in pairs):
             return "the condition is another than that there are no boxes"
         if not _is_empty(match.nothing):
             return "without boxes the branch gives some indices"

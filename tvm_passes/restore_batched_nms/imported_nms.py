@@ -8,7 +8,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple, is_tuple_get_item, wildcard
 
 from .._graph import Graph
-from .._matchers import op_name, static_shape
+from .._matchers import either_way, op_name, static_shape
 from .._rule import Match, Rule
 from .._selection import all_equal, in_order, scalar, select
 from .._stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
@@ -120,9 +120,10 @@ class NmsOfOnnx(Rule):
 def _scores(match: Match) -> relay.Expr | None:
     """The scores before TVM's importer moved them above 0, `scores - min(scores) + 1`, or None."""
     moved = match.shifted
-    if op_name(moved) != "add" or scalar(moved.args[1]) != 1 or op_name(moved.args[0]) != "subtract":
+    above = [term for term, more in either_way(moved) if scalar(more) == 1] if op_name(moved) == "add" else []
+    if not above or op_name(above[0]) != "subtract":
         return None
-    scores, least = moved.args[0].args
+    scores, least = above[0].args
     smallest = op_name(least) == "min" and least.args[0].same_as(scores) and static_shape(least) == ()
     return scores if smallest else None
 

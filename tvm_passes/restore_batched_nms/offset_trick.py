@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from .._matchers import op_name
+from .._matchers import either_way, op_name
 from .._rule import Match, Rule
 from .._selection import as_class_ids, as_given, in_order, scalar
 
@@ -58,7 +58,7 @@ def _boxes_and_spread(match: Match) -> tuple[relay.Expr, relay.Expr] | None:
     total = as_given(match.moved)
     if op_name(total) != "add" or len(total.checked_type.shape) != 2:
         return None
-    for boxes, spread in (total.args, total.args[::-1]):
+    for boxes, spread in either_way(total):
         shapes = boxes.checked_type.shape, spread.checked_type.shape
         if [len(shape) for shape in shapes] == [2, 2] and getattr(shapes[1][1], "value", None) == 1:
             return boxes, spread
@@ -72,8 +72,10 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> str | None:
         return None if fixed >= LEAST_FIXED_OFFSET else f"an offset of {fixed} may leave classes overlapping"
     if op_name(offset) != "add":
         return "the offset between classes is neither a number nor the greatest coordinate and more"
-    greatest, more = offset.args if scalar(offset.args[1]) is not None else offset.args[::-1]
-    if scalar(more) is None or scalar(more) < 1:
+    greatest, more = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), (None, None))
+    if greatest is None:
+        return "the offset is the sum of two terms of which none is a number"
+    if scalar(more) < 1:
         return f"the offset is the greatest coordinate and {scalar(more)}, less than 1 more"
     if op_name(greatest) != "max":
         return "the offset does not follow from the greatest coordinate"
@@ -87,7 +89,7 @@ def _ids_and_offset(spread: relay.Expr) -> tuple[relay.Expr | None, relay.Expr |
     """The factors of a column of offsets: class ids, a row of them, and a scalar; or None twice."""
     product = _row(spread) or spread
     if op_name(product) == "multiply":
-        for ids, offset in (product.args, product.args[::-1]):
+        for ids, offset in either_way(product):
             ids = _row(ids) if product.same_as(spread) else ids
             if ids is not None and len(offset.checked_type.shape) == 0:
                 return ids, offset

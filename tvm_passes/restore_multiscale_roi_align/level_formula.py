@@ -9,7 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 from .._match import match
-from .._matchers import op_name, static_shape
+from .._matchers import either_way, op_name, static_shape
 from .._selection import scalar
 
 area, size, ln2, canonical_level, eps, min_level = (wildcard(), *(is_constant() for _ in range(5)))
@@ -102,8 +102,9 @@ def _side_of(difference: relay.Expr, boxes: relay.Expr) -> tuple[float, ...] | N
 
 
 def _column_of(expr: relay.Expr, boxes: relay.Expr) -> float | None:
-    if op_name(expr) == "multiply" and scalar(expr.args[0]) == 1:  # torch's `alpha` of a subtraction
-        expr = expr.args[1]
+    for factor, column in either_way(expr) if op_name(expr) == "multiply" else []:
+        if scalar(factor) == 1:  # torch's `alpha` of a subtraction
+            expr = column
     if op_name(expr) != "take" or not expr.args[0].same_as(boxes) or expr.attrs.axis is None:
         return None
     one_of_each_row = int(expr.attrs.axis) == 1 and int(expr.attrs.batch_dims) == 0

@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from .._graph import Graph
-from .._matchers import constant, op_name
+from .._matchers import constant, either_way, op_name
 from .._rule import Match, Rule
 from .._selection import scalar
 from ..canonicalize.shape_values import Dim, shape_values
@@ -109,8 +109,10 @@ def _read_level(scatter: relay.Call) -> _Level:
 def _level_of_rows(rows: relay.Expr | None) -> tuple[relay.Expr | None, float | None]:
     """(the levels of all regions, the one level) of which `rows` lists the regions; or None twice."""
     mask = None if rows is None else mask_of_rows(rows)
-    number = scalar(mask.args[1]) if op_name(mask) == "equal" else None
-    return (None, None) if number is None else (mask.args[0], number)
+    for numbers, number in either_way(mask) if op_name(mask) == "equal" else []:
+        if scalar(number) is not None:
+            return numbers, scalar(number)
+    return None, None
 
 
 def _repeated_rows(index: relay.Expr) -> relay.Expr | None:
