@@ -1,7 +1,7 @@
 """Let TVM's ConvertLayout go through operators that have a layout but do not say so, or not well.
 
 nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are. Regions
-are pooled from maps of any layout.
+are pooled from maps of any layout. A convolution keeps its layout where the target has no kernel for another.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
+from ._kernels import has_kernel
 from ._matchers import op_name
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
@@ -35,6 +36,34 @@ def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
     if len(source) != rank or sorted(source) != sorted(target) or not source.isupper():
         return None
     return tuple(source.index(axis) for axis in target)
+
+
+def _register_conv2d() -> None:
+    stock = relay.op.get("nn.conv2d").get_attr("FTVMConvertOpLayout")
+
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
+        converted = stock(attrs, args, types, desired)
+        target = tvm.target.Target.current()  # ConvertToNHWC sets it, if it knows one
+        if target is None or _has_kernel(attrs, converted, types, target):
+            return converted
+        return relay.Call(converted.op, args, attrs)
+
+    registry.register_convert_op_layout("nn.conv2d", convert, OVERRIDE)
+
+
+def _has_kernel(
+    old: tvm.ir.Attrs, conv: relay.Call, types: Sequence[relay.Type], target: tvm.target.Target
+) -> bool:
+    """Whether the target has a kernel for a convolution converted from these attributes and types."""
+    names = ("data_layout", "kernel_layout")
+    moved = [_in_layout(type_, str(old[name]), str(conv.attrs[name])) for name, type_ in zip(names, types)]
+    return has_kernel(conv.op, conv.attrs, moved, target)
+
+
+def _in_layout(type_: relay.TensorType, old: str, new: str) -> relay.TensorType:
+    return relay.TensorType([type_.shape[old.index(axis)] for axis in new], type_.dtype)
 
 
 def _register_shuffle(name: str, build: Callable[..., relay.Expr]) -> None:
@@ -106,5 +135,6 @@ def _register_roi_align() -> None:
 if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     for _name, _build in SHUFFLES.items():
         _register_shuffle(_name, _build)
+    _register_conv2d()
     _register_prelu()
     _register_roi_align()

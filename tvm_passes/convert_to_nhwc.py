@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tvm
 from tvm import relay
 
@@ -19,8 +21,12 @@ CONVERTED = {
 }
 
 
-def ConvertToNHWC() -> tvm.transform.Pass:
+def ConvertToNHWC(target: str | tvm.target.Target | None = None) -> tvm.transform.Pass:
     """TVM's ConvertLayout, with what it needs before and after, at any opt_level.
+
+    `target` is what the network is for, by default the current one: a convolution for which it has no kernel
+    in NHWC, such as one in groups on CUDA, stays as it is, between the transposes that this takes. Without
+    a target all are converted.
 
     Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it
     does. What it puts around constants is folded.
@@ -43,8 +49,10 @@ def ConvertToNHWC() -> tvm.transform.Pass:
     }
     """
 
+    chosen = tvm.target.Target(target) if target else None
+
     def transform(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        with _at_opt_level_3():
+        with _at_opt_level_3(), chosen or contextlib.nullcontext():
             for step in (
                 relay.transform.InferType(),
                 relay.transform.CanonicalizeOps(),

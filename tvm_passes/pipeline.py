@@ -70,7 +70,7 @@ def detection_pipeline(
             UpsampleByShuffle(),
             FoldIntoConvolutions(),  # batch norms; while their results are float32
             SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
-            *_in_nhwc(dtype),
+            *_in_nhwc(machine, dtype),
             FoldPreprocessing(),  # with the layout and the type that the first convolution takes
             PicturesAsOne(),
             Canonicalize(),
@@ -108,11 +108,11 @@ def subpixel_pipeline(
     passes.append(ReorderDepthToSpace())
     if has_tensor_cores:
         passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
-    return tvm.transform.Sequential([*passes, *_in_nhwc(dtype)], name="subpixel_pipeline")
+    return tvm.transform.Sequential([*passes, *_in_nhwc(machine, dtype)], name="subpixel_pipeline")
 
 
-def _in_nhwc(dtype: str) -> list[tvm.transform.Pass]:
-    passes = [ConvertToNHWC(), CombineTransposes()]
+def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> list[tvm.transform.Pass]:
+    passes = [ConvertToNHWC(target), CombineTransposes()]
     if dtype == "float32":
         return [*passes, FuseConv2dNHWC()]
     return [

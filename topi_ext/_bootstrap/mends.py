@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 
+from . import cuda_schedules
+
 HALF_TANH = "CUDA_UNSUPPORTED_HALF_MATH_UNARY(htanh, tanhf)"
 
 
@@ -13,6 +15,7 @@ def apply() -> None:
     _stay_off_the_network()
     _compile_half_with_new_cuda()
     _ask_once_how_tvm_was_built()
+    cuda_schedules.apply()
 
 
 def _stay_off_the_network() -> None:

@@ -15,8 +15,19 @@ A library alone holds neither the names of outputs nor, for the virtual machine,
 """
 
 from .build import build_library, compile
+from .failure import CompileFailure
 from .folder import FolderError, load, read_manifest, save
 from .model import Model
 from .profiling import profile
 
-__all__ = ["FolderError", "Model", "build_library", "compile", "load", "profile", "read_manifest", "save"]
+__all__ = [
+    "CompileFailure",
+    "FolderError",
+    "Model",
+    "build_library",
+    "compile",
+    "load",
+    "profile",
+    "read_manifest",
+    "save",
+]

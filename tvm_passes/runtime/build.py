@@ -13,6 +13,7 @@ from tvm import relay
 
 from .._graph import Graph, belongs_to_a_backend
 from .executors import Library
+from .failure import explained
 from .model import Model
 
 PLAIN = (relay.Var, relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, relay.GlobalVar, tvm.ir.Op)
@@ -61,12 +62,25 @@ def compile(
 def build_library(
     mod: tvm.IRModule, target: str | tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None = None
 ) -> Library:
-    """What `compile` makes a `Model` of, for `save`, or for a `Model` elsewhere: no device is needed here."""
+    """What `compile` makes a `Model` of, for `save`, or for a `Model` elsewhere: no device is needed here.
+
+    Raises `CompileFailure` where TVM cannot compile the module for the target.
+    """
     mod = relay.transform.InferType()(mod)
     _check_parameters(mod["main"])
-    build = relay.build if _is_static(mod) else relay.vm.compile
+    target = tvm.target.Target(target)
     with _at_level_3():
-        return build(mod, tvm.target.Target(target), params=params)
+        try:
+            return _built(mod, target, params)
+        except Exception as error:  # TVM raises nearly any, and names no place in the model
+            raise explained(error, mod, target, lambda kernel: _built(kernel, target)) from error
+
+
+def _built(
+    mod: tvm.IRModule, target: tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None = None
+) -> Library:
+    build = relay.build if _is_static(mod) else relay.vm.compile
+    return build(mod, target, params=params)
 
 
 def _check_parameters(main: relay.Function) -> None:

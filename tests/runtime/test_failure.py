@@ -1,0 +1,51 @@
+"""What TVM cannot compile is named, with its place in the model, in one line."""
+
+import numpy as np
+import pytest
+import torch
+
+import frontends
+from tests.helpers import module
+from tvm_passes import ConvertToNHWC, runtime
+
+import tvm
+from tvm import relay
+
+CUDA = "cuda -arch=sm_90"
+
+
+class Grouped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.plain = torch.nn.Conv2d(8, 8, 3)
+        self.grouped = torch.nn.Conv2d(8, 8, 3, groups=2)
+
+    def forward(self, x):
+        return torch.relu(self.grouped(torch.sigmoid(self.plain(x))))
+
+
+def test_the_operator_and_its_place_in_the_model():
+    mod, params = frontends.from_pytorch(Grouped().eval(), torch.rand(1, 8, 12, 12))
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    with pytest.raises(runtime.CompileFailure) as failure:
+        runtime.compile(ConvertToNHWC()(mod), CUDA)  # for no target, so to a layout without a kernel
+    message = str(failure.value)
+    assert "\n" not in message and len(message) < 300
+    assert message.startswith("cannot compile nn.conv2d") and "at aten::_convolution_1" in message
+    assert "for cuda -arch=sm_90: Unsupported group_conv2d layout NHWC" in message
+    assert failure.value.__cause__ is not None
+
+
+def test_without_a_place_the_operator_is_named():
+    x = relay.var("x", shape=(4, relay.Any()))
+    mod = module(x, relay.topk(relay.erf(relay.cast(x, "float64")), 2, ret_type="values"))
+    with pytest.raises(runtime.CompileFailure, match="cannot compile .*erf.* for llvm: "):
+        runtime.build_library(mod, "llvm")
+
+
+def test_errors_of_the_caller_stay_as_they_are():
+    x = relay.var("x", shape=(4,))
+    mod = module(x, relay.var("x", shape=(4,)), relay.const(np.float32(1)) + x)
+    with pytest.raises(ValueError, match="two parameters named x"):
+        runtime.build_library(mod, "llvm")
+    assert not issubclass(runtime.CompileFailure, (ValueError, tvm.TVMError))

@@ -1,0 +1,18 @@
+"""What an exception says, in one line."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 500  # characters; TVM may quote a whole module
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, without the stack that TVM writes into its messages."""
+    text = str(error)
+    if "Traceback (most recent call last)" in text:
+        text = re.split(r'\n\s*File "[^"]*", line \d+.*\n', text)[-1]
+        text = re.sub(r"^\s*\w+(\.\w+)*(Error|Exception): ", "", text)
+    text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+:\d+: ", "", text)
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= LONGEST else text[:LONGEST] + " …"

@@ -1,0 +1,74 @@
+"""Where in a model TVM's compiler fails, which it does not say itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import tvm
+from tvm import relay
+from tvm.ir import structural_hash
+
+from .._errors import one_line
+from .._graph import Graph, relay_functions
+from .._matchers import location, op_name
+
+Build = Callable[[tvm.IRModule], object]
+
+
+class CompileFailure(RuntimeError):
+    """One sentence that names the operator that TVM cannot compile, its place in the model, and the reason.
+
+    What TVM raised is the `__cause__`.
+    """
+
+
+def explained(error: Exception, mod: tvm.IRModule, target: tvm.target.Target, build: Build) -> CompileFailure:
+    """The failure to build a typed module: its kernels are built one by one to find the one to blame."""
+    arch = target.attrs.get("arch")
+    name = f"{target.kind.name} -arch={arch}" if arch else target.kind.name
+    for kernel in _kernels(mod, target):
+        try:
+            build(_alone(kernel))
+        except Exception as reason:  # whatever TVM raises
+            calls = [node for node in Graph(kernel.body).nodes if op_name(node)]
+            return CompileFailure(f"cannot compile {_named(calls)} for {name}: {_why(reason)}")
+    return CompileFailure(f"cannot compile the model for {name}: {_why(error)}")
+
+
+def _kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Iterator[relay.Function]:
+    """The functions that TVM makes one kernel each, every one once."""
+    seen = set()
+    with target:
+        for step in (relay.transform.InferType(), relay.transform.FuseOps(), relay.transform.InferType()):
+            mod = step(mod)
+    for function in relay_functions(mod).values():
+        for node in Graph(function).nodes:
+            is_kernel = isinstance(node, relay.Function) and node.attrs and "Primitive" in node.attrs
+            key = structural_hash(node) if is_kernel else None
+            if is_kernel and key not in seen:
+                seen.add(key)
+                yield node
+
+
+def _alone(kernel: relay.Function) -> tvm.IRModule:
+    """A module of one kernel, which TVM fuses again as it did."""
+    names = {param: relay.var(f"p{at}", param.checked_type) for at, param in enumerate(kernel.params)}
+    body = relay.bind(kernel.body, names)
+    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(list(names.values()), body)))
+
+
+def _named(calls: list[relay.Call]) -> str:
+    """The operators of a kernel, what it gives, and where in the model it comes from."""
+    operators = " with ".join(dict.fromkeys(str(op_name(call)) for call in calls))
+    places = ", ".join(dict.fromkeys(filter(None, map(location, calls))))
+    result = calls[-1].checked_type
+    if isinstance(result, relay.TensorType):
+        operators += f", which gives {result.dtype} ({', '.join(map(str, result.shape))})"
+    return operators + (f", at {places}" if places else "")
+
+
+def _why(error: Exception) -> str:
+    """TVM's reason without the code of the kernel that it quotes."""
+    reason = one_line(error)
+    return re.split(r" with the following errors: # from tvm\.script| # from tvm\.script", reason)[0]
