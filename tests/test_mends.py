@@ -2,9 +2,11 @@
 
 import ctypes
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import topi_ext  # noqa: F401  (before tvm)
@@ -78,3 +80,59 @@ def test_how_tvm_was_built_is_asked_once():
     relay.build(tvm.IRModule.from_expr(relay.Function([x], relay.tanh(x))), "llvm")
     asked = te_compiler.libinfo.cache_info()
     assert asked.hits > 0 and asked.misses == 1
+
+
+def cuda_source(build, *shapes, dtype):
+    """What TVM generates for a function of tensors, without nvcc."""
+    inputs = [relay.var(f"x{at}", shape=shape, dtype=dtype) for at, shape in enumerate(shapes)]
+    mod = tvm.IRModule.from_expr(relay.Function(inputs, build(*inputs)))
+    sources = []
+    compiler = tvm.get_global_func("tvm_callback_cuda_compile")
+    tvm.register_func(
+        "tvm_callback_cuda_compile", lambda code, *_: sources.append(code) or b"", override=True
+    )
+    try:
+        with tvm.transform.PassContext(opt_level=3):
+            relay.build(mod, "cuda -arch=sm_90")
+    finally:
+        tvm.register_func("tvm_callback_cuda_compile", compiler, override=True)
+    return sources[-1]
+
+
+@pytest.mark.parametrize(
+    "follow",
+    [
+        lambda y: relay.cast(y, "float32"),
+        lambda y: relay.nn.relu(y + relay.const(1.0, "float16")),
+        lambda y: relay.reshape(relay.cast(y, "float32"), (1, 2, 64, 64)),
+    ],
+)
+def test_what_follows_a_batch_matmul_on_tensor_cores_has_threads(follow):
+    product = lambda x, y: follow(relay.nn.batch_matmul(x, y))  # noqa: E731
+    assert "mma_sync" in cuda_source(product, (2, 64, 64), (2, 64, 64), dtype="float16")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "uint8"])
+def test_half_a_warp_does_not_wait_for_the_whole_block(dtype):
+    for reduce in (relay.max, relay.argmax, relay.sum):
+        source = cuda_source(lambda x, reduce=reduce: reduce(x, 1), (4, 300), dtype=dtype)
+        divergent = re.search(r"if \(\(\(int\)threadIdx\.x\) < 16\) \{\n([^}]*)\}", source)
+        assert "__syncwarp(" in divergent.group(1) and "__syncthreads" not in divergent.group(1)
+
+
+def test_reductions_of_bytes(emulated_cuda):
+    x = relay.var("x", shape=(5, 300), dtype="int8")
+    array = np.random.default_rng(0).integers(-128, 128, (5, 300)).astype("int8")
+    for reduce, expected in ((relay.max, array.max(1)), (relay.argmax, array.argmax(1))):
+        (found,) = emulated_cuda.run_relay(relay.Function([x], reduce(x, 1)), array)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_einsum(emulated_cuda):
+    x, y = (relay.var(name, shape=(2, length, 5)) for name, length in (("x", 6), ("y", 7)))
+    function = relay.Function(
+        [x, y], relay.einsum([x, y * relay.const(2.0)], "bij,bkj->bik") + relay.const(1.0)
+    )
+    arrays = [np.random.default_rng(0).random((2, length, 5), "float32") for length in (6, 7)]
+    (found,) = emulated_cuda.run_relay(function, *arrays)
+    np.testing.assert_allclose(found, np.einsum("bij,bkj->bik", arrays[0], arrays[1] * 2) + 1, rtol=1e-5)

@@ -34,7 +34,7 @@ def values(expr: relay.Expr) -> np.ndarray | None:
     value = constant(expr)
     if value is None or expr.data.dtype != "bfloat16":
         return value
-    return (value.astype("uint32") << 16).view("float32")
+    return (value.astype("uint32") << np.uint32(16)).view("float32")
 
 
 def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
@@ -44,7 +44,8 @@ def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
         return relay.const(array.astype(dtype), dtype)
     bits = array.astype("float32").view("uint32")
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # to nearest, ties to even
-    return relay.const(tvm.nd.empty(array.shape, dtype).copyfrom(rounded.astype("uint16")))
+    halved = np.asarray(rounded, "uint16")  # a NumPy scalar would be taken for a number, not for bits
+    return relay.const(tvm.nd.empty(array.shape, dtype).copyfrom(halved))
 
 
 def channel_axis(layout: str) -> int | None:

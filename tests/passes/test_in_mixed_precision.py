@@ -6,6 +6,7 @@ import pytest
 from tests.helpers import convolution, module, numbers, ops, per_channel, run
 from topi_ext import multiscale_roi_align
 from tvm_passes import InMixedPrecision
+from tvm_passes._convolution import as_constant, values
 from tvm_passes._graph import Graph
 from tvm_passes._matchers import op_name
 
@@ -197,3 +198,9 @@ def test_no_second_change():
     mod = module(PICTURE, relay.nn.relu(convolution(PICTURE, 8, 8)))
     once = InMixedPrecision()(mod)
     assert tvm.ir.structural_equal(InMixedPrecision()(once), once)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_constants_of_bfloat16_are_the_numbers_they_were(shape):
+    number = np.full(shape, 3.0, "float32")
+    np.testing.assert_array_equal(values(as_constant(number, "bfloat16")), number)

@@ -39,7 +39,7 @@ def test_the_operator_and_its_place_in_the_model():
 def test_without_a_place_the_operator_is_named():
     x = relay.var("x", shape=(4, relay.Any()))
     mod = module(x, relay.topk(relay.erf(relay.cast(x, "float64")), 2, ret_type="values"))
-    with pytest.raises(runtime.CompileFailure, match="cannot compile .*erf.* for llvm: "):
+    with pytest.raises(runtime.CompileFailure, match=r"cannot compile .*erf.* for llvm: "):
         runtime.build_library(mod, "llvm")
 
 

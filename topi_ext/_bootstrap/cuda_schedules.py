@@ -59,4 +59,5 @@ def _schedule_einsum() -> None:
         made.add_implementation(generic.wrap_compute_einsum(topi.einsum), schedule, name="einsum.cuda")
         return made
 
-    registry.register_pattern("einsum", registry.OpPattern.OPAQUE, OVERRIDE)
+    if relay.op.get("einsum").get_attr("TOpPattern") != registry.OpPattern.OPAQUE:  # TVM keeps it
+        registry.register_pattern("einsum", registry.OpPattern.OPAQUE, OVERRIDE)

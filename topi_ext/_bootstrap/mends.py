@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import re
 
 from . import cuda_schedules
 
+HALF_A_WARP = re.compile(
+    r"^( *)if \((\(\(int\)threadIdx\.x\) < (?:1|2|4|8|16))\) \{\n(.*?)^\1\}\n", re.MULTILINE | re.DOTALL
+)
 HALF_TANH = "CUDA_UNSUPPORTED_HALF_MATH_UNARY(htanh, tanhf)"
 
 
 def apply() -> None:
     """Apply every mend; the user's own settings and callbacks stay."""
     _stay_off_the_network()
-    _compile_half_with_new_cuda()
+    _correct_cuda_source()
     _ask_once_how_tvm_was_built()
     cuda_schedules.apply()
 
@@ -23,17 +28,41 @@ def _stay_off_the_network() -> None:
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 
 
-def _compile_half_with_new_cuda() -> None:
-    """TVM's fp16 header defines `htanh`, which CUDA has had itself since 12.8: define it only before."""
+def _correct_cuda_source() -> None:
     import tvm
 
     if tvm.get_global_func("tvm_callback_cuda_postproc", allow_missing=True):
         return
 
     @tvm.register_func("tvm_callback_cuda_postproc")
-    def define_htanh_before_cuda_12_8(code: str, _target: object) -> str:
-        older = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1208"
-        return code.replace(HALF_TANH, f"#if {older}\n{HALF_TANH}\n#endif")
+    def correct(code: str, _target: object) -> str:
+        return synchronise_warps(define_htanh_before_cuda_12_8(code))
+
+
+def define_htanh_before_cuda_12_8(code: str) -> str:
+    """TVM's fp16 header defines `htanh`, which CUDA has had itself since 12.8."""
+    older = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1208"
+    return code.replace(HALF_TANH, f"#if {older}\n{HALF_TANH}\n#endif")
+
+
+def synchronise_warps(code: str) -> str:
+    """Let the last threads of a reduction wait for each other only, who are of one warp.
+
+    TVM reduces types that no warp shuffle takes (bfloat16, int8, uint8, bool) in shared memory, and has half
+    of a warp wait for the whole block where the other half does not come: on a GPU this may hang.
+    """
+    numbers = itertools.count()
+
+    def corrected(found: re.Match[str]) -> str:
+        indent, condition, body = found.groups()
+        if "red_buf" not in body or "__syncthreads();" not in body:
+            return found.group()
+        mask = f"in_warp_{next(numbers)}"
+        voted = f"{indent}unsigned {mask} = __ballot_sync(0xffffffffu, {condition});\n"
+        body = body.replace("__syncthreads();", f"__syncwarp({mask});")
+        return f"{voted}{indent}if ({condition}) {{\n{body}{indent}}}\n"
+
+    return HALF_A_WARP.sub(corrected, code)
 
 
 def _ask_once_how_tvm_was_built() -> None:
