@@ -8,6 +8,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -60,10 +61,35 @@ def _importer(traced: TracedModel) -> Callable[..., Any]:
     ours = {
         "PyTorchOpConverter": partial(_Converter, traced, places),
         "_redirect_inplace_output": partial(_prepare, traced.title, places),
+        "convert_params": _convert_params,
     }
     return types.FunctionType(
         function.__code__, {**function.__globals__, **ours}, argdefs=function.__defaults__
     )
+
+
+def _convert_params(graph: torch.Graph, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:
+    """TVM's own names a weight by the operator that reads it and the last part of its name.
+
+    Two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`, it takes for one.
+    """
+    variables, tensors, packed, names = stock.convert_params(graph, state_dict, *args)
+    seen: set[str] = set()
+    weights: dict[str, str] = {}  # by the names of their variables
+    for node in graph.findAllNodes("prim::GetAttr", recurse=True):
+        if stock._get_output_name(node) in seen:
+            continue
+        for chain in stock.get_attr_chains(node):
+            seen.update(map(stock._get_output_name, chain))
+            output, weight = stock._get_output_name(chain[-1]), stock._getattr_full_name(chain)
+            if output not in variables:
+                continue
+            name = variables[output].name_hint
+            if weights.setdefault(name, weight) != weight:
+                name = next(f"{name}_{number}" for number in count(1) if f"{name}_{number}" not in tensors)
+                tensors[name], variables[output] = stock._get_tensor_and_var(state_dict[weight], name)
+                names[output] = name
+    return variables, tensors, packed, names
 
 
 def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:

@@ -24,6 +24,7 @@ from tests.helpers import ops, run
 from tests.models.detectors import detect, example, share_found, small_detector
 from tests.models.zoo import detection_model, picture
 from tests.ops.objects import heatmaps, objects
+from tvm_passes import runtime
 from tvm_passes._graph import Graph
 
 import tvm
@@ -687,3 +688,20 @@ def test_pixel_unshuffle():
     x = torch.rand(2, 3, 6, 9)
     mod, _ = from_pytorch(nn.PixelUnshuffle(3), x)
     np.testing.assert_array_equal(run(mod, x.numpy())[0], torch.nn.functional.pixel_unshuffle(x, 3).numpy())
+
+
+def test_weights_of_one_name_that_one_operator_reads_are_two():
+    class Joined(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key, self.value = (torch.nn.Linear(4, 3) for _ in range(3))
+
+        def forward(self, x):
+            weight = torch.cat([self.query.weight, self.key.weight, self.value.weight])
+            return torch.nn.functional.linear(x, weight) + self.key.bias.sum()
+
+    torch.manual_seed(0)
+    model, x = Joined(), torch.randn(2, 4)
+    mod, params = from_pytorch(model, x)
+    found = runtime.compile(mod, "llvm", params)(x.numpy())
+    np.testing.assert_allclose(found, model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
