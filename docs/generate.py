@@ -21,6 +21,7 @@ import numpy as np
 import topi_ext
 import topi_ext.torch
 import tvm_passes
+from docs import converters
 
 import tvm
 from tvm import relay
@@ -54,7 +55,8 @@ def pages():
     """{path: text} of all pages."""
     written = {DOCS / "passes" / f"{name}.md": pass_page(name) for name in passes()}
     written |= {DOCS / "operators" / f"{name}.md": operator_page(name) for name in operators()}
-    return {DOCS / "README.md": index(), DOCS / "api.md": public_names(), **written}
+    written |= {DOCS / "README.md": index(), DOCS / "api.md": public_names()}
+    return {**written, DOCS / "converters.md": converters.page()}
 
 
 def passes():
@@ -82,8 +84,8 @@ def index():
         "# Passes and operators",
         "Written by `python -m docs.generate`: of each pass what it replaces, with what, why that is legal, "
         "and a graph before and after it; of each operator its conventions. The examples are doctests.",
-        "Beside these: [all public names](api.md), and [what becomes of the NMS of torchvision's "
-        "models](restored_nms.md).",
+        "Beside these: [all public names](api.md), [what becomes of the NMS of torchvision's "
+        "models](restored_nms.md), and [which converters of the frontends are TVM's own](converters.md).",
         "## Pipelines",
         "Which passes, in which order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
     ]

@@ -21,8 +21,9 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
-from . import _onnx_converters
+from . import onnx_operators
 from ._onnx_fold import ConstantFolder, constant
+from ._onnx_schema import Inputs
 from ._onnx_scope import scope_class
 from ._onnx_types import infer_type, static_shape, type_of
 
@@ -55,10 +56,11 @@ def load_importer() -> ModuleType:
             if hasattr(module, name):
                 setattr(module, name, helper)
     common.logger.filters.pop()  # the copy of the module has added its filter to the logger once more
+    importer.onnx_input = Inputs
     importer.GraphProto = scope_class(importer.GraphProto)
     stock_map = importer._get_convert_map
     importer._get_convert_map = functools.lru_cache(maxsize=None)(
-        lambda opset: {**stock_map(opset), **_onnx_converters.bound_to(importer)}
+        lambda opset: {**stock_map(opset), **onnx_operators.bound_to(importer)}
     )
     return importer
 
@@ -116,9 +118,9 @@ def tvm_dtype(elem_type: int | str) -> str:
     name = onnx.TensorProto.DataType.Name(elem_type)
     if name not in ELEMENT_TYPES:
         raise NotImplementedError(f"TVM has no tensors of type {name}")
-    return "bfloat16" if name == "BFLOAT16" else str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+    return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
 
 
-ELEMENT_TYPES = {"BFLOAT16", "BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
+ELEMENT_TYPES = {"BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import onnx
+from onnx import helper
 
 from tvm import relay
 from tvm.relay.frontend import common
 
+from ._onnx_schema import Attributes, Inputs, other_type, shown, unread
 from ._onnx_types import type_of
-from .errors import ImportFailure, gist
+from .errors import NO_REASON, ImportFailure, gist
 
 
 def scope_class(graph_proto: type[Any]) -> type[Any]:
@@ -39,9 +41,36 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                     raise
                 except Exception as error:  # the converters raise whatever comes, AssertionError included
                     reason = self.type_errors[0] if self.type_errors else gist(error)
+                    reason = self._unsupported(node) if reason == NO_REASON else reason
                     raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
                 if self._old_manager is None:
                     self.on_node()
+
+        def _convert_operator(
+            self, op_name: str, inputs: Inputs, attrs: dict[str, Any], opset: int
+        ) -> relay.Expr:
+            """Refuses what the converter has not looked at."""
+            node = self.place[1]
+            recorded = Attributes(attrs)
+            result = super()._convert_operator(op_name, inputs, recorded, opset)
+            reason = unread(node, opset, recorded, inputs)
+            made = len(result) if isinstance(result, relay.TupleWrapper) else 1
+            if not reason and made < len(node.output):
+                reason = f"its output {made}, '{node.output[made]}', is not supported"
+            if reason:
+                raise NotImplementedError(reason)
+            return result
+
+        def _fix_outputs(self, op_name: str, outputs: Any) -> Any:
+            """All of them: TVM's own drops the second of Dropout."""
+            return outputs
+
+        def _unsupported(self, node: onnx.NodeProto) -> str:
+            """What to say where a converter failed without saying why: what it was given."""
+            types = [shown(self.imported(name)) if name else "nothing" for name in node.input]
+            attributes = [helper.printable_attribute(a) for a in node.attribute if not a.HasField("g")]
+            given = ", ".join(types) + (" and " + ", ".join(attributes) if attributes else "")
+            return f"it is not supported for {given}"
 
         def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
             """Gives the variables their spans at once.
@@ -69,11 +98,14 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                     )
 
         def _infer_types(self, node: onnx.NodeProto) -> None:
-            """Here, where the node is known that is to blame for an error."""
+            """Here, where the node is known that is to blame for an error or for another type than ONNX's."""
             for name in node.output:
                 expr = self._nodes.get(name)
                 if isinstance(expr, (relay.Call, relay.TupleGetItem, relay.If)):
                     type_of(expr)
+            different = other_type(node, self.opset, self.imported)
+            if different:
+                raise NotImplementedError(different)
 
         def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
             """Checked beforehand, with the nodes' names."""

@@ -15,6 +15,7 @@ from topi_ext._types import IntExpr
 import tvm
 from tvm import relay
 
+from . import _late_shapes
 from ._canonical import canonicalize
 from ._onnx_check import check_model, check_result, check_size, opset_of
 from ._onnx_importer import load_importer, tvm_dtype
@@ -94,6 +95,7 @@ def from_onnx(
             mod = feed(camera, mod, inputs)
         with _clear_errors():
             mod = canonicalize(mod)
+            _late_shapes.check(mod)
     main = mod["main"].with_attr("input_names", list(inputs))
     mod["main"] = main.with_attr("output_names", [output.name for output in model.graph.output])
     return mod, params
@@ -187,7 +189,9 @@ def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> li
         if declared is None:
             hint = f"shapes={{'{name}': (...)}}"
             raise ImportFailure(f"the model does not say the shape of the input '{name}'; pass {hint}")
-        given = [dim.dim_value if dim.dim_value > 0 else None for dim in declared]
+        # Some exporters write 0 for a size that they do not know, but none for the length of a vector.
+        known = [dim.dim_value > 0 or (len(declared) == 1 and dim.HasField("dim_value")) for dim in declared]
+        given = [dim.dim_value if is_known else None for dim, is_known in zip(declared, known)]
     elif declared is not None and len(declared) != len(given):
         raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
     check_size(f"the input '{name}'", given)

@@ -1,11 +1,10 @@
 """The converters of this project's own, against onnx's reference, and the folding that shapes need."""
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper
 
-from frontends import ImportFailure, from_onnx
+from frontends import from_onnx
 from frontends._onnx_numpy import TABLE, NotFolded, evaluate
 from frontends._onnx_types import sizes, type_of
 from tests.frontends.onnx_models import (
@@ -181,27 +180,6 @@ def test_what_changes_nothing_is_gone(operator):
     model = model_of(nodes, [tensor_input("x", (2, 3))], ["y"])
     mod, _ = from_onnx(model)
     assert operators(mod) == ["nn.relu"]
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], "it", axes=[1, 0]),
-        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], "it", antialias=1, mode="linear"),
-        helper.make_node(
-            "Resize", ["x", "", "", "sizes"], ["y"], "it", keep_aspect_ratio_policy="not_larger"
-        ),
-        helper.make_node("Pad", ["x", "pads", "", "axes"], ["y"], "it"),
-        helper.make_node("Pad", ["x", "negative"], ["y"], "it"),
-        helper.make_node("Cast", ["x"], ["y"], "it", to=onnx.TensorProto.FLOAT8E5M2),
-    ],
-)
-def test_what_would_be_wrong_is_refused(node):
-    """TVM's importer ignores these and gives other numbers."""
-    constants = {"sizes": [3, 4], "pads": [1, 1], "axes": [0], "negative": [-1, 0, 0, 0]}
-    constants = weights(**{name: np.array(value) for name, value in constants.items()})
-    with pytest.raises(ImportFailure, match=r"the node 'it' .* cannot be converted"):
-        from_onnx(model_of([node], [tensor_input("x", (4, 4))], ["y"], constants, opset=18))
 
 
 class TestShapeArithmetic:

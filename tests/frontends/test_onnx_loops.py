@@ -14,9 +14,10 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torchvision.models.detection import roi_heads
 
-from frontends import _onnx_converters, from_onnx
+from frontends import from_onnx
 from frontends._onnx_loops import known_loop
 from frontends.errors import ImportFailure
+from frontends.onnx_operators import control_flow
 from tests.frontends.onnx_models import (
     assert_matches_reference,
     compiled,
@@ -149,7 +150,7 @@ def test_a_loop_that_counts_and_gathers_goes_the_general_way():
 
 def in_relay(model):
     """What the importer has made of what is in front of the loop, by name; None where it fails there."""
-    stopped = mock.patch.object(_onnx_converters, "known_loop", side_effect=StopIteration)
+    stopped = mock.patch.object(control_flow, "known_loop", side_effect=StopIteration)
     with stopped as ask, pytest.raises(ImportFailure):
         from_onnx(model)
     return ask.call_args.args[-1] if ask.called else None

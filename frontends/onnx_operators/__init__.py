@@ -1,0 +1,55 @@
+"""Converters of this project's own, where TVM's importer has none, a wrong one, or one that is not needed.
+
+The first sentence of each says what TVM's own lacks or gets wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+
+from . import (
+    activations,
+    arithmetic,
+    control_flow,
+    convolution,
+    detection,
+    gathering,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+    signal,
+    values,
+)
+from ._common import Converter
+
+FAMILIES = (
+    activations,
+    arithmetic,
+    control_flow,
+    convolution,
+    detection,
+    gathering,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+    signal,
+    values,
+)
+CONVERTERS: dict[str, Converter] = {
+    name: convert for family in FAMILIES for name, convert in family.CONVERTERS.items()
+}
+
+
+def bound_to(importer: ModuleType) -> dict[str, Callable]:
+    """The converters by operator name, for the importer's table."""
+    return {name: functools.partial(convert, importer) for name, convert in CONVERTERS.items()}

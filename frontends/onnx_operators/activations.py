@@ -1,0 +1,100 @@
+"""Activations."""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+
+from tvm import relay
+
+from ._common import Attrs, Converter, Inputs, Params, axis_of, like, opset_of, rank_of, stock
+
+
+def gelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own ignores `approximate`."""
+    if attrs.get("approximate", b"none") == b"none":
+        return stock(importer, "Gelu")(inputs, attrs, params)
+    x = inputs[0]
+    inner = like(math.sqrt(2 / math.pi), x) * (x + like(0.044715, x) * x * x * x)
+    return like(0.5, x) * x * (like(1, x) + relay.tanh(inner))
+
+
+def softplus_of(x: relay.Expr) -> relay.Expr:
+    """log(1 + exp(x)), which does not overflow."""
+    magnitude = relay.abs(x)
+    return relay.maximum(x, like(0, x)) + relay.log(like(1, x) + relay.exp(like(0, x) - magnitude))
+
+
+def softplus(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own is infinite from 89 on."""
+    return softplus_of(inputs[0])
+
+
+def mish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own exponential overflows."""
+    return inputs[0] * relay.tanh(softplus_of(inputs[0]))
+
+
+def log_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes the logarithm of a softmax that may be 0."""
+    data, rank = inputs[0], rank_of(inputs[0])
+    if opset_of(importer) >= 13:
+        return relay.nn.log_softmax(data, axis_of(attrs.get("axis", -1), rank))
+    axis = attrs.get("axis", 1)
+    axes = list(range(axis + rank if axis < 0 else axis, rank))  # all behind it count as one
+    shifted = data - relay.max(data, axes, True)
+    return shifted - relay.log(relay.sum(relay.exp(shifted), axes, True))
+
+
+def elu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows float32 only."""
+    x, alpha = inputs[0], attrs.get("alpha", 1.0)
+    negative = relay.exp(relay.minimum(x, like(0, x))) - like(1, x)
+    return relay.where(x < like(0, x), like(alpha, x) * negative, x)
+
+
+def selu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows float32 only."""
+    x = inputs[0]
+    alpha = attrs.get("alpha", 1.67326319217681884765625)
+    gamma = attrs.get("gamma", 1.05070102214813232421875)
+    negative = relay.exp(relay.minimum(x, like(0, x))) - like(1, x)
+    return like(gamma, x) * relay.where(x < like(0, x), like(alpha, x) * negative, x)
+
+
+def thresholded_relu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows float32 only, and is NaN for minus infinity."""
+    x = inputs[0]
+    return relay.where(x > like(attrs.get("alpha", 1.0), x), x, like(0, x))
+
+
+def hard_sigmoid(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows float32 only."""
+    x = inputs[0]
+    return relay.clip(x * like(attrs.get("alpha", 0.2), x) + like(attrs.get("beta", 0.5), x), 0, 1)
+
+
+def hard_swish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows float32 only."""
+    x = inputs[0]
+    return x * relay.clip(x * like(1 / 6, x) + like(0.5, x), 0, 1)
+
+
+def softsign(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows float32 only."""
+    x = inputs[0]
+    return x / (like(1, x) + relay.abs(x))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Elu": elu,
+    "Gelu": gelu,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": hard_swish,
+    "LogSoftmax": log_softmax,
+    "Mish": mish,
+    "Selu": selu,
+    "Softplus": softplus,
+    "Softsign": softsign,
+    "ThresholdedRelu": thresholded_relu,
+}

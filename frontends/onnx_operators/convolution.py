@@ -1,0 +1,71 @@
+"""ConvTranspose."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from tvm import relay
+
+from ._common import Attrs, Converter, Inputs, Params, sizes_of
+
+LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
+
+
+def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own has no dilation, and for `auto_pad` needs ONNX Runtime, whose version it asks for."""
+    data, weight, bias = inputs[0], inputs[1], inputs[2]
+    shape: Any = sizes_of(data)
+    weights: Any = sizes_of(weight)
+    _, filters, *kernel = weights
+    rank: int = len(kernel)
+    if rank not in LAYOUTS or None in (filters, *kernel):
+        raise NotImplementedError("it needs weights of a known shape, with one to three axes")
+    ones = [1] * rank
+    attrs.get("kernel_shape")  # which the weights tell as well
+    strides, dilations = list(attrs.get("strides", ones)), list(attrs.get("dilations", ones))
+    group, extra = attrs.get("group", 1), list(attrs.get("output_padding", [0] * rank))
+    pads = list(attrs.get("pads", [0] * 2 * rank))
+    auto_pad = attrs.get("auto_pad", b"NOTSET").decode()
+    wanted = attrs.get("output_shape")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    if wanted is not None:
+        if None in shape[2:]:
+            raise NotImplementedError("its attribute output_shape needs sizes that are known")
+        totals = [
+            s * (n - 1) + e + r - w for s, n, e, r, w in zip(strides, shape[2:], extra, reach, wanted[-rank:])
+        ]
+    elif auto_pad.startswith("SAME"):
+        totals = [e + r - s for e, r, s in zip(extra, reach, strides)]
+    elif auto_pad in ("NOTSET", "VALID"):
+        totals = None
+        pads = [0] * 2 * rank if auto_pad == "VALID" else pads
+    else:
+        raise NotImplementedError(f"its attribute auto_pad={auto_pad} is not known")
+    if totals is not None:
+        if min(totals) < 0:  # longer than all that the input reaches
+            extra = [e - min(total, 0) for e, total in zip(extra, totals)]
+            totals = [max(total, 0) for total in totals]
+        less = [total // 2 for total in totals]
+        more = [total - half for total, half in zip(totals, less)]
+        pads = less + more if auto_pad == "SAME_UPPER" else more + less
+    if max(dilations) > 1:
+        weight = relay.nn.dilate(weight, [1, 1, *dilations])
+    if any(e >= s for e, s in zip(extra, strides)):
+        raise NotImplementedError("its output padding is not less than its stride")
+    result = getattr(relay.nn, f"conv{rank}d_transpose")(
+        data,
+        weight,
+        channels=filters * group,
+        kernel_size=tuple(reach),
+        strides=tuple(strides),
+        padding=tuple(pads),
+        output_padding=tuple(extra),
+        groups=group,
+        data_layout=LAYOUTS[rank][0],
+        kernel_layout=LAYOUTS[rank][1],
+    )
+    return result if bias is None else relay.nn.bias_add(result, bias)
+
+
+CONVERTERS: dict[str, Converter] = {"ConvTranspose": conv_transpose}

@@ -1,0 +1,146 @@
+"""ReduceSum and its kin, ArgMax and ArgMin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+
+from tvm import relay
+
+from .._onnx_fold import constant
+from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, like, rank_of, sizes_of
+
+Reduce = Callable[[relay.Expr, list, bool], relay.Expr]
+
+
+def _reduction(reduce: Reduce, of_none: float, before: Callable | None, after: Callable | None) -> Converter:
+    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own takes the first of several axes that are an input, and for most knows no such input."""
+        data, keepdims = inputs[0], bool(attrs.get("keepdims", 1))
+        axes = inputs[1] if len(inputs) > 1 else attrs.get("axes")
+        does_nothing = bool(attrs.get("noop_with_empty_axes", 0))
+        dtype, rank = dtype_of(data), rank_of(data)
+        if dtype == "bool":
+            data = relay.cast(data, "uint8")
+        data = before(data) if before else data
+        if isinstance(axes, relay.Constant):
+            axes = axes.data.numpy().tolist()
+        if axes is None or axes == [] or (isinstance(axes, relay.Expr) and sizes_of(axes) == (0,)):
+            axes = [] if does_nothing else list(range(rank))
+        if isinstance(axes, relay.Expr):
+            result = _along_late_axes(importer, reduce, of_none, data, axes, keepdims)
+        else:
+            axes = [axis_of(axis, rank) for axis in axes]
+            result = _along(reduce, of_none, data, axes, keepdims) if axes else data
+        result = after(result) if after else result
+        return result if dtype_of(result) == dtype else relay.cast(result, dtype)
+
+    return convert
+
+
+def _along(reduce: Reduce, of_none: float, data: relay.Expr, axes: list[int], keepdims: bool) -> relay.Expr:
+    shape = sizes_of(data)
+    if 0 not in shape:
+        return reduce(data, axes, keepdims)
+    # TVM has no reduction of no elements. Where another axis is empty, so is the result.
+    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    kept = kept if keepdims else [size for axis, size in enumerate(kept) if axis not in axes]
+    if None in kept:
+        raise NotImplementedError("it reduces an empty tensor of a size that is known only at run time")
+    return constant(np.full(kept, of_none, dtype_of(data)))
+
+
+def _along_late_axes(
+    importer: ModuleType, reduce: Reduce, of_none: float, data: relay.Expr, axes: relay.Expr, keepdims: bool
+) -> relay.Expr:
+    """Along axes that are known only at run time: along each in turn, where it is one of them."""
+    rank, (count,) = rank_of(data), sizes_of(axes)
+    if count is None:
+        raise NotImplementedError("it is known only at run time how many axes are reduced")
+    shape, one = relay.shape_of(data, "int64"), relay.const(1, "int64")
+    places = relay.reshape(relay.mod(axes + relay.const(rank, "int64"), relay.const(rank, "int64")), [-1, 1])
+    chosen = relay.any(relay.equal(places, constant(np.arange(rank))), axis=0)
+    kept = relay.where(chosen, one, shape)
+    if 0 in sizes_of(data):
+        data = relay.full(like(of_none, data), kept, dtype=dtype_of(data))
+    else:
+        for axis in range(rank):
+            is_chosen = relay.take(chosen, relay.const(axis))
+            data = relay.where(is_chosen, reduce(data, [axis], True), data)
+        none, ones = (constant(np.full(rank, value)) for value in (0, 1))
+        data = relay.strided_slice(data, none, importer.fold_constant(kept), ones)
+    if keepdims:
+        return data
+    kept_first = relay.argsort(relay.cast(chosen, "int32"), dtype="int64")
+    kept_first = relay.strided_slice(kept_first, [0], [rank - count])
+    return relay.reshape(data, relay.take(kept, kept_first))
+
+
+def _mean(data: relay.Expr, axes: list[int], keepdims: bool) -> relay.Expr:
+    return relay.mean(data, axes, keepdims)
+
+
+def _log_sum_exp(data: relay.Expr, axes: list[int], keepdims: bool) -> relay.Expr:
+    """Without overflow, and without NaN where all elements are infinite."""
+    largest = relay.max(data, axes, True)
+    largest = relay.where(relay.isfinite(largest), largest, like(0, largest))
+    total = relay.log(relay.sum(relay.exp(data - largest), axes, True)) + largest
+    return total if keepdims else relay.squeeze(total, axes)
+
+
+def _square(data: relay.Expr) -> relay.Expr:
+    return data * data
+
+
+def _extreme(name: str) -> Converter:
+    """ReduceMax or ReduceMin, whose value of no elements depends on the type."""
+
+    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own takes the first of several axes only, and compiles for no bool and no empty tensor."""
+        dtype = np.dtype(dtype_of(inputs[0]))
+        if dtype.kind == "f":
+            lowest, highest = -np.inf, np.inf
+        else:
+            limits = np.iinfo("uint8" if dtype.kind == "b" else dtype)
+            lowest, highest = (0, 1) if dtype.kind == "b" else (limits.min, limits.max)
+        reduce, of_none = (relay.max, lowest) if name == "max" else (relay.min, highest)
+        return _reduction(reduce, of_none, None, None)(importer, inputs, attrs, params)
+
+    return convert
+
+
+def _arg(name: str) -> Converter:
+    reduce = getattr(relay, name)
+
+    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own finds -1 where all elements are the lowest of their type, or infinite."""
+        data = inputs[0]
+        axis = axis_of(attrs.get("axis", 0), rank_of(data))
+        last = bool(attrs.get("select_last_index", 0))
+        found = reduce(data, [axis], bool(attrs.get("keepdims", 1)), False, last)
+        if not last:
+            return relay.cast(relay.maximum(found, relay.const(0)), "int64")
+        size = sizes_of(data)[axis]
+        if size is None:
+            raise NotImplementedError("select_last_index needs a size that is known")
+        return relay.cast(relay.where(found < relay.const(0), relay.const(size - 1), found), "int64")
+
+    return convert
+
+
+CONVERTERS: dict[str, Converter] = {
+    "ArgMax": _arg("argmax"),
+    "ArgMin": _arg("argmin"),
+    "ReduceL1": _reduction(relay.sum, 0, relay.abs, None),
+    "ReduceL2": _reduction(relay.sum, 0, _square, relay.sqrt),
+    "ReduceLogSum": _reduction(relay.sum, 0, None, relay.log),
+    "ReduceLogSumExp": _reduction(_log_sum_exp, -np.inf, None, None),
+    "ReduceMax": _extreme("max"),
+    "ReduceMean": _reduction(_mean, np.nan, None, None),
+    "ReduceMin": _extreme("min"),
+    "ReduceProd": _reduction(relay.prod, 1, None, None),
+    "ReduceSum": _reduction(relay.sum, 0, None, None),
+    "ReduceSumSquare": _reduction(relay.sum, 0, _square, None),
+}

@@ -1,0 +1,45 @@
+"""Cast, Constant and others that make or convert values."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from tvm import relay
+
+from ._common import Attrs, Converter, Inputs, Params, dtype_of, stock
+
+
+def cast(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own asks `onnx.mapping`, which recent onnx has no more, and keeps casts that change nothing."""
+    dtype = importer.get_type(attrs["to"])
+    return inputs[0] if dtype_of(inputs[0]) == dtype else relay.cast(inputs[0], dtype)
+
+
+def constant(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows the attribute `value` only."""
+    for name, dtype in CONSTANT_ATTRIBUTES.items():
+        if name in attrs:
+            return relay.const(np.array(attrs[name], dtype), dtype)
+    return stock(importer, "Constant")(inputs, attrs, params)
+
+
+CONSTANT_ATTRIBUTES = {
+    "value_float": "float32",
+    "value_floats": "float32",
+    "value_int": "int64",
+    "value_ints": "int64",
+}
+
+
+def identity(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own makes a copy."""
+    return inputs[0]
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Cast": cast,
+    "Constant": constant,
+    "Identity": identity,
+}

@@ -1,0 +1,164 @@
+"""Converters that TVM's importer has wrong or not at all, against onnx's reference, and what is refused."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from frontends import ImportFailure, from_onnx
+from tests.frontends.onnx_models import assert_matches_reference, model_of, run, tensor_input, weights
+
+VALUES = np.random.default_rng(0)
+IMAGE = VALUES.normal(size=(1, 2, 7, 6)).astype("float32")
+ROWS = VALUES.normal(size=(3, 4, 5)).astype("float32")
+MATRIX = VALUES.normal(size=(2, 1, 5, 3)).astype("float32")
+
+CASES = {  # operator, inputs, constants, attributes
+    "ReduceSum of several axes": ("ReduceSum", [ROWS], {"axes": [0, 2]}, {"keepdims": 0}),
+    "ReduceL2 of an axis that is an input": ("ReduceL2", [ROWS], {"axes": [1]}, {}),
+    "ReduceLogSumExp": ("ReduceLogSumExp", [ROWS * 100], {"axes": [-1]}, {"keepdims": 0}),
+    "ReduceMean of axes at run time": ("ReduceMean", [ROWS, np.array([-1, 0])], {}, {"keepdims": 0}),
+    "MaxPool with ceil_mode": (
+        "MaxPool",
+        [IMAGE],
+        {},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [0, 0, 1, 1], "ceil_mode": 1},
+    ),
+    "AveragePool with dilation and padding": (
+        "AveragePool",
+        [IMAGE],
+        {},
+        {"kernel_shape": [2, 2], "dilations": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    "LpPool": ("LpPool", [IMAGE], {}, {"kernel_shape": [2, 2], "p": 3}),
+    "Pad of some axes": ("Pad", [IMAGE], {"pads": [1, 2], "": None, "axes": [-1]}, {}),
+    "Pad by wrapping": ("Pad", [ROWS], {"pads": [0, 1, 0, 1, 0, 2]}, {"mode": "wrap"}),
+    "Clip of uint8": ("Clip", [np.arange(9, dtype="uint8")], {"lo": np.uint8(2), "hi": np.uint8(5)}, {}),
+    "Clip of int64 from below": ("Clip", [np.arange(-4, 5)], {"lo": np.int64(-1)}, {}),
+    "Round": ("Round", [np.array([-1.5, -0.5, 0.5, 2.5, 8388609.0, np.inf], "float32")], {}, {}),
+    "Gelu by tanh": ("Gelu", [ROWS], {}, {"approximate": "tanh"}),
+    "MatMul with batches on both sides": ("MatMul", [ROWS[None], MATRIX], {}, {}),
+    "ArgMax of the lowest": ("ArgMax", [np.full((2, 3), -np.inf, "float32")], {}, {"axis": 1}),
+    "Pow of integers": ("Pow", [np.array([16777217], "int32")], {"n": np.array([1])}, {}),
+    "Split with a shorter last part": ("Split", [np.arange(7)], {}, {"num_outputs": 2}),
+    "Constant ints": ("Identity", [np.array([2**40])], {}, {}),
+}
+
+
+def model_and_arrays(operator, arrays, constants, attributes, opset=20, outputs=("y",)):
+    names = [f"x{place}" for place in range(len(arrays))]
+    inputs = [tensor_input(name, array.shape, array.dtype) for name, array in zip(names, arrays)]
+    node = helper.make_node(operator, [*names, *constants], list(outputs), "it", **attributes)
+    given = weights(**{name: np.asarray(value) for name, value in constants.items() if name})
+    return model_of([node], inputs, list(outputs), given, opset=opset)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operator(name):
+    operator, arrays, constants, attributes = CASES[name]
+    outputs = ("y", "z") if operator == "Split" else ("y",)
+    model = model_and_arrays(operator, arrays, constants, attributes, outputs=outputs)
+    assert_matches_reference(from_onnx(model)[0], model, *arrays)
+
+
+@pytest.mark.parametrize(
+    ("operator", "x", "expected"),
+    [("Softplus", [-200, 0, 200], [0, np.log(2), 200]), ("LogSoftmax", [0, 200, 100], [-200, 0, -100])],
+)
+def test_no_overflow(operator, x, expected):
+    """As in onnx's reference and TVM's own."""
+    x = np.array(x, "float32")
+    np.testing.assert_allclose(run(from_onnx(model_and_arrays(operator, [x], {}, {}))[0], x)[0], expected)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pad_by_negative_amounts(known):
+    """Which onnx's reference does not know, and TVM's own reads beyond the tensor for."""
+    pads = np.array([0, -1, 2, -1, 1, -2])
+    arrays, constants = ([ROWS], {"pads": pads}) if known else ([ROWS, pads], {})
+    (found,) = run(from_onnx(model_and_arrays("Pad", arrays, constants, {}))[0], *arrays)
+    np.testing.assert_array_equal(found, np.pad(ROWS[:-1, 1:, :-2], [(0, 0), (0, 1), (2, 0)]))
+
+
+@pytest.mark.parametrize("scale", [1.5, 1.3, 0.7, 0.5, 2.0])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize_takes_the_scale_that_is_given(mode, scale):
+    """TVM's own takes the ratio of the sizes, 10 / 7 for 1.5, which is another one."""
+    constants = {"roi": np.zeros(0, "float32"), "scales": np.array([1, 1, scale, scale], "float32")}
+    model = model_and_arrays("Resize", [IMAGE], constants, {"mode": mode}, opset=13)
+    (found,) = run(from_onnx(model)[0], IMAGE)
+    expected = IMAGE
+    for axis in (2, 3):
+        expected = resized(expected, axis, scale, mode)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def resized(x, axis, scale, mode):
+    """As ONNX says for half_pixel and round_prefer_floor; neighbours off the map are those at its border."""
+    size = x.shape[axis]
+    places = np.arange(int(size * np.float32(scale)), dtype="float32")
+    at = (places + np.float32(0.5)) / np.float32(scale) - np.float32(0.5)
+    if mode == "nearest":
+        return np.take(x, np.clip(np.ceil(at - 0.5).astype(int), 0, size - 1), axis)
+    before, a = np.floor(at), -0.75
+    result = 0
+    for k in range(-1, 3):
+        d = np.abs(at - before - k)
+        cubic = np.where(d <= 1, ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a)
+        weight = np.maximum(1 - d, 0) if mode == "linear" else cubic
+        taken = np.take(x, np.clip(before + k, 0, size - 1).astype(int), axis)
+        result = result + taken * weight.reshape([-1 if place == axis else 1 for place in range(x.ndim)])
+    return result
+
+
+@pytest.mark.parametrize("operator", ["RNN", "LSTM", "GRU"])
+def test_a_recurrent_network_backwards(operator):
+    """TVM's own ignores the direction."""
+    gates, hidden = {"RNN": 1, "LSTM": 4, "GRU": 3}[operator], 3
+    constants = {
+        "w": VALUES.normal(size=(1, gates * hidden, 2)).astype("float32"),
+        "r": VALUES.normal(size=(1, gates * hidden, hidden)).astype("float32"),
+    }
+    x = VALUES.normal(size=(4, 1, 2)).astype("float32")
+
+    def outputs(direction, array):
+        attributes = {"hidden_size": hidden, "direction": direction}
+        model = model_and_arrays(operator, [array], constants, attributes, 14, ("y", "last"))
+        return run(from_onnx(model)[0], array)
+
+    backwards, forwards = outputs("reverse", x), outputs("forward", x[::-1].copy())
+    np.testing.assert_allclose(backwards[0], forwards[0][::-1], rtol=1e-5)
+    np.testing.assert_allclose(backwards[1], forwards[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "reason"),
+    [
+        ("LSTM", {"hidden_size": 3, "clip": 1.0}, r"its attribute clip=1\.0 is not supported"),
+        ("Cast", {"to": onnx.TensorProto.FLOAT8E5M2}, "TVM has no tensors of type FLOAT8E5M2"),
+        ("Dropout", {}, "its result in training is random"),
+        ("Resize", {"mode": "linear", "antialias": 1}, "it needs either scales or sizes"),
+    ],
+)
+def test_what_a_converter_does_not_know_is_refused(operator, attributes, reason):
+    constants = {
+        "LSTM": {"w": np.ones((1, 12, 2), "float32"), "r": np.ones((1, 12, 3), "float32")},
+        "Dropout": {"ratio": np.float32(0.5), "training": np.array(True)},
+    }.get(operator, {})
+    model = model_and_arrays(operator, [np.ones((4, 1, 2), "float32")], constants, attributes)
+    with pytest.raises(ImportFailure, match=rf"the node 'it' \({operator}\) cannot be converted: {reason}"):
+        from_onnx(model)
+
+
+def test_sizes_known_at_run_time_are_refused_where_tvm_has_no_kernel():
+    node = helper.make_node("DepthToSpace", ["x"], ["y"], "it", blocksize=2)
+    model = model_of([node], [tensor_input("x", (1, 4, "h", "w"))], ["y"])
+    with pytest.raises(ImportFailure, match="the node 'it' needs sizes that are known only at run time"):
+        from_onnx(model)
+
+
+@pytest.mark.parametrize("operator", ["Abs", "Erf", "LogSoftmax", "Sin"])
+def test_sizes_known_at_run_time(operator):
+    """TVM has no shape function for these."""
+    model = model_of([helper.make_node(operator, ["x"], ["y"])], [tensor_input("x", ("n", 3))], ["y"])
+    assert_matches_reference(from_onnx(model)[0], model, ROWS[0, :, :3].copy())
