@@ -17,8 +17,8 @@ from tvm import relay
 # What an argument of any operator says about memory, gradients or the choice of a kernel changes no number.
 # The dtype is seen in the type of the result, which is checked for itself.
 NEUTRAL = {
-    "allow_tf32", "benchmark", "copy", "cudnn_enabled", "deterministic", "device", "dtype", "generator",
-    "implicit", "layout", "memory_format", "non_blocking", "pin_memory", "requires_grad",
+    "allow_tf32", "benchmark", "copy", "cudnn_enable", "cudnn_enabled", "deterministic", "device", "dtype",
+    "generator", "implicit", "layout", "memory_format", "non_blocking", "pin_memory", "requires_grad",
 }  # fmt: skip
 NEUTRAL_OF = {  # of one operator
     "aten::alpha_dropout": {"p"},
@@ -31,6 +31,7 @@ NEUTRAL_OF = {  # of one operator
     "aten::index_select": {"sparse_grad"},
     "aten::instance_norm": {"momentum"},
     "aten::native_batch_norm": {"momentum"},
+    "aten::topk": {"sorted"},  # in order is one of the orders that torch may give
     "aten::unique": {"sorted"},
 }
 # Of any operator: what has no default need not be read while it has this value.
