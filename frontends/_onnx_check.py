@@ -30,6 +30,7 @@ MOST_OPERATORS_IN_A_ROW = (
     10_000  # TVM's passes recurse; on a stack of 8 MiB 19,000 are seen to fit, 40,000 not
 )
 MOST_NODES = 1_000_000  # that calls of functions are replaced by
+RELEASE_OF_OPSET = 5  # onnx 1.16 has opset 21, 1.17 has 22, and so on since 1.10
 FOUR_BITS = {"INT4", "UINT4", "FLOAT4E2M1"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
@@ -80,7 +81,7 @@ def check_result(main: relay.Function) -> None:
         if waiting:
             continue
         stack.pop()
-        depths[expr] = 1 + max((depths[child] for child in below), default=0)
+        depths[expr] = 1 + max(depths[child] for child in below) if below else 0
         if depths[expr] > MOST_OPERATORS_IN_A_ROW:
             raise ImportFailure(too_deep(_place(expr)))
         for type_ in _tensor_types(expr):
@@ -182,13 +183,19 @@ def too_deep(place: str) -> str:
 
 
 def _check_opsets(model: onnx.ModelProto) -> None:
+    """Each is one that the installed onnx knows: a later one may give an operator another meaning."""
     known = defs.onnx_opset_version()
     for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= known:
-            raise ImportFailure(
-                f"the model is of opset {entry.version}, and onnx {onnx.__version__}, which is installed, "
-                f"knows 1 to {known}"
-            )
+        if entry.domain not in ("", "ai.onnx") or 1 <= entry.version <= known:
+            continue
+        says = f"the model says that it is of opset {entry.version}"
+        if not 1 <= entry.version < 100:
+            raise ImportFailure(f"{says}, which ONNX does not have: the file is damaged")
+        needs = f"1.{entry.version - RELEASE_OF_OPSET}"
+        raise ImportFailure(
+            f"{says}; onnx {onnx.__version__}, which is installed, knows 1 to {known}: "
+            f"pip install 'onnx>={needs}', or export the model for opset {known}"
+        )
 
 
 def _check_functions(model: onnx.ModelProto) -> None:

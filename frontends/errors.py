@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 LONGEST = 2000  # characters: names come from the model and may be of any length
@@ -19,22 +20,29 @@ class ImportFailure(ValueError):
         super().__init__(line if len(line) <= LONGEST else line[:LONGEST] + " …")
 
 
-# What only someone who knows the sources of TVM and of its converters can read.
+# What only someone who knows the sources of Python, TVM and the converters can read.
 INTERNALS = re.compile(
     r"Check failed|Traceback|NoneType|object at|0x[0-9a-f]{6}|\.(cc|h|py)\b|\w+Error\b|has no attribute"
     r"|keyword argument|positional argument|unsupported operand|subscriptable|object is not|has no len"
+    r"|values to unpack|is not in list|not in (list|deque|tuple)$|substring not found|invalid literal"
+    r"|could not convert string|empty sequence|argument is empty|zip\(\)|must be str|unhashable|<class"
+    r"|truth value of|inhomogeneous|array element with|Python scalar|division by zero|math domain"
 )
+# These are slips of a converter that was not made for what it was given, whatever they say.
+SLIPS = ArithmeticError, AttributeError, LookupError, NameError, RecursionError, StopIteration, TypeError
 NO_REASON = "it is not supported with these inputs and attributes"
 
 
 def gist(error: BaseException) -> str:
     """What an error says to who knows the model, without the stack that TVM puts into its message."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
-    said = re.sub(r"^(\w+Error: )+", "", lines[-1]) if lines else ""
-    said = re.sub(r"^.*Check failed: .* is false:\s*", "", said)
     if isinstance(error, MemoryError):
         return "it takes more memory than there is"
-    # These are slips of a converter that was not made for what it was given.
-    is_slip = isinstance(error, (AttributeError, LookupError, NameError, RecursionError, TypeError))
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
+    last = lines[-1] if lines else ""
+    said = re.sub(r"^(\w+Error: )+", "", last)
+    # An error of Python that passed through TVM is quoted, with its class.
+    quoted = [getattr(builtins, name, Exception) for name in re.findall(r"\w+Error", last.removesuffix(said))]
+    said = re.sub(r"^.*Check failed: .* is false:\s*", "", said)
+    is_slip = isinstance(error, SLIPS) or any(issubclass(class_, SLIPS) for class_ in quoted)
     return NO_REASON if is_slip or not said or INTERNALS.search(said) else said

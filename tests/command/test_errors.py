@@ -63,6 +63,61 @@ def test_models_that_are_none(tvm_passes_command, files, model):
     assert not (files / "unpickled").exists()
 
 
+def changed(path, change):
+    import onnx
+
+    model = onnx.load(path)
+    change(model.graph.node[0], model)
+    return model.SerializeToString()
+
+
+BROKEN = {  # what is done to a file, and what is said of it
+    "half": (lambda path: path.read_bytes()[: path.stat().st_size // 2], "is no ONNX model"),
+    "noise": (lambda path: bytes(range(256)), "is no ONNX model"),
+    "not UTF-8": (lambda path: path.read_bytes().replace(b"picture", b"pictu\xffe"), "picture.onnx|UTF-8"),
+    "cycle": (
+        lambda path: changed(path, lambda node, _: node.input.__setitem__(0, node.output[0])),
+        r"'node0' \(Relu\) reads 'value0', which only a later node or itself computes",
+    ),
+    "too many inputs": (
+        lambda path: changed(path, lambda node, _: node.input.append("picture")),
+        r"'node0' \(Relu\) has 2 inputs; Relu has 1",
+    ),
+    "no name": (
+        lambda path: changed(path, lambda _, model: setattr(model.graph.input[0], "name", "")),
+        "an input of the graph 'test' has no name|has no name",
+    ),
+    "huge": (
+        lambda path: changed(
+            path,
+            lambda _, model: setattr(model.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", 2**62),
+        ),
+        "the input 'picture' is too large",
+    ),
+    "outside": (
+        lambda path: changed(path, add_weights_outside),
+        "are in '/etc/passwd', which is outside the model's folder",
+    ),
+}
+
+
+def add_weights_outside(node, model):
+    weight = model.graph.initializer.add(name="weight", data_type=1, dims=[1], data_location=1)
+    weight.external_data.add(key="location", value="/etc/passwd")
+
+
+@pytest.mark.parametrize("command", ["inspect", "compile -o out", "profile", "inspect --size 8x8"])
+@pytest.mark.parametrize("kind", BROKEN)
+def test_files_that_are_broken(tvm_passes_command, files, kind, command):
+    make, said = BROKEN[kind]
+    path = files / "picture.onnx"
+    path.write_bytes(make(files / "relu.onnx"))
+    name, *options = command.split()
+    answer = tvm_passes_command(name, path, *options)
+    assert answer.status == 1 and re.search(said, answer.error), answer.error
+    assert "Traceback" not in answer.err and not (files / "out").exists()
+
+
 OPTIONS = {
     "--target cudda": "give llvm",
     "--pipeline os:getcwd": "gives str, which is no pass",

@@ -18,7 +18,13 @@ def main() -> int:
     parser.add_argument("--mutations", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes at a time")
-    parser.add_argument("--no-compile", action="store_true", help="only import")
+    parser.add_argument(
+        "--compile-every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="compile and run each Nth of those that are imported; 0: only import",
+    )
     parser.add_argument("--keep", type=Path, default=FOUND, help="the folder for files that are bad")
     args = parser.parse_args()
     console = Console()
@@ -31,7 +37,7 @@ def main() -> int:
             progress.update(task, advance=1, description=f"mutations ({len(campaign.bad)} bad)")
             progress.refresh()
 
-        campaign = run(args.mutations, args.seed, args.workers, not args.no_compile, args.keep, show)
+        campaign = run(args.mutations, args.seed, args.workers, args.compile_every, args.keep, show)
     report(campaign, console)
     return 1 if campaign.bad else 0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import random
 import re
+import select
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,11 +50,14 @@ def run(
     count: int,
     seed: int,
     workers: int = 1,
-    to_compile: bool = True,
+    compile_every: int = 1,
     keep: Path | None = None,
     on_outcome: Callable[[Campaign], None] = lambda campaign: None,
 ) -> Campaign:
-    """Try `count` mutations of the seed models; a file that is bad is kept in the folder `keep`."""
+    """Try `count` mutations of the seed models; a file that is bad is kept in the folder `keep`.
+
+    Each `compile_every`th that is imported is compiled and run too; 0 compiles none.
+    """
     models = seed_models()
     names = sorted(models)
     warm_up(models)
@@ -71,6 +74,7 @@ def run(
                 data, mutators = mutated(models[model], chance)
                 path = written(data, Path(folder, f"model{index}"), outside)
                 label = f"{seed}-{index}-{model}-{'+'.join(mutators)}"
+                to_compile = compile_every > 0 and index // len(names) % compile_every == 0
                 running.append((label, Trial(path, chance.random() < 0.3, seen, to_compile)))
             if not running:
                 return campaign
@@ -86,7 +90,8 @@ def run(
                     file.unlink()
                 trial.path.parent.rmdir()
                 on_outcome(campaign)
-            time.sleep(0.004)
+            if running:
+                select.select([trial.pipe for _, trial in running], [], [], 0.05)
 
 
 def written(data: bytes, folder: Path, outside: Path) -> Path:

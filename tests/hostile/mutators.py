@@ -300,17 +300,14 @@ def put_outside(model: onnx.ModelProto, chance: random.Random) -> None:
 
 def nest(model: onnx.ModelProto, chance: random.Random) -> None:
     """The whole graph in the branches of an If, once or often."""
-    for depth in range(chance.choice((1, 2, 5, 20, 40))):
+    for depth in range(chance.choice((1, 2, 5, 20, 30))):
         inner = _copied(model.graph)
         if inner.ByteSize() > 200_000:
             return
         del inner.input[:]
         outer = model.graph
         outputs = [f"{value.name}_{depth}" for value in outer.output]
-        try:
-            node = helper.make_node("If", ["nested"], outputs, f"if_{depth}", then_branch=inner)
-        except DecodeError:  # protobuf's own limit
-            return
+        node = helper.make_node("If", ["nested"], outputs, f"if_{depth}", then_branch=inner)
         if chance.random() < 0.5 and depth < 3:
             node.attribute.append(helper.make_attribute("else_branch", inner))
         del outer.node[:], outer.initializer[:]
@@ -413,10 +410,12 @@ def mutated(model: onnx.ModelProto, chance: random.Random) -> tuple[bytes, list[
     if chance.random() < 0.75:
         for mutator in chance.choices(mutators, weights, k=chance.choice((1, 1, 1, 2, 3))):
             try:
-                mutator(copy, chance)
-                names.append(mutator.__name__)
-            except NotApplicable:
+                changed = _copied(copy)
+                mutator(changed, chance)
+            except (NotApplicable, DecodeError):  # the latter where it is deeper than protobuf allows
                 continue
+            copy = changed
+            names.append(mutator.__name__)
     data = copy.SerializeToString()
     if not names or chance.random() < 0.05:
         for _ in range(chance.choice((1, 1, 2, 4))):

@@ -29,7 +29,8 @@ BARE = re.compile(  # what Python and TVM say to those who work on them
     r"NoneType|has no attribute|Check failed|Traceback|unexpected keyword|positional argument|not subscr"
     r"|unsupported operand|InternalError|TVMError|AttributeError|TypeError|KeyError|IndexError|AssertionError"
     r"|UnboundLocalError|not iterable|out of range$|object is not|has no len|RecursionError|MemoryError"
-    r"|cannot unpack|not enough values|too many values|invalid literal|must be str|\.cc:\d+|0x[0-9a-f]{8}"
+    r"|cannot unpack|values to unpack|invalid literal|must be str|not in list|unhashable|empty sequence"
+    r"|<class|truth value of|inhomogeneous|division by zero|could not convert|\.cc:\d+|0x[0-9a-f]{8}"
 )
 
 
@@ -145,7 +146,7 @@ class Trial:
 
     def __init__(self, path: Path, as_proto: bool, seen: set[int], to_compile: bool) -> None:
         self.path, self.outcomes, self._stage = path, [], "import"
-        self._child, self._pipe = start(path, as_proto, seen, to_compile)
+        self._child, self.pipe = start(path, as_proto, seen, to_compile)
         self._began, self._worked_before, self._said = time.monotonic(), 0.0, b""
 
     outcomes: list[Outcome]
@@ -155,7 +156,7 @@ class Trial:
         child, status = os.waitpid(self._child, os.WNOHANG)
         self._listen()
         if child:
-            os.close(self._pipe)
+            os.close(self.pipe)
             if os.WIFSIGNALED(status):
                 self.outcomes.append(Outcome("crash", self._stage, signal.Signals(os.WTERMSIG(status)).name))
             elif not self.outcomes:
@@ -170,7 +171,7 @@ class Trial:
 
     def _listen(self) -> None:
         try:
-            while block := os.read(self._pipe, 65536):
+            while block := os.read(self.pipe, 65536):
                 self._said += block
         except BlockingIOError:
             pass
@@ -184,7 +185,7 @@ class Trial:
     def _end(self, kind: str, message: str) -> bool:
         os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
-        os.close(self._pipe)
+        os.close(self.pipe)
         self.outcomes.append(Outcome(kind, self._stage, message, SECONDS))
         return True
 
