@@ -68,7 +68,7 @@ def _importer(traced: TracedModel) -> Callable[..., Any]:
     )
 
 
-def _convert_params(graph: torch.Graph, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:
+def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:
     """TVM's own names a weight by the operator that reads it and the last part of its name.
 
     Two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`, it takes for one.
