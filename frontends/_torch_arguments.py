@@ -62,7 +62,7 @@ class Arguments(list):
         for index in range(len(self)):
             yield self[index]
 
-    def __add__(self, other: list[Any]) -> list[Any]:  # type: ignore[override]
+    def __add__(self, other: list[Any]) -> list[Any]:
         return [*self, *other]
 
     def __radd__(self, other: list[Any]) -> list[Any]:

@@ -16,8 +16,8 @@ import topi_ext
 from tvm.relay.frontend import pytorch as stock
 
 FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$")
-OWN = tuple(str(Path(folder).parent) for folder in (__file__, topi_ext.__file__))
-LIBRARIES = (*(str(Path(module.__file__).parent) for module in (torch, torchvision)), OWN[0])
+OWN = (str(Path(__file__).parent), *topi_ext.__path__)
+LIBRARIES = (*torch.__path__, *torchvision.__path__, OWN[0])
 LONGEST = 400  # characters
 
 

@@ -184,7 +184,7 @@ def _evaluation(model: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _attention_step_by_step() -> Iterator[None]:
     """Trace `nn.MultiheadAttention` as its operators, not as the one that torch has for speed."""
-    mha = getattr(torch.backends, "mha", None)  # not before torch 2.1
+    mha: Any = getattr(torch.backends, "mha", None)  # not before torch 2.1
     if not hasattr(mha, "set_fastpath_enabled"):
         yield
         return

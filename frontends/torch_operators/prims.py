@@ -123,9 +123,8 @@ def _slice(operand: Operand, node: Node) -> relay.Expr:
 
 def _slice_in_dim(operand: Operand, node: Node) -> relay.Expr:
     data, begin, end, *rest = node.args
-    step, axis = [*rest, *(1, 0)[len(rest) :]]
-    axis = node.kwargs.get("axis", axis)
-    step = node.kwargs.get("stride", step)
+    given = {**dict(zip(("stride", "axis"), rest)), **node.kwargs}
+    step, axis = given.get("stride", 1), given.get("axis", 0)
     return relay.strided_slice(operand(data), [begin], [end], [step], axes=[axis])
 
 
