@@ -13,7 +13,7 @@ from .converter import Converter, Inputs, InputTypes, NotConverted
 
 def sort(converter: Converter, inputs: Inputs, _: InputTypes) -> tuple[relay.Expr, relay.Expr]:
     """TVM's own takes `stable` for the axis, and no tensor of no axes."""
-    data, axis, descending = inputs if len(inputs) == 3 else (inputs[0], *inputs[2:])
+    data, *_stable, axis, descending = inputs  # this sort is stable whether that is asked for or not
     return _sorted(converter, data, axis, descending)
 
 
