@@ -1,7 +1,16 @@
 """Operators of detection, super-resolution and motion networks, as functions that build Relay expressions."""
 
 # _bootstrap comes first: it finds TVM
-from . import _bootstrap, _corrected, _in_bounds, _reshape, _shape_functions, _where, sort  # noqa: F401
+from . import (  # noqa: F401
+    _bootstrap,
+    _corrected,
+    _in_bounds,
+    _range,
+    _reshape,
+    _shape_functions,
+    _where,
+    sort,
+)
 from ._cpu_target import cpu_target
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc

@@ -9,6 +9,8 @@ IntExpr = Union[int, tir.PrimExpr]  # an int if it is known as code is emitted, 
 Shape = Sequence[IntExpr]
 
 # Names that only hybrid script has, for who checks code without running it.
+ceil_div: Any
 const_range: Any
+float64: Any
 int64: Any
 output_tensor: Any
