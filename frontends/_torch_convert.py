@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import logging
 import types
 import warnings
@@ -18,6 +20,7 @@ import tvm
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span
+from tvm.relay.prelude import Prelude
 
 from ._torch_arguments import Arguments, call_text, ignored, is_random, value_text
 from ._torch_class_loop import name_loops_over_classes
@@ -62,10 +65,24 @@ def _importer(traced: TracedModel) -> Callable[..., Any]:
         "PyTorchOpConverter": partial(_Converter, traced, places),
         "_redirect_inplace_output": partial(_prepare, traced.title, places),
         "convert_params": _convert_params,
+        "Prelude": _prelude_in,
     }
     return types.FunctionType(
         function.__code__, {**function.__globals__, **ours}, argdefs=function.__defaults__
     )
+
+
+def _prelude_in(mod: tvm.IRModule) -> Prelude:
+    """As `Prelude(mod)`, which takes a third of a second for each model."""
+    prelude = copy.copy(_prelude())
+    prelude.mod = mod
+    mod.update(_prelude().mod)
+    return prelude
+
+
+@functools.lru_cache(None)
+def _prelude() -> Prelude:
+    return Prelude()
 
 
 def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:

@@ -83,7 +83,7 @@ def _is_public(name: str) -> bool:
     )  # those with _ at the end are in place
 
 
-@functools.lru_cache(8)
+@functools.lru_cache(None)
 def calls(operator: str, dtype: str) -> list[Call]:
     """The samples of an operator that count, as models."""
     return list(
