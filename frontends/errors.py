@@ -37,6 +37,10 @@ def gist(error: BaseException) -> str:
     """What an error says to who knows the model, without the stack that TVM puts into its message."""
     if isinstance(error, MemoryError):
         return "it takes more memory than there is"
+    if isinstance(error, UnicodeDecodeError):
+        return "a text in it is not UTF-8: the file is damaged"
+    if "All inputs to infer must be available in params" in str(error):
+        return "it needs an input at import that is known only as the model runs"
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
     last = lines[-1] if lines else ""

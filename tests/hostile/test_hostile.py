@@ -244,6 +244,14 @@ def chain_of(shape):
         (IndexError("list index out of range"), NO_REASON),
         (tvm.TVMError("Traceback (most recent call last):\n  0: f\nKeyError: 'axis'"), NO_REASON),
         (tvm.TVMError("Traceback (most recent call last):\n  0: f\nValueError: axis 7 of 2"), "axis 7 of 2"),
+        (
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+            "a text in it is not UTF-8: the file is damaged",
+        ),
+        (
+            ValueError("All inputs to infer must be available in params."),
+            "it needs an input at import that is known only as the model runs",
+        ),
         (MemoryError(), "it takes more memory than there is"),
     ],
 )
