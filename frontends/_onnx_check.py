@@ -62,11 +62,18 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 def check_size(what: str, shape: Iterable[int | None]) -> None:
     """Raise an ImportFailure for a shape of more elements than TVM can number; None is any size."""
+    fault = _fault_of_size(shape)
+    if fault:
+        raise ImportFailure(f"{what} {fault}")
+
+
+def _fault_of_size(shape: Iterable[int | None]) -> str | None:
     known = [size for size in shape if size is not None]
     if any(size < 0 for size in known):
-        raise ImportFailure(f"{what} has a negative size: its shape is {known}")
+        return f"has a negative size: its shape is {known}"
     if max(math.prod(known), *known, 0) > MOST_ELEMENTS:
-        raise ImportFailure(f"{what} is too large: TVM has no tensors of more than {MOST_ELEMENTS} elements")
+        return f"is too large: TVM has no tensors of more than {MOST_ELEMENTS} elements"
+    return None
 
 
 def check_result(main: relay.Function) -> None:
@@ -85,7 +92,9 @@ def check_result(main: relay.Function) -> None:
         if depths[expr] > MOST_OPERATORS_IN_A_ROW:
             raise ImportFailure(too_deep(_place(expr)))
         for type_ in _tensor_types(expr):
-            check_size(f"what {_place(expr)} computes", sizes(type_))
+            fault = _fault_of_size(sizes(type_))
+            if fault:
+                raise ImportFailure(f"what {_place(expr)} computes {fault}")
 
 
 def _place(expr: relay.Expr) -> str:
