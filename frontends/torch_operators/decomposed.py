@@ -20,6 +20,7 @@ from tvm.relay.frontend.common import try_infer_value
 from . import functions
 from .converter import SCALAR_TYPES, Converter, Inputs, InputTypes, NotConverted
 from .prims import PRIMS, VIEWS, Node
+from .unsized import REASON, convert_unsized, has_unknown_shape
 
 # What Relay has as one operator, or a converter here says better than torch's definition in Python.
 WHOLE = {
@@ -31,9 +32,12 @@ LIKE_PRIMS = {"as_strided", "full_like"}  # operators of aten that are no differ
 OF_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}  # do not change numbers
 
 
-def decomposed(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+def decomposed(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own is missing, or wrong for some arguments or dtypes: torch's own definition is converted."""
-    overload, in_place = _overload(converter.current_op[-1])
+    node = converter.current_op[-1]
+    if has_unknown_shape(converter, inputs):
+        return convert_unsized(converter, node.kind().rstrip("_"), inputs, input_types)
+    overload, in_place = _overload(node)
     result = decompose(converter, overload, inputs)
     if in_place:
         dtype = converter.infer_type(inputs[0]).dtype
@@ -133,7 +137,7 @@ def _example(converter: Converter, tensor: relay.Expr) -> tuple[tuple[int, ...],
     type_ = converter.infer_type_with_prelude(tensor)
     shape = converter.infer_shape_with_prelude(tensor)
     if not all(isinstance(extent, int) for extent in shape):
-        raise NotConverted("it takes a tensor whose shape is known only at run time")
+        raise NotConverted(REASON)
     return tuple(shape), getattr(torch, type_.dtype)
 
 

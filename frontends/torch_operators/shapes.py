@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tvm.relay.frontend.common import try_infer_value
 
 from .._onnx_fold import keep_known
 from .._onnx_slice import constant_slice
-from .converter import Converter, Inputs, InputTypes, NotConverted
+from .converter import Converter, Inputs, InputTypes, NotConverted, dtype_name
 
 
 def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -275,7 +276,22 @@ def as_number(extent: Any) -> int | None:
     return int(value) if isinstance(value, int) else None
 
 
+def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own has the default dtype, not that of the tensor, where none is asked for."""
+    data = inputs[0]
+    fill, number = inputs[1:3] if value is None else (value, inputs[1])
+    dtype = dtype_name(number) or converter.infer_type(data).dtype
+    fill = relay.cast(fill, dtype) if isinstance(fill, relay.Expr) else relay.const(fill, dtype)
+    shape = converter.infer_shape(data)
+    if are_integers(*shape):
+        return relay.full(fill, shape, dtype)
+    return relay.full_like(relay.cast(data, dtype), fill)
+
+
 CONVERTERS = {
+    "aten::full_like": partial(filled_like, None),
+    "aten::ones_like": partial(filled_like, 1),
+    "aten::zeros_like": partial(filled_like, 0),
     "aten::expand_as": expand_as,
     "aten::reshape": reshape,
     "aten::scalar_tensor": scalar_tensor,

@@ -1,7 +1,9 @@
-"""Writes docs/operators_of_pytorch.md: `python -m tests.conformance.pytorch_page [--dtype D] [--stock]`.
+"""Writes docs/operators_of_pytorch.md from what came of PyTorch's samples, which is kept in a file.
 
-Runs PyTorch's samples of its operators, of one dtype or all, keeps what came of each in a file, and writes
-the page from it. CI holds the samples to that file. With `--stock`, TVM's own importer is run and counted.
+    python -m tests.conformance.pytorch_page [--dtype D] [--stock] [--from FILE ...]
+
+Runs the samples, of one dtype or all, or takes what `tests.conformance.pytorch --json FILE` has found. CI
+holds the samples to that file. With `--stock`, they are those of TVM's own importer, and are counted.
 """
 
 from __future__ import annotations
@@ -31,9 +33,16 @@ def write(outcomes: Outcomes, path: Path = OURS) -> None:
 
 
 def run(chosen: list[Sample], stock: bool = False) -> Outcomes:
+    found = ((result.sample, result.outcome) for result in try_samples(chosen, stock))
+    return {sample.name: [outcome.kind, general(outcome.reason)] for sample, outcome in found}
+
+
+def of_run(path: Path) -> Outcomes:
+    """What `tests.conformance.pytorch --json` has written."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
     return {
-        result.sample.name: [result.outcome.kind, general(result.outcome.reason)]
-        for result in try_samples(chosen, stock)
+        Sample(operator, dtype, number).name: [kind, general(reason)]
+        for operator, dtype, number, kind, reason in rows
     }
 
 
@@ -96,6 +105,11 @@ def _refusals(outcomes: Outcomes) -> str:
     return "\n".join(["| operator | dtype | reason |", "|---|---|---|", *rows])
 
 
+def sample_of(name: str) -> Sample:
+    operator, dtype, number = _split(name)
+    return Sample(operator, dtype, int(number))
+
+
 def _split(name: str) -> tuple[str, str, str]:
     """Operator, dtype and number of a sample, from its name."""
     operator, dtype, number = name.rsplit(" ", 2)
@@ -106,11 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", choices=DTYPES, help="by default all")
     parser.add_argument("--stock", action="store_true", help="count what TVM's own importer has right")
+    parser.add_argument("--from", nargs="+", type=Path, help="runs to take instead of another", dest="runs")
     arguments = parser.parse_args()
     path = STOCK if arguments.stock else OURS
-    for dtype in [arguments.dtype] if arguments.dtype else DTYPES:
-        kept = {name: found for name, found in read(path).items() if _split(name)[1] != dtype}
-        found = run(samples(dtype), arguments.stock)
+    dtypes = [arguments.dtype] if arguments.dtype else DTYPES
+    runs = map(of_run, arguments.runs or ())
+    for found in runs if arguments.runs else (run(samples(dtype), arguments.stock) for dtype in dtypes):
+        ran = {_split(name)[1] for name in found}
+        kept = {name: known for name, known in read(path).items() if _split(name)[1] not in ran}
         if arguments.stock:  # only the count is of interest, and messages of TVM are long
             found = {name: [kind, ""] for name, (kind, _) in found.items()}
         write({**kept, **found}, path)

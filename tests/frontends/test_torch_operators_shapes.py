@@ -1,7 +1,9 @@
 """Operators of PyTorch that move elements, which TVM's importer gets wrong or does not know."""
 
+import pytest
 import torch
 
+from frontends import ImportFailure, from_pytorch
 from tests.frontends.torch_functions import assert_right
 
 X = torch.arange(24.0).reshape(2, 3, 4)
@@ -76,3 +78,44 @@ def test_indices():
         PLACES,
         MASK,
     )
+
+
+def test_like_another():
+    """Of its dtype, unless another is asked for."""
+    assert_right(
+        {
+            "ones": lambda x, mask: (torch.ones_like(x.long()), torch.ones_like(mask)),
+            "zeros": lambda x, mask: (torch.zeros_like(x.int()), torch.zeros_like(mask)),
+            "full": lambda x, mask: (torch.full_like(x.long(), 3), torch.full_like(mask, 1)),
+            "with a dtype": lambda x, mask: (
+                torch.ones_like(mask, dtype=x.dtype),
+                torch.full_like(x, 3, dtype=torch.int64),
+            ),
+            "of an unknown shape": lambda x, mask: torch.ones_like(x[0].nonzero()),
+        },
+        X,
+        MASK,
+    )
+
+
+def test_of_an_unknown_shape():
+    """Which torch's own definitions do not take."""
+    rows = {
+        "std": lambda x: (x.std(1), x.std(0, unbiased=False), x.std()),
+        "var": lambda x: (x.var(1, correction=0), torch.var_mean(x, 0)),
+        "norm": lambda x: (x.norm(), x.norm(dim=1), x.norm(1, 0), torch.linalg.vector_norm(x, 3, 1)),
+        "lerp": lambda x: (x.lerp(2 * x, 0.3), torch.addcmul(x, x, x, value=2)),
+        "tril": lambda x: x.tril(),
+    }
+    assert_right(
+        {name: lambda x, f=f: f(x[x[:, 0] > 4]) for name, f in rows.items()}, X.reshape(6, 4), rtol=1e-4
+    )
+
+
+def test_a_correction_of_an_unknown_count():
+    class Corrected(torch.nn.Module):
+        def forward(self, x):
+            return x[x[:, 0] > 4].std(1, correction=2)
+
+    with pytest.raises(ImportFailure, match="shape is known only at run time, with a correction of 2"):
+        from_pytorch(Corrected(), X.reshape(6, 4))
