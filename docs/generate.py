@@ -85,7 +85,8 @@ def index():
         "Written by `python -m docs.generate`: of each pass what it replaces, with what, why that is legal, "
         "and a graph before and after it; of each operator its conventions. The examples are doctests.",
         "Beside these: [all public names](api.md), [what becomes of the NMS of torchvision's "
-        "models](restored_nms.md), and [which converters of the frontends are TVM's own](converters.md).",
+        "models](restored_nms.md), [which converters of the frontends are TVM's own](converters.md), and the "
+        "operators [of ONNX](operators_of_onnx.md) and [of PyTorch](operators_of_pytorch.md) that are right.",
         "## Pipelines",
         "Which passes, in which order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
     ]

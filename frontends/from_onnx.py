@@ -33,6 +33,9 @@ DOMAINS = {  # TVM's importer knows operators by name only; these are where it h
     "com.microsoft",
     "org.pytorch.aten",
 }
+MICROSOFTS = {
+    "Attention"
+}  # operators that ONNX has by the same name, and TVM's importer knows as Microsoft's
 SECONDS_BEFORE_PROGRESS = 2
 
 
@@ -147,7 +150,8 @@ def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]
     unknown: dict[tuple[str, str], onnx.NodeProto] = {}
     for graph in graphs_of(model.graph):
         for node in graph.node:
-            if node.domain not in DOMAINS or node.op_type not in convert_map:
+            is_another = node.op_type in MICROSOFTS and node.domain != "com.microsoft"
+            if node.domain not in DOMAINS or node.op_type not in convert_map or is_another:
                 unknown.setdefault((node.domain, node.op_type), node)
     if unknown:
         nodes = "; ".join(describe(node) for node in unknown.values())

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from tvm import relay
 
-from ._common import Attrs, Converter, Inputs, Params, axis_of, like, opset_of, rank_of, stock
+from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, like, opset_of, rank_of, stock
 
 
 def gelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -20,9 +20,11 @@ def gelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def softplus_of(x: relay.Expr) -> relay.Expr:
-    """log(1 + exp(x)), which does not overflow."""
-    magnitude = relay.abs(x)
-    return relay.maximum(x, like(0, x)) + relay.log(like(1, x) + relay.exp(like(0, x) - magnitude))
+    """log(1 + exp(x)), which does not overflow, and keeps its digits where exp(x) is far below 1."""
+    e = relay.exp(like(0, x) - relay.abs(x))
+    small = like(1e-4 if dtype_of(x) == "float64" else 0.02, x)
+    series = e * (like(1, x) - e * (like(1 / 2, x) - e * (like(1 / 3, x) - e * like(1 / 4, x))))
+    return relay.maximum(x, like(0, x)) + relay.where(e < small, series, relay.log(like(1, x) + e))
 
 
 def softplus(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -31,8 +33,15 @@ def softplus(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params)
 
 
 def mish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own exponential overflows."""
-    return inputs[0] * relay.tanh(softplus_of(inputs[0]))
+    """TVM's own exponential overflows, and its logarithm leaves few digits far below zero.
+
+    With e = exp(x) and n = e * (e + 2), tanh(log(1 + e)) is n / (n + 2), which is 1 before n overflows.
+    """
+    x = inputs[0]
+    highest = 5 if dtype_of(x) == "float16" else 20
+    e = relay.exp(relay.minimum(x, like(highest, x)))
+    n = e * (e + like(2, x))
+    return x * (n / (n + like(2, x)))
 
 
 def log_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

@@ -90,14 +90,21 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     return relay.reshape(product, [*batch, *kept])
 
 
-def bernoulli(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+def random(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own draws from a generator of its own, so that its numbers are no other runtime's."""
     raise NotImplementedError("its result is random, on which no two runtimes agree")
 
 
+RANDOM = (
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
 CONVERTERS: dict[str, Converter] = {
     "Add": _with_axis("add"),
-    "Bernoulli": bernoulli,
     "Clip": clip,
     "Div": _with_axis("divide"),
     "MatMul": matmul,
@@ -105,4 +112,5 @@ CONVERTERS: dict[str, Converter] = {
     "Pow": pow_,
     "Round": round_,
     "Sub": _with_axis("subtract"),
+    **dict.fromkeys(RANDOM, random),
 }

@@ -68,7 +68,13 @@ def _along_late_axes(
     else:
         for axis in range(rank):
             is_chosen = relay.take(chosen, relay.const(axis))
-            data = relay.where(is_chosen, reduce(data, [axis], True), data)
+            # An axis that may be empty gets an element more, so that the one of the result has room.
+            roomy = data if sizes_of(data)[axis] is not None else _longer(data, axis, like(of_none, data))
+            reduced = reduce(data if np.isnan(of_none) else roomy, [axis], True)
+            if np.isinf(of_none):  # TVM's reductions begin with the greatest finite number
+                of_none_only = relay.all(relay.equal(roomy, like(of_none, data)), [axis], True)
+                reduced = relay.where(of_none_only, like(of_none, data), reduced)
+            data = relay.where(is_chosen, reduced, roomy)
         none, ones = (constant(np.full(rank, value)) for value in (0, 1))
         data = relay.strided_slice(data, none, importer.fold_constant(kept), ones)
     if keepdims:
@@ -76,6 +82,11 @@ def _along_late_axes(
     kept_first = relay.argsort(relay.cast(chosen, "int32"), dtype="int64")
     kept_first = relay.strided_slice(kept_first, [0], [rank - count])
     return relay.reshape(data, relay.take(kept, kept_first))
+
+
+def _longer(data: relay.Expr, axis: int, value: relay.Expr) -> relay.Expr:
+    """With one more element at the end of an axis."""
+    return relay.nn.pad(data, [(0, int(place == axis)) for place in range(rank_of(data))], value)
 
 
 def _mean(data: relay.Expr, axes: list[int], keepdims: bool) -> relay.Expr:

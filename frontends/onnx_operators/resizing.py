@@ -22,6 +22,7 @@ from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known,
 
 IMAGE_LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 SAME_AS_RELAYS = {"asymmetric", "half_pixel", "align_corners"}  # coordinates, where the ratio is the scale
+OF_LENGTH = {"align_corners", "tf_crop_and_resize"}  # coordinates that depend on the output's size
 FLOAT = "float32"
 
 
@@ -82,6 +83,11 @@ def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
             each.start, each.end = region[place], region[place + len(axes)]
         elif _changes_nothing(each):
             continue
+        if wanted is None and how.coordinates in OF_LENGTH and not _gives_whole_length(each):
+            raise NotImplementedError(
+                "its scales give sizes that are not whole, where ONNX and ONNX Runtime disagree on what "
+                f"coordinate_transformation_mode={how.coordinates} is"
+            )
         resized[axis] = each
     by_size = wanted is not None and policy == "stretch"
     if _is_relays(data, resized, how, by_size):
@@ -152,6 +158,13 @@ def _changes_nothing(axis: _Axis) -> bool:
         and _number(axis.scale) is not None
         and abs(_number(axis.scale) - 1) < 1e-6
     )
+
+
+def _gives_whole_length(axis: _Axis) -> bool:
+    size, scale = _number(axis.size), _number(axis.scale)
+    if scale is None:
+        return False
+    return float(scale).is_integer() or (size is not None and abs(size * scale - round(size * scale)) < 1e-4)
 
 
 def _is_relays(data: relay.Expr, resized: dict[int, _Axis], how: _How, by_size: bool) -> bool:

@@ -10,6 +10,9 @@ from onnx.backend.test.loader import load_model_tests
 
 from tests.conformance.outcome import outcome
 
+# Of onnx 1.16 some expected numbers wrap around that ONNX says are clipped; later versions have them right.
+MISTAKEN = {f"test_qlinearmatmul_{rank}D_int8_float{bits}" for rank in (2, 3) for bits in (16, 32)}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -53,8 +56,10 @@ class Case:
 
 @lru_cache(None)
 def cases():
-    """All cases whose inputs and outputs are tensors."""
-    made = (Case(test.name, test.rtol, test.atol, test) for test in load_model_tests(kind="node"))
+    """All cases whose inputs and outputs are tensors, without those that expect what ONNX does not say."""
+    mistaken = MISTAKEN if onnx.__version__.startswith("1.16.") else set()
+    tests = (test for test in load_model_tests(kind="node") if test.name not in mistaken)
+    made = (Case(test.name, test.rtol, test.atol, test) for test in tests)
     return [case for case in made if _has_tensors_only(case.model.graph)]
 
 

@@ -6,7 +6,14 @@ import pytest
 from onnx import helper
 
 from frontends import ImportFailure, from_onnx
-from tests.frontends.onnx_models import assert_matches_reference, model_of, run, tensor_input, weights
+from tests.frontends.onnx_models import (
+    assert_matches_reference,
+    compiled,
+    model_of,
+    run,
+    tensor_input,
+    weights,
+)
 
 VALUES = np.random.default_rng(0)
 IMAGE = VALUES.normal(size=(1, 2, 7, 6)).astype("float32")
@@ -69,6 +76,42 @@ def test_no_overflow(operator, x, expected):
     """As in onnx's reference and TVM's own."""
     x = np.array(x, "float32")
     np.testing.assert_allclose(run(from_onnx(model_and_arrays(operator, [x], {}, {}))[0], x)[0], expected)
+
+
+@pytest.mark.parametrize("operator", ["Mish", "Softplus"])
+def test_digits_far_below_zero(operator):
+    """TVM's own rounds exp(x) away where it is added to 1."""
+    x = np.array([-15, -10, -4, -1, 0.5, 3, 100], "float32")
+    expected = np.logaddexp(0, x.astype("float64"))
+    expected = x * np.tanh(expected) if operator == "Mish" else expected
+    model = model_and_arrays(operator, [x], {}, {})
+    np.testing.assert_allclose(run(from_onnx(model)[0], x)[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("operator", "of_none"), [("ReduceSum", 0), ("ReduceMin", np.inf)])
+def test_reduction_of_an_axis_that_is_empty_at_run_time(operator, of_none):
+    inputs = [tensor_input("x", (2, "n", 4)), tensor_input("axes", (1,), "int64")]
+    model = model_of([helper.make_node(operator, ["x", "axes"], ["y"])], inputs, ["y"], opset=18)
+    compute = compiled(from_onnx(model)[0])
+    (found,) = compute(np.zeros((2, 0, 4), "float32"), np.array([1]))
+    np.testing.assert_array_equal(found, np.full((2, 1, 4), of_none, "float32"))
+    (found,) = compute(np.ones((2, 3, 4), "float32"), np.array([1]))
+    np.testing.assert_array_equal(found, np.full((2, 1, 4), 3 if operator == "ReduceSum" else 1, "float32"))
+
+
+def test_align_corners_by_scales_that_give_no_whole_size_is_refused():
+    constants = {"": None, "scales": np.array([1, 1, 1, 0.7], "float32")}
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    model = model_and_arrays("Resize", [IMAGE], constants, attributes)
+    with pytest.raises(ImportFailure, match="its scales give sizes that are not whole"):
+        from_onnx(model)
+
+
+def test_operators_of_one_name_and_two_domains():
+    """TVM's importer takes ONNX's Attention for Microsoft's."""
+    node = helper.make_node("Attention", ["x", "x", "x"], ["y"], "it")
+    with pytest.raises(ImportFailure, match=r"no converter for the operator of the node 'it' \(Attention\)"):
+        from_onnx(model_of([node], [tensor_input("x", (1, 2, 4, 8))], ["y"]))
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -137,6 +180,7 @@ def test_a_recurrent_network_backwards(operator):
         ("LSTM", {"hidden_size": 3, "clip": 1.0}, r"its attribute clip=1\.0 is not supported"),
         ("Cast", {"to": onnx.TensorProto.FLOAT8E5M2}, "TVM has no tensors of type FLOAT8E5M2"),
         ("Dropout", {}, "its result in training is random"),
+        ("RandomUniformLike", {}, "its result is random"),
         ("Resize", {"mode": "linear", "antialias": 1}, "it needs either scales or sizes"),
     ],
 )
