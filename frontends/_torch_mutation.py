@@ -29,6 +29,8 @@ SHAPE_IN_PLACE = {
     f"aten::{name}_"
     for name in ("detach", "requires_grad", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 }
+# What a tensor was before does not count for them.
+OVERWRITES = {f"aten::{name}_" for name in ("copy", "fill", "index_fill", "index_put", "masked_fill", "zero")}
 
 
 def mutates(node: torch.Node) -> bool:
@@ -63,6 +65,9 @@ def write_back(
     """
     target = node.inputsAt(0)
     chain = _views_below(target)
+    owner = chain[-1].inputsAt(0) if chain else target
+    if owner.node().kind() == "prim::Constant" and node.kind() not in OVERWRITES:
+        raise ImportFailure("it changes a constant, of which a trace of torch has only what it became")
     while chain and not _is_used_after(node, chain[-1].inputsAt(0)):
         chain.pop()
     for value in [target] + [view.inputsAt(0) for view in chain]:

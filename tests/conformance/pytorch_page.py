@@ -49,14 +49,18 @@ def of_run(path: Path) -> Outcomes:
 def general(reason: str) -> str:
     """A refusal without the name of the model and the place in its source, which here are those of a test."""
     reason = re.sub(r"^TVM cannot import Call(, at|:) ", "", reason)
-    return re.sub(r" \([^()]*\(\d+\): \w+\)", "", reason)
+    reason = re.sub(
+        r"^(torch cannot trace) Call (with inputs of .*), at \S+\(\d+\): \S+:", r"\1 it \2:", reason
+    )
+    return re.sub(r" \([^()]*\(\d+\): [\w<>]+\)", "", reason)
 
 
 def page(outcomes: Outcomes, stock: Outcomes) -> str:
     parts = [
         "# Operators of PyTorch",
         "Written by `python -m tests.conformance.pytorch_page` from PyTorch's own samples of its operators, "
-        "those with tensors in and out, on LLVM after `default_pipeline()`. What is not right is refused by "
+        "those with tensors in and out, and from samples of torchvision's, "
+        "on LLVM after `default_pipeline()`. What is not right is refused by "
         "`ImportFailure`.",
         _counts(outcomes, stock),
         _table(outcomes),

@@ -1,4 +1,4 @@
-"""PyTorch's own samples of its operators: what its developers test each operator with.
+"""PyTorch's own samples of its operators, what its developers test them with; with those of torchvision.
 
 Which operators and samples count is decided here, by rules alone:
 
@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from tests.conformance import torchvision_samples
 
 DTYPES = ("float32", "float16", "int64", "bool")
 PER_OPERATOR = 3
@@ -66,7 +68,8 @@ class Call(torch.nn.Module):
 
 def samples(dtype: str, only: str | None = None) -> list[Sample]:
     """All samples of a dtype, or those of one operator (in all its variants)."""
-    names = [name for name in operators() if only in (None, name, name.split(" ")[0])]
+    every = (*operators(), *of_torchvision(dtype))
+    names = [name for name in every if only in (None, name, name.split(" ")[0])]
     return [Sample(name, dtype, number) for name in names for number in range(len(calls(name, dtype)))]
 
 
@@ -86,9 +89,24 @@ def _is_public(name: str) -> bool:
 @functools.lru_cache(None)
 def calls(operator: str, dtype: str) -> list[Call]:
     """The samples of an operator that count, as models."""
+    if operator in of_torchvision(dtype):
+        return [of_torchvision(dtype)[operator]]
     return list(
         itertools.islice(_distinct(_calls(operators()[operator], getattr(torch, dtype))), PER_OPERATOR)
     )
+
+
+@functools.lru_cache(None)
+def of_torchvision(dtype: str) -> dict[str, Call]:
+    """The samples of torchvision's operators, which are functions of floats."""
+    if dtype != "float32":
+        return {}
+    with torch.random.fork_rng(devices=[]):
+        found = {
+            f"torchvision {name}": Call(function, *tree_flatten((tensors[0], tuple(tensors[1:]), {})))
+            for name, function, tensors in torchvision_samples.samples(getattr(torch, dtype))
+        }
+    return {name: call for name, call in found.items() if _counts(call)}
 
 
 def _calls(info: Any, dtype: torch.dtype) -> Iterator[Call]:

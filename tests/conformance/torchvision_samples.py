@@ -1,4 +1,4 @@
-"""Samples of torchvision's operators, in the form of PyTorch's own: (name, function, tensors, dtype)."""
+"""Samples of torchvision's operators: (name, function, tensors)."""
 
 from __future__ import annotations
 

@@ -119,3 +119,16 @@ def test_a_correction_of_an_unknown_count():
 
     with pytest.raises(ImportFailure, match="shape is known only at run time, with a correction of 2"):
         from_pytorch(Corrected(), X.reshape(6, 4))
+
+
+def test_a_constant_that_is_changed():
+    """The trace has it as it is in the end, and changes that again."""
+
+    class Changing(torch.nn.Module):
+        def forward(self, x):
+            factors = torch.tensor([1.0, 2.0, 3.0, 4.0])
+            factors.reshape(2, 2).div_(4)
+            return x * factors
+
+    with pytest.raises(ImportFailure, match=r"aten::div_ .*: it changes a constant"):
+        from_pytorch(Changing(), X)
