@@ -212,7 +212,7 @@ def scatter_reduce(converter: Converter, inputs: Inputs, _: InputTypes) -> relay
         total = _scattered(converter, base, axis, places, source, "add")
         divide = relay.divide if functions.is_float(dtype) else relay.floor_divide
         none = relay.equal(count, relay.const(0, dtype))
-        return relay.where(none, data, divide(total, relay.where(none, relay.ones_like(data), count)))
+        return relay.where(none, data, divide(total, relay.maximum(count, relay.const(1, dtype))))
     reduction = REDUCTIONS[reduce]
     if include_self:
         return _scattered(converter, data, axis, places, source, reduction)
