@@ -90,6 +90,13 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     return relay.reshape(product, [*batch, *kept])
 
 
+def mod(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own has other numbers for floats without `fmod`, which ONNX did not have before opset 26."""
+    if not attrs.get("fmod", 0) and dtype_of(inputs[0]).startswith("float"):
+        raise NotImplementedError("floats need the attribute fmod=1")
+    return stock(importer, "Mod")(inputs, attrs, params)
+
+
 def random(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own draws from a generator of its own, so that its numbers are no other runtime's."""
     raise NotImplementedError("its result is random, on which no two runtimes agree")
@@ -108,6 +115,7 @@ CONVERTERS: dict[str, Converter] = {
     "Clip": clip,
     "Div": _with_axis("divide"),
     "MatMul": matmul,
+    "Mod": mod,
     "Mul": _with_axis("multiply"),
     "Pow": pow_,
     "Round": round_,

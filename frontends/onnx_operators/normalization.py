@@ -64,9 +64,9 @@ def group_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 def lp_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM has no converter."""
     x, axis = inputs[0], axis_of(attrs.get("axis", -1), rank_of(inputs[0]))
-    if attrs.get("p", 2) == 1:
-        return x / relay.sum(relay.abs(x), axis, True)
-    return x / relay.sqrt(relay.sum(x * x, axis, True))
+    is_l1 = attrs.get("p", 2) == 1
+    norm = relay.sum(relay.abs(x), axis, True) if is_l1 else relay.sqrt(relay.sum(x * x, axis, True))
+    return relay.where(relay.equal(norm, like(0, x)), like(0, x), x / norm)
 
 
 def mean_variance_normalization(
