@@ -1,16 +1,28 @@
-"""Both fuzzers for a minute, from fixed seeds."""
+"""Networks that the fuzzers drew, through every pipeline."""
 
-import subprocess
-import sys
+import ast
 
 import pytest
 
+from tests.fuzz import general, own
+from tests.fuzz.check import TO_MEND, check
+from tests.fuzz.make_corpus import CORPUS, OWN
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [["--seed", "100000"], ["--own", "--seed", "100000"]], ids=["nnsmith", "own"]
-)
-def test_a_minute(options, tmp_path):
-    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "1", "--found", str(tmp_path), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+pytestmark = pytest.mark.slow
+PARTS = 4  # that run beside each other
+NETWORKS = sorted(CORPUS.glob("*.onnx"))
+DESCRIPTIONS = [ast.literal_eval(line) for line in OWN.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_networks_of_nnsmith(part):
+    results = {path.stem: check(general.load(path)) for path in NETWORKS[part::PARTS]}
+    assert results
+    assert not {name: result for name, result in results.items() if result.kind in TO_MEND}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_idioms_of_our_own(part):
+    results = [(description, own.checked(description)) for description in DESCRIPTIONS[part::PARTS]]
+    assert results
+    assert not [(description, result) for description, result in results if result.kind in TO_MEND]

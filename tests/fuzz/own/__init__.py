@@ -141,8 +141,13 @@ class OwnSource:
     def _keep(self, description: Description, name: str) -> str:
         self._found.mkdir(parents=True, exist_ok=True)
         path = self._found / f"{name}.txt"
-        path.write_text(f"{description!r}\n")
+        path.write_text(as_text(description))
         return f"{path}: {description!r}"
+
+
+def as_text(description: Description) -> str:
+    """A line that `ast.literal_eval` reads, which has no word for infinity."""
+    return f"{description!r}\n".replace(": inf", ": 1e999")
 
 
 def load(path: Path) -> Case:
