@@ -1,7 +1,7 @@
 """Draw the networks that CI runs: `python -m tests.fuzz.make_corpus --seed 0 --models 60`.
 
 A seed draws other networks where NNSmith, Z3 or hypothesis is another version, and CI is to fail for what
-changed here only. So it runs networks that are kept in `corpus`: those of NNSmith as ONNX files, ours as text.
+changed here only. So it runs networks that are kept in `corpus`: those of NNSmith as ONNX, ours as text.
 """
 
 from __future__ import annotations
