@@ -68,7 +68,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
         def _unsupported(self, node: onnx.NodeProto) -> str:
             """What to say where a converter failed without saying why: what it was given."""
             types = [shown(self.imported(name)) if name else "nothing" for name in node.input]
-            attributes = [helper.printable_attribute(a) for a in node.attribute if not a.HasField("g")]
+            attributes = [str(helper.printable_attribute(a)) for a in node.attribute if not a.HasField("g")]
             given = ", ".join(types) + (" and " + ", ".join(attributes) if attributes else "")
             return f"it is not supported for {given}"
 

@@ -42,6 +42,14 @@ def sizes_of(expr: relay.Expr) -> tuple[int | None, ...]:
     return sizes(type_of(expr))
 
 
+def all_sizes_of(expr: relay.Expr, what: str = "it") -> tuple[int, ...]:
+    """The shape, all of which `what` needs to know."""
+    shape = tuple(size for size in sizes_of(expr) if size is not None)
+    if len(shape) < rank_of(expr):
+        raise NotImplementedError(f"{what} needs sizes that are known")
+    return shape
+
+
 def like(value: float, expr: relay.Expr) -> relay.Constant:
     """A scalar of the type of an expression."""
     return relay.const(value, dtype_of(expr))

@@ -14,6 +14,7 @@ from ._common import (
     Converter,
     Inputs,
     Params,
+    all_sizes_of,
     axis_of,
     like,
     opset_of,
@@ -47,8 +48,8 @@ def batch_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 def group_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM has no converter."""
     x, scale, bias = inputs
-    groups, shape = attrs["num_groups"], sizes_of(x)
-    if None in shape[1:]:
+    groups, shape = attrs["num_groups"], [1 if size is None else size for size in sizes_of(x)]
+    if None in sizes_of(x)[1:]:
         raise NotImplementedError("it needs sizes that are known")
     grouped = relay.reshape(x, [-1, groups, int(np.prod(shape[1:])) // groups])
     mean = relay.mean(grouped, 2, True)
@@ -89,10 +90,9 @@ def dropout(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) 
         raise NotImplementedError("its result in training is random, on which no two runtimes agree")
     if attrs["tvm_custom"]["num_outputs"] == 1:
         return data
-    shape = sizes_of(data)
-    if None in shape:
+    if None in sizes_of(data):
         return several(data, relay.full(relay.const(True), relay.shape_of(data, "int64"), "bool"))
-    return several(data, constant(np.ones(shape, bool)))
+    return several(data, constant(np.ones(all_sizes_of(data), bool)))
 
 
 CONVERTERS: dict[str, Converter] = {

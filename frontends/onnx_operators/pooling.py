@@ -16,7 +16,18 @@ import numpy as np
 from tvm import relay
 
 from .._onnx_fold import constant
-from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, several, sizes_of
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    dtype_of,
+    like,
+    rank_of,
+    several,
+    sizes_of,
+)
 
 LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
@@ -77,7 +88,8 @@ def _windows(importer: ModuleType, data: relay.Expr, attrs: Attrs, filler: float
             data = importer.autopad(data, strides, kernel, dilations, pad_value=filler, mode=auto_pad)
             begin, end = [0] * rank, [0] * rank
         else:
-            pairs = [_same(*each, auto_pad) for each in zip(shape, reach, strides)]
+            lengths = all_sizes_of(data)[2:]
+            pairs = [_same(*each, auto_pad) for each in zip(lengths, reach, strides)]
             begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     elif auto_pad != "NOTSET":
         raise NotImplementedError(f"its attribute auto_pad={auto_pad} is not known")
@@ -119,11 +131,10 @@ def max_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params)
 
 def _indices(windows: _Windows, lowest: float, column_major: bool) -> relay.Expr:
     """Where in the flat input each maximum is: of each window's elements, the first that is the largest."""
-    shape = sizes_of(windows.data)
-    if None in shape:
-        raise NotImplementedError("its second result, the indices, needs sizes that are known")
+    what = "its second result, the indices,"
+    shape = all_sizes_of(windows.data, what)
     padded = windows.pad(windows.data, lowest)
-    lengths = sizes_of(padded)[2:]
+    lengths = all_sizes_of(padded, what)[2:]
     counts = [
         (length - (k - 1) * d - 1) // s + 1
         for length, k, d, s in zip(lengths, windows.kernel, windows.dilations, windows.strides)
@@ -173,9 +184,7 @@ def average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Par
         return windows.pool("avg", windows.data, count_include_pad=count_all)
     if any(windows.overhang) and count_all:
         raise NotImplementedError("versions of ONNX disagree on what count_include_pad counts with ceil_mode")
-    shape = sizes_of(windows.data)[2:]
-    if None in shape:
-        raise NotImplementedError("padding with dilation needs sizes that are known")
+    shape = all_sizes_of(windows.data, "padding with dilation or ceil_mode")[2:]
     sums = windows.pool("avg", windows.pad(windows.data), padded=False, count_include_pad=True)
     counts = [_counts(windows, axis, size, count_all) for axis, size in enumerate(shape)]
     total = functools.reduce(np.multiply.outer, counts)
@@ -229,10 +238,8 @@ def _global(name: str, reduce: str) -> Converter:
 def max_unpool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes the indices for those of the output, also where its shape is given and differs."""
     data, indices, output_shape = inputs[0], inputs[1], inputs[2]
-    shape = sizes_of(data)
+    shape = all_sizes_of(data)
     rank = len(shape) - 2
-    if None in shape:
-        raise NotImplementedError("it needs sizes that are known")
     kernel, pads = attrs["kernel_shape"], attrs.get("pads", [0] * 2 * rank)
     strides = attrs.get("strides", [1] * rank)
     pooled = [

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relay
 
 from .._onnx_fold import constant
-from ._common import Attrs, Converter, Inputs, Params, like, several, sizes_of, stock
+from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, like, several, sizes_of, stock
 
 
 def _recurrent(name: str) -> Converter:
@@ -39,6 +39,7 @@ def _recurrent(name: str) -> Converter:
         if direction == "reverse":
             outputs[0] = relay.reverse(outputs[0], 0)
         if lengths is not None:
+            longest = all_sizes_of(given[0], "its input 4, the lengths of sequences,")[0]
             outputs[:2] = _cut(outputs[0], lengths, longest)
         if batch_first:
             outputs[0] = relay.transpose(outputs[0], [2, 0, 1, 3])

@@ -10,7 +10,18 @@ import numpy as np
 from tvm import relay
 
 from .._onnx_fold import constant
-from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, like, rank_of, sizes_of
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    axis_of,
+    dtype_of,
+    like,
+    rank_of,
+    sizes_of,
+)
 
 Reduce = Callable[[relay.Expr, list, bool], relay.Expr]
 
@@ -41,14 +52,12 @@ def _reduction(reduce: Reduce, of_none: float, before: Callable | None, after: C
 
 
 def _along(reduce: Reduce, of_none: float, data: relay.Expr, axes: list[int], keepdims: bool) -> relay.Expr:
-    shape = sizes_of(data)
-    if 0 not in shape:
+    if 0 not in sizes_of(data):
         return reduce(data, axes, keepdims)
+    shape = all_sizes_of(data, "the reduction of an empty tensor")
     # TVM has no reduction of no elements. Where another axis is empty, so is the result.
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     kept = kept if keepdims else [size for axis, size in enumerate(kept) if axis not in axes]
-    if None in kept:
-        raise NotImplementedError("it reduces an empty tensor of a size that is known only at run time")
     return constant(np.full(kept, of_none, dtype_of(data)))
 
 

@@ -7,6 +7,7 @@ sizes are given.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -285,7 +286,7 @@ def _taps(at: np.ndarray, size: int, scale: float | None, how: _How) -> _resize.
     return _resize.linear(at, size)
 
 
-ROUND = {
+ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda at: np.ceil(at - np.float32(0.5)),
     "round_prefer_ceil": lambda at: np.floor(at + np.float32(0.5)),
     "floor": np.floor,

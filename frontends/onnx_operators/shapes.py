@@ -83,8 +83,9 @@ def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
                 raise NotImplementedError(f"its mode {mode} needs an axis that is longer than its padding")
     if mode == "wrap":
         for axis, (first, last) in enumerate(zip(before, after)):
-            if first or last:
-                places = np.arange(-first, shape[axis] + last) % shape[axis]
+            size = shape[axis]
+            if size is not None and (first or last):
+                places = np.arange(-first, size + last) % size
                 data = relay.take(data, constant(places), axis)
         return data
     return relay.nn.pad(data, list(zip(before, after)), value, mode)

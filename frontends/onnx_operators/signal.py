@@ -33,7 +33,7 @@ def dft(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
     wave = np.exp((2j if inverse else -2j) * np.pi * turns) / (count if inverse else 1)
     # (output, its part, input, its part): the parts are the real and the imaginary one
     matrix = np.array([[wave.real, -wave.imag], [wave.imag, wave.real]]).transpose(2, 0, 3, 1)
-    parts = sizes_of(data)[-1]
+    parts = 1 if sizes_of(data)[-1] == 1 else 2
     matrix = matrix[..., :parts].reshape(2 * wanted, used * parts).astype(dtype_of(data))
 
     others = [place for place in range(rank - 1) if place != axis]
