@@ -8,6 +8,7 @@ import numpy as np
 
 from tvm import relay
 
+from .._never_negative import never_negative
 from .._onnx_types import type_of
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, rank_of, sizes_of, stock
 
@@ -28,37 +29,6 @@ def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     size = relay.take(relay.shape_of(data, dtype), relay.const(axis, "int64"), mode="wrap")
     negative = relay.cast(indices < relay.const(0, dtype), dtype)
     return relay.take(data, indices + negative * size, axis)
-
-
-def never_negative(indices: relay.Expr) -> bool:
-    """Whether these integers come from where no negative ones do: positions that an operator found."""
-    if isinstance(indices, relay.Constant):
-        return bool((indices.data.numpy() >= 0).all())
-    if isinstance(indices, relay.If):
-        return all(map(never_negative, (indices.true_branch, indices.false_branch)))
-    if isinstance(indices, relay.Tuple):
-        return all(map(never_negative, indices.fields))
-    if isinstance(indices, relay.TupleGetItem):
-        source = getattr(getattr(indices.tuple_value, "op", None), "name", None)
-        return (source, indices.index) in (("topk", 1), ("vision.all_class_non_max_suppression", 0))
-    name = getattr(getattr(indices, "op", None), "name", None)
-    return name in ("argsort", "argwhere", "shape_of") or (
-        name in KEEPS_ELEMENTS and never_negative(indices.args[0])
-    )
-
-
-KEEPS_ELEMENTS = {  # of its first operand, so the result is negative only where that is
-    "cast",
-    "concatenate",
-    "copy",
-    "dyn.strided_slice",
-    "expand_dims",
-    "reshape",
-    "squeeze",
-    "strided_slice",
-    "take",
-    "transpose",
-}
 
 
 def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

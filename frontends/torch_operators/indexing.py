@@ -8,36 +8,11 @@ import numpy as np
 
 from tvm import relay
 
+from .._never_negative import never_negative
 from . import functions
 from .converter import Converter, Inputs, InputTypes, NotConverted
 from .shapes import are_integers
 
-# Whose results are places, what moves them, and what makes none negative of those that are not.
-PLACES = {
-    "argwhere",
-    "argsort",
-    "topk",
-    "argmax",
-    "argmin",
-    "arange",
-    "shape_of",
-    "vision.non_max_suppression",
-}
-MOVES = {
-    *("adv_index", "cast", "dyn.strided_slice", "expand_dims", "gather", "reshape", "split", "squeeze"),
-    *("strided_slice", "take", "transpose"),
-}
-SUMS = {
-    "add",
-    "arange",
-    "concatenate",
-    "floor_divide",
-    "floor_mod",
-    "maximum",
-    "minimum",
-    "multiply",
-    "trunc_divide",
-}
 REDUCTIONS = {
     None: "update",
     "add": "add",
@@ -133,36 +108,11 @@ def _integers(converter: Converter, data: relay.Expr, indices: list[Any]) -> lis
 
 
 def _wrapped(index: relay.Expr, extent: Any, dtype: str) -> relay.Expr:
-    if not isinstance(extent, int) or _is_never_negative(index):
+    if not isinstance(extent, int) or never_negative(index):
         return index
     return relay.where(
         relay.less(index, relay.const(0, dtype)), relay.add(index, relay.const(extent, dtype)), index
     )
-
-
-def _is_never_negative(index: Any) -> bool:
-    """As far as the operators tell that it is computed by."""
-    waiting = [index]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, relay.Constant):
-            if (each.data.numpy() < 0).any():
-                return False
-        elif isinstance(each, relay.TupleGetItem):
-            waiting.append(each.tuple_value)
-        elif isinstance(each, relay.Tuple):
-            waiting.extend(each.fields)
-        elif isinstance(each, relay.Call):
-            name = getattr(each.op, "name", "")
-            if name in MOVES:
-                waiting.append(each.args[0])
-            elif name in SUMS:
-                waiting.extend(each.args)
-            elif name not in PLACES and not name.startswith("topi_ext."):
-                return False
-        else:
-            return False
-    return True
 
 
 def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:

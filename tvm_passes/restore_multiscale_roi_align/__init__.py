@@ -18,13 +18,12 @@ class RestoreMultiScaleRoIAlign(RulePass):
     def @main(%fine: Tensor[(1, 8, 16, 16), float32], %coarse: Tensor[(1, 8, 8, 8), float32],
         %boxes: Tensor[(9, 4), float32], input_names=["fine", "coarse", "boxes"],
         output_names=["output"]) -> Tensor[(9, 8, 7, 7), float32] {
-      %0 = multiply(%boxes, 64f);
-      %1 = strided_slice(%0, begin=[0, 0], end=[9, 1], strides=[1, 1]);
-      %2 = full_like(%1, 0);
-      %3 = (%2, %0);
-      %4 = concatenate(%3, axis=1);
-      %5 = (%fine, %coarse, %4);
-      topi_ext.multiscale_roi_align(%5, aligned=0, by_area=1, canonical_level=4,
+      %0 = full(0f, shape=[9, 1], dtype="float32");
+      %1 = multiply(%boxes, 64f);
+      %2 = (%0, %1);
+      %3 = concatenate(%2, axis=1);
+      %4 = (%fine, %coarse, %3);
+      topi_ext.multiscale_roi_align(%4, aligned=0, by_area=1, canonical_level=4,
           canonical_size=224f, eps=1e-06f, eps_in_log2=0, layout="NCHW", min_level=2,
           pooled_size=[7, 7], sampling_ratio=2, scales=[0.25f, 0.125f])
     }
