@@ -139,6 +139,14 @@ def question(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> 
     return relay.cast(function(data), "bool")
 
 
+def sign(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own makes -1 of a type that has no sign, and does not compile."""
+    dtype = converter.infer_type(inputs[0]).dtype
+    if dtype in ("bool", "uint8"):
+        return relay.cast(relay.cast(inputs[0], "bool"), dtype)
+    return relay.sign(inputs[0])
+
+
 def sigmoid(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
     """As `unary`."""
     if len(inputs) > 1:  # with the scales of a quantized tensor
@@ -251,7 +259,9 @@ CONVERTERS = {
     "aten::remainder": partial(elementwise, functions.remainder),
     "aten::round": round_,
     "aten::rsub": subtracted_from,
+    "aten::sgn": sign,
     "aten::sigmoid": sigmoid,
+    "aten::sign": sign,
     "aten::square": square,
     "aten::sub": partial(added, _subtract),
     "aten::to": to,

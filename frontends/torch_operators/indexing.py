@@ -66,7 +66,10 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
         values = relay.transpose(values, order)
     axes = places + others
     moved = data if axes == sorted(axes) else relay.transpose(data, axes)
+    if type_.dtype == "bool":  # whose sum is true where any is
+        moved, values = relay.cast(moved, "int32"), relay.cast(values, "int32")
     result = relay.scatter_nd(moved, relay.stack(integers, 0), values, "add" if accumulate else "update")
+    result = relay.cast(result, "bool") if type_.dtype == "bool" else result
     return (
         result
         if axes == sorted(axes)

@@ -135,6 +135,8 @@ def test_bool():
             "times an integer": lambda x, y: x * 3,
             "where": lambda x, y: torch.where(x, 2, 0.5),
             "exp": lambda x, y: torch.exp(x),
+            "sign": lambda x, y: torch.sign(x),
+            "put, added": lambda x, y: torch.put(x, torch.tensor([0, 0, -1]), y[:3], accumulate=True),
         },
         TRUTHS,
         TRUTHS.flip(0),
