@@ -8,7 +8,6 @@ of the process: TVM's passes recurse, so a graph that is too deep overflows the 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from tvm_passes._graph import children
 from tvm import relay
 
 from ._onnx_load import graphs_of, tensors_of
+from ._onnx_schema import schema_of
 from ._onnx_scope import describe
 from ._onnx_types import sizes
 from .errors import ImportFailure
@@ -261,14 +261,6 @@ def _graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 # --- nodes
 
 
-@functools.cache
-def _schema(op_type: str, opset: int, domain: str) -> Any:
-    try:
-        return defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
-    except defs.SchemaError:
-        return None
-
-
 def _check_node(node: onnx.NodeProto, opset: int) -> None:
     """As many inputs and outputs as the operator has, and its attributes, each of its type."""
     for attribute in node.attribute:
@@ -278,7 +270,7 @@ def _check_node(node: onnx.NodeProto, opset: int) -> None:
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise ImportFailure(f"{describe(node)} has the attribute {min(repeated)} more than once")
-    schema = _schema(node.op_type, opset, node.domain) if node.domain in ("", "ai.onnx") else None
+    schema = schema_of(node.op_type, opset, node.domain) if node.domain in ("", "ai.onnx") else None
     if schema is None:
         return
     _check_count(node, "input", len(node.input), schema.min_input, schema.max_input)

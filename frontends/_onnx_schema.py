@@ -108,14 +108,14 @@ def unread(node: onnx.NodeProto, opset: int, attributes: Attributes, inputs: Inp
 
 @functools.cache
 def _defaults(op_type: str, opset: int, domain: str) -> dict[str, Any]:
-    schema = _schema(op_type, opset, domain)
+    schema = schema_of(op_type, opset, domain)
     attributes = schema.attributes.values() if schema else ()
     given = {each.name: each.default_value for each in attributes if each.default_value.name}
     return {name: helper.get_attribute_value(value) for name, value in given.items()}
 
 
 @functools.cache
-def _schema(op_type: str, opset: int, domain: str) -> Any:
+def schema_of(op_type: str, opset: int, domain: str) -> Any:
     try:
         return defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
     except defs.SchemaError:
@@ -127,7 +127,7 @@ def other_type(node: onnx.NodeProto, opset: int, imported: Callable[[str], relay
 
     `imported` gives what a name of the model is in Relay.
     """
-    schema = _schema(node.op_type, opset, node.domain)
+    schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or any(attribute.HasField("g") for attribute in node.attribute):
         return None
     types, constants = {"": onnx.TypeProto()}, {}  # onnx asks for a type of what is left out, too
