@@ -37,10 +37,11 @@ def test_the_operator_and_its_place_in_the_model():
 
 
 def test_without_a_place_the_operator_is_named():
-    x = relay.var("x", shape=(4, relay.Any()))
-    mod = module(x, relay.topk(relay.erf(relay.cast(x, "float64")), 2, ret_type="values"))
-    with pytest.raises(runtime.CompileFailure, match=r"cannot compile .*erf.* for llvm: "):
-        runtime.build_library(mod, "llvm")
+    x = relay.var("x", shape=(1, 12, 12, 8))
+    layout = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    grouped = relay.nn.conv2d(x, relay.var("w", shape=(3, 3, 4, 8)), groups=2, channels=8, **layout)
+    with pytest.raises(runtime.CompileFailure, match=r"cannot compile nn\.conv2d, which .* for cuda"):
+        runtime.build_library(module(*relay.analysis.free_vars(grouped), grouped), CUDA)
 
 
 def test_errors_of_the_caller_stay_as_they_are():
