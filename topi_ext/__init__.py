@@ -4,6 +4,7 @@
 from . import (  # noqa: F401
     _bootstrap,
     _corrected,
+    _extremes,
     _in_bounds,
     _range,
     _reshape,

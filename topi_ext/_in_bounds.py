@@ -18,15 +18,12 @@ from typing import Any
 import tvm
 from tvm import te, tir, topi
 from tvm.relay.op import op as registry
-from tvm.target import override_native_generic_func
 
+from ._strategy import compute_by, generic, stock_compute
 from .roi_align import cpu as roi_align
 
 _x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
-_generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
 FLOATS = ("float32", "float16")
-
-Compute = Callable[[tvm.ir.Attrs, list[te.Tensor], tvm.ir.Type], list[te.Tensor]]
 
 
 # --- what reads by indices
@@ -66,22 +63,12 @@ def _inside(indices: te.Tensor, length_of: Callable[..., tir.PrimExpr]) -> te.Te
 
 
 def _mend_reader(name: str, inside: Callable[[tvm.ir.Attrs, list[te.Tensor]], list[te.Tensor]]) -> None:
-    stock = registry.get(name).get_attr("FTVMCompute")
+    stock = stock_compute(name)
 
     def compute(attrs: tvm.ir.Attrs, inputs: list[te.Tensor], type_: tvm.ir.Type) -> list[te.Tensor]:
         return list(stock(attrs, inside(attrs, list(inputs)), type_))
 
-    def schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
-        with target:
-            return _generic.schedule_injective(attrs, outs, target)
-
-    def strategy(*_: Any) -> registry.OpStrategy:
-        result = registry.OpStrategy()
-        result.add_implementation(compute, schedule, name=f"{name}.inside")
-        return result
-
-    registry.get(name).reset_attr("FTVMStrategy")
-    registry.register_strategy(name, override_native_generic_func(f"{name}.inside")(strategy))
+    compute_by(name, compute, schedule_for=generic.schedule_injective)
 
 
 # --- what writes by indices
@@ -150,4 +137,4 @@ for _name, _indices in (("gather", _gather), ("gather_nd", _gather_nd), ("adv_in
 topi.scatter_elements = _kept_inside(topi.scatter_elements)
 topi.scatter_nd = _kept_inside(topi.scatter_nd)
 _stock_roi_align = _x86.roi_align_strategy_cpu
-_generic.roi_align_strategy.register("cpu", _roi_align_strategy, override=True)
+generic.roi_align_strategy.register("cpu", _roi_align_strategy, override=True)

@@ -131,28 +131,7 @@ def _extreme(name: str) -> Converter:
     return convert
 
 
-def _arg(name: str) -> Converter:
-    reduce = getattr(relay, name)
-
-    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own finds -1 where all elements are the lowest of their type, or infinite."""
-        data = inputs[0]
-        axis = axis_of(attrs.get("axis", 0), rank_of(data))
-        last = bool(attrs.get("select_last_index", 0))
-        found = reduce(data, [axis], bool(attrs.get("keepdims", 1)), False, last)
-        if not last:
-            return relay.cast(relay.maximum(found, relay.const(0)), "int64")
-        size = sizes_of(data)[axis]
-        if size is None:
-            raise NotImplementedError("select_last_index needs a size that is known")
-        return relay.cast(relay.where(found < relay.const(0), relay.const(size - 1), found), "int64")
-
-    return convert
-
-
 CONVERTERS: dict[str, Converter] = {
-    "ArgMax": _arg("argmax"),
-    "ArgMin": _arg("argmin"),
     "ReduceL1": _reduction(relay.sum, 0, relay.abs, None),
     "ReduceL2": _reduction(relay.sum, 0, _square, relay.sqrt),
     "ReduceLogSum": _reduction(relay.sum, 0, None, relay.log),

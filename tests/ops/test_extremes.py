@@ -1,0 +1,66 @@
+"""Reductions to the greatest and smallest, as `topi_ext._extremes` has them, versus NumPy."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import module, run
+
+from tvm import relay
+
+NAMES = ("max", "min", "argmax", "argmin")
+
+
+def rows(dtype):
+    """One of the lowest number only, one of the greatest, and two mixed."""
+    limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
+    lowest, highest = (limits.min, limits.max) if limits else (-np.inf, np.inf)
+    return np.array([[lowest] * 3, [highest] * 3, [1, 3, 3], [lowest, 2, highest]], dtype)
+
+
+def reductions(array, axis, keepdims=False):
+    """A function of all four, and what NumPy gives."""
+    x = relay.var("x", shape=array.shape, dtype=str(array.dtype))
+    calls = [getattr(relay, name)(x, axis, keepdims) for name in NAMES]
+    expected = [getattr(np, name)(array, axis, keepdims=keepdims) for name in NAMES]
+    return relay.Function([x], relay.Tuple(calls)), expected
+
+
+def assert_equal(found, expected):
+    for one, other in zip(found, expected):
+        np.testing.assert_array_equal(one, other)
+        assert one.shape == np.shape(other)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int32", "int64"])
+def test_where_all_are_the_most_extreme(dtype, axis):
+    function, expected = reductions(rows(dtype), axis, keepdims=axis == 1)
+    assert_equal(run(function_module(function), rows(dtype)), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
+def test_on_cuda(emulated_cuda, dtype):
+    function, expected = reductions(rows(dtype), 1)
+    assert_equal(emulated_cuda.run_relay(function, rows(dtype)), expected)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_last_of_equals(name):
+    array = rows("float32")
+    x = relay.var("x", shape=array.shape)
+    (found,) = run(module(x, getattr(relay, name)(x, 1, select_last_index=True)), array)
+    np.testing.assert_array_equal(found, 2 - getattr(np, name)(array[:, ::-1], 1))
+
+
+def test_several_axes_and_all_but_some():
+    array = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    x = relay.var("x", shape=array.shape)
+    results = relay.Tuple(
+        [relay.max(x, [0, 2]), relay.min(x, [1], exclude=True), relay.max(x, [0, -1], True)]
+    )
+    expected = [array.max((0, 2)), array.min((0, 2)), array.max((0, 2), keepdims=True)]
+    assert_equal(run(module(x, results), array), expected)
+
+
+def function_module(function):
+    return module(*function.params, function.body)

@@ -1,0 +1,35 @@
+"""Another computation for an operator of TVM, on every target, by the schedules that TVM has for its kind."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import te
+from tvm.relay.op import op as registry
+from tvm.target import override_native_generic_func
+
+generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
+Compute = Callable[[Any, list[te.Tensor], tvm.ir.Type], list[te.Tensor]]
+
+
+def stock_compute(name: str) -> Compute:
+    return registry.get(name).get_attr("FTVMCompute")
+
+
+def compute_by(name: str, compute: Compute, schedule_for: Callable[..., te.Schedule]) -> None:
+    """`schedule_for` is one of `generic`."""
+
+    def schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+        with target:
+            return schedule_for(attrs, outs, target)
+
+    def strategy(*_: Any) -> registry.OpStrategy:
+        result = registry.OpStrategy()
+        result.add_implementation(compute, schedule, name=f"{name}.topi_ext")
+        return result
+
+    registry.get(name).reset_attr("FTVMStrategy")
+    registry.register_strategy(name, override_native_generic_func(f"{name}.topi_ext")(strategy))
