@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import defs, helper, numpy_helper, shape_inference
+from onnx import checker, defs, helper, numpy_helper, shape_inference
 
 from tvm import relay
 
@@ -143,8 +143,8 @@ def other_type(node: onnx.NodeProto, opset: int, imported: Callable[[str], relay
         inferred = shape_inference.infer_node_outputs(
             schema, node, types, constants, opset_imports=[helper.make_opsetid(node.domain, opset)]
         )
-    except (shape_inference.InferenceError, RuntimeError, ValueError):  # ONNX does not know either
-        return None
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
+        return None  # ONNX does not know either
     for name, type_proto in inferred.items():
         found: Any = imported(name)
         type_ = None if found is None else type_of(found)
