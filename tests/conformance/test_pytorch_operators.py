@@ -1,7 +1,7 @@
 """PyTorch's own samples of its operators: each is computed rightly, or refused in one clear line.
 
-`pytorch_outcomes.json` has what came of each; here those of float32, and the first of each operator in the
-other dtypes, are run again and held to it.
+`pytorch_outcomes.json` has what came of each; here the first of each operator, in float32, is run again and
+held to it. All of them run in half an hour: `python -m tests.conformance.pytorch_page`.
 """
 
 import ast
@@ -16,7 +16,7 @@ from frontends._torch_arguments import NEUTRAL, NEUTRAL_OF, OFF
 from frontends.torch_operators import CONVERTERS
 from tests.conformance import pytorch_page
 
-CHUNKS = 12  # that workers may share
+CHUNKS = 4  # each within the time of a test
 
 
 def test_all_that_is_known_is_right_or_refused():
@@ -31,10 +31,10 @@ def test_the_page_says_it():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_samples(chunk):
+def test_first_sample_of_each_operator(chunk):
     known = pytorch_page.read()
     every = (pytorch_page.sample_of(name) for name in sorted(known))
-    chosen = [sample for sample in every if sample.dtype == "float32" or sample.number == 0]
+    chosen = [sample for sample in every if sample.dtype == "float32" and sample.number == 0]
     found = pytorch_page.run(chosen[chunk::CHUNKS])
     worse = {
         name: (kind, reason)

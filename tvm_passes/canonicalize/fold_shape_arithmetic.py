@@ -8,6 +8,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import wildcard
 
 from .._graph import Graph
+from .._matchers import op_name
 from .._rule import Match, Rule
 from .shape_values import all_known, shape_values
 
@@ -26,13 +27,19 @@ class FoldShapeArithmetic(Rule):
         return _is_known(match.graph, match.root) and not all(_is_known(match.graph, user) for user in users)
 
     def rewrite(self, match: Match) -> relay.Expr:
-        values = shape_values(match.graph, match.root)
+        values = shape_values(match.graph, _integers(match.root))
         dtype = match.root.checked_type.dtype
         return relay.const(values.astype(dtype), dtype)  # without dtype it would narrow int64 to int32
+
+
+def _integers(node: relay.Call) -> relay.Expr:
+    """What a node that casts a dimension to float casts, as bounds of boxes are; any other node itself."""
+    is_float = op_name(node) == "cast" and node.checked_type.dtype in ("float32", "float64")
+    return node.args[0] if is_float else node
 
 
 def _is_known(graph: Graph, node: relay.Expr) -> bool:
     if not isinstance(node, relay.Call):
         return False
-    values = shape_values(graph, node)
+    values = shape_values(graph, _integers(node))
     return isinstance(values, np.ndarray) and all_known(values)
