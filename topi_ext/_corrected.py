@@ -3,6 +3,7 @@
 | operator | what TVM does | here |
 |---|---|---|
 | `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
+| `clip` of NaN on a CPU | gives `a_min` | NaN, as they have it |
 | `erf` of float64 on a CPU | is computed in float32 | by the C library's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
@@ -23,8 +24,8 @@ stock_trilu = topi.trilu
 def clip(x: te.Tensor, a_min: float, a_max: float) -> te.Tensor:
     low, high = tvm.tir.const(a_min, x.dtype), tvm.tir.const(a_max, x.dtype)
     return te.compute(
-        x.shape, lambda *at: te.min(te.max(x(*at), low), high), name="T_clip", tag=topi.tag.ELEMWISE
-    )
+        x.shape, lambda *at: te.min(high, te.max(low, x(*at))), name="T_clip", tag=topi.tag.ELEMWISE
+    )  # of a number and NaN, LLVM keeps what stands second
 
 
 def _legalize_erf(attrs: Any, inputs: list[relay.Expr], types: list[relay.Type]) -> relay.Expr | None:

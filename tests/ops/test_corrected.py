@@ -24,6 +24,12 @@ def test_clip_to_bounds_that_cross_gives_the_upper(dtype):
     np.testing.assert_array_equal(computed(lambda x: relay.clip(x, 1, 200), array), np.clip(array, 1, 200))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_clip_keeps_nan(dtype):
+    array = np.array([math.nan, -9, 0.5, 9, math.nan, math.inf, -math.inf, 1, math.nan], dtype)
+    np.testing.assert_array_equal(computed(lambda x: relay.clip(x, 0, 1), array), np.clip(array, 0, 1))
+
+
 def test_erf_of_float64_is_as_exact_as_the_type():
     array = np.linspace(-2, 2, 100)
     expected = np.vectorize(math.erf)(array)
