@@ -23,7 +23,6 @@ PIPELINES = {
     "default, CUDA": (lambda: default_pipeline(), HOPPER),
     "detection, float16": (lambda: detection_pipeline(HOPPER, outputs="padded"), HOPPER),
     "detection, bfloat16": (lambda: detection_pipeline(HOPPER, "bfloat16", outputs="padded"), HOPPER),
-    "subpixel, float16": (lambda: subpixel_pipeline(HOPPER), HOPPER),
     "subpixel, float32": (lambda: subpixel_pipeline(HOPPER, "float32"), HOPPER),
 }
 MODELS = {  # of torchvision: blocks of each family, and the least picture that it takes
@@ -41,7 +40,7 @@ MODELS = {  # of torchvision: blocks of each family, and the least picture that 
     "deeplab": (lambda: segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None), 64),
     "lraspp": (lambda: segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None), 64),
 }
-SLOW = ("default, CUDA", "detection, bfloat16", "subpixel, float16", "subpixel, float32")
+SLOW = ("default, CUDA", "detection, bfloat16", "subpixel, float32")
 
 
 def imported(model, x):
