@@ -66,7 +66,8 @@ def write_back(
     target = node.inputsAt(0)
     chain = _views_below(target)
     owner = chain[-1].inputsAt(0) if chain else target
-    if owner.node().kind() == "prim::Constant" and node.kind() not in OVERWRITES:
+    is_constant = owner.node().kind() == "prim::Constant"
+    if is_constant and (_counts_on_what_was(node) or _is_read_before(node, owner)):
         raise ImportFailure("it changes a constant, of which a trace of torch has only what it became")
     while chain and not _is_used_after(node, chain[-1].inputsAt(0)):
         chain.pop()
@@ -81,6 +82,28 @@ def write_back(
             raise ImportFailure("it changes a tensor from outside the branch or loop that it is in")
         result = set_span(_written(converter, view, result, outputs), converter.source_map[node])
         outputs[base.debugName()] = result
+
+
+def _counts_on_what_was(node: torch.Node) -> bool:
+    if node.kind() != "aten::index_put_":
+        return node.kind() not in OVERWRITES
+    accumulate = list(node.inputs())[3]
+    return accumulate.toIValue() is not False
+
+
+def _is_read_before(node: torch.Node, owner: torch.Value) -> bool:
+    """Whether an element of a tensor, or of a view of it, is read before `node` changes it."""
+    aliases = [owner]
+    for alias in aliases:
+        for use in alias.uses():
+            user = use.user
+            if not user.isBefore(node):
+                continue
+            if _is_view(user) or user.kind() in PERHAPS_VIEWS or (use.offset == 0 and mutates(user)):
+                aliases += user.outputs()
+            else:
+                return True
+    return False
 
 
 def _views_below(value: torch.Value) -> list[torch.Node]:

@@ -121,14 +121,42 @@ def test_a_correction_of_an_unknown_count():
         from_pytorch(Corrected(), X.reshape(6, 4))
 
 
-def test_a_constant_that_is_changed():
+def divided(factors):
+    factors.reshape(2, 2).div_(4)
+
+
+def accumulated(factors):
+    factors.index_put_((torch.tensor([1, 1]),), torch.tensor([5.0, 6.0]), accumulate=True)
+
+
+def read_before(factors):
+    factors[0] = factors.sum()
+
+
+def overwritten(factors):
+    factors[0] = 7
+    factors[2:] = 8
+
+
+class Changing(torch.nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        factors = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        self.change(factors)
+        return x * factors
+
+
+@pytest.mark.parametrize(
+    "change, operator", [(divided, "div_"), (accumulated, "index_put_"), (read_before, "copy_")]
+)
+def test_a_constant_that_is_changed(change, operator):
     """The trace has it as it is in the end, and changes that again."""
+    with pytest.raises(ImportFailure, match=rf"aten::{operator} .*: it changes a constant"):
+        from_pytorch(Changing(change), X)
 
-    class Changing(torch.nn.Module):
-        def forward(self, x):
-            factors = torch.tensor([1.0, 2.0, 3.0, 4.0])
-            factors.reshape(2, 2).div_(4)
-            return x * factors
 
-    with pytest.raises(ImportFailure, match=r"aten::div_ .*: it changes a constant"):
-        from_pytorch(Changing(), X)
+def test_a_constant_that_is_overwritten():
+    assert_right({"overwritten": Changing(overwritten)}, X)
