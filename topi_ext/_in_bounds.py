@@ -1,10 +1,10 @@
-"""TVM's own operators that go where data says, made to stay inside their tensors on the CPU.
+"""TVM's own operators that go where data says, made to stay inside their tensors.
 
 `gather`, `gather_nd` and indexing by tensors read wherever an index points, `scatter_elements` and
 `scatter_nd` write there, and `vision.roi_align` reads by a batch index that no batch has, and takes minutes
 for a region that is infinite. A frame with one bad number then ends the process, or worse, does not.
 Importing this module mends them: an index beyond a length counts as the nearest that there is, as `take`
-has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions are
+has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions on a CPU are
 those of `topi_ext.roi_align`.
 """
 
@@ -83,14 +83,15 @@ def _kept_inside(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
         (output,) = op.output_placeholders
 
         def guarded(store: tir.BufferStore) -> tir.Stmt | None:
-            if not store.buffer.data.same_as(output.data):
-                return None
+            places = [store, *_addresses_in(store.value)]  # atomic additions give an address away
             inside = [
                 each
-                for index, length in zip(store.indices, store.buffer.shape)
+                for place in places
+                if place.buffer.data.same_as(output.data)
+                for index, length in zip(place.indices, place.buffer.shape)
                 for each in (index >= 0, index < length)
             ]
-            return tir.IfThenElse(tir.all(*inside), store, None)
+            return tir.IfThenElse(tir.all(*inside), store, None) if inside else None
 
         body = tir.stmt_functor.ir_transform(op.body, None, guarded, ["tir.BufferStore"])
         return tvm.te._ffi_api.ExternOp(
@@ -98,6 +99,17 @@ def _kept_inside(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
         ).output(0)
 
     return scatter
+
+
+def _addresses_in(value: tir.PrimExpr) -> list[tir.BufferLoad]:
+    found: list[tir.BufferLoad] = []
+
+    def visit(node: tvm.runtime.Object) -> None:
+        if isinstance(node, tir.Call) and getattr(node.op, "name", "") == "tir.address_of":
+            found.append(node.args[0])
+
+    tir.stmt_functor.post_order_visit(value, visit)
+    return found
 
 
 # --- regions
@@ -134,7 +146,8 @@ def _roi_align_strategy(
 
 for _name, _indices in (("gather", _gather), ("gather_nd", _gather_nd), ("adv_index", _adv_index)):
     _mend_reader(_name, _indices)
-topi.scatter_elements = _kept_inside(topi.scatter_elements)
-topi.scatter_nd = _kept_inside(topi.scatter_nd)
+for _topi in (topi, topi.cuda):
+    for _name in ("scatter_elements", "scatter_nd"):
+        setattr(_topi, _name, _kept_inside(getattr(_topi, _name)))
 _stock_roi_align = _x86.roi_align_strategy_cpu
 generic.roi_align_strategy.register("cpu", _roi_align_strategy, override=True)

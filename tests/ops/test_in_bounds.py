@@ -122,3 +122,24 @@ def test_on_cuda(emulated_cuda, name):
     for given, wanted in ((INSIDE, INSIDE), (OUTSIDE, NEAREST)):
         (found,) = emulated_cuda.run_relay(function, X, given)
         np.testing.assert_array_equal(found, expected(X, wanted))
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (20,)])
+@pytest.mark.parametrize("reduction", ["update", "add", "max"])
+def test_what_writes_on_cuda(emulated_cuda, reduction, shape):
+    data, places, updates = x(*shape), indices(*shape), relay.var("updates", shape=shape)
+    scattered = relay.scatter_elements(data, places, updates, 0, reduction)
+    function = relay.Function([data, places, updates], scattered)
+    array, outside = X.reshape(shape), OUTSIDE[np.arange(20) % 6].reshape(shape)
+    outside[abs(outside) < 20] = 20
+    (found,) = emulated_cuda.run_relay(function, array, outside.copy(), array.copy())
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("mode", ["update", "add"])
+def test_what_writes_slices_on_cuda(emulated_cuda, mode):
+    data, places, updates = x(), indices(1, 3), relay.var("updates", shape=(3, 5))
+    scattered = relay.Function([data, places, updates], relay.scatter_nd(data, places, updates, mode))
+    outside = np.int64([[4, -1, 2**40]])
+    (found,) = emulated_cuda.run_relay(scattered, X, outside, X[:3].copy())
+    np.testing.assert_array_equal(found, X)
