@@ -4,8 +4,8 @@
 `scatter_nd` write there, and `vision.roi_align` reads by a batch index that no batch has, and takes minutes
 for a region that is infinite. A frame with one bad number then ends the process, or worse, does not.
 Importing this module mends them: an index beyond a length counts as the nearest that there is, as `take`
-has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions on a CPU are
-those of `topi_ext.roi_align`.
+has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions on a CPU
+are those of `topi_ext.roi_align`.
 """
 
 from __future__ import annotations
