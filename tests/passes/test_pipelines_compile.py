@@ -1,13 +1,16 @@
 """What a pipeline leaves compiles for its target: small networks of every trait, and torchvision's."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torchvision import models
 from torchvision.models import resnet, segmentation
 from torchvision.models.convnext import CNBlockConfig
+from torchvision.models.googlenet import Inception
+from torchvision.models.mobilenetv3 import InvertedResidualConfig
+from torchvision.models.regnet import BlockParams
+from torchvision.models.squeezenet import Fire
 
 import frontends
 from tests.helpers import ops
@@ -25,20 +28,43 @@ PIPELINES = {
     "detection, bfloat16": (lambda: detection_pipeline(HOPPER, "bfloat16", outputs="padded"), HOPPER),
     "subpixel, float32": (lambda: subpixel_pipeline(HOPPER, "float32"), HOPPER),
 }
-MODELS = {  # of torchvision: blocks of each family, and the least picture that it takes
+
+
+class TwoScales(nn.Module):
+    """A backbone as torchvision's segmentation networks take it."""
+
+    def __init__(self):
+        super().__init__()
+        self.low, self.high = nn.Conv2d(3, 8, 3, 4, 1), nn.Conv2d(8, 16, 3, 2, 1)
+
+    def forward(self, x):
+        low = self.low(x)
+        return {"low": low, "high": self.high(low)}
+
+
+MODELS = {  # of torchvision: a few blocks of each family, and the least picture that they take
     "resnet": (lambda: resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1]), 64),
     "resnext": (lambda: resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], groups=4, width_per_group=8), 64),
     "densenet": (lambda: models.DenseNet(8, (2, 2, 2, 2), 16), 64),
-    "swin": (lambda: models.SwinTransformer([4, 4], 16, [2, 2], [2, 2], [4, 4], num_classes=9), 32),
+    "swin": (lambda: models.SwinTransformer([4, 4], 16, [2, 1], [2, 2], [4, 4], num_classes=9), 32),
     "convnext": (lambda: models.ConvNeXt([CNBlockConfig(16, 32, 1), CNBlockConfig(32, None, 1)]), 64),
-    "maxvit": (lambda: models.MaxVit((64, 64), 16, 4, [16, 32], [1, 1], 8, 0.0, num_classes=9), 64),
-    **{
-        name: (functools.partial(getattr(models, name), weights=None), 64)
-        for name in ("regnet_y_400mf", "shufflenet_v2_x0_5", "mobilenet_v3_small", "squeezenet1_1")
-    },
-    "googlenet": (lambda: models.googlenet(weights=None, init_weights=False), 64),
-    "deeplab": (lambda: segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None), 64),
-    "lraspp": (lambda: segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None), 64),
+    "maxvit": (lambda: models.MaxVit((32, 32), 16, 4, [16], [1], 8, 0.0, num_classes=9), 32),
+    "regnet": (lambda: models.RegNet(BlockParams([1, 2], [16, 32], [8, 8], [1.0, 1.0], [2, 2], 0.25)), 32),
+    "shufflenet": (lambda: models.ShuffleNetV2([2, 1, 1], [8, 16, 32, 64, 64]), 64),
+    "mobilenet": (
+        lambda: models.MobileNetV3(
+            [
+                InvertedResidualConfig(16, 3, 16, 16, True, "RE", 2, 1, 1),
+                InvertedResidualConfig(16, 5, 32, 16, True, "HS", 1, 2, 1),
+            ],
+            64,
+        ),
+        64,
+    ),
+    "squeezenet": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), Fire(16, 4, 8, 8), Fire(16, 4, 8, 8)), 32),
+    "googlenet": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), Inception(16, 8, 4, 8, 4, 8, 8)), 32),
+    "deeplab": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), segmentation.deeplabv3.DeepLabHead(16, 9)), 32),
+    "lraspp": (lambda: segmentation.lraspp.LRASPP(TwoScales(), 8, 16, 9, 8), 64),
 }
 SLOW = ("default, CUDA", "detection, bfloat16", "subpixel, float32")
 
@@ -117,7 +143,7 @@ def test_networks_of_torchvision(name):
 
 
 def test_a_convolution_in_groups_keeps_its_layout_and_the_others_do_not(groups):
-    model = torch.nn.Sequential(traits.conv(), traits.conv(groups=2), traits.conv(groups=traits.CHANNELS))
+    model = nn.Sequential(traits.conv(), traits.conv(groups=2), traits.conv(groups=traits.CHANNELS))
     after = subpixel_pipeline(HOPPER, "float32")(imported(model.eval(), groups("convolutions")[1]))
     layouts = [
         (int(call.attrs.groups), str(call.attrs.data_layout))
