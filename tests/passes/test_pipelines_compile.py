@@ -66,7 +66,10 @@ MODELS = {  # of torchvision: a few blocks of each family, and the least picture
     "deeplab": (lambda: nn.Sequential(nn.Conv2d(3, 16, 3), segmentation.deeplabv3.DeepLabHead(16, 9)), 32),
     "lraspp": (lambda: segmentation.lraspp.LRASPP(TwoScales(), 8, 16, 9, 8), 64),
 }
-SLOW = ("default, CUDA", "detection, bfloat16", "subpixel, float32")
+SLOW = [
+    *((name, pipeline) for name in GROUPS for pipeline in ("default, CUDA", "detection, bfloat16")),
+    *((name, "subpixel, float32") for name in ("convolutions", "transposed convolutions", "sizes")),
+]
 
 
 def imported(model, x):
@@ -114,8 +117,7 @@ def test_traits_on_tensor_cores(name, groups):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_source_only")
-@pytest.mark.parametrize("pipeline", SLOW)
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("name, pipeline", SLOW)
 def test_traits(name, pipeline, groups):
     compiled(groups(name)[2], pipeline)
 
