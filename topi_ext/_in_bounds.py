@@ -4,8 +4,8 @@
 `scatter_nd` write there, and `vision.roi_align` reads by a batch index that no batch has, and takes minutes
 for a region that is infinite. A frame with one bad number then ends the process, or worse, does not.
 Importing this module mends them: an index beyond a length counts as the nearest that there is, as `take`
-has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions on a CPU
-are those of `topi_ext.roi_align`.
+has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions are
+those of `topi_ext.roi_align`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from tvm import te, tir, topi
 from tvm.relay.op import op as registry
 
 from ._strategy import compute_by, generic, stock_compute
-from .roi_align import cpu as roi_align
+from .roi_align import cpu, cuda
 
 _x86: Any = importlib.import_module("tvm.relay.op.strategy.x86")
+_cuda: Any = importlib.import_module("tvm.relay.op.strategy.cuda")
 FLOATS = ("float32", "float16")
 
 
@@ -115,17 +116,11 @@ def _addresses_in(value: tir.PrimExpr) -> list[tir.BufferLoad]:
 # --- regions
 
 
-def _roi_align_strategy(
-    attrs: tvm.ir.Attrs, inputs: list[te.Tensor], type_: tvm.ir.Type, target: tvm.target.Target
-) -> Any:
-    data, rois = inputs
-    channels = data.shape[str(attrs.layout).index("C")]
-    is_ours = str(attrs.mode) == "avg" and data.dtype in FLOATS and rois.dtype in FLOATS
-    if not is_ours or not isinstance(channels, (int, tir.IntImm)):
-        return _stock_roi_align(attrs, inputs, type_, target)
+def _roi_align_strategy(kernels: Any, stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`kernels` are those of a target, and `stock` what TVM does there."""
 
     def compute(attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:
-        pooled = roi_align.multiscale_roi_align(
+        pooled = kernels.multiscale_roi_align(
             inputs[:1],
             inputs[1],
             pooled_size=[int(bins) for bins in attrs.pooled_size],
@@ -137,10 +132,20 @@ def _roi_align_strategy(
         )
         return [pooled]
 
-    strategy = registry.OpStrategy()
-    strategy.add_implementation(
-        compute, lambda _attrs, outs, _target: roi_align.schedule(outs), name="roi_align.topi_ext.cpu"
-    )
+    def strategy(
+        attrs: tvm.ir.Attrs, inputs: list[te.Tensor], type_: tvm.ir.Type, target: tvm.target.Target
+    ) -> Any:
+        data, rois = inputs
+        channels = data.shape[str(attrs.layout).index("C")]
+        is_ours = str(attrs.mode) == "avg" and data.dtype in FLOATS and rois.dtype in FLOATS
+        if not is_ours or not isinstance(channels, (int, tir.IntImm)):
+            return stock(attrs, inputs, type_, target)
+        result = registry.OpStrategy()
+        result.add_implementation(
+            compute, lambda _attrs, outs, _target: kernels.schedule(outs), name="roi_align.topi_ext"
+        )
+        return result
+
     return strategy
 
 
@@ -149,5 +154,8 @@ for _name, _indices in (("gather", _gather), ("gather_nd", _gather_nd), ("adv_in
 for _topi in (topi, topi.cuda):
     for _name in ("scatter_elements", "scatter_nd"):
         setattr(_topi, _name, _kept_inside(getattr(_topi, _name)))
-_stock_roi_align = _x86.roi_align_strategy_cpu
-generic.roi_align_strategy.register("cpu", _roi_align_strategy, override=True)
+for _targets, _kernels, _stock in (
+    (["cpu"], cpu, _x86.roi_align_strategy_cpu),
+    (["cuda", "gpu"], cuda, _cuda.roi_align_strategy_cuda),
+):
+    generic.roi_align_strategy.register(_targets, _roi_align_strategy(_kernels, _stock), override=True)

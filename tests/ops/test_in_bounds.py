@@ -143,3 +143,19 @@ def test_what_writes_slices_on_cuda(emulated_cuda, mode):
     outside = np.int64([[4, -1, 2**40]])
     (found,) = emulated_cuda.run_relay(scattered, X, outside, X[:3].copy())
     np.testing.assert_array_equal(found, X)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_regions_on_cuda(emulated_cuda, layout):
+    image = numbers(2, 3, 11, 13)
+    data = image if layout == "NCHW" else np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+
+    def pooled(rois):
+        variables = x(*data.shape), relay.var("rois", shape=rois.shape)
+        function = relay.Function(variables, relay.vision.roi_align(*variables, (2, 3), 0.5, -1, layout))
+        (found,) = emulated_cuda.run_relay(function, data, rois)
+        return found if layout == "NCHW" else found.transpose(0, 3, 1, 2)
+
+    expected = torchvision.ops.roi_align(torch.from_numpy(image), torch.from_numpy(ROIS), (2, 3), 0.5)
+    np.testing.assert_allclose(pooled(ROIS), expected, rtol=1e-4, atol=1e-5)
+    assert not pooled(WILD).any()
