@@ -80,9 +80,6 @@ def _along_late_axes(
             # An axis that may be empty gets an element more, so that the one of the result has room.
             roomy = data if sizes_of(data)[axis] is not None else _longer(data, axis, like(of_none, data))
             reduced = reduce(data if np.isnan(of_none) else roomy, [axis], True)
-            if np.isinf(of_none):  # TVM's reductions begin with the greatest finite number
-                of_none_only = relay.all(relay.equal(roomy, like(of_none, data)), [axis], True)
-                reduced = relay.where(of_none_only, like(of_none, data), reduced)
             data = relay.where(is_chosen, reduced, roomy)
         none, ones = (constant(np.full(rank, value)) for value in (0, 1))
         data = relay.strided_slice(data, none, importer.fold_constant(kept), ones)

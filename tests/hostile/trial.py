@@ -23,7 +23,7 @@ import tvm
 
 SECONDS = 20.0  # of the processor, to import; a compilation and a run have as many each
 PATIENCE = 6  # times as long by the clock, on a machine that does other things too
-BYTES = 2 << 30
+BYTES = 2 << 30  # more than the process had when it was forked
 LONGEST_MESSAGE = 2002
 BARE = re.compile(  # what Python and TVM say to those who work on them
     r"NoneType|has no attribute|Check failed|Traceback|unexpected keyword|positional argument|not subscr"
@@ -146,6 +146,7 @@ class Trial:
 
     def __init__(self, path: Path, as_proto: bool, seen: set[int], to_compile: bool) -> None:
         self.path, self.outcomes, self._stage = path, [], "import"
+        self._inherited = _resident(os.getpid())
         self._child, self.pipe = start(path, as_proto, seen, to_compile)
         self._began, self._worked_before, self._said = time.monotonic(), 0.0, b""
 
@@ -165,7 +166,7 @@ class Trial:
         seconds = time.monotonic() - self._began
         if self._worked() - self._worked_before > SECONDS or seconds > PATIENCE * SECONDS:
             return self._end("hang", f"more than {SECONDS:.0f} s")
-        if self._resident() > BYTES:
+        if _resident(self._child) - self._inherited > BYTES:
             return self._end("memory", f"more than {BYTES >> 20} MiB")
         return False
 
@@ -196,8 +197,9 @@ class Trial:
         except OSError:
             return 0.0
 
-    def _resident(self) -> int:
-        try:
-            return int(Path(f"/proc/{self._child}/statm").read_text().split()[1]) * resource.getpagesize()
-        except (OSError, IndexError):
-            return 0
+
+def _resident(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
