@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import time
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ from onnx import TensorProto, helper
 from frontends import ImportFailure, from_onnx
 from frontends.errors import NO_REASON, gist
 from tests.frontends.onnx_models import model_of, tensor_input, weights
-from tests.hostile import seeds
+from tests.hostile import seeds, trial
 from tests.hostile.campaign import FOUND, run, written
 from tests.hostile.mutators import change_bytes
 from tests.hostile.trial import Trial, is_clear
@@ -259,6 +260,15 @@ def test_what_an_error_of_tvm_says_to_users(error, said):
     assert gist(error) == said
 
 
+def test_memory_is_what_an_import_takes_beyond_its_process(monkeypatch, tmp_path):
+    monkeypatch.setattr(trial, "BYTES", 384 << 20)
+    held = np.ones(64 << 20)  # 512 MiB
+    path = written(seeds.seed_models()["convolution"].SerializeToString(), tmp_path / "small", tmp_path)
+    assert [outcome.kind for outcome in ended(path)] == ["imported"]
+    monkeypatch.setattr(trial, "import_model", lambda *_: (np.ones(held.shape), time.sleep(60)))
+    assert [outcome.kind for outcome in ended(path)] == ["memory"]
+
+
 def test_mutations():
     """The same that `python -m tests.hostile` makes 10,000 of."""
     campaign = run(count=250, seed=0, compile_every=0)
@@ -275,12 +285,14 @@ def test_what_is_imported_does_not_crash_when_it_runs():
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.onnx")), ids=lambda path: path.stem)
 def test_files_that_were_found(path):
-    import time
+    assert not [outcome for outcome in ended(path) if outcome.is_bad]
 
-    trial = Trial(path, as_proto=False, seen=set(), to_compile=False)
-    while not trial.poll():
+
+def ended(path):
+    watched = Trial(path, as_proto=False, seen=set(), to_compile=False)
+    while not watched.poll():
         time.sleep(0.01)
-    assert not [outcome for outcome in trial.outcomes if outcome.is_bad]
+    return watched.outcomes
 
 
 class TestFolders:

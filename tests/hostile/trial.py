@@ -146,8 +146,8 @@ class Trial:
 
     def __init__(self, path: Path, as_proto: bool, seen: set[int], to_compile: bool) -> None:
         self.path, self.outcomes, self._stage = path, [], "import"
-        self._inherited = _resident(os.getpid())
         self._child, self.pipe = start(path, as_proto, seen, to_compile)
+        self._inherited = self._resident()
         self._began, self._worked_before, self._said = time.monotonic(), 0.0, b""
 
     outcomes: list[Outcome]
@@ -166,7 +166,7 @@ class Trial:
         seconds = time.monotonic() - self._began
         if self._worked() - self._worked_before > SECONDS or seconds > PATIENCE * SECONDS:
             return self._end("hang", f"more than {SECONDS:.0f} s")
-        if _resident(self._child) - self._inherited > BYTES:
+        if self._resident() - self._inherited > BYTES:
             return self._end("memory", f"more than {BYTES >> 20} MiB")
         return False
 
@@ -197,9 +197,8 @@ class Trial:
         except OSError:
             return 0.0
 
-
-def _resident(process: int) -> int:
-    try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
+    def _resident(self) -> int:
+        try:
+            return int(Path(f"/proc/{self._child}/statm").read_text().split()[1]) * resource.getpagesize()
+        except (OSError, IndexError):
+            return 0
