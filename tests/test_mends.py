@@ -136,3 +136,17 @@ def test_einsum(emulated_cuda):
     arrays = [np.random.default_rng(0).random((2, length, 5), "float32") for length in (6, 7)]
     (found,) = emulated_cuda.run_relay(function, *arrays)
     np.testing.assert_allclose(found, np.einsum("bij,bkj->bik", arrays[0], arrays[1] * 2) + 1, rtol=1e-5)
+
+
+def test_lengths_are_int32():
+    """Of a constant shape too: else what argmax gives is int64 outside of a fused function and int32 in it."""
+    x = relay.var("x", shape=(2, 1, 3), dtype="uint8")
+    wide = relay.broadcast_to(x, relay.const(np.array([2, 4, 3])))
+    body = relay.Tuple([relay.cast(relay.argmin(wide, [2]), "int32"), relay.greater(wide, x)])
+    places = relay.transform.InferType()(tvm.IRModule.from_expr(relay.argmin(wide, [2])))
+    assert places["main"].ret_type == relay.TensorType((2, 4), "int32")
+    with tvm.transform.PassContext(opt_level=3):
+        relay.build(tvm.IRModule.from_expr(relay.Function([x], body)), "llvm")
+    for made in (relay.ones, relay.zeros):
+        mod = relay.transform.InferType()(tvm.IRModule.from_expr(made([np.int64(2), 3], "float32")))
+        assert mod["main"].ret_type == relay.TensorType((2, 3), "float32")

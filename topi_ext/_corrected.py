@@ -6,6 +6,7 @@
 | `clip` of NaN on a CPU | gives `a_min` | NaN, as they have it |
 | `erf` of float64 on a CPU | is computed in float32 | by the C library's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
+| `image.resize2d` behind a transpose | refuses the layout that TVM itself moved there, as "WCHN" | any order |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
 """
 
@@ -18,7 +19,7 @@ from tvm import relay, te, topi
 
 ABOVE_STOCK = 11  # the level of TVM's own registrations is 10
 NOT_OF_FLOAT16 = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
-stock_trilu = topi.trilu
+stock_trilu, stock_resize2d = topi.trilu, topi.image.resize2d
 
 
 def clip(x: te.Tensor, a_min: float, a_max: float) -> te.Tensor:
@@ -45,7 +46,17 @@ def trilu(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
     return stock_trilu(data, k(*[0] * len(k.shape)), upper)
 
 
+def resize2d(
+    data: te.Tensor, roi: Any, size: Any, layout: str = "NCHW", *args: Any, **options: Any
+) -> te.Tensor:
+    if layout in ("NCHW", "NHWC") or sorted(layout) != sorted("NCHW"):
+        return stock_resize2d(data, roi, size, layout, *args, **options)
+    ordered = topi.transpose(data, [layout.index(axis) for axis in "NCHW"])
+    resized = stock_resize2d(ordered, roi, size, "NCHW", *args, **options)
+    return topi.transpose(resized, ["NCHW".index(axis) for axis in layout])
+
+
 topi.math.erf_legalize.register("cpu", override=True)(_legalize_erf)
 for name in NOT_OF_FLOAT16:
     tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)
-topi.clip, topi.trilu = clip, trilu
+topi.clip, topi.trilu, topi.image.resize2d = clip, trilu, resize2d

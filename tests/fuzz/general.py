@@ -18,6 +18,7 @@ import frontends
 from tvm import relay
 
 from .check import TO_MEND, Case, Result, check, gist
+from .explain import plain
 from .oracles import OnnxOracle, torch_oracle
 from .shrink import shrink
 
@@ -194,10 +195,10 @@ class GeneralSource:
 
 
 def onnx_case(model: Any, inputs: dict[str, np.ndarray]) -> Case:
-    """A model with ONNX Runtime for its oracle, if that has all of its operators."""
+    """A model with ONNX's oracle, if that has all of its operators."""
     oracle = OnnxOracle(model, inputs)
     try:
-        oracle.run_whole()
+        oracle(plain)
         oracles: list[Any] = [oracle]
     except Exception:
         oracles = []

@@ -50,3 +50,17 @@ def test_trilu_in_a_fused_function(dtype, upper):
     triangle = (np.triu if upper else np.tril)(array, 1)
     found = computed(lambda x: relay.concatenate([relay.trilu(x, relay.const(1, dtype), upper), x], 0), array)
     np.testing.assert_array_equal(found, np.concatenate([triangle, array]))
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic", "nearest_neighbor"])
+def test_resize_in_the_layout_that_tvm_moves_behind_a_transpose(method):
+    def function(x):
+        pooled = relay.nn.avg_pool2d(relay.transpose(x, [3, 1, 2, 0]), (2, 2), (2, 2))
+        return relay.image.resize2d(pooled, (5, 7), method=method)
+
+    def apart(x):
+        return relay.image.resize2d(x, (5, 7), method=method)
+
+    array = np.random.default_rng(0).normal(size=(6, 3, 4, 4)).astype("float32")
+    pooled = array.transpose(3, 1, 2, 0).reshape(4, 3, 2, 2, 3, 2).mean((3, 5))
+    np.testing.assert_allclose(computed(function, array), computed(apart, pooled), rtol=1e-4, atol=1e-5)

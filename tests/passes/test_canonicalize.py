@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals, run
 from tvm_passes._graph import Graph
 from tvm_passes.canonicalize import Canonicalize
 from tvm_passes.canonicalize.shape_values import Clamped, Dim, Least, Total, shape_values
@@ -293,6 +293,28 @@ def test_a_choice_for_negative_indices_stays_where_one_may_be(index):
     x = variable(6)
     after, _ = apply(Canonicalize(), module(x, from_the_end(PERHAPS_NEGATIVE[index](x))))
     assert "where" in ops(after)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
+def test_a_sum_of_equals_is_the_double(dtype):
+    """Which TVM fails to compile by itself: its own rule for it loses the parameters."""
+    x = relay.var("x", shape=(3, 4), dtype=dtype)
+    same = [relay.maximum(x, relay.const(100, dtype)) for _ in range(2)]
+    other = relay.minimum(x, relay.const(100, dtype))
+    mod = module(x, relay.Tuple([relay.add(*same), relay.add(same[0], other)]))
+    folded = Canonicalize()(mod)
+    double, plain = folded["main"].body.fields
+    assert double.op.name == "multiply" and plain.op.name == "add"
+    array = np.arange(60, 72).reshape(3, 4).astype(dtype) * 2
+    high, low = np.maximum(array, 100), np.minimum(array, 100)
+    for found, expected in zip(run(folded, array), (high * 2, high + low)):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_sum_of_truths_stays():
+    x = relay.var("x", shape=(3,), dtype="bool")
+    assert Canonicalize()(module(x, relay.add(x, x)))["main"].body.op.name == "add"
 
 
 @pytest.mark.parametrize("rows, taken", [(4, "exp"), (5, "tanh")])

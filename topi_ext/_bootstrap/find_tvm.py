@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from . import fast_ffi
 from .find_libraries import load_cuda_libraries
 
 INSTALL_HINT = (
@@ -30,6 +31,7 @@ class TvmInUse:
     version: str
     folder: Path
     origin: str  # "already imported", "on the path" or "carried by bitblas"
+    ffi: str = "as it was imported"  # or "Cython", or "ctypes" and why
 
 
 def import_relay_tvm() -> TvmInUse:
@@ -41,6 +43,7 @@ def import_relay_tvm() -> TvmInUse:
                 f"the TVM that is already imported, from {folder}, has no Relay; import tvm_passes, "
                 f"topi_ext or frontends before tvm. {INSTALL_HINT}"
             )
+        return TvmInUse(sys.modules["tvm"].__version__, folder, origin)
     else:
         folder, origin = _folder_of(importlib.util.find_spec("tvm")), "on the path"
         if folder is None or not _has_relay(folder):
@@ -51,8 +54,9 @@ def import_relay_tvm() -> TvmInUse:
             sys.path.insert(0, str(folder.parent))
             importlib.invalidate_caches()
         load_cuda_libraries()
-    tvm = importlib.import_module("tvm")
-    return TvmInUse(tvm.__version__, folder, origin)
+        with fast_ffi.compiled(folder) as ffi:
+            tvm = importlib.import_module("tvm")
+    return TvmInUse(tvm.__version__, folder, origin, ffi)
 
 
 def _folder_of(spec: ModuleSpec | None) -> Path | None:

@@ -6,6 +6,10 @@ import functools
 import itertools
 import os
 import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from . import cuda_schedules
 
@@ -20,12 +24,32 @@ def apply() -> None:
     _stay_off_the_network()
     _correct_cuda_source()
     _ask_once_how_tvm_was_built()
+    _take_lengths_as_python_has_them()
     cuda_schedules.apply()
 
 
 def _stay_off_the_network() -> None:
     """Building for a target makes AutoTVM download tuned logs, unless it is told not to."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+
+
+def _take_lengths_as_python_has_them() -> None:
+    """A constant shape is handed on as NumPy's integers, which make lengths int64 where all others are int32.
+
+    TVM types the places that argmax gives like the first length, and mixes both kinds in fused functions.
+    """
+    from tvm.relay.op import _make
+
+    def wrapped(make: Callable[..., Any], place: int) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def with_int32(*args: Any) -> Any:
+            shape = [int(size) if isinstance(size, np.integer) else size for size in args[place]]
+            return make(*args[:place], shape, *args[place + 1 :])
+
+        return with_int32
+
+    for name, place in {"broadcast_to": 1, "full": 1, "ones": 0, "tile": 1, "zeros": 0}.items():
+        setattr(_make, name, wrapped(getattr(_make, name), place))
 
 
 def _correct_cuda_source() -> None:

@@ -13,6 +13,7 @@ from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
 from .prune_branches import PruneBranch
 from .static_forms import STATIC_FORMS
+from .twice import TwiceForSumOfEquals
 
 
 class Canonicalize(RulePass):
@@ -32,7 +33,7 @@ class Canonicalize(RulePass):
     """
 
     # Any rule may make another apply: a folded bound makes a slice static, a static slice a shape known.
-    rules = (FoldShapeArithmetic, *STATIC_FORMS, *IDENTITIES, PruneBranch)
+    rules = (FoldShapeArithmetic, *STATIC_FORMS, *IDENTITIES, TwiceForSumOfEquals, PruneBranch)
 
 
 def canonical_pipeline() -> Sequential:

@@ -71,7 +71,8 @@ def _tvm() -> Finding:
         in_use = importlib.import_module("topi_ext._bootstrap").tvm_in_use
     except (ImportError, OSError) as reason:
         return Finding("TVM with Relay", "", "nothing works", str(reason), needed=True)
-    return Finding("TVM with Relay", f"{in_use.version}, {in_use.origin}: {in_use.folder}", needed=True)
+    found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
+    return Finding("TVM with Relay", found, needed=True)
 
 
 def _llvm() -> Finding:

@@ -1,0 +1,66 @@
+"""TVM's interface for Python, compiled by its first import or not at all; and what goes through it."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.test_find_tvm import python
+from topi_ext._bootstrap import fast_ffi, tvm_in_use
+
+import tvm
+
+PRINT = "from topi_ext._bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
+has_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+
+
+@has_compiler
+@pytest.mark.skipif("TVM_FFI" in os.environ, reason="TVM_FFI decides")
+def test_it_is_in_use():
+    assert tvm_in_use.ffi == "Cython"
+    assert tvm.runtime.PackedFunc.__mro__[1].__module__ == fast_ffi.MODULE
+
+
+@has_compiler
+def test_it_is_compiled_once(tmp_path):
+    first, second = (python(PRINT, XDG_CACHE_HOME=str(tmp_path), TVM_FFI="auto") for _ in range(2))
+    assert first.stdout.strip() == second.stdout.strip() == "Cython", first.stderr
+    assert "Compiling" in first.stderr and "Compiling" not in second.stderr
+    (library,) = (tmp_path / "tvm-vision-passes").iterdir()
+    assert library.suffix == ".so"
+
+
+@pytest.mark.parametrize(
+    "environment, said",
+    [
+        ({"CXX": "/nowhere/g++"}, "ctypes (there is no /nowhere/g++)"),
+        ({"CXX": "false"}, "ctypes (false failed)"),
+        ({"XDG_CACHE_HOME": "/dev/null"}, "ctypes ([Errno 20] Not a directory"),
+        ({"TVM_FFI": "ctypes"}, "ctypes"),
+    ],
+)
+def test_without_it_all_works_as_before(tmp_path, environment, said):
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "TVM_FFI": "auto", **environment}
+    answer = python(PRINT + "; import tvm; print(tvm.nd.array([1]).numpy())", **environment)
+    ffi, array = answer.stdout.strip().splitlines()
+    assert ffi.startswith(said) and array == "[1]", answer.stderr
+
+
+def test_a_tvm_without_its_sources(tmp_path):
+    with pytest.raises(fast_ffi.CannotBuild, match="no core.pyx"):
+        fast_ffi._library(tmp_path)
+
+
+def test_objects_arrays_and_errors_go_through():
+    array = np.arange(6, dtype="int16").reshape(2, 3)
+    passed = tvm.nd.from_dlpack(tvm.nd.array(array).to_dlpack())
+    np.testing.assert_array_equal(passed.numpy(), array)
+    call = tvm.runtime.convert(lambda *values: tvm.runtime.convert(list(values)))
+    assert [int(value) for value in call(1, tvm.tir.IntImm("int64", 2))] == [1, 2]
+
+    def fails(_):
+        raise ValueError("of its own kind")
+
+    with pytest.raises(ValueError, match="of its own kind"):
+        tvm.runtime.convert(fails)(0)

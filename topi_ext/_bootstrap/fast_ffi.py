@@ -1,0 +1,111 @@
+"""Compile TVM's interface between Python and C++ for this Python, once a machine.
+
+Passes and importers call into TVM a million times for a detector. A wheel that serves every Python does it by
+ctypes; TVM's own Cython sources, which the wheel has, do it several times as fast. They are compiled on the
+first import, which takes ten seconds, and kept in the user's cache. Without a compiler all works as before.
+`TVM_FFI=ctypes`, which is TVM's own switch, leaves them out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+MODULE = "tvm._ffi._cy3.core"
+HEADERS = Path(__file__).with_name("ffi_headers")
+SECONDS = 300
+
+
+class CannotBuild(Exception):
+    """With the reason."""
+
+
+class _Finder:
+    """Finds the module where TVM looks for it, though it lies elsewhere."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = library
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return importlib.util.spec_from_file_location(name, self._library) if name == MODULE else None
+
+
+@contextmanager
+def compiled(tvm: Path) -> Iterator[str]:
+    """While `tvm` is imported from that folder; says how it calls C++: "Cython", or "ctypes" and why."""
+    if os.environ.get("TVM_FFI", "auto") != "auto":
+        yield os.environ["TVM_FFI"]
+        return
+    if _has_its_own(tvm):
+        yield "Cython"
+        return
+    try:
+        finder = _Finder(_library(tvm / "_ffi" / "_cython"))
+    except (CannotBuild, OSError) as error:
+        yield f"ctypes ({error})"
+        return
+    sys.meta_path.insert(0, finder)
+    try:
+        yield "Cython"
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _has_its_own(tvm: Path) -> bool:
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    return any((tvm / "_ffi" / "_cy3" / f"core{suffix}").is_file() for suffix in suffixes)
+
+
+def _library(sources: Path) -> Path:
+    """In the cache, where it is put if it is not there yet."""
+    files = sorted([*sources.glob("*.p*"), *HEADERS.rglob("*.h")])
+    if not any(file.name == "core.pyx" for file in files):
+        raise CannotBuild(f"{sources} has no core.pyx")
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tvm-vision-passes")
+    library = cache / f"tvm_ffi-{digest}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not library.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            built = _build(sources, Path(folder))
+            built.replace(library)  # at once: another process may be doing the same
+    return library
+
+
+def _build(sources: Path, folder: Path) -> Path:
+    if importlib.util.find_spec("Cython") is None:
+        raise CannotBuild("Cython is not installed")
+    print("Compiling TVM's interface for this Python, once: about ten seconds ...", file=sys.stderr)
+    code, built = folder / "core.cpp", folder / "core.so"
+    cython = [sys.executable, "-m", "cython", "--cplus", "-3", "--module-name", MODULE]
+    _call([*cython, str(sources / "core.pyx"), "-o", str(code)])
+    compiler = shlex.split(os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "g++")
+    includes = [f"-I{HEADERS}", f"-I{sysconfig.get_path('include')}"]
+    _call([*compiler, "-O2", "-shared", "-fPIC", *includes, str(code), "-o", str(built)])
+    return built
+
+
+def _call(command: list[str]) -> None:
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except FileNotFoundError:
+        raise CannotBuild(f"there is no {command[0]}") from None
+    except subprocess.TimeoutExpired:
+        raise CannotBuild(f"{Path(command[0]).name} took more than {SECONDS} s") from None
+    if ended.returncode:
+        said = [line for line in ended.stderr.splitlines() if "error" in line.lower()]
+        raise CannotBuild(said[0].strip() if said else f"{Path(command[0]).name} failed")
