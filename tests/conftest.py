@@ -1,12 +1,19 @@
 """Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one."""
 
 import contextlib
+import gc
 
 import pytest
 
 from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
 
 import tvm
+
+
+def pytest_collection_finish():
+    """What is imported by now stays: Python need not look through it for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):

@@ -48,7 +48,7 @@ def test_without_it_all_works_as_before(tmp_path, environment, said):
 
 
 def test_a_tvm_without_its_sources(tmp_path):
-    with pytest.raises(fast_ffi.CannotBuild, match="no core.pyx"):
+    with pytest.raises(fast_ffi.CannotBuild, match=r"no core\.pyx"):
         fast_ffi._library(tmp_path)
 
 

@@ -139,7 +139,7 @@ def test_einsum(emulated_cuda):
 
 
 def test_lengths_are_int32():
-    """Of a constant shape too: else what argmax gives is int64 outside of a fused function and int32 in it."""
+    """Of a constant shape too: else what argmax gives is int64 outside of a fused function, int32 in it."""
     x = relay.var("x", shape=(2, 1, 3), dtype="uint8")
     wide = relay.broadcast_to(x, relay.const(np.array([2, 4, 3])))
     body = relay.Tuple([relay.cast(relay.argmin(wide, [2]), "int32"), relay.greater(wide, x)])

@@ -6,7 +6,7 @@
 | `clip` of NaN on a CPU | gives `a_min` | NaN, as they have it |
 | `erf` of float64 on a CPU | is computed in float32 | by the C library's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
-| `image.resize2d` behind a transpose | refuses the layout that TVM itself moved there, as "WCHN" | any order |
+| `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
 """
 

@@ -243,6 +243,7 @@ CONVERTERS = {
     "aten::bitwise_left_shift": partial(elementwise, functions.shift_left),
     "aten::bitwise_right_shift": partial(elementwise, functions.shift_right),
     "aten::clamp": clamp,
+    "aten::clip": clamp,
     "aten::clamp_max": clamp_max,
     "aten::clamp_min": clamp_min,
     "aten::div": div,

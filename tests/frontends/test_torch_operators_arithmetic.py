@@ -108,6 +108,7 @@ def test_integers():
             "floor": lambda x, y: torch.floor(x),
             "isfinite": lambda x, y: torch.isfinite(x),
             "clamp": lambda x, y: torch.clamp(x, -2, 2),
+            "clip": lambda x, y: torch.clip(x, -1, 1.5),
             "clamp to floats": lambda x, y: torch.clamp(x, -1.5, 1.5),
             "and": torch.bitwise_and,
             "or": torch.bitwise_or,
