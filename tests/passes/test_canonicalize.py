@@ -190,6 +190,7 @@ def test_adv_index_by_two_lists_stays():
         ("ReshapeToSameShape", lambda x: relay.reshape(x, (4, -1))),
         ("CastToSameType", lambda x: relay.cast(x, "float32")),
         ("CastToSameType", lambda x: relay.cast_like(x, relay.const(1.0))),
+        ("CastUndone", lambda x: relay.cast(relay.cast(x, "float64"), "float32")),
         ("SliceOfEverything", lambda x: relay.strided_slice(x, (0, 0), (4, 99))),
         ("SliceOfEverything", lambda x: relay.strided_slice(x, (0,), (99,), axes=(1,))),
         ("ConcatenateOfOne", lambda x: relay.concatenate([x], 0)),
@@ -200,6 +201,20 @@ def test_adv_index_by_two_lists_stays():
 def test_what_changes_nothing_goes(rule, idle):
     x = variable(4, 6)
     check(module(x, relay.nn.relu(idle(x))), rule, ["nn.relu"], numbers(4, 6))
+
+
+@pytest.mark.parametrize(
+    "dtype, between, is_undone",
+    [
+        *(("float16", "float32", True), ("int32", "float64", True), ("uint8", "int16", True)),
+        *(("bool", "int8", True), ("int64", "float64", False), ("float32", "float16", False)),
+        *(("int32", "float32", False), ("int8", "uint16", False), ("bfloat16", "float32", False)),
+    ],
+)
+def test_a_cast_that_is_undone_goes_where_no_number_is_lost(dtype, between, is_undone):
+    x = relay.var("x", shape=(3,), dtype=dtype)
+    mod = module(x, relay.tile(relay.cast(relay.cast(x, between), dtype), [2]))
+    assert ops(Canonicalize()(mod)) == (["tile"] if is_undone else ["cast", "cast", "tile"])
 
 
 @pytest.mark.parametrize("axes, axis, count", [([1], 1, 1), ([-2], -2, 1), ([2, 1], 1, 2), ([1, 2], -2, 2)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tvm import relay, tir
 from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
@@ -48,6 +50,17 @@ class CastToSameType(_Identity):
 
     def where(self, match: Match) -> bool:
         return match.data.checked_type.dtype == match.root.checked_type.dtype
+
+
+class CastUndone(_Identity):
+    """Drop a cast to a type that has every number of the first, and the cast back."""
+
+    wider = is_op("cast")(_Identity.data)
+    pattern = is_op("cast")(wider)
+
+    def where(self, match: Match) -> bool:
+        first, wider, last = (node.checked_type.dtype for node in (match.data, match.wider, match.root))
+        return first == last and _has_every_number_of(wider, first)
 
 
 class SliceOfEverything(_Identity):
@@ -131,6 +144,12 @@ class FieldOfTuple(Rule):
         return match.whole.fields[match.root.index]
 
 
+def _has_every_number_of(wider: str, dtype: str) -> bool:
+    if "bfloat16" in (wider, dtype) or (dtype in ("int64", "uint64") and wider.startswith("float")):
+        return False  # NumPy does not know the one, and calls the other safe
+    return np.can_cast(dtype, wider, "safe")
+
+
 def _takes_all(dim: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> bool:
     if int(begin) != 0:
         return False
@@ -141,6 +160,7 @@ IDENTITIES = (
     TransposeToSameOrder,
     ReshapeToSameShape,
     CastToSameType,
+    CastUndone,
     SliceOfEverything,
     SqueezeUndone,
     WhereNever,
