@@ -3,7 +3,7 @@
 | operator | what TVM does | here |
 |---|---|---|
 | `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
-| `clip` of NaN on a CPU | gives `a_min` | NaN, as they have it |
+| `clip` of NaN | gives a bound | NaN, as they have it |
 | `erf` of float64 on a CPU | is computed in float32 | by the C library's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
@@ -23,10 +23,17 @@ stock_trilu, stock_resize2d = topi.trilu, topi.image.resize2d
 
 
 def clip(x: te.Tensor, a_min: float, a_max: float) -> te.Tensor:
-    low, high = tvm.tir.const(a_min, x.dtype), tvm.tir.const(a_max, x.dtype)
-    return te.compute(
-        x.shape, lambda *at: te.min(high, te.max(low, x(*at))), name="T_clip", tag=topi.tag.ELEMWISE
-    )  # of a number and NaN, LLVM keeps what stands second
+    low, high = (tvm.tir.const(bound, x.dtype) for bound in (min(a_min, a_max), a_max))
+    target = tvm.target.Target.current()
+    by_comparing = target is not None and target.kind.name == "cuda" and x.dtype.startswith("float")
+
+    def clipped(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
+        value = x(*at)
+        if by_comparing:  # NaN is neither less nor more; the minimum and maximum of CUDA drop it
+            return tvm.tir.Select(value > high, high, tvm.tir.Select(value < low, low, value))
+        return te.min(high, te.max(low, value))  # of a number and NaN, LLVM keeps what stands second
+
+    return te.compute(x.shape, clipped, name="T_clip", tag=topi.tag.ELEMWISE)
 
 
 def _legalize_erf(attrs: Any, inputs: list[relay.Expr], types: list[relay.Type]) -> relay.Expr | None:

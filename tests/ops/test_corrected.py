@@ -30,6 +30,15 @@ def test_clip_keeps_nan(dtype):
     np.testing.assert_array_equal(computed(lambda x: relay.clip(x, 0, 1), array), np.clip(array, 0, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("bounds", [(0, 1), (1, 0), (-math.inf, 1)])
+def test_clip_on_cuda(emulated_cuda, dtype, bounds):
+    array = np.array([math.nan, -9, 0.5, 9, math.nan, math.inf, -math.inf, 1, math.nan], dtype)
+    x = relay.var("x", shape=array.shape, dtype=dtype)
+    (found,) = emulated_cuda.run_relay(relay.Function([x], relay.clip(x, *bounds)), array)
+    np.testing.assert_array_equal(found, np.clip(array, *bounds))
+
+
 def test_erf_of_float64_is_as_exact_as_the_type():
     array = np.linspace(-2, 2, 100)
     expected = np.vectorize(math.erf)(array)
