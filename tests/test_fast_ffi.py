@@ -64,3 +64,16 @@ def test_objects_arrays_and_errors_go_through():
 
     with pytest.raises(ValueError, match="of its own kind"):
         tvm.runtime.convert(fails)(0)
+
+
+def test_a_user_without_a_home(monkeypatch, tmp_path):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("TVM_FFI", "auto")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(fast_ffi.Path, "home", no_home)
+    (tmp_path / "_ffi" / "_cython").mkdir(parents=True)
+    (tmp_path / "_ffi" / "_cython" / "core.pyx").write_text("")
+    with fast_ffi.compiled(tmp_path) as ffi:
+        assert ffi == "ctypes (Could not determine home directory.)"

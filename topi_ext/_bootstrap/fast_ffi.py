@@ -55,7 +55,7 @@ def compiled(tvm: Path) -> Iterator[str]:
         return
     try:
         finder = _Finder(_library(tvm / "_ffi" / "_cython"))
-    except (CannotBuild, OSError) as error:
+    except (CannotBuild, OSError, RuntimeError) as error:  # RuntimeError: the user has no home
         yield f"ctypes ({error})"
         return
     sys.meta_path.insert(0, finder)

@@ -44,18 +44,17 @@ def import_relay_tvm() -> TvmInUse:
                 f"topi_ext or frontends before tvm. {INSTALL_HINT}"
             )
         return TvmInUse(sys.modules["tvm"].__version__, folder, origin)
-    else:
-        folder, origin = _folder_of(importlib.util.find_spec("tvm")), "on the path"
-        if folder is None or not _has_relay(folder):
-            without_relay, folder, origin = folder, _carried(), "carried by bitblas"
-            if folder is None:
-                found = f"the one at {without_relay} has no Relay" if without_relay else "none is installed"
-                raise ImportError(f"no TVM with Relay to be found: {found}. {INSTALL_HINT}")
-            sys.path.insert(0, str(folder.parent))
-            importlib.invalidate_caches()
-        load_cuda_libraries()
-        with fast_ffi.compiled(folder) as ffi:
-            tvm = importlib.import_module("tvm")
+    folder, origin = _folder_of(importlib.util.find_spec("tvm")), "on the path"
+    if folder is None or not _has_relay(folder):
+        without_relay, folder, origin = folder, _carried(), "carried by bitblas"
+        if folder is None:
+            found = f"the one at {without_relay} has no Relay" if without_relay else "none is installed"
+            raise ImportError(f"no TVM with Relay to be found: {found}. {INSTALL_HINT}")
+        sys.path.insert(0, str(folder.parent))
+        importlib.invalidate_caches()
+    load_cuda_libraries()
+    with fast_ffi.compiled(folder) as ffi:
+        tvm = importlib.import_module("tvm")
     return TvmInUse(tvm.__version__, folder, origin, ffi)
 
 
