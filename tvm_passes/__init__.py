@@ -23,6 +23,7 @@ else:
     from .fold_preprocessing import FoldPreprocessing
     from .fold_space_to_depth import FoldSpaceToDepth
     from .fuse_conv2d_nhwc import FuseConv2dNHWC
+    from .limit_fusion import LimitFusion
     from .lower_class_aware_nms import LowerClassAwareNMS
     from .make_detection_static import MakeDetectionStatic
     from .mixed_precision import InMixedPrecision
@@ -51,6 +52,7 @@ __all__ = [
     "FoldSpaceToDepth",
     "FuseConv2dNHWC",
     "InMixedPrecision",
+    "LimitFusion",
     "LowerClassAwareNMS",
     "MakeDetectionStatic",
     "MoveDepthToSpace",

@@ -16,6 +16,7 @@ from .fold_pre_nms_filter import FoldPreNMSFilter
 from .fold_preprocessing import FoldPreprocessing
 from .fold_space_to_depth import FoldSpaceToDepth
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
+from .limit_fusion import LimitFusion
 from .lower_class_aware_nms import LowerClassAwareNMS
 from .make_detection_static import MakeDetectionStatic
 from .mixed_precision import InMixedPrecision
@@ -47,6 +48,47 @@ def detection_pipeline(
     `num_detections` as the last output, which TVM's graph executor can run. By default they are "cut" for
     tensor cores, else "dynamic": a CPU is faster where it computes no more than there is.
     """
+    passes = _for_detection(target, dtype, outputs)
+    return tvm.transform.Sequential([*passes, LimitFusion()], name="detection_pipeline")
+
+
+def subpixel_pipeline(
+    target: str | tvm.target.Target | None = None, dtype: str | None = None
+) -> tvm.transform.Sequential:
+    """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
+
+    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For
+    a GPU with tensor cores, which `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`:
+    "float16" unless said otherwise, as they do not multiply float32. "float32" keeps all types.
+    """
+    machine = _target_or_current(target)
+    kind = machine.kind.name if machine else None
+    dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
+    has_tensor_cores = _has_tensor_cores(machine, dtype)
+    passes = [
+        Canonicalize(),
+        RestoreDepthToSpace(),
+        FoldIntoConvolutions(),  # factors that the passes below would have to carry along
+        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
+        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
+    ]
+    if kind == "llvm":
+        # TVM lays NCHW out in blocks as it compiles, which on the CPU is several times faster than NHWC, and
+        # faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
+        return tvm.transform.Sequential([*passes, LimitFusion()], name="subpixel_pipeline")
+    if has_tensor_cores:
+        passes.append(PoolByMeans())
+        passes.append(SplitConcatenate())  # before shuffles move: a part may be shuffled, the whole is not
+    passes.append(ReorderDepthToSpace())
+    if has_tensor_cores:
+        passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
+    passes += _in_nhwc(machine, dtype)
+    return tvm.transform.Sequential([*passes, LimitFusion()], name="subpixel_pipeline")
+
+
+def _for_detection(
+    target: str | tvm.target.Target | None, dtype: str | None, outputs: str | None
+) -> list[tvm.transform.Pass]:
     machine = _target_or_current(target)
     dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
     has_tensor_cores = _has_tensor_cores(machine, dtype)
@@ -75,40 +117,7 @@ def detection_pipeline(
             PicturesAsOne(),
             Canonicalize(),
         ]
-    return tvm.transform.Sequential(passes, name="detection_pipeline")
-
-
-def subpixel_pipeline(
-    target: str | tvm.target.Target | None = None, dtype: str | None = None
-) -> tvm.transform.Sequential:
-    """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
-
-    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For
-    a GPU with tensor cores, which `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`:
-    "float16" unless said otherwise, as they do not multiply float32. "float32" keeps all types.
-    """
-    machine = _target_or_current(target)
-    kind = machine.kind.name if machine else None
-    dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
-    has_tensor_cores = _has_tensor_cores(machine, dtype)
-    passes = [
-        Canonicalize(),
-        RestoreDepthToSpace(),
-        FoldIntoConvolutions(),  # factors that the passes below would have to carry along
-        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
-        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
-    ]
-    if kind == "llvm":
-        # TVM lays NCHW out in blocks as it compiles, which on the CPU is several times faster than NHWC, and
-        # faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
-        return tvm.transform.Sequential(passes, name="subpixel_pipeline")
-    if has_tensor_cores:
-        passes.append(PoolByMeans())
-        passes.append(SplitConcatenate())  # before shuffles move: a part may be shuffled, the whole is not
-    passes.append(ReorderDepthToSpace())
-    if has_tensor_cores:
-        passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
-    return tvm.transform.Sequential([*passes, *_in_nhwc(machine, dtype)], name="subpixel_pipeline")
+    return passes
 
 
 def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> list[tvm.transform.Pass]:
@@ -136,7 +145,8 @@ def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
 def default_pipeline() -> tvm.transform.Sequential:
     """Every pass that keeps a network's results, in order."""
     return tvm.transform.Sequential(
-        [detection_pipeline(dtype="float32"), RestoreDepthToSpace()], name="tvm_vision_passes"
+        [*_for_detection(None, "float32", None), RestoreDepthToSpace(), LimitFusion()],
+        name="tvm_vision_passes",
     )
 
 

@@ -1,0 +1,78 @@
+import time
+
+import numpy as np
+import pytest
+
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops
+from tvm_passes import LimitFusion, runtime
+
+from tvm import relay
+
+
+def chain(length):
+    """Each link has two users of the one before, and TVM writes what `tanh` reads five times."""
+    x = y = relay.var("x", shape=(5, 7))
+    for _ in range(length):
+        y = relay.multiply(relay.tanh(y), y)
+    return module(x, y)
+
+
+def test_what_would_be_computed_often_is_written():
+    mod = chain(30)
+    after, report = apply(LimitFusion(), mod)
+    stops = ops(after).count("annotation.stop_fusion")
+    assert 5 <= stops <= 15 and len(report.passes[0].rewrites) == stops
+    assert [name for name in ops(after) if name != "annotation.stop_fusion"] == ops(mod)
+    assert_no_second_change(LimitFusion(), after)
+
+
+def test_it_is_ready_in_seconds_and_right():
+    start = time.process_time()
+    model = runtime.compile(LimitFusion()(chain(30)), "llvm")
+    array = np.linspace(-3, 3, 35, dtype="float32").reshape(5, 7)
+    expected = array.astype("float64")
+    for _ in range(30):
+        expected = np.tanh(expected) * expected
+    np.testing.assert_allclose(model(array), expected, rtol=1e-3, atol=1e-6)
+    assert time.process_time() - start < 30
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_what_is_small_stays_whole(length):
+    mod = chain(length)
+    after, report = apply(LimitFusion(), mod)
+    assert after.same_as(mod) and report.passes[0].matches == []
+
+
+def test_a_long_chain_in_which_nothing_is_computed_twice_stays():
+    x = y = relay.var("x", shape=(5,))
+    for _ in range(300):
+        y = relay.exp(y)
+    assert apply(LimitFusion(), module(x, y))[1].passes[0].matches == []
+
+
+def test_convolutions_and_sums_end_an_expression():
+    x = y = relay.var("x", shape=(4, 4))
+    for _ in range(30):
+        y = relay.nn.dense(relay.add(y, relay.tanh(y)), relay.const(np.eye(4, dtype="float32")))
+    assert apply(LimitFusion(), module(x, y))[1].passes[0].matches == []
+
+
+def test_through_tuples():
+    x = y = relay.var("x", shape=(8,))
+    for _ in range(3):
+        left, right = relay.split(relay.add(y, relay.tanh(y)), 2)
+        y = relay.concatenate([right, left], 0)
+    after = assert_same_numbers(LimitFusion(), module(x, y), np.linspace(-1, 0, 8, dtype="float32"))
+    assert "annotation.stop_fusion" in ops(after)
+    assert_no_second_change(LimitFusion(), after)
+
+
+def test_in_a_branch():
+    x = relay.var("x", shape=(8,))
+    y = x
+    for _ in range(5):
+        y = relay.add(y, relay.tanh(y))
+    mod = module(x, relay.If(relay.less(relay.sum(x), relay.const(0.0)), y, x))
+    after = assert_same_numbers(LimitFusion(), mod, np.linspace(-1, 0, 8, dtype="float32"))
+    assert "annotation.stop_fusion" in ops(after)
