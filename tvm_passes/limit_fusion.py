@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import wildcard
@@ -13,7 +14,8 @@ from ._matchers import op_name
 from ._rule import Match, Rule, RulePass
 
 STOP = "annotation.stop_fusion"
-MOST = 1000  # operators in the expression of an element; TVM takes a second for ten times as many
+COMPUTED = (relay.Call, relay.Tuple, relay.TupleGetItem)
+MOST = 10_000  # operators in the expression of an element: TVM compiles them in a second; a detector has half
 TAPS = {"nearest_neighbor": 1, "linear": 4, "bilinear": 4, "cubic": 16, "bicubic": 16}  # of an image
 READS = {  # how often TVM writes what an operator reads into its expression, if that is more than once
     "tanh": 5,
@@ -47,7 +49,7 @@ class LimitFusion(RulePass):
     """Limit how many operators TVM computes for an element of a fused function.
 
     >>> x = y = relay.var("x", shape=(8,))
-    >>> for _ in range(10):
+    >>> for _ in range(14):
     ...     y = relay.add(relay.exp(y), y)
     >>> mod = tvm_passes.LimitFusion()(tvm.IRModule.from_expr(relay.Function([x], y)))
     >>> print(tvm_passes.as_text(mod).count("stop_fusion"))
@@ -59,30 +61,27 @@ class LimitFusion(RulePass):
 
 def _to_be_written(graph: Graph) -> set[relay.Expr]:
     """The results with several users that make up most of what is too large, one for each such place."""
+    fused = _fused(graph)
     sizes: dict[relay.Expr, int] = {}
     written: set[relay.Expr] = set()
+
+    def size(node: relay.Expr) -> int:
+        below = sum(sizes[child] for child in children(node) if child in fused)
+        return isinstance(node, relay.Call) + _reads(node) * below
+
     for node in graph.nodes:
-        if not _is_computed_in_place(node):
-            continue
-        sizes[node] = _size(node, sizes)
+        sizes[node] = size(node)
         while sizes[node] > MOST:
-            within, times = _expression(node, sizes)
+            within, times = _expression(node, fused)
             shared = [part for part in within if times[part] > 1 and _is_tensor(part)]
             if not shared:
                 break  # as large as it is, nothing is computed twice
             most = max(shared, key=lambda part: (times[part] - 1) * sizes[part])
             written.add(most)
-            del sizes[most]
+            fused.remove(most)
             for part in within:
-                if part in sizes:
-                    sizes[part] = _size(part, sizes)
-            if node not in sizes:
-                break
+                sizes[part] = size(part)
     return written
-
-
-def _size(node: relay.Expr, sizes: dict[relay.Expr, int]) -> int:
-    return isinstance(node, relay.Call) + _reads(node) * sum(sizes.get(child, 0) for child in children(node))
 
 
 def _reads(node: relay.Expr) -> int:
@@ -92,9 +91,7 @@ def _reads(node: relay.Expr) -> int:
     return READS.get(name, 1)
 
 
-def _expression(
-    root: relay.Expr, sizes: dict[relay.Expr, int]
-) -> tuple[list[relay.Expr], Counter[relay.Expr]]:
+def _expression(root: relay.Expr, fused: set[relay.Expr]) -> tuple[list[relay.Expr], Counter[relay.Expr]]:
     """What is computed for an element of the root, in post-order, and how often."""
     order: list[relay.Expr] = []
     seen: set[relay.Expr] = set()
@@ -106,23 +103,71 @@ def _expression(
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack += [(child, False) for child in children(node) if child in sizes]
+            stack += [(child, False) for child in children(node) if child in fused]
     times = Counter({root: 1})
     for node in reversed(order):
         for child in children(node):
-            if child in sizes:
+            if child in fused:
                 times[child] += times[node] * _reads(node)
     return order, times
 
 
-def _is_computed_in_place(node: relay.Expr) -> bool:
-    """Whether TVM puts it into the expression of its users. A field is of a tuple that may be."""
-    if isinstance(node, (relay.Tuple, relay.TupleGetItem)):
-        return True
-    if not isinstance(node, relay.Call) or op_name(node) in (None, STOP):
-        return False
-    kind = node.op.get_attr("TOpPattern")
-    return kind is not None and kind <= OpPattern.INJECTIVE
+class _Dominator(NamedTuple):
+    """The first node that all ways from a node to the result go through."""
+
+    node: relay.Expr
+    depth: int
+    kind: int  # the least fusible of what lies between, the node itself included
+
+
+def _fused(graph: Graph) -> set[relay.Expr]:
+    """What TVM computes in the same function as all of its users: its FuseOps goes by the dominator."""
+    dominators: dict[relay.Expr, _Dominator | None] = {}
+
+    def common(nodes: list[relay.Expr]) -> _Dominator | None:
+        """Where the ways from several nodes meet."""
+        ways = [(node, _depth(dominators[node]), _kind(node, dominators[node])) for node in nodes]
+        while True:
+            (first, depth, kind), *others = ways
+            if all(node.same_as(first) for node, _, _ in others):
+                return _Dominator(first, depth, max(kind for _, _, kind in ways))
+            deepest = max(depth for _, depth, _ in ways)
+            climbed = []
+            for node, depth, kind in ways:
+                if depth == deepest:
+                    above = dominators[node]
+                    if above is None:
+                        return None
+                    node, depth, kind = above.node, above.depth, max(kind, above.kind)
+                climbed.append((node, depth, kind))
+            ways = climbed
+
+    for node in reversed(graph.nodes):
+        users = graph.users(node)
+        ends = not users or any(not isinstance(user, COMPUTED) for user in users)
+        dominators[node] = None if ends else common(users)
+    return {
+        node
+        for node, above in dominators.items()
+        if above is not None
+        and above.kind <= OpPattern.INJECTIVE
+        and isinstance(node, COMPUTED)
+        and _kind(node, above) <= OpPattern.INJECTIVE
+    }
+
+
+def _depth(dominator: _Dominator | None) -> int:
+    return dominator.depth + 1 if dominator else 0
+
+
+def _kind(node: relay.Expr, dominator: _Dominator | None) -> int:
+    """Of how little use a node is for fusion, as TVM counts it."""
+    if isinstance(node, relay.TupleGetItem):
+        return OpPattern.INJECTIVE
+    if isinstance(node, relay.Tuple):  # the results of a function are written
+        return OpPattern.INJECTIVE if dominator else OpPattern.OPAQUE
+    kind = node.op.get_attr("TOpPattern") if op_name(node) not in (None, STOP) else None
+    return OpPattern.OPAQUE if kind is None else int(kind)
 
 
 def _is_tensor(node: relay.Expr) -> bool:

@@ -21,7 +21,7 @@ def test_what_would_be_computed_often_is_written():
     mod = chain(30)
     after, report = apply(LimitFusion(), mod)
     stops = ops(after).count("annotation.stop_fusion")
-    assert 5 <= stops <= 15 and len(report.passes[0].rewrites) == stops
+    assert 4 <= stops <= 10 and len(report.passes[0].rewrites) == stops
     assert [name for name in ops(after) if name != "annotation.stop_fusion"] == ops(mod)
     assert_no_second_change(LimitFusion(), after)
 
@@ -37,7 +37,7 @@ def test_it_is_ready_in_seconds_and_right():
     assert time.process_time() - start < 30
 
 
-@pytest.mark.parametrize("length", [1, 2, 4])
+@pytest.mark.parametrize("length", [1, 3, 5])
 def test_what_is_small_stays_whole(length):
     mod = chain(length)
     after, report = apply(LimitFusion(), mod)
@@ -60,7 +60,7 @@ def test_convolutions_and_sums_end_an_expression():
 
 def test_through_tuples():
     x = y = relay.var("x", shape=(8,))
-    for _ in range(3):
+    for _ in range(4):
         left, right = relay.split(relay.add(y, relay.tanh(y)), 2)
         y = relay.concatenate([right, left], 0)
     after = assert_same_numbers(LimitFusion(), module(x, y), np.linspace(-1, 0, 8, dtype="float32"))
@@ -71,7 +71,7 @@ def test_through_tuples():
 def test_in_a_branch():
     x = relay.var("x", shape=(8,))
     y = x
-    for _ in range(5):
+    for _ in range(6):
         y = relay.add(y, relay.tanh(y))
     mod = module(x, relay.If(relay.less(relay.sum(x), relay.const(0.0)), y, x))
     after = assert_same_numbers(LimitFusion(), mod, np.linspace(-1, 0, 8, dtype="float32"))
