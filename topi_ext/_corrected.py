@@ -7,6 +7,7 @@
 | `erf` of float64 on a CPU | is computed in float32 | by the C library's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
+| `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
 """
 
@@ -49,6 +50,11 @@ def _in_float32(call: tvm.tir.Call) -> tvm.tir.PrimExpr:
     return tvm.tir.Cast("float16", wide)
 
 
+def _legalize_negative(attrs: Any, inputs: list[relay.Expr], types: list[relay.Type]) -> relay.Expr | None:
+    dtype = types[0].dtype
+    return relay.multiply(inputs[0], relay.const(-1, dtype)) if dtype.startswith("float") else None
+
+
 def trilu(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
     return stock_trilu(data, k(*[0] * len(k.shape)), upper)
 
@@ -66,4 +72,5 @@ def resize2d(
 topi.math.erf_legalize.register("cpu", override=True)(_legalize_erf)
 for name in NOT_OF_FLOAT16:
     tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)
+tvm.ir.register_op_attr("negative", "FTVMLegalize", _legalize_negative)
 topi.clip, topi.trilu, topi.image.resize2d = clip, trilu, resize2d

@@ -27,11 +27,12 @@ def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def round_half_even(data: relay.Expr) -> relay.Expr:
-    """Rounded to the nearest integer, halves to the even one; infinite and NaN stay so."""
-    below, half, one, two = relay.floor(data), like(0.5, data), like(1, data), like(2, data)
-    rest = data - below
-    even = two * relay.floor((below + one) / two)
-    return relay.where(rest < half, below, relay.where(rest > half, below + one, even))
+    """Rounded to the nearest integer, halves to the even one; infinite, NaN and the sign of 0 stay so."""
+    inner, zero, half, one, two = relay.trunc(data), *(like(number, data) for number in (0, 0.5, 1, 2))
+    outer = inner + relay.where(data < zero, zero - one, one)
+    rest = relay.abs(data - inner)
+    even = two * relay.trunc(outer / two)
+    return relay.where(rest < half, inner, relay.where(rest > half, outer, even))
 
 
 def round_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 
 import topi_ext
+from topi_ext.batched_nms import one_class
+from tvm_passes._selection import select
+from tvm_passes._stock_nms import FLOATS
 
 from tvm import relay
 
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
 
-def nms(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes float32 only."""
-    _only(converter, inputs[:2], ("float32",))
-    return converter.stock["torchvision::nms"](inputs, input_types)
+def nms(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own keeps all boxes at a threshold of 0 or less, and suppresses at an IoU equal to one above."""
+    boxes, scores, iou_threshold = inputs
+    _only(converter, [boxes, scores], FLOATS)
+    return select(boxes, scores, one_class(scores), iou_threshold)
 
 
 def roi_align(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:

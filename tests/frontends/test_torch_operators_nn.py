@@ -371,6 +371,22 @@ def test_deformable_convolution(groups, offset_groups, stride, dilation):
     )
 
 
+def test_nms_keeps_what_torchvision_keeps():
+    """At thresholds of 0 and less too, at an IoU equal to one, and for scores next to each other."""
+    corner, size = torch.randint(0, 30, (40, 2)), torch.randint(-2, 25, (40, 2))
+    boxes = torch.cat([corner, corner + size], 1).float()
+    scores = 1e6 + torch.randperm(40) / 16
+    same = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 1], [0, 1, 2, 2]]), torch.tensor([1e-8, 2e-8, -3e-8])
+    thresholds = 0.5, 0.0, -0.5, 1.0
+    assert_all(
+        [lambda b, s, _, __, iou=iou: ops.nms(b, s, iou) for iou in thresholds]
+        + [lambda _, __, b, s, iou=iou: ops.nms(b, s, iou) for iou in thresholds],
+        boxes,
+        scores,
+        *same,
+    )
+
+
 # --- refusals
 
 

@@ -39,6 +39,12 @@ def test_clip_on_cuda(emulated_cuda, dtype, bounds):
     np.testing.assert_array_equal(found, np.clip(array, *bounds))
 
 
+def test_negative_of_zero_has_the_other_sign():
+    array = np.array([0, -0.0, 1, math.inf], "float32")
+    np.testing.assert_array_equal(np.signbit(computed(relay.negative, array)), np.signbit(-array))
+    np.testing.assert_array_equal(computed(relay.negative, np.array([0, 1, -128], "int8")), [0, -1, -128])
+
+
 def test_erf_of_float64_is_as_exact_as_the_type():
     array = np.linspace(-2, 2, 100)
     expected = np.vectorize(math.erf)(array)

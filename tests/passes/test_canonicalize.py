@@ -327,6 +327,18 @@ def test_a_sum_of_equals_is_the_double(dtype):
         np.testing.assert_array_equal(found, expected)
 
 
+def test_a_difference_of_equals_is_computed():
+    """TVM takes it for 0, and fails to compile what is divided by it."""
+    x = variable(4)
+    mod = module(x, relay.Tuple([relay.exp(x) - relay.exp(x), relay.divide(x, x - x)]))
+    array = np.array([1, -1, np.inf, np.nan], "float32")
+    found = run(Canonicalize()(mod), array)
+    np.testing.assert_array_equal(found[0], [0, 0, np.nan, np.nan])
+    np.testing.assert_array_equal(found[1], [np.inf, -np.inf, np.nan, np.nan])
+    whole = relay.var("x", shape=(3,), dtype="int32")
+    assert ops(Canonicalize()(module(whole, whole - whole))) == ["subtract"]
+
+
 def test_a_sum_of_truths_stays():
     x = relay.var("x", shape=(3,), dtype="bool")
     assert Canonicalize()(module(x, relay.add(x, x)))["main"].body.op.name == "add"

@@ -11,6 +11,7 @@ from tvm_passes import detection_pipeline
 from tvm_passes._graph import Graph
 from tvm_passes._matchers import op_name
 
+import tvm
 from tvm import relay
 
 N = 40
@@ -88,6 +89,18 @@ def test_of_pytorch(model, classes):
         for tensor, array in zip(expected if isinstance(expected, tuple) else [expected], found):
             np.testing.assert_array_equal(array, tensor.numpy())
     assert_no_second_change(detection_pipeline(), after)
+
+
+@pytest.mark.parametrize("model", [Batched(), Batched(10), FixedOffset(7680), OneClass()])
+def test_of_tvms_own_importer(model):
+    inputs = detections()
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in zip(("boxes", "scores"), inputs)]
+    shapes.append(("ids", (tuple(inputs[2].shape), "int64")))
+    stock, _ = relay.frontend.from_pytorch(torch.jit.trace(model, inputs), shapes)
+    assert "vision.non_max_suppression" in ops(stock)
+    after, _ = apply(detection_pipeline(), stock)
+    expected, _ = apply(detection_pipeline(), imported(model))
+    assert tvm.ir.structural_equal(after["main"].body, expected["main"].body, map_free_vars=True)
 
 
 @pytest.mark.parametrize("model", [Batched(), Filtered(), FixedOffset(7680)])

@@ -11,9 +11,9 @@ from tvm.ir.transform import Sequential
 from .._rule import RulePass
 from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
+from .of_equals import SeparateDifferenceOfEquals, TwiceForSumOfEquals
 from .prune_branches import PruneBranch
 from .static_forms import STATIC_FORMS
-from .twice import TwiceForSumOfEquals
 
 
 class Canonicalize(RulePass):
@@ -33,7 +33,14 @@ class Canonicalize(RulePass):
     """
 
     # Any rule may make another apply: a folded bound makes a slice static, a static slice a shape known.
-    rules = (FoldShapeArithmetic, *STATIC_FORMS, *IDENTITIES, TwiceForSumOfEquals, PruneBranch)
+    rules = (
+        FoldShapeArithmetic,
+        *STATIC_FORMS,
+        *IDENTITIES,
+        TwiceForSumOfEquals,
+        SeparateDifferenceOfEquals,
+        PruneBranch,
+    )
 
 
 def canonical_pipeline() -> Sequential:

@@ -1,4 +1,4 @@
-"""Write the sum of a tensor and itself as its double."""
+"""Write what is computed of a tensor and itself so that TVM gets it right."""
 
 from __future__ import annotations
 
@@ -24,3 +24,20 @@ class TwiceForSumOfEquals(Rule):
 
     def rewrite(self, match: Match) -> relay.Expr:
         return relay.multiply(match.one, relay.const(2, match.root.checked_type.dtype))
+
+
+class SeparateDifferenceOfEquals(Rule):
+    """Replace `x - x` of floats with `x - y`, where `y` is a copy of `x` in memory.
+
+    Why legal: `annotation.stop_fusion` changes no number. TVM takes `x - x` for 0, which it is not where `x`
+    is infinite or NaN, and does not compile what is divided by it.
+    """
+
+    one, other = wildcard(), wildcard()
+    pattern = is_op("subtract")(one, other)
+
+    def where(self, match: Match) -> bool:
+        return "float" in match.root.checked_type.dtype and structural_equal(match.one, match.other)
+
+    def rewrite(self, match: Match) -> relay.Expr:
+        return relay.subtract(match.one, relay.annotation.stop_fusion(relay.copy(match.one)))
