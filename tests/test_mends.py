@@ -150,3 +150,13 @@ def test_lengths_are_int32():
     for made in (relay.ones, relay.zeros):
         mod = relay.transform.InferType()(tvm.IRModule.from_expr(made([np.int64(2), 3], "float32")))
         assert mod["main"].ret_type == relay.TensorType((2, 3), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_constants_in_cuda_source_are_exact(emulated_cuda, dtype):
+    constants = np.random.default_rng(0).standard_normal(40).astype(dtype)
+    constants[:4] = 1 / 3, 1e-5, np.finfo(dtype).max, np.finfo(dtype).tiny
+    x = relay.var("x", shape=(1,), dtype=dtype)
+    products = [x * relay.const(constant, dtype) for constant in constants]
+    found = emulated_cuda.run_relay(relay.Function([x], relay.Tuple(products)), np.ones(1, dtype))
+    np.testing.assert_array_equal(np.concatenate(found), constants)

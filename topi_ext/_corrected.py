@@ -4,7 +4,7 @@
 |---|---|---|
 | `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
 | `clip` of NaN | gives a bound | NaN, as they have it |
-| `erf` of float64 on a CPU | is computed in float32 | by the C library's |
+| `erf` of float64 | is computed in float32 | by the C library's, or CUDA's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
 | `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
@@ -69,7 +69,7 @@ def resize2d(
     return topi.transpose(resized, ["NCHW".index(axis) for axis in layout])
 
 
-topi.math.erf_legalize.register("cpu", override=True)(_legalize_erf)
+topi.math.erf_legalize.register(["cpu", "cuda"], override=True)(_legalize_erf)
 for name in NOT_OF_FLOAT16:
     tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)
 tvm.ir.register_op_attr("negative", "FTVMLegalize", _legalize_negative)

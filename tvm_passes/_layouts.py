@@ -16,7 +16,7 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
-from ._kernels import has_kernel
+from ._kernels import has_kernel, lowers
 from ._matchers import op_name
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
@@ -59,7 +59,8 @@ def _has_kernel(
     """Whether the target has a kernel for a convolution converted from these attributes and types."""
     names = ("data_layout", "kernel_layout")
     moved = [_in_layout(type_, str(old[name]), str(conv.attrs[name])) for name, type_ in zip(names, types)]
-    return has_kernel(conv.op, conv.attrs, moved, target)
+    arguments = conv.op, conv.attrs, moved, target
+    return has_kernel(*arguments) and (int(conv.attrs.groups) == 1 or lowers(*arguments))
 
 
 def _in_layout(type_: relay.TensorType, old: str, new: str) -> relay.TensorType:

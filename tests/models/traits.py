@@ -131,6 +131,7 @@ GROUPS = {
         between(conv(groups=2, dilation=2, padding=2)),
         between(conv(groups=CHANNELS)),
         between(conv(outputs=16, groups=CHANNELS), outputs=16),
+        between(conv(outputs=24, groups=CHANNELS), outputs=24),
         between(conv(groups=CHANNELS, dilation=2, padding=2)),
         between(conv(dilation=2, padding=2)),
         between(nn.Conv2d(CHANNELS, CHANNELS, (1, 3), padding=(0, 1))),

@@ -51,6 +51,13 @@ def test_erf_of_float64_is_as_exact_as_the_type():
     np.testing.assert_allclose(computed(relay.erf, array), expected, rtol=1e-15, atol=1e-17)
 
 
+def test_erf_of_float64_on_cuda(emulated_cuda):
+    array = np.linspace(-2, 2, 100)
+    x = relay.var("x", shape=array.shape, dtype="float64")
+    (found,) = emulated_cuda.run_relay(relay.Function([x], relay.erf(x)), array)
+    np.testing.assert_allclose(found, np.vectorize(math.erf)(array), rtol=1e-14, atol=1e-17)
+
+
 @pytest.mark.parametrize("name", ["acos", "acosh", "asin", "asinh", "atan", "atanh"])
 def test_inverse_functions_of_float16(name):
     array = (np.linspace(1, 9, 50) if name == "acosh" else np.linspace(-0.99, 0.99, 50)).astype("float16")

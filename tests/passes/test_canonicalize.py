@@ -327,6 +327,14 @@ def test_a_sum_of_equals_is_the_double(dtype):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_there_are_no_places_in_nothing(shape):
+    x = relay.var("x", shape=shape, dtype="bool")
+    mod = module(x, relay.argwhere(x))
+    assert ops(Canonicalize()(mod)) == []
+    assert_same_numbers(Canonicalize(), mod, np.zeros(shape, "bool"))
+
+
 def test_a_difference_of_equals_is_computed():
     """TVM takes it for 0, and fails to compile what is divided by it."""
     x = variable(4)

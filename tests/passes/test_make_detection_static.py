@@ -287,6 +287,7 @@ REFUSED = {
         relay.cast(size(kept), "float32"), relay.shape_of(rows(boxes, kept)), "float32"
     ),
     "places that are not known": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
+    "rows are taken of none": lambda boxes, kept: rows(relay.const(np.zeros((0, 4), "float32")), kept),
     "mixes rows with other axes": lambda boxes, kept: relay.reshape(rows(boxes, kept), (4, -1)),
 }
 

@@ -140,13 +140,13 @@ def test_no_box_at_all():
 class Moved(torch.nn.Module):
     """Looks like the trick: `offset` says what is multiplied with the classes."""
 
-    def __init__(self, offset, ids=lambda ids: ids):
+    def __init__(self, offset, ids=lambda ids: ids, iou_threshold=0.5):
         super().__init__()
-        self.offset, self.ids = offset, ids
+        self.offset, self.ids, self.iou_threshold = offset, ids, iou_threshold
 
     def forward(self, boxes, scores, ids):
         moved = boxes + (self.ids(ids).to(boxes) * self.offset(boxes, scores))[:, None]
-        return torchvision.ops.nms(moved, scores, 0.5)
+        return torchvision.ops.nms(moved, scores, self.iou_threshold)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,10 @@ class Moved(torch.nn.Module):
         (
             Moved(lambda boxes, _: boxes.max() + 1, lambda ids: ids * 0.5),
             "the class ids are not whole",
+        ),
+        (
+            Moved(lambda boxes, _: boxes.max() + 1, iou_threshold=-0.5),
+            "at an IoU threshold of -0.5 boxes that are apart suppress each other too",
         ),
     ],
 )

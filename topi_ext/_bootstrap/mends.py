@@ -23,6 +23,7 @@ def apply() -> None:
     """Apply every mend; the user's own settings and callbacks stay."""
     _stay_off_the_network()
     _correct_cuda_source()
+    _write_constants_exactly()
     _ask_once_how_tvm_was_built()
     _take_lengths_as_python_has_them()
     cuda_schedules.apply()
@@ -87,6 +88,51 @@ def synchronise_warps(code: str) -> str:
         return f"{voted}{indent}if ({condition}) {{\n{body}{indent}}}\n"
 
     return HALF_A_WARP.sub(corrected, code)
+
+
+def _write_constants_exactly() -> None:
+    """TVM writes floats into CUDA source with seven digits; float32 takes nine, float64 seventeen."""
+    import tvm
+
+    build = tvm.get_global_func("target.build.cuda", allow_missing=True)
+    if build is None:
+        return
+
+    @tvm.register_func("target.build.cuda", override=True)
+    def build_exactly(mod: Any, target: Any) -> Any:
+        functions = {name: with_exact_constants(function) for name, function in mod.functions.items()}
+        return build(tvm.IRModule(functions, attrs=mod.attrs), target)
+
+
+def with_exact_constants(function: Any) -> Any:
+    """The PrimFunc with each constant that seven digits do not tell as the sum of some that they do.
+
+    The compiler adds them up: that rounds to the constant, for each is what those before it fall short of.
+    """
+    from tvm import tir
+
+    def exact(constant: tir.FloatImm) -> tir.PrimExpr | None:
+        terms = _in_seven_digits(constant.value, str(constant.dtype))
+        if len(terms) < 2:
+            return None
+        total, *greater = (tir.FloatImm(constant.dtype, term) for term in reversed(terms))
+        for term in greater:
+            total = tir.Add(term, total)
+        return total
+
+    return function.with_body(tir.stmt_functor.ir_transform(function.body, None, exact, ["FloatImm"]))
+
+
+def _in_seven_digits(value: float, dtype: str) -> list[float]:
+    if dtype not in ("float32", "float64") or not np.isfinite(value):
+        return []
+    of_type = np.dtype(dtype).type
+    rest = of_type(value)
+    terms: list[Any] = []
+    while rest != 0 and len(terms) < 3:
+        terms.append(of_type(f"{rest:.6e}"))
+        rest -= terms[-1]
+    return [float(term) for term in terms]
 
 
 def _ask_once_how_tvm_was_built() -> None:

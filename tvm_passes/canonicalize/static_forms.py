@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tvm import relay
 from tvm.ir import IRModule
 from tvm.relay.dataflow_pattern import is_op, is_tuple, wildcard
@@ -125,7 +127,31 @@ class TakeForGatherNd(Rule):
         return relay.take(match.data, relay.squeeze(match.indices, [0]), axis=0)
 
 
-STATIC_FORMS = (StaticSlice, StaticReshape, StaticOperator, TakeForAdvIndex, TakeForGatherNd)
+class ArgwhereOfNothing(Rule):
+    """Replace argwhere of a tensor without elements with no places.
+
+    Why legal: there are none. TVM has no code for it on CUDA.
+    """
+
+    condition = wildcard()
+    pattern = is_op("argwhere")(condition)
+
+    def where(self, match: Match) -> bool:
+        return 0 in (static_shape(match.condition) or ())
+
+    def rewrite(self, match: Match) -> relay.Expr:
+        rank = len(match.condition.checked_type.shape)
+        return relay.const(np.zeros((0, rank)), match.root.checked_type.dtype)
+
+
+STATIC_FORMS = (
+    StaticSlice,
+    StaticReshape,
+    StaticOperator,
+    TakeForAdvIndex,
+    TakeForGatherNd,
+    ArgwhereOfNothing,
+)
 
 
 def _bounds(match: Match) -> list[tuple[int, int, int]] | None:

@@ -317,6 +317,8 @@ def _take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         raise NotStatic("an index may count from the last row")
     if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
         return Padded(walk.expr(data), indices.rows, axis)
+    if shape[axis] == 0:
+        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
     # Whatever the index of a row that does not count, it reads inside.
     mode = "wrap" if str(attrs.mode) == "wrap" else "clip"
     taken = relay.take(walk.expr(data), indices.expr, axis=axis, mode=mode)
@@ -344,6 +346,8 @@ def _adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         raise NotStatic("rows are taken by several indices that are not of the same rows")
     if any(not isinstance(index, Padded) and walk.shape(index) != (1,) for index in indices):
         raise NotStatic("rows of which some count are taken together with others that all do")
+    if 0 in walk.shape(walk.expr(data))[: len(indices)]:
+        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
     inside = [_zero_elsewhere(walk, index) if isinstance(index, Padded) else index for index in indices]
     taken = relay.Call(call.op, [relay.Tuple([walk.expr(data), *inside])], call.attrs)
     return Padded(walk.typed(taken), padded[0].rows)

@@ -40,6 +40,9 @@ class OffsetByClass(Rule):
             return "what is added to the boxes is no product of class ids and a scalar"
         if _integers(ids) is None:
             return "the class ids are not whole numbers"
+        threshold = scalar(match.iou_threshold)
+        if threshold is not None and not threshold >= 0:
+            return f"at an IoU threshold of {threshold} boxes that are apart suppress each other too"
         if not _as_many(ids, match.scores) or not _as_many(boxes, match.scores):
             return "there are not as many boxes, class ids and scores"
         return _why_not_apart(offset, boxes)
