@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+import functools
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +15,7 @@ from tvm import relay
 
 from .._onnx_types import sizes, type_of
 
-Inputs = Sequence[relay.Expr]
+Inputs = list[relay.Expr]
 Attrs = dict[str, Any]
 Params = dict[str, tvm.nd.NDArray]
 Converter = Callable[[ModuleType, Inputs, Attrs, Params], relay.Expr]
@@ -22,6 +24,20 @@ Converter = Callable[[ModuleType, Inputs, Attrs, Params], relay.Expr]
 def stock(importer: ModuleType, name: str) -> Callable:
     """TVM's own converter for the opset of the model."""
     return getattr(importer, name).get_converter(opset_of(importer))
+
+
+def in_float32(convert: Converter) -> Converter:
+    """Of float16, computed in float32, as others do: sums of float16 lose what is small next to them."""
+
+    @functools.wraps(convert)
+    def converted(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        if dtype_of(inputs[0]) != "float16":
+            return convert(importer, inputs, attrs, params)
+        wide = copy.copy(inputs)
+        wide[0] = relay.cast(inputs[0], "float32")
+        return relay.cast(convert(importer, wide, attrs, params), "float16")
+
+    return converted
 
 
 def opset_of(importer: ModuleType) -> int:

@@ -7,7 +7,19 @@ from types import ModuleType
 
 from tvm import relay
 
-from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, like, opset_of, rank_of, stock
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    axis_of,
+    dtype_of,
+    in_float32,
+    like,
+    opset_of,
+    rank_of,
+    stock,
+)
 
 
 def gelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -44,6 +56,13 @@ def mish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
     return x * (n / (n + like(2, x)))
 
 
+@in_float32
+def softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own sums float16 in float16."""
+    return stock(importer, "Softmax")(inputs, attrs, params)
+
+
+@in_float32
 def log_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes the logarithm of a softmax that may be 0."""
     data, rank = inputs[0], rank_of(inputs[0])
@@ -103,6 +122,7 @@ CONVERTERS: dict[str, Converter] = {
     "LogSoftmax": log_softmax,
     "Mish": mish,
     "Selu": selu,
+    "Softmax": softmax,
     "Softplus": softplus,
     "Softsign": softsign,
     "ThresholdedRelu": thresholded_relu,

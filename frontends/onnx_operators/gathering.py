@@ -10,7 +10,7 @@ from tvm import relay
 
 from .._never_negative import never_negative
 from .._onnx_types import type_of
-from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, rank_of, sizes_of, stock
+from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, in_float32, rank_of, sizes_of, stock
 
 
 def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -44,6 +44,7 @@ def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
 
 
+@in_float32
 def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own needs an axis that is constant."""
     data, axis = inputs[0], inputs[1]

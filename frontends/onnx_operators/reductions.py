@@ -18,6 +18,7 @@ from ._common import (
     all_sizes_of,
     axis_of,
     dtype_of,
+    in_float32,
     like,
     rank_of,
     sizes_of,
@@ -129,14 +130,14 @@ def _extreme(name: str) -> Converter:
 
 
 CONVERTERS: dict[str, Converter] = {
-    "ReduceL1": _reduction(relay.sum, 0, relay.abs, None),
-    "ReduceL2": _reduction(relay.sum, 0, _square, relay.sqrt),
-    "ReduceLogSum": _reduction(relay.sum, 0, None, relay.log),
-    "ReduceLogSumExp": _reduction(_log_sum_exp, -np.inf, None, None),
+    "ReduceL1": in_float32(_reduction(relay.sum, 0, relay.abs, None)),
+    "ReduceL2": in_float32(_reduction(relay.sum, 0, _square, relay.sqrt)),
+    "ReduceLogSum": in_float32(_reduction(relay.sum, 0, None, relay.log)),
+    "ReduceLogSumExp": in_float32(_reduction(_log_sum_exp, -np.inf, None, None)),
     "ReduceMax": _extreme("max"),
-    "ReduceMean": _reduction(_mean, np.nan, None, None),
+    "ReduceMean": in_float32(_reduction(_mean, np.nan, None, None)),
     "ReduceMin": _extreme("min"),
-    "ReduceProd": _reduction(relay.prod, 1, None, None),
-    "ReduceSum": _reduction(relay.sum, 0, None, None),
-    "ReduceSumSquare": _reduction(relay.sum, 0, _square, None),
+    "ReduceProd": in_float32(_reduction(relay.prod, 1, None, None)),
+    "ReduceSum": in_float32(_reduction(relay.sum, 0, None, None)),
+    "ReduceSumSquare": in_float32(_reduction(relay.sum, 0, _square, None)),
 }

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from frontends import ImportFailure, from_onnx
 from tests.frontends.onnx_models import (
@@ -76,6 +77,14 @@ def test_no_overflow(operator, x, expected):
     """As in onnx's reference and TVM's own."""
     x = np.array(x, "float32")
     np.testing.assert_allclose(run(from_onnx(model_and_arrays(operator, [x], {}, {}))[0], x)[0], expected)
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "ReduceLogSumExp", "ReduceMean", "ReduceL2"])
+def test_sums_of_float16_are_of_float32(operator):
+    x = np.random.default_rng(0).random((2, 4096)).astype("float16")
+    halves, floats = (model_and_arrays(operator, [array], {}, {}) for array in (x, x.astype("float32")))
+    (expected,) = ReferenceEvaluator(floats).run(None, {"x0": x.astype("float32")})
+    np.testing.assert_allclose(run(from_onnx(halves)[0], x)[0], expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("operator", ["Mish", "Softplus"])
