@@ -70,7 +70,7 @@ MODELS = {
     "the best of a batched NMS": (lambda _: nms.imported(nms.Batched(10)), detection_pipeline()),
     "NMS behind a filter": (lambda _: nms.imported(nms.Filtered()), detection_pipeline()),
     "NMS with a fixed offset": (lambda _: nms.imported(nms.FixedOffset(7680)), detection_pipeline()),
-    "NMS of one class": (lambda _: nms.imported(nms.OneClass()), detection_pipeline()),
+    "NMS of one class": (lambda _: nms.imported_by_tvm(nms.OneClass()), detection_pipeline()),
     "regions from PyTorch": (lambda folder: pyramid("PyTorch", folder), detection_pipeline()),
     "regions from ONNX": (lambda folder: pyramid("ONNX", folder), detection_pipeline()),
     "preprocessing": (normalised_picture, detection_pipeline()),

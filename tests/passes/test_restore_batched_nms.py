@@ -67,6 +67,16 @@ def imported(model, inputs=None):
     return frontends.from_pytorch(model.eval(), inputs or detections())[0]
 
 
+def imported_by_tvm(model):
+    """As TVM's own importer has it, without ours around."""
+    inputs = detections()
+    shapes = [
+        (name, (tuple(tensor.shape), str(tensor.numpy().dtype)))
+        for name, tensor in zip(("boxes", "scores", "ids"), inputs)
+    ]
+    return relay.frontend.from_pytorch(torch.jit.trace(model, inputs), shapes)[0]
+
+
 def nms_calls(mod):
     return [node for node in Graph(mod["main"]).nodes if op_name(node) == "topi_ext.batched_nms"]
 
@@ -93,10 +103,7 @@ def test_of_pytorch(model, classes):
 
 @pytest.mark.parametrize("model", [Batched(), Batched(10), FixedOffset(7680), OneClass()])
 def test_of_tvms_own_importer(model):
-    inputs = detections()
-    shapes = [(name, tuple(tensor.shape)) for name, tensor in zip(("boxes", "scores"), inputs)]
-    shapes.append(("ids", (tuple(inputs[2].shape), "int64")))
-    stock, _ = relay.frontend.from_pytorch(torch.jit.trace(model, inputs), shapes)
+    stock = imported_by_tvm(model)
     assert "vision.non_max_suppression" in ops(stock)
     after, _ = apply(detection_pipeline(), stock)
     expected, _ = apply(detection_pipeline(), imported(model))
