@@ -317,8 +317,7 @@ def _take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         raise NotStatic("an index may count from the last row")
     if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
         return Padded(walk.expr(data), indices.rows, axis)
-    if shape[axis] == 0:
-        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
+    _check_some(shape[axis])
     # Whatever the index of a row that does not count, it reads inside.
     mode = "wrap" if str(attrs.mode) == "wrap" else "clip"
     taken = relay.take(walk.expr(data), indices.expr, axis=axis, mode=mode)
@@ -334,6 +333,12 @@ def _check_index(data: Became, axis: int, index: Became) -> None:
         raise NotStatic("rows are taken at places that are not known to be theirs")
 
 
+def _check_some(*lengths: int) -> None:
+    """That there is something to read for a row that does not count."""
+    if 0 in lengths:
+        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
+
+
 def _adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """An element or item for each row, at places that are computed for it."""
     data, *indices = args[0]
@@ -346,8 +351,7 @@ def _adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         raise NotStatic("rows are taken by several indices that are not of the same rows")
     if any(not isinstance(index, Padded) and walk.shape(index) != (1,) for index in indices):
         raise NotStatic("rows of which some count are taken together with others that all do")
-    if 0 in walk.shape(walk.expr(data))[: len(indices)]:
-        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
+    _check_some(*walk.shape(walk.expr(data))[: len(indices)])
     inside = [_zero_elsewhere(walk, index) if isinstance(index, Padded) else index for index in indices]
     taken = relay.Call(call.op, [relay.Tuple([walk.expr(data), *inside])], call.attrs)
     return Padded(walk.typed(taken), padded[0].rows)

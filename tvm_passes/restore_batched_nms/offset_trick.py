@@ -19,7 +19,8 @@ class OffsetByClass(Rule):
 
     Why legal: the offset moves the boxes of each class to where no box of another can overlap them, so that
     one-class NMS suppresses within classes only; the operator compares the classes themselves. It is more
-    right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class.
+    right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class. Boxes
+    that are apart have an IoU of 0, so the threshold must not be less.
     """
 
     moved, scores, same_class = wildcard(), wildcard(), wildcard()
