@@ -25,6 +25,7 @@ def apply() -> None:
     _correct_cuda_source()
     _write_constants_exactly()
     _ask_once_how_tvm_was_built()
+    _build_once_what_folds_constants()
     _take_lengths_as_python_has_them()
     cuda_schedules.apply()
 
@@ -140,3 +141,32 @@ def _ask_once_how_tvm_was_built() -> None:
     from tvm.relay.backend import te_compiler
 
     te_compiler.libinfo = functools.lru_cache(maxsize=None)(te_compiler.libinfo)
+
+
+def _build_once_what_folds_constants() -> None:
+    """TVM folds a constant expression by compiling it: 20 ms, of the same few for each length that is dynamic."""
+    import tvm
+
+    build = tvm.get_global_func("relay.backend.build", allow_missing=True)
+    if build is None:
+        return
+    built: dict[tuple[int, str], tuple[Any, Any]] = {}
+
+    @tvm.register_func("relay.backend.build", override=True)
+    def build_once(mod: Any, target: Any, *host: Any) -> Any:
+        if not _is_llvm(target):
+            return build(mod, target, *host)
+        key = (tvm.ir.structural_hash(mod), str(target))
+        known, module = built.get(key, (None, None))
+        if known is None or not tvm.ir.structural_equal(known, mod):
+            module = build(mod, target, *host)
+            if len(built) >= 1_000:
+                built.clear()
+            built[key] = (mod, module)
+        return module
+
+
+def _is_llvm(target: Any) -> bool:
+    import tvm
+
+    return isinstance(target, tvm.target.Target) and target.kind.name == "llvm"

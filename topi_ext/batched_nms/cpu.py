@@ -35,6 +35,7 @@ KEY_OF_NAN = -0x7FFFFFFF
 LANES = 8  # boxes compared at once
 TASKS = 64  # more than there are threads, so that they share the work evenly
 BLOCK = 1024  # of a large class, how many boxes the threads share out before they are resolved
+FOR_ONE_THREAD = 2 * BLOCK  # a class of so many boxes is never large
 
 
 def batched_nms(
@@ -98,7 +99,8 @@ class _Kernel:
         with self._each_row() as row:
             self._sort(row)
         self._suppress_in_small_classes()
-        self._suppress_in_large_classes()
+        if not (isinstance(self.total, tir.IntImm) and self.total.value <= FOR_ONE_THREAD):
+            self._suppress_in_large_classes()
         with self._each_row() as row:
             self._write(row)
         return self.ib.get()
@@ -199,7 +201,7 @@ class _Kernel:
         """The first and last place of each class that begins at `begin` or later, before `stop`."""
         with between(self.ib, begin, stop) as first:
             end = self.ib.let("end", self.class_end[first])
-            limit = te.max(2 * BLOCK, tir.truncdiv(self.total, 16))  # for one thread
+            limit = te.max(FOR_ONE_THREAD, tir.truncdiv(self.total, 16))
             with self.ib.if_scope(end - first > limit if large else (end > first) & (end - first <= limit)):
                 yield first, end
 
@@ -231,11 +233,35 @@ class _Kernel:
         with ib.while_loop(tir.all(found[0] == 0, k[0] < end)):
             kept = [part[tir.Ramp(first + k[0], 1, LANES)] for part in self.parts]
             beyond = tir.Ramp(0, 1, LANES) >= tir.Broadcast(end - k[0], LANES)
-            iou = _iou(kept, box, invalid=beyond)
+            iou = self._iou(kept, box, invalid=beyond)
             suppresses = (iou > threshold) & ~_is_nan(iou)
             found[0] = tir.reinterpret(f"uint{LANES}", suppresses).astype("int32")
             k[0] += LANES
         return found[0] != 0
+
+    def _iou(
+        self, a: Sequence[tir.PrimExpr], b: Sequence[tir.PrimExpr], invalid: tir.PrimExpr
+    ) -> tir.PrimExpr:
+        """The IoU of two boxes, NaN where `invalid`, in vectors.
+
+        The compiler may fuse a product with a sum, which gives other bits. It cannot where something happens
+        to the product in between: here it is made NaN where `invalid`; the areas have been stored and loaded.
+
+        What is used twice has a name, for TVM's simplifier goes through an expression as often as it stands
+        in another one.
+        """
+        let = self.ib.let
+        x1a, y1a, x2a, y2a, area_a = (let("kept_part", part) for part in a)
+        x1b, y1b, x2b, y2b, area_b = b
+        zero = tir.Broadcast(tir.const(0, "float32"), LANES)
+        width = let("width", _min(x2a, x2b) - _max(x1a, x1b))
+        height = let("height", _min(y2a, y2b) - _max(y1a, y1b))
+        all_bits_where_invalid = -invalid.astype(f"int32x{LANES}")
+        product = _bits(_max(width, zero) * _max(height, zero))
+        intersection = let(
+            "intersection", tir.reinterpret(f"float32x{LANES}", product | all_bits_where_invalid)
+        )
+        return let("iou", intersection / ((area_a + area_b) - intersection))
 
     # --- 3. write
 
@@ -282,22 +308,6 @@ class _Kernel:
     def _each_row(self) -> AbstractContextManager[tir.PrimExpr]:
         is_one = isinstance(self.rows, tir.IntImm) and self.rows.value == 1
         return self.ib.for_range(0, self.rows, "row", kind="serial" if is_one else "parallel")
-
-
-def _iou(a: Sequence[tir.PrimExpr], b: Sequence[tir.PrimExpr], invalid: tir.PrimExpr) -> tir.PrimExpr:
-    """The IoU of two boxes, NaN where `invalid`, in vectors.
-
-    The compiler may fuse a product with a sum, which gives other bits. It cannot where something happens to
-    the product in between: here it is made NaN where `invalid`; the areas have been stored and loaded.
-    """
-    x1a, y1a, x2a, y2a, area_a = a
-    x1b, y1b, x2b, y2b, area_b = b
-    zero = tir.Broadcast(tir.const(0, "float32"), LANES)
-    width = _max(_min(x2a, x2b) - _max(x1a, x1b), zero)
-    height = _max(_min(y2a, y2b) - _max(y1a, y1b), zero)
-    all_bits_where_invalid = -invalid.astype(f"int32x{LANES}")
-    intersection = tir.reinterpret(f"float32x{LANES}", _bits(width * height) | all_bits_where_invalid)
-    return intersection / ((area_a + area_b) - intersection)
 
 
 def _is_nan(value: tir.PrimExpr) -> tir.PrimExpr:
