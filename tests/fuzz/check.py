@@ -92,7 +92,7 @@ TO_MEND = ("different", "error", "crashed", "hung")
 
 def check(case: Case, target: str = "llvm", with_stock: bool = False) -> Result:
     result = _check(case, target)
-    if case.stock and (with_stock or result.kind != "right") and result.kind != "not made":
+    if case.stock and (with_stock or result.kind in TO_MEND) and result.kind != "not made":
         result.stock = _check_stock(case, target)
     return result
 

@@ -27,6 +27,13 @@ class Top(torch.nn.Module):
         return x.topk(2)[1]
 
 
+class InOrder(torch.nn.Module):
+    """1 for one order of all elements, 0 for all others."""
+
+    def forward(self, x):
+        return (x.topk(x.shape[0])[1] == torch.arange(x.shape[0])).all().float()
+
+
 def explained(module, array, change):
     oracle = torch_oracle(module, [array])
     found = [output.copy() for output in oracle(plain)]
@@ -60,3 +67,10 @@ def test_a_cast_out_of_range():
 def test_ties():
     assert explained(Top(), np.array([1.0, 2.0, 2.0, 2.0], "float32"), set_first(3)) == "ties"
     assert explained(Top(), np.array([1.0, 2.0, 3.0, 4.0], "float32"), set_first(0)) is None
+
+
+def test_ties_in_the_order_of_their_places():
+    array = np.ones(12, "float32")
+    assert explanation(torch_oracle(InOrder(), [array]), [np.float32(1)]) == "ties"
+    array[3] = 2
+    assert explanation(torch_oracle(InOrder(), [array]), [np.float32(1)]) is None
