@@ -7,6 +7,7 @@
 | `erf` of float64 | is computed in float32 | by the C library's, or CUDA's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
+| `squeeze` of one channel behind a convolution | does not compile on CPUs | in the old layout |
 | `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
 """
@@ -69,6 +70,24 @@ def resize2d(
     return topi.transpose(resized, ["NCHW".index(axis) for axis in layout])
 
 
+def _infer_layout_of_squeeze(attrs: Any, new: Any, old: Any, types: list[relay.Type]) -> Any:
+    """What a convolution's layout has split, as the channels of NCHW1c, cannot go as one axis."""
+    shape = types[0].shape
+    if attrs.axis is None:
+        axes = [
+            axis for axis, extent in enumerate(shape) if isinstance(extent, tvm.tir.IntImm) and extent == 1
+        ]
+    else:
+        axes = [int(axis) % max(len(shape), 1) for axis in attrs.axis]
+    attrs = tvm.ir.make_node("relay.attrs.SqueezeAttrs", axis=axes)
+    known = new and old and len(old[0]) == len(shape)
+    if known and any(old[0].name[axis].lower() in new[0].name for axis in axes):
+        new = old
+    return stock_layout_of_squeeze(attrs, new, old, types)
+
+
+stock_layout_of_squeeze = tvm.ir.Op.get("squeeze").get_attr("FInferCorrectLayout")
+tvm.ir.register_op_attr("squeeze", "FInferCorrectLayout", _infer_layout_of_squeeze, ABOVE_STOCK)
 topi.math.erf_legalize.register(["cpu", "cuda"], override=True)(_legalize_erf)
 for name in NOT_OF_FLOAT16:
     tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)

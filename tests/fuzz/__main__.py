@@ -31,7 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--frontend", choices=("onnx", "pytorch"), help="by default ONNX, every fourth model PyTorch"
     )
     parser.add_argument("--target", choices=("llvm", "cuda"), default="llvm")
-    parser.add_argument("--stock", type=int, default=10, help="stock TVM runs each Nth model, and what is wrong")
+    parser.add_argument(
+        "--stock", type=int, default=10, help="stock TVM runs each Nth model, and what is wrong"
+    )
     parser.add_argument("--seconds", type=float, default=120, help="a model that takes longer hangs")
     parser.add_argument("--found", type=Path, default=FOUND, help="where to keep what is wrong")
     options = parser.parse_args(arguments)

@@ -86,3 +86,20 @@ def test_resize_in_the_layout_that_tvm_moves_behind_a_transpose(method):
     array = np.random.default_rng(0).normal(size=(6, 3, 4, 4)).astype("float32")
     pooled = array.transpose(3, 1, 2, 0).reshape(4, 3, 2, 2, 3, 2).mean((3, 5))
     np.testing.assert_allclose(computed(function, array), computed(apart, pooled), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("channels", "axis"), [(1, [1]), (1, [-3]), (1, None), (1, [2]), (1, [1, 2]), (16, [2]), (16, None)]
+)
+def test_squeeze_behind_a_convolution_whose_layout_tvm_chooses(channels, axis):
+    random = np.random.default_rng(0)
+    weights = random.normal(size=(channels, 8, 1, 1)).astype("float32")
+    image = random.normal(size=(2, 8, 1, 6)).astype("float32")
+    expected = np.maximum(np.einsum("nchw,oc->nohw", image, weights[:, :, 0, 0]), 0)
+    expected = expected.squeeze(None if axis is None else tuple(axis))
+
+    def function(x):
+        convolved = relay.nn.conv2d(x, relay.const(weights), channels=channels, kernel_size=(1, 1))
+        return relay.nn.relu(relay.squeeze(convolved, axis=axis))
+
+    np.testing.assert_allclose(computed(function, image), expected, rtol=1e-5, atol=1e-5)

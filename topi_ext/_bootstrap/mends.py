@@ -144,7 +144,7 @@ def _ask_once_how_tvm_was_built() -> None:
 
 
 def _build_once_what_folds_constants() -> None:
-    """TVM folds a constant expression by compiling it: 20 ms, of the same few for each length that is dynamic."""
+    """TVM folds constants by compiling what they go through: 20 ms, of the same for each dynamic length."""
     import tvm
 
     build = tvm.get_global_func("relay.backend.build", allow_missing=True)
