@@ -347,6 +347,38 @@ def test_a_difference_of_equals_is_computed():
     assert ops(Canonicalize()(module(whole, whole - whole))) == ["subtract"]
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("spelling", ["constant", "full", "cast"])
+def test_what_a_zero_takes_part_in_is_computed(zero, dtype, spelling):
+    scalar = relay.const(zero, dtype)
+    if spelling == "full":
+        scalar = relay.full(scalar, (), dtype)
+    elif spelling == "cast":
+        scalar = relay.cast(relay.const(zero, "float32"), dtype)
+    x, one = variable(6, dtype=dtype), relay.var("one", shape=(), dtype=dtype)
+    results = [x * scalar, scalar * x, x / scalar, scalar / x, one / scalar]
+    mod = module(x, one, relay.Tuple(results))
+    after = apply(Canonicalize(), mod)[0]
+    assert_no_second_change(Canonicalize(), after)
+    array, single = np.array([1, -1, 0, np.inf, -np.inf, np.nan], dtype), np.array(-2, dtype)
+    with np.errstate(all="ignore"):
+        of = array.dtype.type(zero)
+        expected = [array * of, of * array, array / of, of / array, single / of]
+    for found, right in zip(run(after, array, single), expected):
+        assert found.dtype == dtype and found.shape == right.shape
+        np.testing.assert_array_equal(found, right)
+        np.testing.assert_array_equal(
+            np.signbit(found[~np.isnan(found)]), np.signbit(right[~np.isnan(right)])
+        )
+
+
+def test_an_integer_times_zero_stays():
+    x = variable(3, dtype="int32")
+    mod = module(x, relay.multiply(x, relay.const(0, "int32")))
+    assert rewritten(apply(Canonicalize(), mod)[1]) == set()
+
+
 def test_a_sum_of_truths_stays():
     x = relay.var("x", shape=(3,), dtype="bool")
     assert Canonicalize()(module(x, relay.add(x, x)))["main"].body.op.name == "add"

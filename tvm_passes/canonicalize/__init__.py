@@ -9,6 +9,7 @@ from __future__ import annotations
 from tvm.ir.transform import Sequential
 
 from .._rule import RulePass
+from .by_zero import KeepZeroInMemory
 from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
 from .of_equals import SeparateDifferenceOfEquals, TwiceForSumOfEquals
@@ -39,6 +40,7 @@ class Canonicalize(RulePass):
         *IDENTITIES,
         TwiceForSumOfEquals,
         SeparateDifferenceOfEquals,
+        KeepZeroInMemory,
         PruneBranch,
     )
 
