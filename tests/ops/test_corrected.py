@@ -1,11 +1,11 @@
-"""TVM's own kernels, as `topi_ext._corrected` has them, versus NumPy."""
+"""TVM's own operators, as `topi_ext._corrected` has them, versus NumPy."""
 
 import math
 
 import numpy as np
 import pytest
 
-from tests.helpers import module, run
+from tests.helpers import module, numbers, run
 
 from tvm import relay
 
@@ -103,3 +103,124 @@ def test_squeeze_behind_a_convolution_whose_layout_tvm_chooses(channels, axis):
         return relay.nn.relu(relay.squeeze(convolved, axis=axis))
 
     np.testing.assert_allclose(computed(function, image), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("split", [lambda x: relay.split(x, 16, 1), lambda x: relay.topk(x, 2, 1)])
+def test_what_takes_channels_whole_behind_a_convolution(split):
+    image, weights = numbers(1, 8, 3, 5), numbers(16, 8, 1, 1, seed=1)
+    convolved = np.einsum("nchw,oc->nohw", image, weights[:, :, 0, 0])
+
+    def function(x):
+        convolved = relay.nn.conv2d(x, relay.const(weights), channels=16, kernel_size=(1, 1))
+        return relay.nn.relu(split(convolved)[0])
+
+    found = computed(function, image)
+    expected = convolved[:, :1] if found.shape[1] == 1 else -np.sort(-convolved, 1)[:, :2]
+    np.testing.assert_allclose(found, np.maximum(expected, 0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["update", "add"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_scatter_of_fewer_indices_than_elements(emulated_cuda, target, axis, reduction):
+    data, source = numbers(3, 4, 5), numbers(2, 3, 2, seed=1)
+    places = np.argsort(numbers(2, 3, 2, seed=2), axis).astype("int64")
+    expected = data.copy()
+    for at in np.ndindex(places.shape):
+        into = list(at)
+        into[axis] = places[at]
+        expected[tuple(into)] = source[at] + (expected[tuple(into)] if reduction == "add" else 0)
+    x = relay.var("x", shape=data.shape)
+    result = relay.scatter_elements(x, relay.const(places), relay.const(source), axis, reduction)
+    found = run_on(target, emulated_cuda, module(x, result), data)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def run_on(target, emulated_cuda, mod, array):
+    (found,) = run(mod, array) if target == "llvm" else emulated_cuda.run_relay(mod, array)
+    return found
+
+
+def relay_constant(*shape):
+    """Numbers of 1/16 to 1, so that a sum of thousands is large, and exact in float32."""
+    return relay.const((np.random.default_rng(1).integers(1, 17, shape) / 16).astype("float16"))
+
+
+SUMS_OF_FLOAT16 = {
+    "conv1d": ((1, 512, 6), lambda x: relay.nn.conv1d(x, relay_constant(4, 512, 3))),
+    "conv2d": (
+        (1, 512, 6, 6),
+        lambda x: relay.nn.conv2d(x, relay_constant(4, 512, 3, 3), channels=4, kernel_size=(3, 3)),
+    ),
+    "conv2d grouped": (
+        (1, 512, 6, 6),
+        lambda x: relay.nn.conv2d(x, relay_constant(4, 256, 3, 3), groups=2, channels=4, kernel_size=(3, 3)),
+    ),
+    "conv2d depthwise": (
+        (1, 4, 20, 20),
+        lambda x: relay.nn.conv2d(
+            x, relay_constant(4, 1, 17, 17), groups=4, channels=4, kernel_size=(17, 17)
+        ),
+    ),
+    "conv2d NHWC": (
+        (1, 6, 6, 512),
+        lambda x: relay.nn.conv2d(x, relay_constant(3, 3, 512, 4), data_layout="NHWC", kernel_layout="HWIO"),
+    ),
+    "conv3d": ((1, 512, 3, 3, 3), lambda x: relay.nn.conv3d(x, relay_constant(4, 512, 2, 2, 2))),
+    "conv1d transposed": (
+        (1, 512, 6),
+        lambda x: relay.nn.conv1d_transpose(x, relay_constant(512, 4, 3), channels=4, kernel_size=(3,)),
+    ),
+    "conv2d transposed": (
+        (1, 512, 6, 6),
+        lambda x: relay.nn.conv2d_transpose(x, relay_constant(512, 4, 3, 3), channels=4, kernel_size=(3, 3)),
+    ),
+    "conv3d transposed": (
+        (1, 512, 3, 3, 3),
+        lambda x: relay.nn.conv3d_transpose(
+            x, relay_constant(512, 4, 2, 2, 2), channels=4, kernel_size=(2, 2, 2)
+        ),
+    ),
+    "dense": ((3, 4096), lambda x: relay.nn.dense(x, relay_constant(5, 4096))),
+    "matmul": ((3, 4096), lambda x: relay.nn.matmul(x, relay_constant(4096, 5))),
+    "batch_matmul": ((2, 3, 4096), lambda x: relay.nn.batch_matmul(x, relay_constant(2, 5, 4096))),
+    "sum": ((4, 4096), lambda x: relay.sum(x, 1)),
+    "mean": ((4, 4096), lambda x: relay.mean(x, 1)),
+    "variance": ((4, 4096), lambda x: relay.variance(x, 1)),
+    "cumsum": ((4, 4096), lambda x: relay.cumsum(x, 1)),
+    "global_avg_pool2d": ((1, 4, 64, 64), lambda x: relay.nn.global_avg_pool2d(x)),
+}
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+@pytest.mark.parametrize("name", SUMS_OF_FLOAT16)
+def test_sums_of_float16_are_as_exact_as_the_type(emulated_cuda, target, name):
+    shape, function = SUMS_OF_FLOAT16[name]
+    array = (np.random.default_rng(0).integers(1, 17, shape) / 16).astype("float16")
+
+    def outcome(dtype, target):
+        x = relay.var("x", shape=shape, dtype="float16")
+        mod = relay.transform.InferType()(module(x, function(x)))
+        if dtype == "float32":
+            mod = relay.transform.InferType()(widened(mod))
+        return run_on(target, emulated_cuda, mod, array.astype(dtype))
+
+    found, expected = outcome("float16", target), outcome("float32", "llvm")
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def widened(mod):
+    """The same module in float32."""
+
+    class Widen(relay.ExprMutator):
+        def visit_var(self, var):
+            return self.variables.setdefault(var, relay.var(var.name_hint, shape=var.type_annotation.shape))
+
+        def visit_constant(self, constant):
+            return relay.const(constant.data.numpy().astype("float32"))
+
+    widen = Widen()
+    widen.variables = {}
+    body = widen.visit(mod["main"].body)
+    return module(*map(widen.visit, mod["main"].params), body)

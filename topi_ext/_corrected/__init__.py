@@ -1,0 +1,17 @@
+"""Operators of TVM's own that are wrong, not exact, or do not compile. Importing this package corrects them.
+
+| operator | what TVM does | here |
+|---|---|---|
+| `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
+| `clip` of NaN | gives a bound | NaN, as they have it |
+| `erf` of float64 | is computed in float32 | by the C library's, or CUDA's |
+| `acos` ... `atanh` of float16 | there is no code | in float32 |
+| convolutions, products and sums of float16 | add up in float16 | in float32 |
+| `scatter_elements` of fewer indices | takes them as if there were as many as elements | where they are |
+| `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
+| `squeeze`, `split`, `topk` of channels | do not compile behind a convolution on CPUs | in the old layout |
+| `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
+| `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
+"""
+
+from . import kernels, layouts, legalized  # noqa: F401  each corrects as it is imported

@@ -1,0 +1,45 @@
+"""Operators that take an axis as a whole, which the layout that TVM gives a convolution on a CPU may split.
+
+The channels of NCHW8c cannot go, be sorted or be divided as one axis. TVM's own rules for layouts say that
+they can, and what they make of it does not compile. Here such an operator is given the old layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relay
+
+ABOVE_STOCK = 11  # the level of TVM's own registrations is 10
+
+
+def _squeezed(attrs: Any, shape: list[Any]) -> list[int]:
+    if attrs.axis is not None:
+        return [int(axis) for axis in attrs.axis]
+    return [axis for axis, extent in enumerate(shape) if isinstance(extent, tvm.tir.IntImm) and extent == 1]
+
+
+def _one(attrs: Any, _shape: list[Any]) -> list[int]:
+    return [int(attrs.axis)]
+
+
+def _keep_whole(name: str, axes_of: Callable[[Any, list[Any]], list[int]]) -> None:
+    stock = tvm.ir.Op.get(name).get_attr("FInferCorrectLayout")
+
+    def infer(attrs: Any, new: Any, old: Any, types: list[relay.Type]) -> Any:
+        shape = types[0].shape
+        axes = [axis % max(len(shape), 1) for axis in axes_of(attrs, shape)]
+        if name == "squeeze":  # where it takes negative axes for others
+            attrs = tvm.ir.make_node("relay.attrs.SqueezeAttrs", axis=axes)
+        known = new and old and len(old[0]) == len(shape)
+        if known and any(old[0].name[axis].lower() in new[0].name for axis in axes):
+            new = old
+        return stock(attrs, new, old, types)
+
+    tvm.ir.register_op_attr(name, "FInferCorrectLayout", infer, ABOVE_STOCK)
+
+
+for name, axes_of in {"squeeze": _squeezed, "split": _one, "topk": _one}.items():
+    _keep_whole(name, axes_of)
