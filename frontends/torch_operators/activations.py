@@ -16,6 +16,7 @@ from tvm.relay.frontend import pytorch as stock
 
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
+FUSED = ("float16", "float32")  # what convolutions take in, as TVM's own operators
 Activation = Callable[..., relay.Expr]  # of the data, the constructor of constants like it, and the arguments
 Number = Callable[[float], relay.Expr]
 
@@ -151,12 +152,12 @@ def relu6(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def leaky_relu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own multiplies float16 by a slope of less than its precision, and needs one of float."""
+    """TVM's own needs a slope of float, and has seven digits of it."""
     data, slope = inputs[0], float(inputs[1])
-    if str(converter.infer_type(data).dtype) == "float32":
+    dtype = str(converter.infer_type(data).dtype)
+    if dtype in FUSED:
         return relay.nn.leaky_relu(data, slope)
-    zero, factor = (relay.const(value, converter.infer_type(data).dtype) for value in (0, slope))
-    return relay.where(data > zero, data, data * factor)
+    return relay.where(data > relay.const(0, dtype), data, data * relay.const(slope, dtype))
 
 
 def threshold(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
@@ -175,7 +176,7 @@ def prelu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     dtype = converter.infer_type(data).dtype
     shape = [-1 if axis == 1 else 1 for axis in range(rank)] if rank > 1 else [-1] * rank
     count = converter.infer_shape(slope)
-    if rank > 1 and list(count) == [converter.infer_shape(data)[1]] and dtype == "float32":
+    if rank > 1 and list(count) == [converter.infer_shape(data)[1]] and dtype in FUSED:
         return relay.nn.prelu(data, slope, 1)
     slope = relay.reshape(slope, shape) if rank else relay.reshape(slope, [])
     return relay.where(data > relay.const(0, dtype), data, data * slope)

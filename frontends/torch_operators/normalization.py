@@ -53,6 +53,8 @@ def batch_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
     if not training and mean is not None:
         if _dtype(converter, data) == "float32":
             return converter.stock["aten::batch_norm"](inputs, input_types)
+        if _dtype(converter, data) == "float16" and _is_convolved(data):
+            return _to_fold(converter, data, weight, bias, mean, variance, epsilon)
         return _by_statistics(converter, data, weight, bias, mean, variance, epsilon)
     shape = converter.infer_shape(data)
     others = [axis for axis in range(len(shape)) if axis != 1]
@@ -167,6 +169,34 @@ def _by_statistics(
         mean, variance = relay.cast(mean, dtype), relay.cast(variance, dtype)
     normalized = (_widened(data, dtype) - mean) / relay.sqrt(variance + _like(epsilon, dtype))
     return _affine(normalized, weight, bias, dtype, _channels(shape))
+
+
+def _is_convolved(data: relay.Expr) -> bool:
+    """Whether it is the result of a convolution, with its bias or without."""
+    while isinstance(data, relay.Call) and data.op.name in ("add", "nn.bias_add"):
+        data = data.args[0]
+    return isinstance(data, relay.Call) and data.op.name.startswith("nn.conv")
+
+
+def _to_fold(
+    converter: Converter,
+    data: relay.Expr,
+    weight: relay.Expr | None,
+    bias: relay.Expr | None,
+    mean: relay.Expr,
+    variance: relay.Expr,
+    epsilon: float,
+) -> relay.Expr:
+    """A factor and a term in float16, which a convolution of float16 takes into its weights and its bias."""
+    factor = relay.rsqrt(relay.cast(variance, "float32") + _like(epsilon, "float32"))
+    if weight is not None:
+        factor = factor * relay.cast(weight, "float32")
+    term = relay.negative(relay.cast(mean, "float32")) * factor
+    if bias is not None:
+        term = term + relay.cast(bias, "float32")
+    shape = _channels(converter.infer_shape(data))
+    factor, term = (relay.cast(relay.reshape(each, shape), "float16") for each in (factor, term))
+    return data * factor + term
 
 
 def _affine(

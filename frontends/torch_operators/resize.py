@@ -114,7 +114,8 @@ def resize(
         _Axis(extent, out, scale, align_corners, precision)
         for extent, out, scale in zip(spatial, sizes, scales)
     ]
-    if not antialias and dtype == "float32" and _is_relays(axes, mode):
+    is_exact = dtype == "float32" or (mode == "nearest" and dtype == "float16")
+    if not antialias and is_exact and _is_relays(axes, mode):
         coordinates = "align_corners" if align_corners else "half_pixel"
         options = {"nearest": ("nearest_neighbor", "asymmetric")}.get(mode, (mode, coordinates))
         resize_of_rank = {1: relay.image.resize1d, 2: relay.image.resize2d, 3: relay.image.resize3d}

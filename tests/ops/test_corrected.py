@@ -224,3 +224,12 @@ def widened(mod):
     widen.variables = {}
     body = widen.visit(mod["main"].body)
     return module(*map(widen.visit, mod["main"].params), body)
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_a_leaky_relu_of_float16_has_its_slope(emulated_cuda, target):
+    array = numbers(64, dtype="float16")
+    x = relay.var("x", shape=array.shape, dtype="float16")
+    found = run_on(target, emulated_cuda, module(x, relay.nn.leaky_relu(x, 0.2)), array)
+    wide = array.astype("float32")
+    np.testing.assert_array_equal(found, np.where(wide > 0, wide, wide * np.float32(0.2)).astype("float16"))

@@ -7,6 +7,7 @@
 | `erf` of float64 | is computed in float32 | by the C library's, or CUDA's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
 | convolutions, products and sums of float16 | add up in float16 | in float32 |
+| `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as PyTorch has it |
 | `scatter_elements` of fewer indices | takes them as if there were as many as elements | where they are |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
 | `squeeze`, `split`, `topk` of channels | do not compile behind a convolution on CPUs | in the old layout |

@@ -28,6 +28,13 @@ def _negative(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Ty
     return relay.multiply(inputs[0], relay.const(-1, dtype)) if dtype.startswith("float") else None
 
 
+def _leaky_relu(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
+    dtype = types[0].dtype
+    if dtype not in ("float16", "bfloat16"):
+        return None
+    return relay.cast(relay.nn.leaky_relu(relay.cast(inputs[0], "float32"), attrs.alpha), dtype)
+
+
 def _scatter_elements(
     attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]
 ) -> relay.Expr | None:
@@ -76,5 +83,9 @@ def _sums_in_float32(name: str) -> Legalize:
 topi.math.erf_legalize.register(["cpu", "cuda"], override=True)(_erf)
 for name in (*WITH_OUT_DTYPE, *SUMS):
     tvm.ir.register_op_attr(name, "FTVMLegalize", _sums_in_float32(name), ABOVE_STOCK)
-for name, legalize in {"negative": _negative, "scatter_elements": _scatter_elements}.items():
+for name, legalize in {
+    "negative": _negative,
+    "nn.leaky_relu": _leaky_relu,
+    "scatter_elements": _scatter_elements,
+}.items():
     tvm.ir.register_op_attr(name, "FTVMLegalize", legalize, ABOVE_STOCK)
