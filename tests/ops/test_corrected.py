@@ -105,6 +105,21 @@ def test_squeeze_behind_a_convolution_whose_layout_tvm_chooses(channels, axis):
     np.testing.assert_allclose(computed(function, image), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+@pytest.mark.parametrize("axis", [2, -1])
+def test_what_is_taken_of_a_reversed_shuffle(emulated_cuda, target, axis):
+    array = numbers(1, 4, 4, 4)
+    places = np.array([1, 0, 7, 3], "int32")
+    x = relay.var("x", shape=array.shape)
+    shuffled = relay.reshape(
+        relay.transpose(relay.reshape(x, (1, 1, 2, 2, 4, 4)), [0, 1, 4, 2, 5, 3]), (1, 1, 8, 8)
+    )
+    taken = relay.take(relay.reverse(shuffled, axis), relay.const(places), axis, mode="fast")
+    expected = array.reshape(1, 1, 2, 2, 4, 4).transpose(0, 1, 4, 2, 5, 3).reshape(1, 1, 8, 8)
+    expected = np.flip(expected, axis).take(places, axis)
+    np.testing.assert_array_equal(run_on(target, emulated_cuda, module(x, taken), array), expected)
+
+
 @pytest.mark.parametrize("split", [lambda x: relay.split(x, 16, 1), lambda x: relay.topk(x, 2, 1)])
 def test_what_takes_channels_whole_behind_a_convolution(split):
     image, weights = numbers(1, 8, 3, 5), numbers(16, 8, 1, 1, seed=1)

@@ -7,6 +7,8 @@ from typing import Any
 import tvm
 from tvm import te, topi
 
+from .._strategy import compute_by, generic
+
 ABOVE_STOCK = 11  # the level of TVM's own registrations is 10
 NOT_OF_FLOAT16 = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
 stock_trilu, stock_resize2d = topi.trilu, topi.image.resize2d
@@ -40,6 +42,18 @@ def resize2d(
     return topi.transpose(resized, ["NCHW".index(axis) for axis in layout])
 
 
+def reverse(attrs: Any, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:
+    (data,) = inputs
+    axis = int(attrs.axis) % len(data.shape)
+
+    def reversed_at(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
+        # The maximum is for the compiler: it knows no bounds of a place that a tensor says.
+        last = data.shape[axis] - 1
+        return data(*at[:axis], te.max(last - at[axis], 0), *at[axis + 1 :])
+
+    return [te.compute(data.shape, reversed_at, name="reversed", tag=topi.tag.INJECTIVE)]
+
+
 def _in_float32(call: tvm.tir.Call) -> tvm.tir.PrimExpr:
     if call.dtype != "float16":
         return call  # as TVM lowers it
@@ -49,4 +63,5 @@ def _in_float32(call: tvm.tir.Call) -> tvm.tir.PrimExpr:
 
 for name in NOT_OF_FLOAT16:
     tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)
+compute_by("reverse", reverse, generic.schedule_injective)
 topi.clip, topi.trilu, topi.image.resize2d = clip, trilu, resize2d
