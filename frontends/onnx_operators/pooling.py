@@ -216,10 +216,18 @@ def _power(data: relay.Expr, p: float) -> relay.Expr:
     return data * data if p == 2 else relay.power(relay.abs(data), like(p, data))
 
 
+def _pooled_axes(data: relay.Expr) -> list[int]:
+    """Those behind the batch and the channels. TVM takes none for all."""
+    rank = rank_of(data)
+    if rank < 3:
+        raise NotImplementedError(f"it has {rank} axes, and none behind the batch and the channels to pool")
+    return list(range(2, rank))
+
+
 def global_lp_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own needs sizes that are known."""
     data, p = inputs[0], float(attrs.get("p", 2))
-    sums = relay.sum(_power(data, p), list(range(2, rank_of(data))), True)
+    sums = relay.sum(_power(data, p), _pooled_axes(data), True)
     return relay.power(sums, like(1 / p, sums))
 
 
@@ -227,10 +235,10 @@ def _global(name: str, reduce: str) -> Converter:
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
         """TVM's own knows no more than three axes."""
         data = inputs[0]
-        rank = rank_of(data)
-        if rank - 2 in LAYOUTS:
-            return getattr(relay.nn, f"global_{name}_pool{rank - 2}d")(data)
-        return getattr(relay, reduce)(data, list(range(2, rank)), True)
+        axes = _pooled_axes(data)
+        if len(axes) in LAYOUTS:
+            return getattr(relay.nn, f"global_{name}_pool{len(axes)}d")(data)
+        return getattr(relay, reduce)(data, axes, True)
 
     return convert
 

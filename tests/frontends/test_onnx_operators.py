@@ -215,3 +215,11 @@ def test_sizes_known_at_run_time(operator):
     """TVM has no shape function for these."""
     model = model_of([helper.make_node(operator, ["x"], ["y"])], [tensor_input("x", ("n", 3))], ["y"])
     assert_matches_reference(from_onnx(model)[0], model, ROWS[0, :, :3].copy())
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3)])
+@pytest.mark.parametrize("operator", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
+def test_a_global_pool_of_nothing_to_pool_is_refused(operator, shape):
+    model = model_and_arrays(operator, [np.ones(shape, "float32")], {}, {})
+    with pytest.raises(ImportFailure, match=f"it has {len(shape)} axes, and none behind the batch"):
+        from_onnx(model)
