@@ -129,14 +129,18 @@ def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.E
 
 
 def gather(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no tensor of no axes."""
+    """TVM's own takes no tensor of no axes, and as many indices as there are elements along other axes."""
     data, axis, places, *_ = inputs
-    rank = len(converter.infer_shape_with_prelude(data))
-    if not rank:
-        return relay.broadcast_to(data, converter.infer_shape_with_prelude(places))
-    if not converter.infer_shape_with_prelude(places):
+    shape, of_places = (list(converter.infer_shape_with_prelude(each)) for each in (data, places))
+    if not shape:
+        return relay.broadcast_to(data, of_places)
+    if not of_places:
         return relay.reshape(relay.take(data, places, axis=0), [])
-    return relay.gather(data, axis % rank, places)
+    axis %= len(shape)
+    if are_integers(*shape, *of_places):
+        part = [*of_places[:axis], shape[axis], *of_places[axis + 1 :]]
+        data = relay.strided_slice(data, [0] * len(part), part) if part != shape else data
+    return relay.gather(data, axis, places)
 
 
 def scatter(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:

@@ -68,6 +68,8 @@ def test_indices():
             "index_add": lambda x, places, mask: x.index_add(1, places[1], x[:, :2], alpha=2),
             "index_fill": lambda x, places, mask: x.index_fill(2, places[1], 9.0),
             "scatter": lambda x, places, mask: x[0].scatter(-1, places % 4, 3.0),
+            "scatter in a part": lambda x, places, mask: x.scatter(2, places[None] % 4, 3.0),
+            "gather of a part": lambda x, places, mask: x.gather(2, places[None] % 4),
             "scatter_reduce": lambda x, places, mask: [
                 x[0].scatter_reduce(0, places % 3, x[1, :, :2], how, include_self=kept)
                 for how in ("sum", "prod", "mean", "amax", "amin")
