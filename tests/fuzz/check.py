@@ -153,26 +153,30 @@ def _distinct(
     mod: tvm.IRModule, of: Sequence[Pipeline]
 ) -> Iterator[tuple[Pipeline, tvm.IRModule | Exception]]:
     """Modules after the pipelines, those that are equal once: most pipelines leave most networks alone."""
-    seen: list[tuple[float, tvm.IRModule]] = []
+    seen: list[tuple[dict[str, Any], tvm.IRModule]] = []
     for pipeline in of:
         try:
             after = relay.transform.InferType()(pipeline.passes(mod))
         except Exception as error:
             yield pipeline, error
             continue
-        if any(not pipeline.options and tvm.ir.structural_equal(after, one) for eps, one in seen):
+        options = _options(pipeline, after)
+        if any(options == given and tvm.ir.structural_equal(after, one) for given, one in seen):
             continue
-        seen.append((pipeline.eps, after))
+        seen.append((options, after))
         yield pipeline, after
+
+
+def _options(pipeline: Pipeline, after: tvm.IRModule) -> dict[str, Any]:
+    """Those of `runtime.compile`: only padded results can be cut."""
+    attrs = after["main"].attrs
+    return pipeline.options if attrs and "padded_rows" in attrs else {}
 
 
 def _run(
     mod: tvm.IRModule, params: Any, inputs: Any, target: str, pipeline: Pipeline | None = None
 ) -> Arrays:
-    options = pipeline.options if pipeline else {}
-    if options.get("cut") and not (mod["main"].attrs and "padded_rows" in mod["main"].attrs):
-        options = {}
-    model = runtime.compile(mod, target, params, **options)
+    model = runtime.compile(mod, target, params, **(_options(pipeline, mod) if pipeline else {}))
     with np.errstate(all="ignore"):
         result = model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
     return list(result.values()) if isinstance(result, dict) else [result]
