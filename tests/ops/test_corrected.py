@@ -248,3 +248,13 @@ def test_a_leaky_relu_of_float16_has_its_slope(emulated_cuda, target):
     found = run_on(target, emulated_cuda, module(x, relay.nn.leaky_relu(x, 0.2)), array)
     wide = array.astype("float32")
     np.testing.assert_array_equal(found, np.where(wide > 0, wide, wide * np.float32(0.2)).astype("float16"))
+
+
+def test_two_to_the_power_of_truths():
+    array = np.array([True, False, True, True, False])
+
+    def function(x):
+        return relay.power(relay.const(2.0), relay.cast(x, "float32"))
+
+    x = relay.var("x", shape=array.shape, dtype="bool")
+    np.testing.assert_array_equal(run(module(x, function(x)), array)[0], np.where(array, 2, 1))

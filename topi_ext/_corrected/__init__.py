@@ -10,6 +10,7 @@
 | `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as PyTorch has it |
 | `scatter_elements` of fewer indices | takes them as if there were as many as elements | where they are |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
+| `power` of 2 and a bool | does not compile on CPUs | 2 or 1 |
 | `reverse` of shuffled elements that are taken | does not compile: its bound exceeds int32 | is bounded |
 | `squeeze`, `split`, `topk` of channels | do not compile behind a convolution on CPUs | in the old layout |
 | `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |

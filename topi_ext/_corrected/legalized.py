@@ -28,6 +28,17 @@ def _negative(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Ty
     return relay.multiply(inputs[0], relay.const(-1, dtype)) if dtype.startswith("float") else None
 
 
+def _power(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
+    """A base to the power of a truth: LLVM writes an invalid `ldexp` for vectors of them."""
+    base, exponent = inputs
+    if not isinstance(exponent, relay.Call) or exponent.op.name != "cast":
+        return None
+    (truth,) = exponent.args
+    if relay.transform.InferTypeLocal(truth).dtype != "bool":
+        return None
+    return relay.where(truth, base, relay.const(1, types[0].dtype))
+
+
 def _leaky_relu(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
     dtype = types[0].dtype
     if dtype not in ("float16", "bfloat16"):
@@ -86,6 +97,7 @@ for name in (*WITH_OUT_DTYPE, *SUMS):
 for name, legalize in {
     "negative": _negative,
     "nn.leaky_relu": _leaky_relu,
+    "power": _power,
     "scatter_elements": _scatter_elements,
 }.items():
     tvm.ir.register_op_attr(name, "FTVMLegalize", legalize, ABOVE_STOCK)

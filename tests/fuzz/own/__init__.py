@@ -26,14 +26,14 @@ from tvm import relay
 
 from ..check import Case, Result, check, gist
 from ..oracles import torch_oracle
-from . import images, suppression
+from . import functions, images, suppression
 
 if TYPE_CHECKING:
     from ..campaign import Job
 
 BATCH = 8  # hypothesis draws better by several
 SECONDS_TO_SHRINK = 240
-FAMILIES = {"images": images, "suppression": suppression}
+FAMILIES = {"images": images, "suppression": suppression, "functions": functions}
 Description = tuple[str, Any]
 
 descriptions: st.SearchStrategy[Description] = st.one_of(
