@@ -12,7 +12,7 @@ import pytest
 import topi_ext  # noqa: F401  (before tvm)
 
 import tvm
-from tvm import relay
+from tvm import relay, te
 from tvm.relay.backend import te_compiler
 
 
@@ -160,3 +160,15 @@ def test_constants_in_cuda_source_are_exact(emulated_cuda, dtype):
     products = [x * relay.const(constant, dtype) for constant in constants]
     found = emulated_cuda.run_relay(relay.Function([x], relay.Tuple(products)), np.ones(1, dtype))
     np.testing.assert_array_equal(np.concatenate(found), constants)
+
+
+def test_what_folds_constants_is_built_once():
+    build, target = tvm.get_global_func("relay.backend.build"), tvm.target.Target("llvm")
+
+    def doubled(factor):
+        x = te.placeholder((3,), "float32", "x")
+        y = te.compute(x.shape, lambda i: x[i] * tvm.tir.const(factor, "float32"), "y")
+        return tvm.lower(te.create_schedule(y.op), [x, y], name="doubled")
+
+    once, again, other = (build(doubled(factor), target, None) for factor in (2, 2, 3))
+    assert once.handle.value == again.handle.value != other.handle.value

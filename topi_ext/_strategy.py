@@ -12,6 +12,7 @@ from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
 
 generic: Any = importlib.import_module("tvm.relay.op.strategy.generic")
+ABOVE_STOCK = 11  # the level of TVM's own registrations is 10
 Compute = Callable[[Any, list[te.Tensor], tvm.ir.Type], list[te.Tensor]]
 
 

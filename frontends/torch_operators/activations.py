@@ -152,7 +152,7 @@ def relu6(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def leaky_relu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own needs a slope of float, and has seven digits of it."""
+    """TVM's own needs a slope of float; a convolution takes in no other spelling."""
     data, slope = inputs[0], float(inputs[1])
     dtype = str(converter.infer_type(data).dtype)
     if dtype in FUSED:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from tvm_passes._matchers import op_name
 
 from tvm import relay
 
@@ -53,9 +55,10 @@ def batch_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
     if not training and mean is not None:
         if _dtype(converter, data) == "float32":
             return converter.stock["aten::batch_norm"](inputs, input_types)
+        statistics = _Statistics(weight, bias, mean, variance, epsilon)
         if _dtype(converter, data) == "float16" and _is_convolved(data):
-            return _to_fold(converter, data, weight, bias, mean, variance, epsilon)
-        return _by_statistics(converter, data, weight, bias, mean, variance, epsilon)
+            return _to_fold(converter, data, statistics)
+        return _by_statistics(converter, data, statistics)
     shape = converter.infer_shape(data)
     others = [axis for axis in range(len(shape)) if axis != 1]
     normalized, *_ = _normalize(converter, data, others, epsilon)
@@ -80,7 +83,7 @@ def instance_norm(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM's own takes a bias only with a weight, and the other way round."""
     data, weight, bias, mean, variance, use_input_stats, _, epsilon, *_ = inputs
     if not use_input_stats:
-        return _by_statistics(converter, data, weight, bias, mean, variance, epsilon)
+        return _by_statistics(converter, data, _Statistics(weight, bias, mean, variance, epsilon))
     shape = converter.infer_shape(data)
     normalized, *_ = _normalize(converter, data, list(range(2, len(shape))), epsilon)
     return _affine(normalized, weight, bias, _dtype(converter, data), _channels(shape))
@@ -154,15 +157,16 @@ def _normalize(
     return centered * scale, mean, scale
 
 
-def _by_statistics(
-    converter: Converter,
-    data: relay.Expr,
-    weight: relay.Expr | None,
-    bias: relay.Expr | None,
-    mean: relay.Expr,
-    variance: relay.Expr,
-    epsilon: float,
-) -> relay.Expr:
+class _Statistics(NamedTuple):
+    weight: relay.Expr | None
+    bias: relay.Expr | None
+    mean: relay.Expr
+    variance: relay.Expr
+    epsilon: float
+
+
+def _by_statistics(converter: Converter, data: relay.Expr, statistics: _Statistics) -> relay.Expr:
+    weight, bias, mean, variance, epsilon = statistics
     dtype, shape = _dtype(converter, data), converter.infer_shape(data)
     mean, variance = (_widened(relay.reshape(each, _channels(shape)), "float16") for each in (mean, variance))
     if dtype == "float64":
@@ -173,21 +177,14 @@ def _by_statistics(
 
 def _is_convolved(data: relay.Expr) -> bool:
     """Whether it is the result of a convolution, with its bias or without."""
-    while isinstance(data, relay.Call) and data.op.name in ("add", "nn.bias_add"):
+    while op_name(data) in ("add", "nn.bias_add"):
         data = data.args[0]
-    return isinstance(data, relay.Call) and data.op.name.startswith("nn.conv")
+    return (op_name(data) or "").startswith("nn.conv")
 
 
-def _to_fold(
-    converter: Converter,
-    data: relay.Expr,
-    weight: relay.Expr | None,
-    bias: relay.Expr | None,
-    mean: relay.Expr,
-    variance: relay.Expr,
-    epsilon: float,
-) -> relay.Expr:
+def _to_fold(converter: Converter, data: relay.Expr, statistics: _Statistics) -> relay.Expr:
     """A factor and a term in float16, which a convolution of float16 takes into its weights and its bias."""
+    weight, bias, mean, variance, epsilon = statistics
     factor = relay.rsqrt(relay.cast(variance, "float32") + _like(epsilon, "float32"))
     if weight is not None:
         factor = factor * relay.cast(weight, "float32")

@@ -150,13 +150,13 @@ def _build_once_what_folds_constants() -> None:
     build = tvm.get_global_func("relay.backend.build", allow_missing=True)
     if build is None:
         return
-    built: dict[tuple[int, str], tuple[Any, Any]] = {}
+    built: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     @tvm.register_func("relay.backend.build", override=True)
     def build_once(mod: Any, target: Any, *host: Any) -> Any:
-        if not _is_llvm(target):
+        if not isinstance(target, tvm.target.Target) or target.kind.name != "llvm":
             return build(mod, target, *host)
-        key = (tvm.ir.structural_hash(mod), str(target))
+        key = (tvm.ir.structural_hash(mod), *map(str, (target, *host)))
         known, module = built.get(key, (None, None))
         if known is None or not tvm.ir.structural_equal(known, mod):
             module = build(mod, target, *host)
@@ -164,9 +164,3 @@ def _build_once_what_folds_constants() -> None:
                 built.clear()
             built[key] = (mod, module)
         return module
-
-
-def _is_llvm(target: Any) -> bool:
-    import tvm
-
-    return isinstance(target, tvm.target.Target) and target.kind.name == "llvm"
