@@ -28,8 +28,8 @@ setup(
     ext_modules=[
         # Stands in for the NVIDIA driver's library on machines without one; see find_libraries.py.
         Extension(
-            "topi_ext._bootstrap.libcuda_absent",
-            ["topi_ext/_bootstrap/libcuda_absent.c"],
+            "topi_ext.bootstrap.libcuda_absent",
+            ["topi_ext/bootstrap/libcuda_absent.c"],
             extra_link_args=["-Wl,-soname,libcuda.so.1"],
         )
     ],

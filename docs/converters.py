@@ -4,7 +4,9 @@ import functools
 import inspect
 import re
 
-from frontends import _onnx_importer, onnx_operators, torch_operators
+from frontends._onnx import importer as _onnx_importer
+from frontends._onnx import operators as onnx_operators
+from frontends._pytorch import operators as torch_operators
 
 OPSET = 18  # TVM's table of ONNX operators is the same for all
 

@@ -5,7 +5,6 @@ pass; and the reasons that its code gives where it refuses. A test compares the 
 """
 
 import ast
-import builtins
 import contextlib
 import doctest
 import functools
@@ -22,10 +21,10 @@ import topi_ext
 import topi_ext.torch
 import tvm_passes
 from docs import converters
+from tvm_passes.engine import Pass, RulePass
 
 import tvm
 from tvm import relay
-from tvm.ir.transform import Pass
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -33,7 +32,10 @@ DOCS = ROOT / "docs"
 NAMES = {"np": np, "topi_ext": topi_ext, "tvm_passes": tvm_passes, "tvm": tvm, "relay": relay}
 IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
 # The modules whose `__all__` is public.
-PUBLIC = ("topi_ext", "topi_ext.torch", "tvm_passes", "tvm_passes.runtime", "frontends", "frontends.l5kit")
+PUBLIC = (
+    *("topi_ext", "topi_ext.torch", "tvm_passes", "tvm_passes.engine", "tvm_passes.runtime"),
+    *("frontends", "frontends.l5kit"),
+)
 PIPELINES = (
     "default_pipeline()",
     "detection_pipeline()",
@@ -60,13 +62,12 @@ def pages():
 
 
 def passes():
-    """{name: the class or function that makes it} of the public passes."""
+    """{name: class} of the public passes."""
     public = {name: getattr(tvm_passes, name) for name in tvm_passes.__all__}
     return {
         name: made
         for name, made in public.items()
-        if (inspect.isclass(made) and issubclass(made, Pass) and made is not tvm_passes.RulePass)
-        or (inspect.isfunction(made) and name[0].isupper())
+        if inspect.isclass(made) and issubclass(made, Pass) and made is not RulePass
     }
 
 
@@ -176,11 +177,11 @@ def order_of(pipeline):
 
 
 def refusals(made):
-    """The sentences that a pass's code returns as a reason, or raises as one, in order."""
+    """The sentences that a pass's code gives as a reason, in order."""
     found = {}
     for module in _modules_of(made):
         tree = ast.parse(inspect.getsource(module))
-        functions = [getattr(module, name) for name in _imported(tree) if name.startswith("why_")]
+        functions = [getattr(module, name) for name in _imported(tree) if name.startswith(("why_", "read_"))]
         for each in (tree, *(ast.parse(inspect.getsource(function)) for function in functions)):
             found |= dict.fromkeys(filter(None, map(_sentence, _answers(each))))
     return list(found)
@@ -199,14 +200,16 @@ def _imported(tree):
 
 
 def _answers(tree):
-    """What functions may return, and what exceptions of their own say, by line."""
+    """What refusals say, reports of them, and functions that return a reason, by line."""
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Return) and node.value:
-            value = node.value
-            found += [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            found += [] if hasattr(builtins, ast.unparse(node.exc.func)) else node.exc.args
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("Refusal", "NotStatic", "refused")
+        ):
+            found += node.args
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("why_"):
+            returns = (each for each in ast.walk(node) if isinstance(each, ast.Return))
+            found += [each.value for each in returns if each.value]
     return sorted(found, key=lambda node: node.lineno)
 
 

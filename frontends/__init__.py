@@ -1,6 +1,6 @@
 """Importers that give Relay modules with the names, types and spans that the passes look at."""
 
-from topi_ext import _bootstrap  # noqa: F401  (before anything that imports tvm)
+from topi_ext import bootstrap  # noqa: F401  (before anything that imports tvm)
 
 from .camera import Camera, MMDet
 from .errors import ImportFailure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_passes.canonicalize import canonical_pipeline
+from tvm_passes.cleanup.canonicalize import canonical_pipeline
 
 import tvm
 from tvm import relay

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import topi_ext
-from topi_ext._types import IntExpr
-from tvm_passes._graph import Graph
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay
 from tvm.tir import Any
 
+from ._types import IntExpr
 from .errors import ImportFailure
 
 ORDERS = ("RGB", "BGR")

@@ -10,18 +10,16 @@ from types import ModuleType
 import onnx
 from tqdm import tqdm
 
-from topi_ext._types import IntExpr
-
 import tvm
 from tvm import relay
 
 from . import _late_shapes
 from ._canonical import canonicalize
-from ._onnx_check import check_model, check_result, check_size, opset_of
-from ._onnx_importer import load_importer, tvm_dtype
-from ._onnx_load import graphs_of, load_model
-from ._onnx_scope import describe
-from ._onnx_types import type_errors_into
+from ._onnx.check import check_model, check_result, check_size, opset_of
+from ._onnx.importer import load_importer, tvm_dtype
+from ._onnx.load import graphs_of, load_model
+from ._onnx.scope import describe
+from ._types import IntExpr, type_errors_into
 from .camera import Camera, feed, settle
 from .errors import ImportFailure, gist
 

@@ -9,8 +9,8 @@ import torch
 import tvm
 
 from ._canonical import canonicalize
-from ._torch_convert import convert
-from ._torch_trace import trace
+from ._pytorch.convert import convert
+from ._pytorch.trace import trace
 from .camera import Camera, feed
 from .errors import ImportFailure
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import tvm_passes
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay
@@ -58,7 +58,9 @@ def refusals(report):
 def assert_same_numbers(passes, mod, *arrays, rtol=1e-6, atol=1e-6):
     """Assert that a module computes the same before and after `passes`; give the module after."""
     after, _ = apply(passes, mod)
-    for expected, found in zip(run(mod, *arrays), run(after, *arrays)):
+    outputs, outputs_after = run(mod, *arrays), run(after, *arrays)
+    assert len(outputs) == len(outputs_after)
+    for expected, found in zip(outputs, outputs_after):
         assert expected.dtype == found.dtype
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
     return after

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.test_find_tvm import python
-from topi_ext._bootstrap import fast_ffi, tvm_in_use
+from topi_ext.bootstrap import fast_ffi, tvm_in_use
 
 import tvm
 
-PRINT = "from topi_ext._bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
+PRINT = "from topi_ext.bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
 has_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topi_ext._bootstrap import find_libraries, tvm_in_use
+from topi_ext.bootstrap import find_libraries, tvm_in_use
 
 import tvm
 
@@ -55,9 +55,9 @@ def test_a_users_own_build_wins(tmp_path):
     folder = Path(find_libraries.__file__).parent
     search_alone = (  # the rest of topi_ext needs a whole TVM
         "import sys, types\n"
-        "for name in ('topi_ext', 'topi_ext._bootstrap'): sys.modules[name] = types.ModuleType(name)\n"
-        f"sys.modules['topi_ext._bootstrap'].__path__ = [{str(folder)!r}]\n"
-        "from topi_ext._bootstrap.find_tvm import import_relay_tvm\n"
+        "for name in ('topi_ext', 'topi_ext.bootstrap'): sys.modules[name] = types.ModuleType(name)\n"
+        f"sys.modules['topi_ext.bootstrap'].__path__ = [{str(folder)!r}]\n"
+        "from topi_ext.bootstrap.find_tvm import import_relay_tvm\n"
         "found = import_relay_tvm(); print(found.version, found.origin)"
     )
     answer = python(search_alone, PYTHONPATH=own)
@@ -131,7 +131,7 @@ def test_cudnn_is_the_one_that_is_loaded_or_that_of_the_wheels(tmp_path, is_load
     )
     code = (
         "import ctypes, sys\n"
-        "from topi_ext._bootstrap.find_libraries import CUDNN, load_cudnn\n"
+        "from topi_ext.bootstrap.find_libraries import CUDNN, load_cudnn\n"
         f"if {is_loaded_already}: ctypes.CDLL(CUDNN)\n"
         "load_cudnn()\n"
         "print(*{line.split()[-1] for line in open('/proc/self/maps') if line.strip().endswith(CUDNN)})"

@@ -63,7 +63,7 @@ def test_compiles_with_the_cuda_12_of_the_wheels(source):
 
 def test_a_callback_of_the_user_stays():
     """A user who has one decides; the correction is registered only where there is none."""
-    from topi_ext._bootstrap import mends
+    from topi_ext.corrections import backend as mends
 
     name = "tvm_callback_cuda_postproc"
     ours = tvm.get_global_func(name)

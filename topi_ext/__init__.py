@@ -1,17 +1,7 @@
 """Operators of detection, super-resolution and motion networks, as functions that build Relay expressions."""
 
-# _bootstrap comes first: it finds TVM
-from . import (  # noqa: F401
-    _bootstrap,
-    _corrected,
-    _extremes,
-    _in_bounds,
-    _range,
-    _reshape,
-    _shape_functions,
-    _where,
-    sort,
-)
+# bootstrap comes first: it finds TVM
+from . import bootstrap, corrections, sort  # noqa: F401
 from ._cpu_target import cpu_target
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc

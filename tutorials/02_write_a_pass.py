@@ -3,11 +3,13 @@
     python -m tutorials.02_write_a_pass
 
 Run it in the root of a clone; it takes some seconds. Read it from the top: the pass is complete, and would go
-into `tvm_passes/restore_leaky_relu.py` as it is here.
+into `tvm_passes/convolution/restore_leaky_relu.py` as it is here.
 
 Some exporters spell a leaky ReLU as `maximum(x, slope * x)`. TVM knows `nn.leaky_relu`: other passes, such as
 those that fuse an activation into the convolution before it, look for that.
 """
+
+from __future__ import annotations
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from rich.console import Console
 
 import frontends
 import tvm_passes
-from tvm_passes import Rule, RulePass
+from tvm_passes.engine import Match, Refusal, Rule, RulePass
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
@@ -38,18 +40,19 @@ class MaximumOfScaled(Rule):
     x, slope = wildcard(), is_constant()
     pattern = is_op("maximum")(x, is_op("multiply")(x, slope))
 
-    def where(self, match):
+    def where(self, match: Match) -> bool:
         """What the pattern means but cannot say. Where this is False there is no match, and no report."""
         return match.slope.checked_type.dtype == "float32" and match.slope.data.numpy().ndim == 0
 
-    def check(self, match):
-        """Why the rewrite would be wrong at this place, or None. It must not change anything."""
+    def plan(self, match: Match) -> float | Refusal:
+        """What the rewrite needs to know, or why it would be wrong here. It changes nothing."""
         slope = float(match.slope.data.numpy())
         if not 0 < slope <= 1:  # this way round, so that NaN is refused too
-            return f"a slope of {slope:g} is not above 0 and at most 1"
+            return Refusal(f"a slope of {slope:g} is not above 0 and at most 1")
+        return slope
 
-    def rewrite(self, match):
-        return relay.nn.leaky_relu(match.x, float(match.slope.data.numpy()))
+    def rewrite(self, match: Match, plan: float) -> relay.Expr:
+        return relay.nn.leaky_relu(match.x, plan)
 
 
 # --- The pass: a list of rules, which are applied until none does anything. It goes wherever TVM's passes go.
@@ -101,7 +104,7 @@ class Network(torch.nn.Module):
 
 # What is left to do, for a pass of this project:
 #
-# - its file in `tvm_passes/`, an import and a name in `tvm_passes/__init__.py`;
+# - its file in the folder of its purpose, an import and a name in `tvm_passes/__init__.py`;
 # - its place in `tvm_passes/pipeline.py`, with the reason for it if it needs one: this one goes before
 #   FuseConv2dNHWC, which takes activations into convolutions;
 # - a test as `tests/passes/test_combine_transposes.py` is one: structure, numbers, every refusal by its

@@ -1,44 +1,53 @@
 """Compiler passes that make imported detection and super-resolution graphs fast in TVM Relay."""
 
-import sys
-from pathlib import Path
+from typing import Any
 
 try:
-    from topi_ext import _bootstrap  # noqa: F401  (before anything that imports tvm)
-except ImportError:
-    if Path(sys.argv[0]).name not in ("-m", "tvm-passes"):  # the command itself says what is missing
-        raise
+    from topi_ext import bootstrap  # noqa: F401  (before anything that imports tvm)
+except ImportError as error:
+    _missing = error
+
+    def __getattr__(name: str) -> Any:
+        """Whatever is wanted needs TVM; but `python -m tvm_passes doctor`, which says what is missing."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _missing
+
 else:
-    from . import runtime
-    from ._report import PassReport, Report, recording
-    from ._rule import Rule, RulePass
-    from ._text import as_text
-    from ._verify import PassBrokeModule, verify_each_pass
-    from .canonicalize import Canonicalize, canonical_pipeline
-    from .combine_transposes import CombineTransposes
-    from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
-    from .dense_as_convolution import DenseAsConvolution
-    from .fold_post_nms_topk import FoldPostNMSTopK
-    from .fold_pre_nms_filter import FoldPreNMSFilter
-    from .fold_preprocessing import FoldPreprocessing
-    from .fold_space_to_depth import FoldSpaceToDepth
-    from .fuse_conv2d_nhwc import FuseConv2dNHWC
-    from .limit_fusion import LimitFusion
-    from .lower_class_aware_nms import LowerClassAwareNMS
-    from .make_detection_static import MakeDetectionStatic
-    from .mixed_precision import InMixedPrecision
-    from .move_depth_to_space import MoveDepthToSpace
-    from .pictures_as_one import PicturesAsOne
+    from ._moved import keep_old_names as _keep_old_names
+
+    _keep_old_names()
+    from . import analysis, engine, runtime
+    from .cleanup.canonicalize import Canonicalize, canonical_pipeline
+    from .cleanup.combine_transposes import CombineTransposes
+    from .cleanup.limit_fusion import LimitFusion
+    from .convolution.convert_to_nhwc import ConvertToNHWC
+    from .convolution.dense_as_convolution import DenseAsConvolution
+    from .convolution.fold_into_convolutions import FoldIntoConvolutions
+    from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
+    from .convolution.in_mixed_precision import InMixedPrecision
+    from .convolution.pictures_as_one import PicturesAsOne
+    from .convolution.pool_by_means import PoolByMeans
+    from .convolution.split_concatenate import SplitConcatenate
+    from .detection.fold_post_nms_topk import FoldPostNMSTopK
+    from .detection.fold_pre_nms_filter import FoldPreNMSFilter
+    from .detection.fold_preprocessing import FoldPreprocessing
+    from .detection.lower_class_aware_nms import LowerClassAwareNMS
+    from .detection.make_detection_static import MakeDetectionStatic
+    from .detection.restore_batched_nms import RestoreBatchedNMS
+    from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+    from .detection.return_raw_masks import ReturnRawMasks
+    from .engine.report import PassReport, Report, recording
+    from .engine.rule import Rule, RulePass
+    from .engine.text import as_text
+    from .engine.verify import PassBrokeModule, verify_each_pass
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
-    from .pool_by_means import PoolByMeans
-    from .reorder_depth_to_space import ReorderDepthToSpace
-    from .restore_batched_nms import RestoreBatchedNMS
-    from .restore_depth_to_space import RestoreDepthToSpace
-    from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
-    from .return_raw_masks import ReturnRawMasks
-    from .sink_depth_to_space import SinkDepthToSpace
-    from .split_concatenate import SplitConcatenate
-    from .upsample_by_shuffle import UpsampleByShuffle
+    from .subpixel.fold_space_to_depth import FoldSpaceToDepth
+    from .subpixel.move_depth_to_space import MoveDepthToSpace
+    from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
+    from .subpixel.restore_depth_to_space import RestoreDepthToSpace
+    from .subpixel.sink_depth_to_space import SinkDepthToSpace
+    from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 
 __all__ = [
     "Canonicalize",
@@ -71,10 +80,12 @@ __all__ = [
     "SinkDepthToSpace",
     "SplitConcatenate",
     "UpsampleByShuffle",
+    "analysis",
     "as_text",
     "canonical_pipeline",
     "default_pipeline",
     "detection_pipeline",
+    "engine",
     "explain",
     "recording",
     "runtime",

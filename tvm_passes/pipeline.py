@@ -6,30 +6,31 @@ from topi_ext.conv2d_nhwc.cuda import arch_of
 
 import tvm
 
-from ._report import Report, recording
-from .canonicalize import Canonicalize
-from .combine_transposes import CombineTransposes
-from .convert_to_nhwc import ConvertToNHWC, FoldIntoConvolutions
-from .dense_as_convolution import DenseAsConvolution
-from .fold_post_nms_topk import FoldPostNMSTopK
-from .fold_pre_nms_filter import FoldPreNMSFilter
-from .fold_preprocessing import FoldPreprocessing
-from .fold_space_to_depth import FoldSpaceToDepth
-from .fuse_conv2d_nhwc import FuseConv2dNHWC
-from .limit_fusion import LimitFusion
-from .lower_class_aware_nms import LowerClassAwareNMS
-from .make_detection_static import MakeDetectionStatic
-from .mixed_precision import InMixedPrecision
-from .move_depth_to_space import MoveDepthToSpace
-from .pictures_as_one import PicturesAsOne
-from .pool_by_means import PoolByMeans
-from .reorder_depth_to_space import ReorderDepthToSpace
-from .restore_batched_nms import RestoreBatchedNMS
-from .restore_depth_to_space import RestoreDepthToSpace
-from .restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
-from .sink_depth_to_space import SinkDepthToSpace
-from .split_concatenate import SplitConcatenate
-from .upsample_by_shuffle import UpsampleByShuffle
+from .cleanup.canonicalize import Canonicalize
+from .cleanup.combine_transposes import CombineTransposes
+from .cleanup.limit_fusion import LimitFusion
+from .convolution.convert_to_nhwc import ConvertToNHWC
+from .convolution.dense_as_convolution import DenseAsConvolution
+from .convolution.fold_into_convolutions import FoldIntoConvolutions
+from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
+from .convolution.in_mixed_precision import InMixedPrecision
+from .convolution.pictures_as_one import PicturesAsOne
+from .convolution.pool_by_means import PoolByMeans
+from .convolution.split_concatenate import SplitConcatenate
+from .detection.fold_post_nms_topk import FoldPostNMSTopK
+from .detection.fold_pre_nms_filter import FoldPreNMSFilter
+from .detection.fold_preprocessing import FoldPreprocessing
+from .detection.lower_class_aware_nms import LowerClassAwareNMS
+from .detection.make_detection_static import MakeDetectionStatic
+from .detection.restore_batched_nms import RestoreBatchedNMS
+from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+from .engine.report import Report, recording
+from .subpixel.fold_space_to_depth import FoldSpaceToDepth
+from .subpixel.move_depth_to_space import MoveDepthToSpace
+from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
+from .subpixel.restore_depth_to_space import RestoreDepthToSpace
+from .subpixel.sink_depth_to_space import SinkDepthToSpace
+from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture that multiplies the type
 

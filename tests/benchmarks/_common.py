@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from topi_ext import _bootstrap
+from topi_ext import bootstrap
 
 import tvm
 from tvm import relay
@@ -109,7 +109,7 @@ def environment(bandwidth, times=ON_DEVICE) -> str:
         "GPU": card(),
         "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
         "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
-        "TVM": f"{_bootstrap.tvm_in_use.version}, kernels by nvcc {nvcc_version()}",
+        "TVM": f"{bootstrap.tvm_in_use.version}, kernels by nvcc {nvcc_version()}",
         "Date": today(),
         "Times": times,
     }

@@ -19,7 +19,7 @@ import frontends
 import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks.bench_import import stock_torch
-from topi_ext import _bootstrap, cpu_target
+from topi_ext import bootstrap, cpu_target
 
 import tvm
 from tvm import relay
@@ -103,7 +103,7 @@ def processor_time():
 def environment():
     facts = {
         "Model": f"maskrcnn_resnet50_fpn of torchvision {torchvision.__version__}, {HEIGHT}x{WIDTH}",
-        "TVM": _bootstrap.tvm_in_use.version,
+        "TVM": bootstrap.tvm_in_use.version,
         "nvcc": common.nvcc_version(),
         "Machine": f"{common.cpu_name()}, {len(os.sched_getaffinity(0))} cores, shared",
         "Date": common.today(),

@@ -18,7 +18,7 @@ import torchvision
 
 import frontends
 from tests.benchmarks._common import RESULTS, markdown_table, today
-from topi_ext import _bootstrap
+from topi_ext import bootstrap
 
 from tvm import relay
 
@@ -81,7 +81,7 @@ def environment(nodes):
     facts = {
         "Model": f"maskrcnn_resnet50_fpn of torchvision {torchvision.__version__}, 3x{HEIGHT}x{WIDTH}; "
         f"{nodes} nodes in ONNX, opset 16",
-        "TVM": _bootstrap.tvm_in_use.version,
+        "TVM": bootstrap.tvm_in_use.version,
         "onnx, torch, NumPy": f"{onnx.__version__}, {torch.__version__}, {np.__version__}",
         "Python": platform.python_version(),
         "Machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared",

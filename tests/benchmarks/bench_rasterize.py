@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 import topi_ext
-from frontends._l5kit_map import PALETTE
-from frontends._l5kit_records import raster_poses
 from frontends.l5kit import RenderContext, SemanticMap, SemBoxRasterizer, boxes_by_layer
+from frontends.l5kit.map import PALETTE
+from frontends.l5kit.records import raster_poses
 from tests.benchmarks import _common as common
 from tests.frontends.l5kit_by_cv2 import DrawnByCv2
 from tests.frontends.traffic import town, traffic

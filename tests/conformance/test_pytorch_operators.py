@@ -12,8 +12,8 @@ import textwrap
 import pytest
 import torch
 
-from frontends._torch_arguments import NEUTRAL, NEUTRAL_OF, OFF
-from frontends.torch_operators import CONVERTERS
+from frontends._pytorch.arguments import NEUTRAL, NEUTRAL_OF, OFF
+from frontends._pytorch.operators import CONVERTERS
 from tests.conformance import pytorch_page
 
 CHUNKS = 4  # each within the time of a test

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from frontends._l5kit_map import PALETTE, resampled
+from frontends.l5kit.map import PALETTE, resampled
 from tests.ops.drawn_by_cv2 import SUBPIXEL, in_picture, product
 
 KEPT_LABELS = list(range(3, 16))

@@ -19,12 +19,12 @@ from torch import nn
 from torchvision.models.detection import roi_heads, transform
 
 from frontends import ImportFailure, from_pytorch
-from frontends import _torch_convert as converter
+from frontends._pytorch import convert as converter
 from tests.helpers import ops, run
 from tests.models.zoo import detection_model, picture
 from tests.ops.objects import heatmaps, objects
 from tvm_passes import runtime
-from tvm_passes._graph import Graph
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

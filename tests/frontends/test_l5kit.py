@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from frontends._l5kit_map import resampled
 from frontends.l5kit import (
     AGENT_DTYPE,
     BoxRasterizer,
@@ -15,6 +14,7 @@ from frontends.l5kit import (
     SemanticRasterizer,
     SemBoxRasterizer,
 )
+from frontends.l5kit.map import resampled
 from tests.frontends.l5kit_by_cv2 import DrawnByCv2
 from tests.frontends.traffic import town, traffic
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)

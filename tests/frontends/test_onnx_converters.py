@@ -5,8 +5,8 @@ import pytest
 from onnx import helper
 
 from frontends import from_onnx
-from frontends._onnx_numpy import TABLE, NotFolded, evaluate
-from frontends._onnx_types import sizes, type_of
+from frontends._onnx.evaluate import TABLE, NotFolded, evaluate
+from frontends._types import sizes, type_of
 from tests.frontends.onnx_models import (
     assert_matches_reference,
     compiled,

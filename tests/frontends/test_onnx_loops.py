@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 from torchvision.models.detection import roi_heads
 
 from frontends import from_onnx
-from frontends._onnx_loops import known_loop
+from frontends._onnx.loops import known_loop
+from frontends._onnx.operators import control_flow
 from frontends.errors import ImportFailure
-from frontends.onnx_operators import control_flow
 from tests.frontends.onnx_models import (
     assert_matches_reference,
     compiled,

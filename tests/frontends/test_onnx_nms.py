@@ -5,11 +5,11 @@ import pytest
 from onnx import helper
 
 from frontends import from_onnx
-from frontends._onnx_nms import JUST_BELOW_1, SMALLEST
+from frontends._onnx.nms import JUST_BELOW_1, SMALLEST
 from tests.frontends.onnx_models import compiled, model_of, operators, run, tensor_input, weights
 from tvm_passes import detection_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 OPTIONS = ("most", "iou", "score")
 THRESHOLDS = [0.0, 1e-30, 0.1, 1 / 4, 1 / 3, 0.45, 0.5, 0.7, 1.0]

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from frontends import ImportFailure, _torch_convert, from_pytorch
-from frontends._torch_arguments import Arguments
+from frontends import ImportFailure, from_pytorch
+from frontends._pytorch import convert as _torch_convert
+from frontends._pytorch.arguments import Arguments
 from tests.helpers import run
 
 from tvm import relay

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper
 
-from frontends._onnx_load import graphs_of
+from frontends._onnx.load import graphs_of
 
 INTEGERS = (
     *(-(2**63), -(2**31), -100, -2, -1, 0, 1, 2, 3, 7, 16, 255, 256, 1000, 65536),

@@ -12,8 +12,8 @@ from tqdm import tqdm
 import tvm_passes
 from tests.models.detectors import FRONTENDS, small_detector
 from tests.models.zoo import DETECTION_MODELS
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 PAGE = Path(__file__).parents[2] / "docs" / "restored_nms.md"
 IMPORTED_NMS = ("topi_ext.batched_nms", "vision.all_class_non_max_suppression")

@@ -14,8 +14,8 @@ from tests.models.detectors import (
 from tests.models.nms_table import PAGE, row
 from tests.models.zoo import DETECTION_MODELS
 from tvm_passes import detection_pipeline, explain
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import location, op_name
+from tvm_passes.engine.expressions import location, op_name
+from tvm_passes.engine.graph import Graph
 
 from tvm import relay
 

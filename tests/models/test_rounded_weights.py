@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.models.zoo import detection_model, picture
-from tvm_passes._rounding import rounded_together
+from tvm_passes.convolution.rounding import rounded_together
 
 
 @pytest.fixture(scope="module")

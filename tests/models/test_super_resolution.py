@@ -8,8 +8,8 @@ import frontends
 from tests.helpers import ops
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tvm_passes import subpixel_pipeline
-from tvm_passes._graph import Graph, children
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph, children
 
 import tvm
 from tvm import relay

@@ -1,4 +1,4 @@
-"""TVM's own operators, as `topi_ext._corrected` has them, versus NumPy."""
+"""TVM's own operators, as `topi_ext.corrections` has them, versus NumPy."""
 
 import math
 

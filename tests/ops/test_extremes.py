@@ -1,4 +1,4 @@
-"""Reductions to the greatest and smallest, as `topi_ext._extremes` has them, versus NumPy."""
+"""Reductions to the greatest and smallest, as `topi_ext.corrections.extremes` has them, versus NumPy."""
 
 import numpy as np
 import pytest

@@ -5,7 +5,7 @@ import numpy as np
 import topi_ext
 from tests.helpers import module
 from tests.ops.detections import clustered_detections
-from tvm_passes._selection import select
+from tvm_passes.detection.selection import select
 
 from tvm import relay
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals, run
-from tvm_passes._graph import Graph
-from tvm_passes.canonicalize import Canonicalize
-from tvm_passes.canonicalize.shape_values import Clamped, Dim, Least, Total, shape_values
+from tvm_passes.analysis.shape_values import Clamped, Dim, Least, Total, shape_values
+from tvm_passes.cleanup.canonicalize import Canonicalize
+from tvm_passes.engine.graph import Graph
 
 from tvm import relay
 from tvm.relay import op

@@ -18,9 +18,9 @@ from tests.helpers import (
 )
 from tests.ops.detections import clustered_detections
 from tvm_passes import Canonicalize, FoldPostNMSTopK, FoldPreNMSFilter, RestoreBatchedNMS
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
-from tvm_passes._selection import scalar, select
+from tvm_passes.detection.selection import select
+from tvm_passes.engine.expressions import op_name, scalar
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

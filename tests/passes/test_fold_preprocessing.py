@@ -221,7 +221,7 @@ def test_another_resizing_is_refused(options, reason):
         (lambda y: y / per_channel([1, 0, 1]), "or by what is not finite"),
         (lambda y: y + per_channel([1, np.nan, 1]), "or by what is not finite"),
         (lambda y: relay.reverse(y, 2), "reverse comes between"),
-        (lambda y: relay.transpose(y, (0, 1, 3, 2)), "the axes of the picture are NWHC"),
+        (lambda y: relay.transpose(y, (0, 1, 3, 2)), "the axes of the image are NWHC"),
         (lambda y: relay.nn.pad(y, ((0, 0), (0, 0), (1, 1), (1, 1))), "nn.pad comes between"),
         (lambda y: relay.strided_slice(y, [0, 0, 1, 0], [1, 3, 20, 30]), "strided_slice comes between"),
     ],
@@ -233,7 +233,7 @@ def test_what_else_is_done_to_the_picture_is_refused(spoil, reason):
 
 def test_a_picture_of_another_type_is_refused():
     x = camera(dtype="int32")
-    assert_refused(x, resized(normalised(planes(x))), "the picture is of type int32")
+    assert_refused(x, resized(normalised(planes(x))), "the image is of type int32")
 
 
 def test_what_is_no_input_is_refused():
@@ -241,7 +241,7 @@ def test_what_is_no_input_is_refused():
     x = camera()
     y = relay.nn.conv2d(planes(x), weight, channels=3, kernel_size=(1, 1))
     mod = module(x, weight, resized(normalised(y)))
-    assert_refused_in(mod, "nn.conv2d comes between the picture that the function takes and its resizing")
+    assert_refused_in(mod, "nn.conv2d comes between the image that the function takes and its resizing")
 
 
 def test_a_picture_that_is_wanted_elsewhere_is_refused():
@@ -288,7 +288,7 @@ def test_what_follows_and_is_refused_stays(follow, reason):
     [
         ([0, 0], False, "not those of one batch"),
         ([1, 0], False, "not those of one batch"),
-        ([0, 1], True, "not all pictures of the batch are made in the same way"),
+        ([0, 1], True, "not all images of the batch are made in the same way"),
         ([0, 1, 2], False, None),
     ],
 )

@@ -15,9 +15,9 @@ from tests.helpers import (
     run,
 )
 from tvm_passes import FuseConv2dNHWC, InMixedPrecision
-from tvm_passes._convolution import values
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.analysis.convolution import values
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay
@@ -193,7 +193,7 @@ def test_numbers_that_float16_does_not_have(what):
     (expected,), (found,) = run(mod, numbers(*SHAPE)), run(after, numbers(*SHAPE))
     np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3 * np.abs(expected).max())
     _, report = apply(FuseConv2dNHWC(to_be="float16"), mod)
-    reason = "in the range of float16" if what == "weights" else "in float16 the result would be infinite"
+    reason = "out of the range of float16" if what == "weights" else "in float16 the result would be infinite"
     assert reason in str(report)
 
 

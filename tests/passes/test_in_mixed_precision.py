@@ -6,9 +6,9 @@ import pytest
 from tests.helpers import convolution, module, numbers, ops, per_channel, run
 from topi_ext import multiscale_roi_align
 from tvm_passes import InMixedPrecision
-from tvm_passes._convolution import as_constant, values
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.analysis.convolution import as_constant, values
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

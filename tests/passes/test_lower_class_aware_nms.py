@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.helpers import apply, assert_no_second_change, module, ops, refusals, run
 from tvm_passes import LowerClassAwareNMS, detection_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
-from tvm_passes._stock_nms import JUST_BELOW_1
+from tvm_passes.detection.stock_nms import JUST_BELOW_1
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

@@ -14,9 +14,9 @@ from tests.helpers import apply, module, ops, refusals, runner
 from tests.ops.detections import clustered_detections
 from tests.passes.pictures_of_masks import MOST, Picture, a_picture, with_masks
 from tvm_passes import Canonicalize, MakeDetectionStatic, detection_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
-from tvm_passes._selection import select
+from tvm_passes.detection.selection import select
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay
@@ -260,7 +260,7 @@ REFUSED = {
     "along the rows": lambda boxes, kept: relay.nn.softmax(rows(boxes, kept), axis=0),
     "computes with how many": lambda boxes, kept: rows(boxes, kept) * relay.cast(size(kept), "float32"),
     "says how many": lambda boxes, kept: size(kept),
-    "in no place of its own": lambda boxes, kept: rows(
+    "filtered rows are not compacted": lambda boxes, kept: rows(
         boxes,
         relay.squeeze(relay.argwhere(relay.take(boxes, relay.const(0), axis=1) > relay.const(9.0)), [1]),
     ),
@@ -280,7 +280,7 @@ REFUSED = {
         relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept)
     )[0],
     "has no type": lambda boxes, kept: relay.reshape(rows(boxes, kept), (5, -1)),
-    "computes with the places": lambda boxes, kept: places_among_some(boxes) * relay.const(2),
+    "uses row indices": lambda boxes, kept: places_among_some(boxes) * relay.const(2),
     "places a filter leaves": lambda boxes, kept: kept_of_some(boxes),
     "more is taken of an NMS": lambda boxes, kept: kept_of_some(boxes).args[0],
     "computed with how many": lambda boxes, kept: relay.full(

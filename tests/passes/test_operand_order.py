@@ -13,9 +13,9 @@ from tests.passes import test_fold_preprocessing as preprocessing
 from tests.passes import test_restore_batched_nms as nms
 from tests.passes import test_restore_multiscale_roi_align as regions
 from tvm_passes import detection_pipeline, subpixel_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._match import COMMUTATIVE
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
+from tvm_passes.engine.match import COMMUTATIVE
 
 import tvm
 from tvm import relay

@@ -6,8 +6,8 @@ import pytest
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, ops
 from topi_ext import conv2d_nhwc
 from tvm_passes import PicturesAsOne
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name, static_shape
+from tvm_passes.engine.expressions import op_name, static_shape
+from tvm_passes.engine.graph import Graph
 
 from tvm import relay
 

@@ -8,8 +8,8 @@ import torchvision
 import frontends
 from tests.helpers import apply, assert_no_second_change, module, ops, refusals, run
 from tvm_passes import detection_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

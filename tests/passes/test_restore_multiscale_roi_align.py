@@ -15,8 +15,8 @@ from tests.models.detectors import FRONTENDS, small_detector
 from tests.ops.regions import SCALES, pyramid, regions
 from topi_ext.roi_align import reference
 from tvm_passes import Canonicalize, RestoreMultiScaleRoIAlign, detection_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

@@ -9,10 +9,10 @@ from hypothesis.extra import numpy as arrays_of
 from tests.helpers import module, numbers
 from topi_ext import conv2d_nhwc
 from tvm_passes import InMixedPrecision
-from tvm_passes._convolution import as_constant, values
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
-from tvm_passes._rounding import OF_PIXELS, neighbours, rounded_together
+from tvm_passes.analysis.convolution import as_constant, values
+from tvm_passes.convolution.rounding import OF_PIXELS, neighbours, rounded_together
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 from tvm import relay
 

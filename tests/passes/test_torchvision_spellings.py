@@ -10,8 +10,8 @@ from tests.helpers import apply, assert_no_second_change, ops, refusals, runner
 from tests.ops.class_by_class import batched_nms as class_by_class
 from tests.passes.torchvision_spellings import SPELLINGS, loop, of_0_26
 from tvm_passes import detection_pipeline
-from tvm_passes._graph import Graph
-from tvm_passes._matchers import op_name
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
 
 import tvm
 from tvm import relay

@@ -12,7 +12,7 @@ from tests.helpers import (
     refusals,
 )
 from tvm_passes import UpsampleByShuffle
-from tvm_passes._graph import Graph
+from tvm_passes.engine.graph import Graph
 
 from tvm import relay
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import pytest
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import tir

@@ -16,6 +16,7 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import local, variables
 from .._types import IntExpr
+from .._warp import first_bit
 
 CORNERS = tir.Ramp(0, 1, 4)
 PROBES = 4  # boxes looked at together, so that their arithmetic overlaps
@@ -117,9 +118,7 @@ class Overlap:
                 near = (place < end) & self.may_suppress(boxes[place], box)
                 left[0] = left[0] | (near.astype("int32") << probe)
             with ib.while_loop(left[0] != 0):
-                place = local(
-                    ib, "place", at[0] + (tir.call_pure_extern("int32", "__ffs", left[0]) - 1) * step
-                )
+                place = local(ib, "place", at[0] + first_bit(left[0]) * step)
                 left[0] = left[0] & (left[0] - 1)
                 with ib.if_scope(self.suppresses(boxes[place], box)):
                     found(place)

@@ -24,13 +24,13 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import barrier, ceil_div, clamp, launch, local, variables
 from .._types import IntExpr
+from .._warp import ALL_LANES, Part, ballot, count_bits, count_threads
 from .cuda_overlap import CORNERS, PROBES, Box, BoxList, Overlap, area
 
 LAST = 2**63 - 1  # the key of boxes that do not take part
 NOT_KEPT = 2**31 - 1  # a verdict; that of a kept box is less, and the lesser the higher its score
 LATER_CLASSES_FINAL, FIRST_CLASS_FINAL = 1 << 32, 2 << 32  # in a published word
 ALL_FINAL = LATER_CLASSES_FINAL | FIRST_CLASS_FINAL
-ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _Suppress:
         # tile; needs them; is suppressed by them; is kept. Then those kept of an earlier tile.
         bits = self._shared("uint32", 6 * SHAPE.words + 1, "bits")
         self.heads, self.free, self.bound, self.struck, self.kept, self.earlier_kept, ticket = (
-            _Part(bits, start * SHAPE.words) for start in range(7)
+            Part(bits, start * SHAPE.words) for start in range(7)
         )
         with ib.if_scope(thread == 0):
             ticket[0] = _atomic("uint32", "Add", views["ticket"][0], tir.const(1, "uint32"))
@@ -131,7 +131,7 @@ class _Suppress:
         self.waits = local(ib, "waits", waits.astype("int32"))
 
         class_before = _class_of(views["keys"][row, te.max(place - 1, 0)])
-        begins = local(ib, "begins", _ballot((self.box == 0) | (class_before != _class_of(key))))
+        begins = local(ib, "begins", ballot((self.box == 0) | (class_before != _class_of(key))))
         with ib.if_scope(self.slice == 0):
             self.list[self.box] = self.mine
             with ib.if_scope(self.lane == 0):
@@ -161,8 +161,8 @@ class _Suppress:
             with ib.if_scope((word <= self.word) & (begins != tir.const(0, "uint32"))):
                 head[0] = word * 32 + 31 - tir.call_pure_extern("int32", "__clz", begins)
         is_bound = (self.waits != 0) & (head[0] == 0)
-        bound = local(ib, "bound", _ballot((self.takes_part != 0) & is_bound))
-        free = local(ib, "free", _ballot((self.takes_part != 0) & ((self.waits == 0) | (head[0] != 0))))
+        bound = local(ib, "bound", ballot((self.takes_part != 0) & is_bound))
+        free = local(ib, "free", ballot((self.takes_part != 0) & ((self.waits == 0) | (head[0] != 0))))
         with ib.if_scope((self.slice == 0) & (self.lane == 0)):
             self.bound[self.word] = bound
             self.free[self.word] = free
@@ -199,7 +199,7 @@ class _Suppress:
             self.overlap.suppressors(
                 self.list, self.mine, self.slice, count, SHAPE.slices, hit[0] == 0, found
             )
-        struck = local(ib, "struck_here", _ballot(hit[0] != 0))
+        struck = local(ib, "struck_here", ballot(hit[0] != 0))
         with ib.if_scope(self.lane == 0):
             ib.emit(_atomic("uint32", "Or", self.struck[self.word], struck))
 
@@ -215,11 +215,11 @@ class _Suppress:
         with ib.while_loop(found[0] == SHAPE.threads):
             tile = local(ib, "probed", self.tile - 1 - full[0] - self.thread)
             probed = _class_of(keys[row, te.max(tile, 0) * SHAPE.boxes])
-            found[0] = _count((tile >= 0) & (probed == self.first_class))
+            found[0] = count_threads((tile >= 0) & (probed == self.first_class))
             full[0] = full[0] + found[0]
         begin = local(ib, "begin", (self.tile - full[0]) * SHAPE.boxes)
         probed = _class_of(keys[row, te.max(begin - SHAPE.boxes, 0) + self.box])
-        found[0] = _count((self.slice == 0) & (begin > 0) & (probed == self.first_class))
+        found[0] = count_threads((self.slice == 0) & (begin > 0) & (probed == self.first_class))
         return local(ib, "start", begin - found[0])
 
     def _list_kept(self, base: tir.PrimExpr, start: tir.PrimExpr) -> tir.PrimExpr:
@@ -249,11 +249,11 @@ class _Suppress:
         below_lane = (tir.const(1, "uint32") << self.lane.astype("uint32")) - tir.const(1, "uint32")
         kept = local(ib, "kept_there", self.earlier_kept[self.word])
         with ib.for_range(0, SHAPE.words, "kept_word", kind="unroll") as word:
-            here = local(ib, "here", _popcount(self.earlier_kept[word]))
+            here = local(ib, "here", count_bits(self.earlier_kept[word]))
             ahead[0] = ahead[0] + tir.Select(word < self.word, here, 0)
             total[0] = total[0] + here
         with ib.if_scope((self.slice == 0) & self._has(kept)):
-            self.list[ahead[0] + _popcount(kept & below_lane)] = fetched
+            self.list[ahead[0] + count_bits(kept & below_lane)] = fetched
         barrier(ib)
         return total[0]
 
@@ -277,13 +277,13 @@ class _Suppress:
                 others = ib.for_range(0, SHAPE.words, "other_word", kind="unroll")
                 with others as other, ib.if_scope(other < word):
                     rivals[0] = rivals[0] | (self._before(other, word) & kept[other])
-                open_[0] = open_[0] & _ballot(rivals[0] == zero)
+                open_[0] = open_[0] & ballot(rivals[0] == zero)
                 rivals[0] = self._before(word, word)
                 with ib.while_loop(open_[0] != zero):
                     is_open = (open_[0] & mask) != zero
-                    new[0] = _ballot(is_open & ((rivals[0] & open_[0]) == zero))
+                    new[0] = ballot(is_open & ((rivals[0] & open_[0]) == zero))
                     kept[word] = kept[word] | new[0]
-                    open_[0] = open_[0] & ~new[0] & _ballot((rivals[0] & new[0]) == zero)
+                    open_[0] = open_[0] & ~new[0] & ballot((rivals[0] & new[0]) == zero)
             own[0] = tir.Select(self.lane == word, kept[word], own[0])
         with ib.if_scope(self.lane < SHAPE.words):
             own[0] = own[0] | self.kept[self.lane]
@@ -309,7 +309,7 @@ class _Suppress:
             (total,) = variables(ib, "int32", "kept_count")
             total[0] = tir.const(0)
             with ib.for_range(0, SHAPE.words, "count_word", kind="unroll") as word:
-                total[0] = total[0] + _popcount(self.kept[word])
+                total[0] = total[0] + count_bits(self.kept[word])
             if self.limit is None:
                 ib.emit(_atomic("int32", "Add", views["count"][row], total[0]))
             else:
@@ -324,19 +324,6 @@ class _Suppress:
         return self.ib.allocate(dtype, (size,), name=name, scope="shared")
 
 
-class _Part:
-    """An array within another."""
-
-    def __init__(self, array: BufferVar, start: int) -> None:
-        self._array, self._start = array, start
-
-    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
-        return self._array[self._start + at]
-
-    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
-        self._array[self._start + at] = value
-
-
 def _class_of(key: tir.PrimExpr) -> tir.PrimExpr:
     return (key >> 32).astype("int32")
 
@@ -345,17 +332,5 @@ def _atomic(dtype: str, name: str, place: tir.PrimExpr, value: tir.PrimExpr) -> 
     return tir.call_extern(dtype, f"atomic{name}", tir.address_of(place), value)
 
 
-def _ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
-
-
-def _count(condition: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_extern("int32", "__syncthreads_count", condition)
-
-
 def _u64(value: int) -> tir.PrimExpr:
     return tir.const(value, "uint64")
-
-
-def _popcount(bits: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_pure_extern("int32", "__popc", bits)

@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from tvm import te, tir
 
-from .._bootstrap.find_libraries import load_cudnn
+from ..bootstrap.find_libraries import load_cudnn
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
 from .plan import plan_for
 from .problem import Activation, Problem

@@ -16,7 +16,8 @@ from tvm.topi.generic import schedule_extern
 from .._floats import Locals
 from .._kernel import barrier, ceil_div, clamp, launch
 from .._types import IntExpr
-from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile, ballot, below, count_bits, count_threads
+from .._warp import ballot, below, count_bits, count_threads
+from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile
 from .kernel import REACH, Bounds, Camera, Contours, Palette, Picture, corners_of_box, length, near, within
 
 MOST_CHANNELS = 24  # of a tile, whose pixels take a kilobyte for each

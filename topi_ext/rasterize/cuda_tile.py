@@ -28,6 +28,17 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 from .._floats import Locals
 from .._kernel import barrier, ceil_div, clamp
 from .._types import IntExpr
+from .._warp import (
+    ALL_LANES,
+    Part,
+    ballot,
+    below,
+    count_bits,
+    count_threads,
+    first_bit,
+    from_lane,
+    from_lane_before,
+)
 from .kernel import (
     REACH,
     TABLE,
@@ -51,7 +62,6 @@ SIDE = 32  # of a tile: it has as many rows as a warp has lanes, as many columns
 PART = 4, 8  # rows and columns of a part of a tile, of which each lane has a pixel
 PARTS = SIDE // PART[0], SIDE // PART[1]  # as many as a word has bits
 VECTOR = 4  # levels that are written at once
-ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
 
 
 class Tile:
@@ -205,19 +215,6 @@ class Tile:
                 yield at
 
 
-class Part:
-    """A stretch of an array."""
-
-    def __init__(self, array: BufferVar, start: int) -> None:
-        self._array, self._start = array, start
-
-    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
-        return self._array[self._start + at]
-
-    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
-        self._array[self._start + at] = value
-
-
 class Drawing:
     """Shapes of one colour, and what of the tile is inside those that are polygons.
 
@@ -278,8 +275,7 @@ class Drawing:
         edges = local("edges", te.max(count - tir.Select(self._is_fill, 0, 1), 0))
         up_to = local.variable("up_to", edges)
         for distance in (1, 2, 4, 8, 16):
-            before = tir.call_extern("int32", "__shfl_up_sync", ALL_LANES, up_to[0], distance)
-            before = local("before", before)
+            before = local("before", from_lane_before(up_to[0], distance))
             up_to[0] = up_to[0] + tir.Select(tile.lane >= distance, before, 0)
         before, total = self._sums(up_to[0], 0)
         tile.starts[tile.thread] = before + up_to[0] - edges
@@ -326,7 +322,7 @@ class Drawing:
             left = te.min(*(corner.x for corner in corners)) < (tile.left + SIDE) * SUBPIXELS
             crosses[0] = tir.all(below, left).astype("int32")
         with self._each_lane(crosses[0] != 0) as owner:
-            edge = Edge(*(shuffle(local, value[0], owner) for value in (top, bottom, x, slope)))
+            edge = Edge(*(local("shuffled", from_lane(value[0], owner)) for value in (top, bottom, x, slope)))
             row = local("row", tile.top + tile.lane)
             with ib.if_scope(tir.all(row >= edge.top, row < edge.bottom)):
                 at = local("at", edge.at(row))
@@ -470,33 +466,10 @@ class Drawing:
         """One after the other, each lane of the warp for which the condition holds; for all lanes alike."""
         lanes = self.local.variable("lanes", ballot(condition))
         with self.ib.while_loop(lanes[0] != _bits(0)):
-            lane = self.local("owner", tir.call_pure_extern("int32", "__ffs", lanes[0]) - 1)
+            lane = self.local("owner", first_bit(lanes[0]))
             lanes[0] = lanes[0] & (lanes[0] - _bits(1))
             yield lane
 
 
 def _bits(value: int) -> tir.PrimExpr:
     return tir.const(value, "uint32")
-
-
-def ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
-
-
-def count_bits(word: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_pure_extern("int32", "__popc", word)
-
-
-def below(lane: tir.PrimExpr) -> tir.PrimExpr:
-    """The bits of the lanes before one."""
-    return (_bits(1) << lane.astype("uint32")) - _bits(1)
-
-
-def shuffle(local: Locals, value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
-    """The value that a lane of the warp has."""
-    return local("shuffled", tir.call_extern(value.dtype, "__shfl_sync", ALL_LANES, value, lane))
-
-
-def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
-    """Of the block; all threads must get here."""
-    return tir.call_extern("int32", "__syncthreads_count", condition)

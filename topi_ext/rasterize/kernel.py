@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from .._floats import Locals, is_finite, rounded
 from .._kernel import clamp
 from .._register import known
 from .._types import IntExpr
+from .._warp import Part
 from .reference import CORNERS, FARTHEST, LENGTHENING, MOST_YAW, ONE, PROFILE, SUBPIXELS
-
-if TYPE_CHECKING:
-    from .cuda_tile import Part
 
 REACH = 3  # pixels that a line is drawn beyond its ends and sides, at most
 TABLE = PROFILE + LENGTHENING

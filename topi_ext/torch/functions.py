@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 import topi_ext
-from topi_ext.warp_affine.op import MOST_PIXELS
 
 from tvm import relay
 
 from .._types import IntExpr
+from ..warp_affine.op import MOST_PIXELS
 from ._call import call
 
 

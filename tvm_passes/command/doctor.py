@@ -68,7 +68,7 @@ def _table(findings: list[Finding]) -> Table:
 
 def _tvm() -> Finding:
     try:
-        in_use = importlib.import_module("topi_ext._bootstrap").tvm_in_use
+        in_use = importlib.import_module("topi_ext.bootstrap").tvm_in_use
     except (ImportError, OSError) as reason:
         return Finding("TVM with Relay", "", "nothing works", str(reason), needed=True)
     found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
@@ -100,7 +100,7 @@ def _llvm() -> Finding:
 def _gpu() -> Finding:
     costs = "CUDA code compiles but does not run here"
     try:
-        from topi_ext._bootstrap.find_libraries import driver_version
+        from topi_ext.bootstrap.find_libraries import driver_version
 
         import tvm
 

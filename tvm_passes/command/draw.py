@@ -43,8 +43,13 @@ def detections_in(outputs: Mapping[str, Any]) -> Found | None:
         ]
         return fitting[0] if len(fitting) == 1 else None
 
-    found = {"boxes": only(2, "f", 4), "scores": only(1, "f"), "labels": only(1, "iu"), "masks": only(4, "f")}
-    found = {name: array for name, array in found.items() if array is not None}
+    sought = {
+        "boxes": only(2, "f", 4),
+        "scores": only(1, "f"),
+        "labels": only(1, "iu"),
+        "masks": only(4, "f"),
+    }
+    found = {name: array for name, array in sought.items() if array is not None}
     lengths = {len(array) for array in found.values()}
     return found if {"boxes", "scores", "labels"} <= set(found) and len(lengths) == 1 else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .._errors import one_line
+from ..errors import one_line
 
 __all__ = ["CommandError", "StepFailed", "check_can_write", "one_line"]
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import topi_ext._bootstrap  # noqa: F401  (before tvm)
+import topi_ext.bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
 
-from .._graph import Graph, children, relay_functions
-from .._matchers import location, op_name
-from .._report import Outcome, PassReport, recording
+from ..engine.expressions import location, op_name
+from ..engine.graph import Graph, children, relay_functions
+from ..engine.report import Outcome, PassReport, recording
 
 
 @dataclass
@@ -139,18 +139,21 @@ def _carry(
         if node.looks != before.looks:
             counts["changed"] += 1
             node.steps = [*before.steps, step]
-            if result[index] is not None:
-                node.fate = first[result[index]].fate = "changed"
-                first[result[index]].steps = node.steps
+            origin = result[index]
+            if origin is not None:
+                node.fate = first[origin].fate = "changed"
+                first[origin].steps = node.steps
     removed = sorted(set(range(len(old))) - set(pairs.values()))
     for index in removed:
         counts["removed"] += 1
-        if origins[index] is not None:
-            node = first[origins[index]]
+        origin = origins[index]
+        if origin is not None:
+            node = first[origin]
             node.fate, node.steps = "removed", [*node.steps, step]
     for index, successors in _successors(old, new, pairs, removed).items():
         before = old[index]
-        stands_for = before.replaced if origins[index] is None else [origins[index]]
+        origin = origins[index]
+        stands_for = before.replaced if origin is None else [origin]
         for node in (new[successor] for successor in successors):
             node.replaced = sorted({*node.replaced, *stands_for})
             node.steps = sorted({*node.steps, *before.steps})
@@ -246,8 +249,9 @@ class _Shown:
             )
         if not isinstance(node, relay.Call):
             return self._node(f"({type(node).__name__})", node, children(node), {})
-        if op_name(node):
-            return self._node(op_name(node), node, node.args, _attrs(node.attrs))
+        op = op_name(node)
+        if op:
+            return self._node(op, node, node.args, _attrs(node.attrs))
         name = {"function": node.op.name_hint} if isinstance(node.op, tvm.ir.GlobalVar) else {}
         return self._node("(call)", node, children(node), name)
 

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from topi_ext._bootstrap import tvm_in_use
+from topi_ext.bootstrap import tvm_in_use
 
 from .errors import check_can_write
 from .graph_page import write_graph_page

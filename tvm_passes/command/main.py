@@ -53,7 +53,7 @@ def _run(args: argparse.Namespace) -> int | None:
     """The modules of the other subcommands import TVM, which the doctor may find missing."""
     if args.command != "doctor":
         try:
-            import topi_ext._bootstrap  # noqa: F401
+            import topi_ext.bootstrap  # noqa: F401
         except ImportError as reason:
             raise CommandError(f"{one_line(reason)}; tvm-passes doctor says what is missing here") from reason
     return importlib.import_module(f".{args.command}", __package__).run(args)

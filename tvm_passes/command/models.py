@@ -20,7 +20,7 @@ import torchvision
 from google.protobuf.message import DecodeError
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-import topi_ext._bootstrap  # noqa: F401  (before tvm)
+import topi_ext.bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
@@ -174,9 +174,9 @@ def _call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
         if isinstance(expression, ast.Call):
             function, arguments, keywords = expression.func, expression.args, expression.keywords
         values = [ast.literal_eval(value) for value in arguments]
-        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords}
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords if keyword.arg}
         name = ast.unparse(function)
-        if None in named or not all(part.isidentifier() for part in name.split(".")):
+        if len(named) < len(keywords) or not all(part.isidentifier() for part in name.split(".")):
             raise ValueError
     except (SyntaxError, ValueError):
         raise CommandError(

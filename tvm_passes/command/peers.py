@@ -9,7 +9,7 @@ from typing import Callable
 import numpy as np
 import torch
 
-import topi_ext._bootstrap  # noqa: F401  (before tvm)
+import topi_ext.bootstrap  # noqa: F401  (before tvm)
 
 from .errors import CommandError
 from .models import OnnxModel, TorchModel, is_detector

@@ -20,8 +20,8 @@ class PictureInput:
     A length that may be any is None.
     """
 
-    height: int
-    width: int
+    height: Any
+    width: Any
     channels: int
     layout: str
     dtype: str

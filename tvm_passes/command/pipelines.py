@@ -10,8 +10,8 @@ from topi_ext import cpu_target
 import tvm
 from tvm import relay
 
-from .._graph import Graph, relay_functions
-from .._matchers import op_name
+from ..engine.expressions import op_name
+from ..engine.graph import Graph, relay_functions
 from ..pipeline import detection_pipeline, subpixel_pipeline
 from .errors import CommandError, one_line
 from .models import Imported, Model, find_model, resolve

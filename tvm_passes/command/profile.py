@@ -19,12 +19,13 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from topi_ext._bootstrap import tvm_in_use
+from topi_ext.bootstrap import tvm_in_use
 
 import tvm
 from tvm import relay
 
 from .. import runtime
+from ..engine.expressions import static_shape
 from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
 from .chart import write_chart
 from .errors import CommandError, check_can_write
@@ -93,10 +94,9 @@ def _inputs(args: argparse.Namespace, work: Work, picture: Image.Image | None) -
     params = work.mod["main"].params
     types = [(param.name_hint, _shape(args, param), param.checked_type.dtype) for param in params]
     if picture is not None:
-        taken = [PictureInput.of(shape, dtype) for _, shape, dtype in types]
-        if len(taken) != 1 or taken[0] is None:
+        only = PictureInput.of(*types[0][1:]) if len(types) == 1 else None
+        if only is None:
             raise CommandError(f"{args.model} does not take one picture: leave out --image")
-        (only,) = taken
         return [
             only.array(picture.resize((only.width, only.height)), args.camera[2] if args.camera else "RGB")
         ]
@@ -108,13 +108,13 @@ def _inputs(args: argparse.Namespace, work: Work, picture: Image.Image | None) -
 
 
 def _shape(args: argparse.Namespace, param: relay.Var) -> tuple[int, ...]:
-    lengths = [getattr(length, "value", None) for length in param.checked_type.shape]
-    if None in lengths:
+    lengths = static_shape(param)
+    if lengths is None:
         raise CommandError(
             f"the input {param.name_hint} of {args.model} may have any size, and times are of one: "
             "give --size or --input-shape"
         )
-    return tuple(lengths)
+    return lengths
 
 
 def _noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:

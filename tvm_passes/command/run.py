@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     array = taken.array(fitting, manifest["about"].get("channels", "RGB"))
     with step("Run"):
         outputs = model(array)
-    outputs = outputs if isinstance(outputs, dict) else {model.output_names[0]: outputs}
+    outputs = outputs if isinstance(outputs, dict) else dict(zip(model.output_names or ["output"], [outputs]))
     found = detections_in(outputs)
     if args.output and Path(args.output).suffix == ".npz":
         np.savez(args.output, **outputs)

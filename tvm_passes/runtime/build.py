@@ -6,12 +6,12 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
 
-from .._graph import Graph, belongs_to_a_backend
+from ..engine.graph import Graph, belongs_to_a_backend
 from .executors import Library
 from .failure import explained
 from .model import Model

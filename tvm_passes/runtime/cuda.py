@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from ctypes import POINTER, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 

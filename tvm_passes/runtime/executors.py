@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Union
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay

@@ -9,9 +9,9 @@ import tvm
 from tvm import relay
 from tvm.ir import structural_hash
 
-from .._errors import one_line
-from .._graph import Graph, relay_functions
-from .._matchers import location, op_name
+from ..engine.expressions import location, op_name
+from ..engine.graph import Graph, relay_functions
+from ..errors import one_line
 
 Build = Callable[[tvm.IRModule], object]
 

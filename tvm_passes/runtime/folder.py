@@ -14,14 +14,14 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from topi_ext._bootstrap import tvm_in_use
+from topi_ext.bootstrap import tvm_in_use
 
 import tvm
 from tvm import relay
 from tvm.runtime.vm import Executable
 
 from .executors import Library
-from .model import Model, _device
+from .model import Model, device_of
 
 FORMAT = 1
 MANIFEST, LIBRARY, PARAMETERS = "manifest.json", "library.so", "parameters.bin"
@@ -75,7 +75,7 @@ def load(
     manifest = read_manifest(folder)
     _check_versions(folder, manifest)
     _check_files(folder, manifest)
-    device = _device(device or tvm.target.Target(manifest["target"]).kind.name)
+    device = device_of(device or tvm.target.Target(manifest["target"]).kind.name)
     _check_machine(folder, manifest, device)
     lib = (_load_graph if manifest["executor"] == "graph" else _load_executable)(folder)
     if options.get("cut") is True and manifest["padded_rows"]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ctypes import c_void_p
 from typing import Any, NamedTuple
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
@@ -75,7 +75,7 @@ class Model:
         cuda_graph: bool | str = "auto",
     ) -> None:
         self.lib = getattr(lib, "module", lib)
-        self.device = _device(device)
+        self.device = device_of(device)
         self._executor = executor_of(self.lib, self.device)
         types = {**self._executor.inputs, **(input_types or {})}
         self.inputs = {name: _Type.of(types[name]) for name in self._executor.inputs}
@@ -290,7 +290,7 @@ def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
     return cuts
 
 
-def _device(device: str | tvm.runtime.Device) -> tvm.runtime.Device:
+def device_of(device: str | tvm.runtime.Device) -> tvm.runtime.Device:
     if isinstance(device, Device):
         return device
     kind, _, index = str(device).partition(":")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm.contrib.debugger.debug_executor import GraphModuleDebug

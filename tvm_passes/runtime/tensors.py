@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topi_ext import _bootstrap  # noqa: F401  (before tvm)
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm._ffi.base import _LIB, check_call

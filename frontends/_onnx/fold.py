@@ -1,0 +1,190 @@
+"""Folds constants while a graph is imported, with NumPy and without compiling.
+
+Exported graphs compute shapes node by node. TVM's importer folds each such node by building LLVM code for
+it, and makes the shapes static at the end in a pass that starts from scratch for every dynamic operator.
+Here an expression is folded when it is made, from operands that are already folded, so a dynamic operator
+whose arguments are constant turns static at once and no pass is needed at the end.
+
+A shape of which only some sizes are known is followed too: the channels of a tensor with an unknown number
+of boxes are a constant, and an operator told its shape at run time keeps the sizes that are known in its
+type. Convolutions need them: TVM compiles none whose channels are unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from .._types import static_shape, type_of
+from . import known as _onnx_known
+from .evaluate import NotFolded, evaluate
+
+LARGEST_RESULT = 1 << 24  # elements that a few may be folded to
+LIKE = ("cast_like", "slice_like", "reshape_like", "broadcast_to_like")  # need the second operand's type only
+SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
+
+
+class ConstantFolder:
+    """Stands in for the importer's `fold_constant`; keep one for a whole import: it remembers."""
+
+    def __init__(self) -> None:
+        self._folded: dict[relay.Expr, relay.Expr] = {}
+        self._known: dict[
+            relay.Expr, _onnx_known.KnownInPart
+        ] = {}  # the value of an expression that is known in part
+
+    def __call__(self, expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
+        """Fold what is new in an expression. Iterative: graphs are deeper than Python's stack."""
+        folded, stack = self._folded, [expr]
+        while stack:
+            node = stack[-1]
+            operands = _operands(node)
+            missing = [operand for operand in operands if operand not in folded]
+            stack.extend(missing)
+            if missing:
+                continue
+            stack.pop()
+            if node not in folded:
+                folded[node] = result = self._fold(node, [folded[operand] for operand in operands])
+                folded[result] = result
+        return folded[expr]
+
+    def follow(self, old: relay.Expr, new: relay.Expr) -> None:
+        """Know that `new` is `old`, already folded, with nothing but another span."""
+        if isinstance(old, relay.TupleWrapper):
+            old, new = old.tuple_value, new.tuple_value
+        if isinstance(old, relay.Tuple):
+            for old_field, new_field in zip(old.fields, new.fields):
+                self.follow(old_field, new_field)
+        if old in self._folded:
+            self._folded[new] = new
+        if old in self._known:
+            self._known[new] = self._known[old]
+
+    def _fold(self, node: relay.Expr, operands: list[relay.Expr]) -> relay.Expr:
+        if isinstance(node, relay.TupleGetItem) and isinstance(operands[0], relay.Tuple):
+            return operands[0].fields[node.index]
+        node = _with_operands(node, operands)
+        if not operands or not isinstance(node, relay.Call):
+            return node
+        if node.op.name.startswith("dyn."):
+            node = self._less_dynamic(node)
+        if all(map(_is_constant, node.args)) or (node.op.name in LIKE and _is_constant(node.args[0])):
+            return _fold_call(node)
+        return self._fold_in_part(node)
+
+    def _fold_in_part(self, call: relay.Call) -> relay.Expr:
+        name = call.op.name
+        value: _onnx_known.KnownInPart | None = None
+        if name in _onnx_known.OF_SHAPES:
+            value = _onnx_known.of_shape(call)
+        elif _onnx_known.knows(name):
+            value = _onnx_known.of_call(call, [self._value(arg) for arg in call.args])
+        if value is not None:
+            if value.known.all():
+                return constant(value.value)
+            self._known[call] = value
+        return call
+
+    def _value(self, arg: relay.Expr) -> Any:
+        """What is known of an operand; a list for a tuple; None where nothing may be."""
+        if isinstance(arg, relay.Tuple):
+            fields = [self._value(field) for field in arg.fields]
+            return None if any(field is None for field in fields) else fields
+        return self._known.get(arg) or _onnx_known.of_operand(arg)
+
+    def _less_dynamic(self, call: relay.Call) -> relay.Expr:
+        name = call.op.name
+        if any(map(_is_constant, call.args[name not in ("dyn.zeros", "dyn.ones") :])):
+            call = _make_static(call)
+        if call.op.name not in SHAPE_ARGUMENT:
+            return call
+        shape = self._known.get(call.args[SHAPE_ARGUMENT[name]])
+        if shape is None or not shape.known.any():
+            return call
+        known = [int(size) if is_known else None for size, is_known in zip(shape.value, shape.known)]
+        if (
+            name == "dyn.reshape"
+            and known.count(None) == 1
+            and all(size != 0 and size != -1 for size in known)
+        ):
+            return relay.reshape(call.args[0], [-1 if size is None else size for size in known])
+        return keep_known(call, known)
+
+
+def keep_known(expr: relay.Expr, known: Sequence[int | None]) -> relay.Expr:
+    """The expression, with the sizes that are known (those above zero) in its type."""
+    newshape = [size if size and size > 0 else 0 for size in known]  # 0 keeps the size that there is
+    return relay.reshape(expr, newshape) if any(newshape) else expr
+
+
+def constant(array: np.ndarray) -> relay.Constant:
+    """A Relay constant of exactly the array's dtype and shape."""
+    return relay.Constant(tvm.nd.array(array))
+
+
+def _operands(node: relay.Expr) -> list[relay.Expr]:
+    if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
+        return list(node.args)
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    return []
+
+
+def _with_operands(node: relay.Expr, operands: list[relay.Expr]) -> relay.Expr:
+    if all(new.same_as(old) for new, old in zip(operands, _operands(node))):
+        return node
+    if isinstance(node, relay.Tuple):
+        return relay.Tuple(operands, node.span)
+    if isinstance(node, relay.TupleGetItem):
+        return relay.TupleGetItem(operands[0], node.index, node.span)
+    return relay.Call(node.op, operands, node.attrs, node.type_args, node.span)
+
+
+def _is_constant(expr: relay.Expr) -> bool:
+    if isinstance(expr, relay.Tuple):
+        return all(map(_is_constant, expr.fields))
+    return isinstance(expr, relay.Constant)
+
+
+def _fold_call(call: relay.Call) -> relay.Expr:
+    if _is_large(call):
+        return call
+    try:
+        value = evaluate(call, type_of(call))
+    except NotFolded:
+        return relay.transform.FoldConstantExpr(call, tvm.IRModule())
+    return relay.Tuple([constant(v) for v in value]) if isinstance(value, list) else constant(value)
+
+
+def _is_large(call: relay.Call) -> bool:
+    """Whether a value takes much memory that what it is made of does not take."""
+    made = type_of(call)
+    if not isinstance(made, relay.TensorType):
+        return False
+    size = math.prod(static_shape(made) or ())
+    constants = (arg.data.shape for arg in call.args if isinstance(arg, relay.Constant))
+    return size > LARGEST_RESULT and size > 4 * sum(map(math.prod, constants))
+
+
+def _make_static(call: relay.Call) -> relay.Expr:
+    """Let TVM's own pass make one call static, apart from the graph it stands in."""
+    first_is_data = call.op.name not in ("dyn.zeros", "dyn.ones")
+    operands = [
+        relay.var(f"operand{i}", type_of(arg)) if i < first_is_data or not _is_constant(arg) else arg
+        for i, arg in enumerate(call.args)
+    ]
+    given = {new: old for new, old in zip(operands, call.args) if isinstance(new, relay.Var)}
+    alone = relay.Function(list(given), relay.Call(call.op, operands, call.attrs, call.type_args, call.span))
+    static = relay.transform.DynamicToStatic()(tvm.IRModule.from_expr(alone))["main"]
+    if isinstance(static.body, relay.Call) and static.body.op.name == call.op.name:
+        return call
+    return relay.bind(static.body, dict(zip(static.params, given.values())))

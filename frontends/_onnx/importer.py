@@ -1,0 +1,126 @@
+"""TVM's ONNX importer with its slow helpers replaced, in an instance of its own.
+
+The importer keeps its helpers and its table of converters as names of its module. Each import here runs in
+a fresh copy of that module, made from TVM's own file, so replacing a name changes nothing for anyone else:
+not for `relay.frontend.from_onnx`, not for an import in another thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+
+import tvm
+from tvm import relay
+from tvm.relay.frontend import common as tvm_common
+from tvm.relay.frontend import onnx as tvm_onnx
+
+from .._types import infer_type, static_shape, type_of
+from . import operators as onnx_operators
+from .fold import ConstantFolder, constant
+from .schema import Inputs
+from .scope import scope_class
+
+
+def load_importer() -> ModuleType:
+    """A copy of TVM's importer that is fast and has this project's converters."""
+    common, importer = _copy_of(tvm_common), _copy_of(tvm_onnx)
+    for name, value in vars(tvm_onnx).items():
+        if getattr(value, "__module__", None) == tvm_common.__name__:
+            setattr(importer, name, getattr(common, name))
+    fold_constant = ConstantFolder()
+    stock_set_span = common.set_span
+
+    def set_span(expr: relay.Expr, span: Any) -> relay.Expr:
+        spanned = stock_set_span(expr, span)
+        fold_constant.follow(expr, spanned)
+        return spanned
+
+    helpers = {
+        "fold_constant": fold_constant,
+        "infer_type": infer_type,
+        "set_span": set_span,
+        "shape_of": shape_of,
+        "infer_value": functools.partial(_infer_value, fold_constant, common.infer_value),
+        "get_type": tvm_dtype,
+        "get_source_name": functools.partial(_source_name, {}),
+    }
+    for module in common, importer:
+        for name, helper in helpers.items():
+            if hasattr(module, name):
+                setattr(module, name, helper)
+    common.logger.filters.pop()  # the copy of the module has added its filter to the logger once more
+    importer.onnx_input = Inputs
+    importer.GraphProto = scope_class(importer.GraphProto)
+    stock_map = importer._get_convert_map
+    importer._get_convert_map = functools.lru_cache(maxsize=None)(
+        lambda opset: {**stock_map(opset), **onnx_operators.bound_to(importer)}
+    )
+    return importer
+
+
+def _copy_of(module: ModuleType) -> Any:
+    spec: Any = importlib.util.spec_from_file_location(module.__name__, module.__file__)
+    copy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy
+
+
+def shape_of(
+    x: relay.Expr, dtype: str = "int64", start: int | None = None, end: int | None = None
+) -> relay.Expr:
+    """As the importer's own, which forgets `start` and `end` where the shape is dynamic."""
+    x_type = type_of(x)
+    shape = static_shape(x_type)
+    if shape is not None:
+        return constant(np.asarray(shape[start:end], dtype))
+    start, end, _ = slice(start, end).indices(len(x_type.shape))
+    whole = relay.shape_of(x, dtype)
+    return whole if (start, end) == (0, len(x_type.shape)) else relay.strided_slice(whole, [start], [end])
+
+
+def _infer_value(
+    fold_constant: ConstantFolder,
+    stock_infer_value: Callable,
+    expr: relay.Expr,
+    params: dict[str, tvm.nd.NDArray],
+    mod: tvm.IRModule | None = None,
+) -> tvm.nd.NDArray:
+    """The importer compiles an expression to know its value; a constant's value is known."""
+    folded = fold_constant(expr)
+    return folded.data if isinstance(folded, relay.Constant) else stock_infer_value(expr, params, mod)
+
+
+def _source_name(names: dict[str, str], node: onnx.NodeProto, counts: dict[str, int]) -> str:
+    """The name of a node; the importer writes one into the user's model where there is none."""
+    if node.name:
+        return node.name
+    kind = getattr(node, "op_type", "Graph")  # a body is asked for as well
+    key = str(node.output[0])
+    if key not in names:
+        counts[kind] = counts.get(kind, -1) + 1
+        names[key] = f"{kind}_{counts[kind]}"
+    return names[key]
+
+
+def tvm_dtype(elem_type: int | str) -> str:
+    """TVM's name of an ONNX element type; TVM's importer asks `onnx.mapping`, gone from recent onnx."""
+    if isinstance(elem_type, str):
+        return elem_type
+    if elem_type not in onnx.TensorProto.DataType.values():
+        raise NotImplementedError(f"ONNX has no element type {elem_type}")
+    name = onnx.TensorProto.DataType.Name(elem_type)
+    if name not in ELEMENT_TYPES:
+        raise NotImplementedError(f"TVM has no tensors of type {name}")
+    return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+ELEMENT_TYPES = {"BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
+    f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
+}

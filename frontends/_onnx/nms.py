@@ -1,0 +1,80 @@
+"""ONNX's NonMaxSuppression, spelt with TVM's `vision.all_class_non_max_suppression`.
+
+TVM's operator means something else in places, which are bridged here:
+
+- It suppresses at an IoU equal to the threshold, ONNX only above it: it is given the next float up.
+- It keeps nothing at a threshold of 0 or less. No IoU is less than 0, so the threshold is at least the
+  smallest positive float.
+- It takes 0 boxes to keep for all of them. ONNX means none, also where the number is not given.
+- Its importer takes no score threshold for one of 0. Here it is the lowest float.
+
+Not bridged: it suppresses no box whose score is 0 or less, and leaves out those whose score is -1 or less.
+`RestoreBatchedNMS` and `LowerClassAwareNMS` bring the graph to an operator that compares all scores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm import relay
+
+from .._types import type_of
+
+SMALLEST = np.nextafter(np.float32(0), np.float32(1))
+LOWEST = np.finfo("float32").min
+
+# For a positive float t that is not subnormal, t / JUST_BELOW_1 rounds to the next float up: it exceeds t by
+# t * 2**-24 and little more, which is at least half of the distance to that float, and less than all of it.
+JUST_BELOW_1 = np.float32(1 - 2**-24)
+
+
+def non_max_suppression(
+    boxes: relay.Expr,
+    scores: relay.Expr,
+    most: relay.Expr | None,
+    iou_threshold: relay.Expr | None,
+    score_threshold: relay.Expr | None,
+    center_point_box: int,
+) -> relay.Expr:
+    """The rows of (picture, class, box) that are kept, int64, (K, 3)."""
+    if most is None or (isinstance(most, relay.Constant) and most.data.numpy().item() <= 0):
+        return relay.const(np.zeros((0, 3)), "int64")
+    indices, count = relay.op.vision.all_class_non_max_suppression(
+        _corners(boxes) if center_point_box else boxes,
+        scores,
+        _scalar(most),
+        _next_up(iou_threshold),
+        relay.const(LOWEST) if score_threshold is None else _scalar(score_threshold),
+    )
+    if not isinstance(most, relay.Constant):
+        any_wanted = _scalar(most) > relay.const(0, type_of(most).dtype)
+        count = count * relay.cast(any_wanted, "int64")
+    return relay.strided_slice(indices, relay.const([0], "int64"), count)
+
+
+def _corners(boxes: relay.Expr) -> relay.Expr:
+    """Boxes given by centre and size, by two corners; a negative size overlaps nothing, as one of 0 does."""
+    x, y, width, height = relay.split(boxes, 4, axis=2)
+    dtype = type_of(boxes).dtype
+    half_width, half_height = (
+        relay.maximum(size, relay.const(0, dtype)) / relay.const(2, dtype) for size in (width, height)
+    )
+    corners = [y - half_height, x - half_width, y + half_height, x + half_width]
+    return relay.concatenate(corners, axis=2)
+
+
+def _next_up(threshold: relay.Expr | None) -> relay.Expr:
+    """The least float32 that is greater than the threshold, and greater than 0."""
+    if threshold is None:
+        return relay.const(SMALLEST)
+    if isinstance(threshold, relay.Constant):
+        above = np.nextafter(threshold.data.numpy().astype("float32").reshape(()), np.float32(np.inf))
+        return relay.const(np.maximum(above, SMALLEST))
+    return relay.maximum(_scalar(threshold) / relay.const(JUST_BELOW_1), relay.const(SMALLEST))
+
+
+def _scalar(tensor: relay.Expr) -> relay.Expr:
+    """What is a scalar, or a vector of one element, as a scalar."""
+    if isinstance(tensor, relay.Constant):
+        return relay.const(tensor.data.numpy().reshape(()), tensor.data.dtype)  # without it, int64 is cut
+    return relay.squeeze(tensor, [0]) if len(type_of(tensor).shape) else tensor

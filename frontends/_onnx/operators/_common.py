@@ -1,0 +1,92 @@
+"""What the converters share. Each takes the importer that it works in, then what all of TVM's take."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from ..._types import sizes, type_of
+
+Inputs = list[relay.Expr]
+Attrs = dict[str, Any]
+Params = dict[str, tvm.nd.NDArray]
+Converter = Callable[[ModuleType, Inputs, Attrs, Params], relay.Expr]
+
+
+def stock(importer: ModuleType, name: str) -> Callable:
+    """TVM's own converter for the opset of the model."""
+    return getattr(importer, name).get_converter(opset_of(importer))
+
+
+def in_float32(convert: Converter) -> Converter:
+    """Of float16, computed in float32, as others do: sums of float16 lose what is small next to them."""
+
+    @functools.wraps(convert)
+    def converted(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        if dtype_of(inputs[0]) != "float16":
+            return convert(importer, inputs, attrs, params)
+        wide = copy.copy(inputs)
+        wide[0] = relay.cast(inputs[0], "float32")
+        return relay.cast(convert(importer, wide, attrs, params), "float16")
+
+    return converted
+
+
+def opset_of(importer: ModuleType) -> int:
+    """The version of ONNX's operators that the model is written in."""
+    return importer.GraphProto.current.opset
+
+
+def dtype_of(expr: relay.Expr) -> str:
+    return type_of(expr).dtype
+
+
+def rank_of(expr: relay.Expr) -> int:
+    return len(type_of(expr).shape)
+
+
+def sizes_of(expr: relay.Expr) -> tuple[int | None, ...]:
+    """The shape, with None for a size that is known only at run time."""
+    return sizes(type_of(expr))
+
+
+def all_sizes_of(expr: relay.Expr, what: str = "it") -> tuple[int, ...]:
+    """The shape, all of which `what` needs to know."""
+    shape = tuple(size for size in sizes_of(expr) if size is not None)
+    if len(shape) < rank_of(expr):
+        raise NotImplementedError(f"{what} needs sizes that are known")
+    return shape
+
+
+def like(value: float, expr: relay.Expr) -> relay.Constant:
+    """A scalar of the type of an expression."""
+    return relay.const(value, dtype_of(expr))
+
+
+def known(expr: relay.Expr | None, what: str) -> np.ndarray | None:
+    """The value of an optional input that has to be constant."""
+    if expr is None:
+        return None
+    if not isinstance(expr, relay.Constant):
+        raise NotImplementedError(f"its {what} must be constant, and is known only at run time")
+    return expr.data.numpy()
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis, counted from the first."""
+    if not -rank <= axis < rank:
+        raise NotImplementedError(f"its axis {axis} is none of the {rank} axes of its input")
+    return axis % rank
+
+
+def several(*results: relay.Expr) -> relay.TupleWrapper:
+    """The results of a node that has more than one."""
+    return relay.TupleWrapper(relay.Tuple(list(results)), len(results))

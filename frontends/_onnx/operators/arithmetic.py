@@ -1,0 +1,125 @@
+"""Clip, Round and others that compute element by element; MatMul."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from tvm import relay
+
+from ..._types import type_of
+from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, sizes_of, stock
+
+
+def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own forgets a constant upper bound that stands alone, and wraps bounds of integers around."""
+    data, dtype = inputs[0], dtype_of(inputs[0])
+    bounds = [inputs[1], inputs[2]] if len(inputs) > 1 else [attrs.get("min"), attrs.get("max")]
+    values = [bound.data.numpy().item() if isinstance(bound, relay.Constant) else bound for bound in bounds]
+    are_known = all(isinstance(value, (float, int)) for value in values)
+    if dtype.startswith("float") and are_known and values[0] <= values[1]:
+        return relay.clip(data, *values)
+    for bound, limit in zip(bounds, (relay.maximum, relay.minimum)):
+        if bound is not None:
+            data = limit(data, like(bound, data) if isinstance(bound, float) else bound)
+    return data
+
+
+def round_half_even(data: relay.Expr) -> relay.Expr:
+    """Rounded to the nearest integer, halves to the even one; infinite, NaN and the sign of 0 stay so."""
+    inner, zero, half, one, two = relay.trunc(data), *(like(number, data) for number in (0, 0.5, 1, 2))
+    outer = inner + relay.where(data < zero, zero - one, one)
+    rest = relay.abs(data - inner)
+    even = two * relay.trunc(outer / two)
+    return relay.where(rest < half, inner, relay.where(rest > half, outer, even))
+
+
+def round_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own is off by one for floats so large that they have no halves, and NaN for infinite ones."""
+    return round_half_even(inputs[0])
+
+
+def pow_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own computes integers in float32, which is exact up to 2**24 only."""
+    base, exponent = inputs
+    dtype = dtype_of(base)
+    if dtype.startswith("float"):
+        return relay.power(base, relay.cast(exponent, dtype) if dtype_of(exponent) != dtype else exponent)
+    power = relay.power(relay.cast(base, "float64"), relay.cast(exponent, "float64"))
+    return relay.cast(power, dtype)
+
+
+def _with_axis(name: str) -> Converter:
+    operator = getattr(relay, name)
+
+    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own knows `broadcast` and `axis`, of opsets up to 6, next to a convolution only."""
+        left, right = inputs
+        if attrs.get("broadcast", 0) and "axis" in attrs:
+            rank = rank_of(left)
+            behind = rank - attrs["axis"] % rank - rank_of(right)
+            right = relay.expand_dims(right, -1, behind) if behind else right
+        return operator(left, right)
+
+    return convert
+
+
+def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own fails where batch axes of both are broadcast, or one is a vector and one has batches."""
+    left, right = inputs
+    ranks = rank_of(left), rank_of(right)
+    shapes = sizes_of(left), sizes_of(right)
+    static = None not in (*shapes[0], *shapes[1])
+    if not static or max(ranks) < 3 or ranks[1] == 2:
+        return stock(importer, "MatMul")(inputs, attrs, params)
+    left = relay.expand_dims(left, 0) if ranks[0] == 1 else left
+    right = relay.expand_dims(right, 1) if ranks[1] == 1 else right
+    of_left, of_right = ([int(size) for size in type_of(each).shape] for each in (left, right))
+    (*batch_left, rows, inner), (*batch_right, _, columns) = of_left, of_right
+    batch = np.broadcast_shapes(tuple(batch_left), tuple(batch_right))
+
+    def flat(expr: relay.Expr, axes: list) -> relay.Expr:
+        shape = [*batch, *axes]
+        expr = expr if list(sizes_of(expr)) == shape else relay.broadcast_to(expr, shape)
+        return relay.reshape(expr, [-1, *axes]) if len(batch) != 1 else expr
+
+    right = relay.transpose(flat(right, [inner, columns]), [0, 2, 1])
+    product = relay.nn.batch_matmul(flat(left, [rows, inner]), right, out_dtype=dtype_of(left))
+    kept = [rows] if ranks[0] > 1 else []
+    kept += [columns] if ranks[1] > 1 else []
+    return relay.reshape(product, [*batch, *kept])
+
+
+def mod(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own has other numbers for floats without `fmod`, which ONNX did not have before opset 26."""
+    if not attrs.get("fmod", 0) and dtype_of(inputs[0]).startswith("float"):
+        raise NotImplementedError("floats need the attribute fmod=1")
+    return stock(importer, "Mod")(inputs, attrs, params)
+
+
+def random(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own draws from a generator of its own, so that its numbers are no other runtime's."""
+    raise NotImplementedError("its result is random, on which no two runtimes agree")
+
+
+RANDOM = (
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
+CONVERTERS: dict[str, Converter] = {
+    "Add": _with_axis("add"),
+    "Clip": clip,
+    "Div": _with_axis("divide"),
+    "MatMul": matmul,
+    "Mod": mod,
+    "Mul": _with_axis("multiply"),
+    "Pow": pow_,
+    "Round": round_,
+    "Sub": _with_axis("subtract"),
+    **dict.fromkeys(RANDOM, random),
+}

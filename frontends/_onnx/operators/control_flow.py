@@ -1,0 +1,49 @@
+"""If and Loop."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import onnx
+
+from tvm import relay
+
+from ..loops import known_loop
+from ..schema import element_type
+from ._common import Attrs, Converter, Inputs, Params, dtype_of, several, stock
+
+
+def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own imports both branches of a constant condition: a dead one may not even have a type."""
+    condition = inputs[0]
+    if not isinstance(condition, relay.Constant):
+        return importer.If._impl_v1(inputs, attrs, params)
+    then, otherwise = attrs["then_branch"], attrs["else_branch"]
+    branch = then if condition.data.numpy().item() else otherwise
+    outer = importer.GraphProto.current
+    inner = importer.GraphProto(outer._shape, outer._dtype, outer._freeze_params, outer._op_type_dict)
+    inner._nodes = outer._nodes.copy()
+    with inner:
+        result = inner.from_onnx(branch, outer.opset, get_output_expr=True)
+    outer._params.update(inner._params)
+    return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+
+
+def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM makes a recursive function of every loop; some loops over detections are one operator."""
+    scope = importer.GraphProto.current
+    graph, node = scope.place
+    found = known_loop(graph, node, scope.imported)
+    if found is None:
+        body = onnx.GraphProto()
+        body.CopyFrom(attrs["body"])
+        for value, initial in zip(body.input[2:], inputs[2:]):  # the types may be left out
+            if not value.type.tensor_type.elem_type:
+                value.type.tensor_type.elem_type = element_type(dtype_of(initial))
+        attrs["body"] = body
+        return stock(importer, "Loop")(inputs, attrs, params)
+    attrs["body"], list(inputs)  # read as terms
+    return several(*found) if len(found) > 1 else found[0]
+
+
+CONVERTERS: dict[str, Converter] = {"If": if_, "Loop": loop}

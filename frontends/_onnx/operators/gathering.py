@@ -1,0 +1,99 @@
+"""Gather, TopK and others that take elements by their indices."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from tvm_passes.analysis.limits import never_negative
+
+from tvm import relay
+
+from ..._types import type_of
+from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, in_float32, rank_of, sizes_of, stock
+
+
+def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own wraps negative indices around at run time, also those that cannot be negative.
+
+    It does so with `where`, whose shape function takes a scalar for a vector: the result of a gather by a
+    scalar then has a wrong shape.
+    """
+    data, indices = inputs
+    axis = attrs.get("axis", 0)
+    if never_negative(indices):
+        return relay.take(data, indices, axis)
+    if isinstance(indices, relay.Constant) or len(type_of(indices).shape):
+        return stock(importer, "Gather")(inputs, attrs, params)
+    dtype = type_of(indices).dtype
+    size = relay.take(relay.shape_of(data, dtype), relay.const(axis, "int64"), mode="wrap")
+    negative = relay.cast(indices < relay.const(0, dtype), dtype)
+    return relay.take(data, indices + negative * size, axis)
+
+
+def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """LLVM has no sort for uint64: sort int64 in the same order, which flipping the top bit gives."""
+    convert = stock(importer, "TopK")
+    attrs.get("sorted")  # sorted is right also where it is not asked for
+    if dtype_of(inputs[0]) != "uint64":
+        return convert(inputs, attrs, params)
+    top_bit = relay.const(np.array(1 << 63, "uint64"))
+    signed = relay.cast(relay.bitwise_xor(inputs[0], top_bit), "int64")
+    values, indices = convert([signed, *inputs[1:]], attrs, params)
+    values = relay.bitwise_xor(relay.cast(values, "uint64"), top_bit)
+    return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
+
+
+@in_float32
+def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own needs an axis that is constant."""
+    data, axis = inputs[0], inputs[1]
+    rank, exclusive = rank_of(data), bool(attrs.get("exclusive", 0))
+    backwards = bool(attrs.get("reverse", 0))
+
+    def along(place: int) -> relay.Expr:
+        if not backwards:
+            return relay.cumsum(data, place, exclusive=exclusive)
+        return relay.reverse(relay.cumsum(relay.reverse(data, place), place, exclusive=exclusive), place)
+
+    if isinstance(axis, relay.Constant):
+        return along(axis_of(int(axis.data.numpy().item()), rank))
+    axis = relay.reshape(relay.cast(axis, "int32"), [])
+    result = data
+    for place in range(rank):
+        is_this = relay.logical_or(
+            relay.equal(axis, relay.const(place)), relay.equal(axis, relay.const(place - rank))
+        )
+        result = relay.where(is_this, along(place), result)
+    return result
+
+
+def trilu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none for sizes that are known only at run time, which is known only when it compiles."""
+    if None in sizes_of(inputs[0]):
+        raise NotImplementedError("it needs sizes that are known")
+    return stock(importer, "Trilu")(inputs, attrs, params)
+
+
+def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows no volumes, and not the names that modes have since opset 20."""
+    data, grid = inputs
+    mode = attrs.get("mode", b"linear").decode()
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    rank = rank_of(data)
+    if rank not in (4, 5) or (rank == 5 and mode == "bicubic"):
+        raise NotImplementedError(f"its mode {mode} of {rank - 2} axes")
+    grid = relay.transpose(grid, [0, rank - 1, *range(1, rank - 1)])
+    layout = "NCHW" if rank == 4 else "NCDHW"
+    padding = attrs.get("padding_mode", b"zeros").decode()
+    return relay.image.grid_sample(data, grid, mode, layout, padding, bool(attrs.get("align_corners", 0)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "CumSum": cum_sum,
+    "Gather": gather,
+    "GridSample": grid_sample,
+    "TopK": top_k,
+    "Trilu": trilu,
+}

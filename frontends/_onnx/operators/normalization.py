@@ -1,0 +1,104 @@
+"""BatchNormalization and its kin, Dropout."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from tvm import relay
+
+from ..fold import constant
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    axis_of,
+    like,
+    opset_of,
+    rank_of,
+    several,
+    sizes_of,
+    stock,
+)
+
+
+def batch_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own ignores `training_mode`."""
+    momentum = attrs.get("momentum", 0.9)
+    attrs.get("is_test")  # before opset 7; a model that is imported is not trained
+    if not attrs.get("training_mode", 0):
+        return stock(importer, "BatchNorm")(inputs, attrs, params)
+    x, scale, bias, mean, variance = inputs
+    rank = rank_of(x)
+    axes = [axis for axis in range(rank) if axis != 1]
+    now, spread = relay.mean(x, axes), relay.variance(x, axes)
+
+    def by_channel(vector: relay.Expr) -> relay.Expr:
+        return relay.expand_dims(vector, 1, rank - 2)
+
+    deviation = relay.sqrt(by_channel(spread) + like(attrs.get("epsilon", 1e-5), x))
+    result = (x - by_channel(now)) / deviation * by_channel(scale) + by_channel(bias)
+    kept, new = like(momentum, mean), like(1 - momentum, mean)
+    return several(result, mean * kept + now * new, variance * kept + spread * new)
+
+
+def group_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has no converter."""
+    x, scale, bias = inputs
+    groups, shape = attrs["num_groups"], [1 if size is None else size for size in sizes_of(x)]
+    if None in sizes_of(x)[1:]:
+        raise NotImplementedError("it needs sizes that are known")
+    grouped = relay.reshape(x, [-1, groups, int(np.prod(shape[1:])) // groups])
+    mean = relay.mean(grouped, 2, True)
+    deviation = relay.sqrt(relay.variance(grouped, 2, True) + like(attrs.get("epsilon", 1e-5), x))
+    result = (grouped - mean) / deviation
+    if opset_of(importer) < 21:  # a scale for each group, later for each channel
+        result = result * relay.reshape(scale, [1, -1, 1]) + relay.reshape(bias, [1, -1, 1])
+        return relay.reshape(result, [-1, *shape[1:]])
+    result = relay.reshape(result, [-1, *shape[1:]])
+    return result * relay.expand_dims(scale, 1, len(shape) - 2) + relay.expand_dims(bias, 1, len(shape) - 2)
+
+
+def lp_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has no converter."""
+    x, axis = inputs[0], axis_of(attrs.get("axis", -1), rank_of(inputs[0]))
+    is_l1 = attrs.get("p", 2) == 1
+    norm = relay.sum(relay.abs(x), axis, True) if is_l1 else relay.sqrt(relay.sum(x * x, axis, True))
+    return relay.where(relay.equal(norm, like(0, x)), like(0, x), x / norm)
+
+
+def mean_variance_normalization(
+    importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
+) -> relay.Expr:
+    """TVM's own subtracts squares, which leaves few digits, and divides by zero where all are the same."""
+    x, axes = inputs[0], list(attrs.get("axes", (0, 2, 3)))
+    mean = relay.mean(x, axes, True)
+    return (x - mean) / (relay.sqrt(relay.variance(x, axes, True, with_mean=mean)) + like(1e-9, x))
+
+
+def dropout(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own fails on `seed`, and has no mask."""
+    data, _, training = inputs[0], inputs[1], inputs[2]
+    for name in ("is_test", "ratio", "seed"):
+        attrs.get(name)  # without effect but in training
+    if training is not None and not isinstance(training, relay.Constant):
+        raise NotImplementedError("it is known only at run time whether it is for training")
+    if training is not None and training.data.numpy().item():
+        raise NotImplementedError("its result in training is random, on which no two runtimes agree")
+    if attrs["tvm_custom"]["num_outputs"] == 1:
+        return data
+    if None in sizes_of(data):
+        return several(data, relay.full(relay.const(True), relay.shape_of(data, "int64"), "bool"))
+    return several(data, constant(np.ones(all_sizes_of(data), bool)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "BatchNormalization": batch_normalization,
+    "Dropout": dropout,
+    "GroupNormalization": group_normalization,
+    "LpNormalization": lp_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
+}

@@ -1,0 +1,224 @@
+"""Expand, Pad, Slice and others that change a shape."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tvm import relay
+
+from ... import _slice as _onnx_slice
+from ..._types import sizes, type_of
+from ..fold import constant, keep_known
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    axis_of,
+    like,
+    opset_of,
+    rank_of,
+    several,
+    sizes_of,
+    stock,
+)
+
+
+def concat(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own copies where there is one tensor only."""
+    axis = attrs["axis"]
+    return inputs[0] if len(inputs) == 1 else relay.concatenate(list(inputs), axis)
+
+
+def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes the greater of two lengths, and so makes one row of none."""
+    data, shape = inputs
+    known, wanted = type_of(data).shape, type_of(shape)
+    if any(not hasattr(dim, "value") for dim in (*known, *wanted.shape)):
+        return stock(importer, "Expand")(inputs, attrs, params)
+    rank = max(len(known), int(wanted.shape[0]))
+    lengths = [1] * (rank - len(known)) + [int(dim) for dim in known]
+    missing = relay.const([1] * (rank - int(wanted.shape[0])), wanted.dtype)
+    shape = relay.concatenate([missing, shape], 0) if rank > int(wanted.shape[0]) else shape
+    # Only what is 1 gets longer.
+    have = np.array(lengths, wanted.dtype)
+    shape = relay.where(relay.const(have == 1), shape, relay.const(have, wanted.dtype))
+    return relay.broadcast_to(data, importer.fold_constant(shape))
+
+
+def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes the axes for pads, reads beyond the tensor for negative pads, and cannot wrap."""
+    data, mode = inputs[0], attrs.get("mode", b"constant").decode()
+    rank = rank_of(data)
+    if opset_of(importer) < 11:
+        pads = attrs.get("pads") or attrs["paddings"]
+        pads, value, axes = constant(np.array(pads, "int64")), attrs.get("value", 0.0), None
+    else:
+        pads, value, axes = inputs[1], inputs[2], inputs[3]
+    if axes is not None:
+        pads = _of_all_axes(pads, axes, rank)
+    pads = importer.fold_constant(pads)
+    if isinstance(value, relay.Expr):
+        value = importer.fold_constant(relay.reshape(value, []))
+    elif value is None:
+        value = 0.0
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise NotImplementedError(f"its attribute mode={mode} is not known")
+    if not isinstance(pads, relay.Constant):
+        if mode == "wrap":
+            raise NotImplementedError("wrapping around by pads that are known only at run time")
+        return _pad_late(importer, data, pads, value, mode)
+    before, after = pads.data.numpy().reshape(2, rank).tolist()
+    data, before, after = _without_negative(data, before, after)
+    if not any(before + after):
+        return data
+    shape = sizes_of(data)
+    if mode in ("reflect", "wrap"):
+        for axis, widths in enumerate(zip(before, after)):
+            room = None if shape[axis] is None else shape[axis] - (mode == "reflect")
+            if any(widths) and (room is None or max(widths) > room):
+                raise NotImplementedError(f"its mode {mode} needs an axis that is longer than its padding")
+    if mode == "wrap":
+        for axis, (first, last) in enumerate(zip(before, after)):
+            size = shape[axis]
+            if size is not None and (first or last):
+                places = np.arange(-first, size + last) % size
+                data = relay.take(data, constant(places), axis)
+        return data
+    return relay.nn.pad(data, list(zip(before, after)), value, mode)
+
+
+def _of_all_axes(pads: relay.Expr, axes: relay.Expr, rank: int) -> relay.Expr:
+    """The pads of some axes as those of all, where the others have none."""
+    (count,) = sizes_of(axes)
+    if count is None:
+        raise NotImplementedError("it is known only at run time how many axes are padded")
+    axes = relay.cast(axes, "int64")
+    axes = relay.where(axes < relay.const(0, "int64"), axes + relay.const(rank, "int64"), axes)
+    is_this = relay.equal(relay.reshape(axes, [1, count, 1]), constant(np.arange(rank).reshape(1, 1, rank)))
+    widths = relay.reshape(relay.cast(pads, "int64"), [2, count, 1]) * relay.cast(is_this, "int64")
+    return relay.reshape(relay.sum(widths, [1]), [2 * rank])
+
+
+def _without_negative(
+    data: relay.Expr, before: list[int], after: list[int]
+) -> tuple[relay.Expr, list[int], list[int]]:
+    """Cut off what negative pads take away, and give what is left of the pads."""
+    if min(before + after) < 0:
+        bounds = {
+            axis: (max(-first, 0), min(last, 0) or np.iinfo("int64").max, 1)
+            for axis, (first, last) in enumerate(zip(before, after))
+            if min(first, last) < 0
+        }
+        data = _onnx_slice.constant_slice(data, bounds)
+    return data, [max(width, 0) for width in before], [max(width, 0) for width in after]
+
+
+def _pad_late(importer: ModuleType, data: relay.Expr, pads: relay.Expr, value: Any, mode: str) -> relay.Expr:
+    """Pad by widths that are known only at run time, which may be negative."""
+    rank, zero = rank_of(data), relay.const(0, "int64")
+    widths = relay.reshape(relay.cast(pads, "int64"), [2, rank])
+    cut = relay.maximum(zero - widths, zero)
+    first, last = (relay.take(cut, relay.const(side), 0) for side in (0, 1))
+    end = importer.fold_constant(relay.shape_of(data, "int64")) - last
+    data = relay.strided_slice(data, first, end, constant(np.ones(rank, "int64")))
+    widths = relay.transpose(relay.maximum(widths, zero))
+    value = value if isinstance(value, relay.Expr) else like(value, data)
+    return relay.nn.pad(data, widths, value, mode)
+
+
+def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """Bounds were attributes once, and are inputs now.
+
+    With bounds that only the runtime knows TVM's own forgets the sizes of all axes.
+    """
+    data, *bounds = inputs
+    if not bounds:
+        bounds = [attrs.get(name) for name in ("starts", "ends", "axes")]
+    else:
+        bounds = [
+            bound.data.numpy().tolist() if isinstance(bound, relay.Constant) else bound for bound in bounds
+        ]
+    starts, ends, axes, steps = (bounds + [None, None])[:4]
+    if any(isinstance(bound, relay.Expr) for bound in (starts, ends, axes, steps)):
+        return _keep_other_axes(stock(importer, "Slice")(inputs, attrs, params), data, axes)
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    return _onnx_slice.constant_slice(data, dict(zip(axes, zip(starts, ends, steps))))
+
+
+def _keep_other_axes(sliced: relay.Expr, data: relay.Expr, axes: Any) -> relay.Expr:
+    """A slice, with the sizes that are known of the axes that it takes whole, where `axes` says which."""
+    if not isinstance(axes, list):
+        return sliced
+    known = list(sizes(type_of(data)))
+    for axis in axes:
+        known[axis] = None
+    return keep_known(sliced, known)
+
+
+def space_to_depth(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows the mode DCR only, the only one there was before ONNX had the attribute."""
+    block = int(attrs["blocksize"])
+    if attrs.get("mode", b"DCR") == b"DCR":
+        return relay.nn.space_to_depth(inputs[0], block)
+    tiles = relay.reshape(inputs[0], [0, 0, -4, -1, block, -4, -1, block])
+    tiles = relay.transpose(tiles, [0, 1, 3, 5, 2, 4])  # N, C, block, block, H, W
+    return relay.reshape(relay.reshape(tiles, [0, -3, -2]), [0, -3, -2])
+
+
+def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows no shorter last part and no sizes at run time, and compiles for no single part."""
+    data, count = inputs[0], attrs["tvm_custom"]["num_outputs"]
+    axis = axis_of(attrs.get("axis", 0), rank_of(data))
+    parts = inputs[1] if len(inputs) > 1 else attrs.get("split")
+    attrs.get("num_outputs")  # as many as the node has
+    if isinstance(parts, relay.Constant):
+        parts = parts.data.numpy().tolist()
+    if count == 1:
+        return data
+    size = sizes_of(data)[axis]
+    if parts is None:
+        if size is None:
+            return relay.split(data, count, axis)
+        length = -(-size // count)
+        parts = [length] * (count - 1) + [size - length * (count - 1)]
+    if isinstance(parts, relay.Expr):
+        return several(*_split_late(data, parts, count, axis))
+    ends = np.cumsum(parts).tolist()
+    if 0 in parts:
+        bounds = zip([0, *ends[:-1]], ends)
+        return several(*(relay.strided_slice(data, [b], [e], axes=[axis]) for b, e in bounds))
+    return relay.split(data, ends[:-1], axis)
+
+
+def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> list[relay.Expr]:
+    """Into parts whose sizes are known only at run time."""
+    rank, ends = rank_of(data), relay.cumsum(relay.cast(parts, "int64"), 0)
+    here = constant(np.arange(rank) == axis)
+    shape, none = relay.shape_of(data, "int64"), constant(np.zeros(rank, "int64"))
+    results, begin = [], none
+    for place in range(count):
+        end = relay.where(here, relay.take(ends, relay.const(place)), shape)
+        results.append(relay.strided_slice(data, begin, end, constant(np.ones(rank, "int64"))))
+        begin = relay.where(here, end, none)
+    return results
+
+
+def optional_has_element(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes a scalar for nothing."""
+    return relay.const(any(given is not None for given in inputs))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Concat": concat,
+    "Expand": expand,
+    "OptionalHasElement": optional_has_element,
+    "Pad": pad,
+    "Slice": slice_,
+    "SpaceToDepth": space_to_depth,
+    "Split": split,
+}

@@ -1,0 +1,204 @@
+"""What ONNX says about a node, held against its conversion: attributes, inputs, and the types of results.
+
+A converter that ignores an attribute or an input computes something else without a word. So both are handed
+over in containers that remember what was read, and what was not read has to be without effect. The results'
+types are compared with those that ONNX infers from the types of the inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import checker, defs, helper, numpy_helper, shape_inference
+
+from tvm import relay
+
+from .._types import sizes, type_of
+
+MAX_ELEMENTS = 64  # of a constant whose value may decide about the shape of a result
+WITHOUT_EFFECT = {  # attributes that say nothing about the result
+    "consumed_inputs",  # which inputs may be overwritten, before opset 6
+    "doc_string",
+    "stash_type",  # in which precision to accumulate
+}
+
+
+class Attributes(dict):
+    """A node's attributes by name, which remember those that nobody read."""
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        super().__init__(attributes)
+        self.unread = set(attributes)
+
+    def __getitem__(self, name: str) -> Any:
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[str]:  # without it, `**` copies the values past __getitem__
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.unread.discard(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self.unread.discard(name)
+        return super().pop(name, *default)
+
+    def items(self) -> Any:
+        self.unread.clear()
+        return super().items()
+
+    def values(self) -> Any:
+        self.unread.clear()
+        return super().values()
+
+
+class Inputs(list):
+    """A node's inputs, None for one that is left out, which remember those that nobody read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread: set[int] = set()
+
+    @classmethod
+    def of(cls, exprs: list[relay.Expr | None]) -> Inputs:
+        """The same for other expressions."""
+        inputs = cls()
+        for expr in exprs:
+            inputs.append(expr)
+        return inputs
+
+    def append(self, expr: relay.Expr | None) -> None:
+        if expr is not None:
+            self.unread.add(len(self))
+        super().append(expr)
+
+    def __getitem__(self, place: Any) -> Any:
+        """As TVM's converters expect: None behind the last one."""
+        if isinstance(place, slice):
+            return [self[i] for i in range(len(self) if place.stop is None else place.stop)[place]]
+        self.unread.discard(place % len(self) if place < 0 else place)
+        return super().__getitem__(place) if place < len(self) else None
+
+    def __iter__(self) -> Iterator[Any]:
+        self.unread.clear()
+        return super().__iter__()
+
+
+def unread(node: onnx.NodeProto, opset: int, attributes: Attributes, inputs: Inputs) -> str | None:
+    """What the converter of a node has not read, and so does not know of, or None."""
+    defaults = _defaults(node.op_type, opset, node.domain)
+    for attribute in node.attribute:
+        name = attribute.name
+        if name not in attributes.unread or name in WITHOUT_EFFECT:
+            continue
+        value = helper.get_attribute_value(attribute)
+        if name not in defaults or defaults[name] != value:
+            shown = value.decode() if isinstance(value, bytes) else value
+            return f"its attribute {name}={shown} is not supported"
+    for place in sorted(inputs.unread):
+        return f"its input {place}, '{node.input[place]}', is not supported"
+    return None
+
+
+@functools.cache
+def _defaults(op_type: str, opset: int, domain: str) -> dict[str, Any]:
+    schema = schema_of(op_type, opset, domain)
+    attributes = schema.attributes.values() if schema else ()
+    given = {each.name: each.default_value for each in attributes if each.default_value.name}
+    return {name: helper.get_attribute_value(value) for name, value in given.items()}
+
+
+@functools.cache
+def schema_of(op_type: str, opset: int, domain: str) -> Any:
+    try:
+        return defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
+    except defs.SchemaError:
+        return None
+
+
+def other_type(node: onnx.NodeProto, opset: int, imported: Callable[[str], relay.Expr | None]) -> str | None:
+    """How the type of a result differs from what ONNX infers for it, or None.
+
+    `imported` gives what a name of the model is in Relay.
+    """
+    schema = schema_of(node.op_type, opset, node.domain)
+    if schema is None or any(attribute.HasField("g") for attribute in node.attribute):
+        return None
+    types, constants = {"": onnx.TypeProto()}, {}  # onnx asks for a type of what is left out, too
+    for name in filter(None, node.input):
+        expr: Any = imported(name)
+        type_ = type_of(expr)
+        if not isinstance(type_, relay.TensorType):
+            return None
+        types[name] = helper.make_tensor_type_proto(element_type(type_.dtype), sizes(type_))
+        if _may_be_a_shape(expr):
+            constants[name] = numpy_helper.from_array(expr.data.numpy(), name)
+    try:
+        inferred = shape_inference.infer_node_outputs(
+            schema, node, types, constants, opset_imports=[helper.make_opsetid(node.domain, opset)]
+        )
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
+        return None  # ONNX does not know either
+    for name, type_proto in inferred.items():
+        found: Any = imported(name)
+        type_ = None if found is None else type_of(found)
+        if isinstance(type_, relay.TensorType) and not _agree(type_, type_proto.tensor_type):
+            return f"the result '{name}' would be {_shown(type_)} instead of {_described(type_proto)}"
+    return None
+
+
+def _may_be_a_shape(expr: relay.Expr) -> bool:
+    if not isinstance(expr, relay.Constant):
+        return False
+    shape = expr.data.shape
+    return len(shape) < 2 and np.prod(shape, dtype="int64") <= MAX_ELEMENTS
+
+
+@functools.cache
+def element_type(dtype: str) -> int:
+    """ONNX's number of an element type."""
+    return (
+        onnx.TensorProto.BFLOAT16 if dtype == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    )
+
+
+def _agree(type_: relay.TensorType, tensor_type: onnx.TypeProto.Tensor) -> bool:
+    if tensor_type.elem_type and tensor_type.elem_type != element_type(type_.dtype):
+        return False
+    if not tensor_type.HasField("shape"):
+        return True
+    found, wanted = sizes(type_), [_size(dim) for dim in tensor_type.shape.dim]
+    return len(found) == len(wanted) and all(
+        mine == right or mine is None or right is None for mine, right in zip(found, wanted)
+    )
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    return dim.dim_value if dim.HasField("dim_value") else None
+
+
+def shown(expr: relay.Expr) -> str:
+    """The type of an expression as an error message has it."""
+    return _shown(type_of(expr))
+
+
+def _shown(type_: relay.Type) -> str:
+    if not isinstance(type_, relay.TensorType):
+        return "a sequence"
+    return f"{type_.dtype}{_in_brackets(sizes(type_))}"
+
+
+def _described(type_proto: onnx.TypeProto) -> str:
+    tensor_type = type_proto.tensor_type
+    name = onnx.TensorProto.DataType.Name(tensor_type.elem_type).lower()
+    return name + (_in_brackets(map(_size, tensor_type.shape.dim)) if tensor_type.HasField("shape") else "")
+
+
+def _in_brackets(shape: Any) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"

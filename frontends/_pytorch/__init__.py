@@ -1,0 +1,1 @@
+"""The PyTorch importer: tracing a model, converting its graph, saying what stands in the way."""

@@ -1,0 +1,287 @@
+"""Run TVM's own PyTorch importer over a traced model, with progress, and errors that name the operator."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+import tvm
+from tvm import relay
+from tvm.relay.frontend import pytorch as stock
+from tvm.relay.frontend.common import set_span
+from tvm.relay.prelude import Prelude
+
+from ..errors import ImportFailure
+from .arguments import Arguments, call_text, ignored, is_random, value_text
+from .class_loop import name_loops_over_classes
+from .messages import line_of, place, stated_reason
+from .mutation import mutates, mutations_without_outputs, nodes_of, write_back
+from .operators import CONVERTERS, Converter
+from .operators.decomposed import decomposition_of
+from .results import settle_results
+from .trace import TracedModel
+
+UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
+PROGRESS_AFTER = 2  # seconds
+STOCK_LOGGER = "Frontend"
+Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
+
+
+def convert(traced: TracedModel) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """The Relay module and its parameters, as TVM's importer gives them, with the model's own signature."""
+    infos = [
+        (name, (tuple(tensor.shape), _dtype(tensor)))
+        for name, tensor in zip(traced.input_names, traced.inputs)
+    ]
+    try:
+        with _quiet():
+            mod, params = _importer(traced)(traced.module, infos, default_dtype=_dtype(traced))
+    except ImportFailure:
+        raise
+    except Exception as error:
+        raise _failure(traced.title, stated_reason(error) or line_of(error)) from error
+    return _with_signature(_without_unused_types(mod), infos, traced.output_dtypes), params
+
+
+def _importer(traced: TracedModel) -> Callable[..., Any]:
+    """TVM's importer with our converter, and with `_prepare` in place of its rewriting of aten::copy_.
+
+    It looks both up in its module. A copy of the function with those names changed leaves the module, and so
+    every other user of TVM in the process, alone.
+    """
+    function = stock.from_pytorch
+    places: dict[str, str] = {}
+    ours = {
+        "PyTorchOpConverter": partial(_Converter, traced, places),
+        "_redirect_inplace_output": partial(_prepare, traced.title, places),
+        "convert_params": _convert_params,
+        "Prelude": _prelude_in,
+    }
+    return types.FunctionType(
+        function.__code__, {**function.__globals__, **ours}, argdefs=function.__defaults__
+    )
+
+
+def _prelude_in(mod: tvm.IRModule) -> Prelude:
+    """As `Prelude(mod)`, which takes a third of a second for each model."""
+    prelude = copy.copy(_prelude())
+    prelude.mod = mod
+    mod.update(_prelude().mod)
+    return prelude
+
+
+@functools.lru_cache(None)
+def _prelude() -> Prelude:
+    return Prelude()
+
+
+def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:
+    """TVM's own names a weight by the operator that reads it and the last part of its name.
+
+    Two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`, it takes for one.
+    """
+    variables, tensors, packed, names = stock.convert_params(graph, state_dict, *args)
+    seen: set[str] = set()
+    weights: dict[str, str] = {}  # by the names of their variables
+    for node in graph.findAllNodes("prim::GetAttr", recurse=True):
+        if stock._get_output_name(node) in seen:
+            continue
+        for chain in stock.get_attr_chains(node):
+            seen.update(map(stock._get_output_name, chain))
+            output, weight = stock._get_output_name(chain[-1]), stock._getattr_full_name(chain)
+            if output not in variables:
+                continue
+            name = variables[output].name_hint
+            if weights.setdefault(name, weight) != weight:
+                name = next(f"{name}_{number}" for number in count(1) if f"{name}_{number}" not in tensors)
+                tensors[name], variables[output] = stock._get_tensor_and_var(state_dict[weight], name)
+                names[output] = name
+    return variables, tensors, packed, names
+
+
+def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
+    """Make of TVM's own copy of the graph what the converter takes; note where operators are first called."""
+    name_loops_over_classes(graph)  # what such a loop mutates stays inside
+    for node in nodes_of(graph):
+        if node.kind() not in places:
+            places[node.kind()] = place(node)
+        if is_random(node):
+            raise _failure(title, "it draws random numbers, which a compiled model cannot repeat", node)
+        for lost in mutations_without_outputs(node):
+            raise _failure(title, "it changes a tensor from outside the branch or loop that it is in", lost)
+
+
+def _failure(title: str, reason: str, node: torch.Node | None = None) -> ImportFailure:
+    while node is not None and node.kind() in UNPACKING:  # what gives the items says more
+        node = node.inputsAt(0).node()
+    where = f", at {place(node)}" if node is not None else ""
+    return ImportFailure(f"TVM cannot import {title}{where}: {reason}")
+
+
+class _Converter(Converter):
+    """The converter, which says how far it is and where it fails, and holds every operator to the trace."""
+
+    def __init__(self, traced: TracedModel, places: dict[str, str], *args: Any) -> None:
+        super().__init__(CONVERTERS, decomposition_of, *args)
+        self.title = traced.title
+        self.types_are_known = traced.types_are_known
+        self.places = places
+
+    def create_convert_map(self) -> None:
+        super().create_convert_map()
+        self.convert_map: dict[str, Callable[..., Any]] = {
+            name: partial(self._convert, convert) for name, convert in vars(self)["convert_map"].items()
+        }
+
+    def report_missing_conversion(self, op_names: Iterable[str]) -> None:
+        try:
+            super().report_missing_conversion(op_names)
+        except NotImplementedError as error:
+            missing = [name for name in self.places if repr(name) in str(error)]
+            where = ", ".join(self.places[name] for name in missing)
+            raise _failure(self.title, f"there is no converter for {where}") from error
+
+    def convert_operators(
+        self, operators: list[tuple[str, torch.Node]], outputs: Any, ret_names: list[str]
+    ) -> Any:
+        outermost = not self.current_op
+        if outermost:
+            outputs = _with_spans(outputs)
+        operators = [item for item in operators if not _take_list(*item, outputs)]
+        with tqdm(
+            self._with_consequences(operators, outputs, outermost),
+            desc=f"Importing {self.title}",
+            total=len(operators),
+            unit="op",
+            delay=PROGRESS_AFTER,
+            leave=False,
+            disable=None if outermost else True,  # None: where stderr is no terminal
+        ) as progress:
+            try:
+                return super().convert_operators(progress, outputs, ret_names)
+            except ImportFailure:
+                raise
+            except Exception as error:
+                if not self.current_op:
+                    raise _failure(self.title, f"at its outputs: {line_of(error)}") from error
+                node = self.current_op[-1]
+                values = [outputs.get(value.debugName()) for value in node.inputs()]
+                raise _failure(self.title, self._reason(node, values, error), node) from error
+
+    def _with_consequences(
+        self, operators: list[tuple[str, torch.Node]], outputs: Any, outermost: bool
+    ) -> Iterator[tuple[str, torch.Node]]:
+        """The operators; after each, its results are checked, and what it changes besides them is written."""
+        before = set() if outermost else set(outputs)
+        for name, node in operators:
+            yield name, node
+            try:
+                if self.types_are_known:
+                    settle_results(self, node, outputs)
+                if mutates(node):
+                    write_back(self, node, outputs, before)
+            except ImportFailure as error:
+                raise _failure(self.title, str(error), node) from error
+
+    def _convert(self, convert: Callable[..., Any], inputs: list[Any], input_types: list[str]) -> Any:
+        """What a converter makes of the inputs, unless it passes over one of them."""
+        node = self.current_op[-1]
+        arguments = Arguments(inputs)
+        try:
+            converted = convert(arguments, input_types)
+        except Exception as error:
+            raise _failure(self.title, self._reason(node, inputs, error), node) from error
+        for name, value in ignored(node, arguments, inputs):
+            raise _failure(self.title, f"{name}={value_text(self, value)} cannot be converted", node)
+        return converted
+
+    def _reason(self, node: torch.Node, values: list[Any], error: Exception) -> str:
+        """What the error says, or if that is of no use to the user, what the operator was called with."""
+        if isinstance(error, ImportFailure):
+            return str(error)
+        return stated_reason(error) or f"it cannot be converted with {call_text(self, node, values)}"
+
+
+def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
+    """What the converter begins with. Filling spans, TVM makes another variable of one that has none."""
+    spanned = {
+        id(value): set_span(value, value.name_hint)
+        for value in outputs.values()
+        if isinstance(value, relay.Var) and not value.span
+    }
+    return {name: spanned.get(id(value), value) for name, value in outputs.items()}
+
+
+def _take_list(name: str, node: torch.Node, outputs: Any) -> bool:
+    """Lists of numbers that are one constant, which TVM's converter takes only where they are constructed."""
+    constant_list = node.kind() == "prim::Constant" and node.output().type().kind() == "ListType"
+    if constant_list:
+        outputs[name] = node.output().toIValue()
+    return constant_list
+
+
+def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:
+    """TVM adds the types of lists and trees to every module."""
+    data = []
+    relay.analysis.post_order_visit(
+        mod["main"].body,
+        lambda node: data.append(node) if isinstance(node, (relay.Match, tvm.ir.Constructor)) else None,
+    )
+    return mod if data or len(mod.functions) > 1 else tvm.IRModule(mod.functions)
+
+
+def _with_signature(mod: tvm.IRModule, infos: list[Info], output_dtypes: tuple[str, ...]) -> tvm.IRModule:
+    """Every input is a parameter, also one that is not used, and every output has the dtype it has in torch.
+
+    TVM drops the former, and gives indices as int32.
+    """
+    main = relay.transform.InferType()(mod)["main"]
+    used = {var.name_hint: var for var in main.params}
+    inputs = [
+        used.pop(name, None) or relay.var(name, shape=shape, dtype=dtype) for name, (shape, dtype) in infos
+    ]
+    outputs = [_cast(output, dtype) for output, dtype in zip(_fields(main.body), output_dtypes)]
+    body = relay.Tuple(outputs) if len(outputs) > 1 else outputs[0]
+    mod["main"] = relay.Function([*inputs, *used.values()], body)
+    return mod
+
+
+def _cast(output: relay.Expr, dtype: str) -> relay.Expr:
+    if output.checked_type.dtype == dtype:
+        return output
+    cast = relay.cast(output, dtype)
+    return set_span(cast, output.span) if output.span else cast
+
+
+def _fields(body: relay.Expr) -> list[relay.Expr]:
+    return list(body.fields) if isinstance(body, relay.Tuple) else [body]
+
+
+def _dtype(typed: torch.Tensor | TracedModel) -> str:
+    """What Relay calls the dtype of a tensor or a traced model."""
+    return str(typed.dtype).replace("torch.", "")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back the importer's notes on TorchScript, which the user of a model can do nothing about."""
+    logger = logging.getLogger(STOCK_LOGGER)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,127 @@
+"""TVM's PyTorch converter with this project's own converters in its table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from functools import partial, wraps
+from typing import Any
+
+import torch
+
+from tvm import relay
+from tvm.relay.frontend import pytorch as stock
+from tvm.relay.frontend.common import set_span
+
+Inputs = list[Any]  # expressions of Relay, Python's numbers, lists of either, None
+InputTypes = list[str]
+Convert = Callable[["Converter", Inputs, InputTypes], Any]
+
+
+SCALAR_TYPES = (
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128),
+    *(torch.bool, torch.qint8, torch.quint8, torch.qint32, torch.bfloat16),
+)  # in TorchScript their places are their names
+
+
+class NotConverted(ValueError):
+    """Why an operator is not converted, in one line for who imports the model."""
+
+
+def bind(convert: Callable[..., Any], *arguments: Any) -> Convert:
+    """A converter for several operators, with the arguments in which they differ."""
+
+    @wraps(convert)
+    def bound(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+        return convert(*arguments, converter, inputs, input_types)
+
+    return bound
+
+
+class Converter(stock.PyTorchOpConverter):
+    """TVM's converter, in whose table `converters` replace and extend what TVM has.
+
+    `stock` keeps TVM's own, for a converter that corrects only some of its cases. `otherwise` gives a
+    converter for a name that no table has, or None.
+    """
+
+    def __init__(
+        self, converters: dict[str, Convert], otherwise: Callable[[str], Convert | None], *args: Any
+    ) -> None:
+        self.converters, self.otherwise = converters, otherwise
+        super().__init__(*args)
+
+    def create_convert_map(self) -> None:
+        super().create_convert_map()
+        self.stock = dict(self.convert_map)
+        self.convert_map.update({name: partial(convert, self) for name, convert in self.converters.items()})
+        self.slice = self.convert_map["aten::slice"]  # TVM's `narrow` calls it by this name
+
+    def convert_operators(
+        self, operators: list[tuple[str, torch.Node]], outputs: dict[str, Any], ret_names: list[str]
+    ) -> list[Any]:
+        """As TVM's own, which leaves out the indices of `adaptive_max_pool1d`."""
+        super().convert_operators(operators, outputs, [])
+        return [stock._wrap_const(outputs[name]) for name in ret_names]
+
+    def pytorch_promote_types(self, inputs: Inputs, _: InputTypes) -> list[relay.Expr]:
+        """As torch does; TVM's own does not know that tensors of no axes count less than others."""
+        kinds: list[list[torch.dtype]] = [[], [], []]  # of tensors, of those of no axes, of numbers
+        for value in inputs:
+            if isinstance(value, relay.Expr):
+                type_ = self.infer_type_with_prelude(value)
+                kinds[0 if len(type_.shape) else 1].append(getattr(torch, type_.dtype))
+            else:
+                kinds[2].append(torch.result_type(torch.zeros((), dtype=torch.bool), value))
+        promoted = functools.reduce(
+            _among_kinds, (functools.reduce(torch.promote_types, k) for k in kinds if k)
+        )
+        dtype = str(promoted).replace("torch.", "")
+        return [
+            relay.const(value, dtype)
+            if not isinstance(value, relay.Expr)
+            else value
+            if self.infer_type_with_prelude(value).dtype == dtype
+            else relay.cast(value, dtype)
+            for value in inputs
+        ]
+
+    def report_missing_conversion(self, op_names: Iterable[str]) -> None:
+        """As TVM's own, but what torch itself spells with other operators is not missing."""
+        for name in op_names:
+            plain = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+            if not {name, plain} & set(self.convert_map):
+                convert = self.otherwise(plain)
+                if convert is not None:
+                    self.convert_map[plain] = partial(convert, self)
+        super().report_missing_conversion(op_names)
+
+    def convert_if(self, if_node: torch.Node, outputs: dict[str, Any]) -> relay.Expr:
+        """As TVM's own, but with any number of results."""
+        results = [value.debugName() for value in if_node.outputs()]
+        if len(results) == 1:
+            return super().convert_if(if_node, outputs)
+        condition = outputs[if_node.inputsAt(0).debugName()]
+        branches = [relay.Tuple(self.convert_block(block, outputs)) for block in if_node.blocks()]
+        span = self.source_map[if_node]
+        chosen = set_span(relay.If(condition, *branches), span)
+        items = [relay.TupleGetItem(chosen, index) for index in range(len(results))]
+        outputs.update(zip(results, set_span(items, span)))
+        return chosen
+
+
+def _among_kinds(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
+    """The dtype of a kind of operands with that of one that counts less, unless it is of a wider kind."""
+    if (
+        higher.is_floating_point
+        or (lower == torch.bool)
+        or (higher != torch.bool and not lower.is_floating_point)
+    ):
+        return higher
+    return torch.promote_types(higher, lower)
+
+
+def dtype_name(number: int | None) -> str | None:
+    """What Relay calls a dtype that TorchScript gives by number."""
+    return None if number is None else str(SCALAR_TYPES[number]).replace("torch.", "")

@@ -1,0 +1,287 @@
+"""Operators that take or replace the elements that indices or masks name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvm_passes.analysis.limits import never_negative
+
+from tvm import relay
+
+from . import functions
+from .converter import Converter, Inputs, InputTypes, NotConverted
+from .shapes import are_integers
+
+REDUCTIONS = {
+    None: "update",
+    "add": "add",
+    "multiply": "mul",
+    "sum": "add",
+    "prod": "mul",
+    "amax": "max",
+    "amin": "min",
+}
+
+
+def index(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own reads out of bounds for a negative index, and takes no mask of several axes."""
+    data, indices = inputs
+    return converter.stock["aten::index"]([data, _integers(converter, data, indices)], input_types)
+
+
+def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes no mask, no axis without an index, and neither indices nor values that broadcast."""
+    data, indices, values, accumulate, *_ = inputs
+    type_ = converter.infer_type_with_prelude(data)
+    values = (
+        relay.cast(values, type_.dtype)
+        if isinstance(values, relay.Expr)
+        else relay.const(values, type_.dtype)
+    )
+    given = [each for each in indices if each is not None]
+    is_number = not converter.infer_shape_with_prelude(values)
+    is_one_mask = len(given) == 1 and indices[0] is not None and _is_mask(converter, given[0])
+    if is_one_mask and is_number and not accumulate:
+        missing = len(type_.shape) - len(converter.infer_shape_with_prelude(given[0]))
+        mask = relay.expand_dims(given[0], -1, missing) if missing else given[0]
+        return relay.where(mask, values, data)
+    if any(_is_mask(converter, each) for each in given):
+        raise NotConverted("it assigns to the elements of a mask, whose number is known only at run time")
+    shape = converter.infer_shape_with_prelude(data)
+    if not are_integers(*shape):
+        raise NotConverted("it assigns to a tensor whose shape is known only at run time")
+    places = [axis for axis, each in enumerate(indices) if each is not None]
+    others = [axis for axis in range(len(shape)) if axis not in places]
+    integers = [relay.cast(each, "int64") for each in _integers(converter, data, indices) if each is not None]
+    of_indices = np.broadcast_shapes(*(converter.infer_shape_with_prelude(each) for each in integers))
+    integers = [relay.broadcast_to(each, of_indices) for each in integers]
+    rest = [shape[axis] for axis in others]
+    begin = places[0] if places == list(range(places[0], places[-1] + 1)) else 0
+    taken = [*rest[:begin], *of_indices, *rest[begin:]]
+    values = relay.broadcast_to(values, taken)
+    if begin and of_indices:
+        count = len(of_indices)
+        order = [*range(begin, begin + count), *range(begin), *range(begin + count, len(taken))]
+        values = relay.transpose(values, order)
+    axes = places + others
+    moved = data if axes == sorted(axes) else relay.transpose(data, axes)
+    if type_.dtype == "bool":  # whose sum is true where any is
+        moved, values = relay.cast(moved, "int32"), relay.cast(values, "int32")
+    result = relay.scatter_nd(moved, relay.stack(integers, 0), values, "add" if accumulate else "update")
+    result = relay.cast(result, "bool") if type_.dtype == "bool" else result
+    return (
+        result
+        if axes == sorted(axes)
+        else relay.transpose(result, [axes.index(axis) for axis in range(len(axes))])
+    )
+
+
+def put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it."""
+    data, places, values, accumulate = inputs
+    flat, places, values = (relay.reshape(each, [-1]) for each in (data, places, values))
+    result = index_put(converter, [flat, [places], values, accumulate], input_types)
+    return relay.reshape(result, converter.infer_shape_with_prelude(data))
+
+
+def _is_mask(converter: Converter, index: relay.Expr) -> bool:
+    return converter.infer_type_with_prelude(index).dtype in ("bool", "uint8")
+
+
+def _integers(converter: Converter, data: relay.Expr, indices: list[Any]) -> list[Any]:
+    """A mask as the indices that it stands for, one for each of its axes; none of them negative."""
+    shape = converter.infer_shape_with_prelude(data)
+    found: list[Any] = []
+    for each in indices:
+        if each is None:
+            found.append(None)
+        elif _is_mask(converter, each):
+            rank = len(converter.infer_shape_with_prelude(each))
+            if not rank:
+                raise NotConverted("its mask has no axes")
+            if rank == 1:
+                found.append(each)  # which TVM's own takes
+                continue
+            places = relay.argwhere(each)
+            found.extend(relay.take(places, relay.const(axis), 1) for axis in range(rank))
+        else:
+            found.append(_wrapped(each, shape[len(found)], converter.infer_type_with_prelude(each).dtype))
+    return found
+
+
+def _wrapped(index: relay.Expr, extent: Any, dtype: str) -> relay.Expr:
+    if not isinstance(extent, int) or never_negative(index):
+        return index
+    return relay.where(
+        relay.less(index, relay.const(0, dtype)), relay.add(index, relay.const(extent, dtype)), index
+    )
+
+
+def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes one index for a tensor of none, or no tensor of no axes."""
+    data, axis, places = inputs
+    if not converter.infer_shape_with_prelude(data):
+        return data
+    if not converter.infer_shape_with_prelude(places):
+        places = relay.reshape(places, [1])
+    return relay.take(data, places, axis=axis, mode="wrap")
+
+
+def gather(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes no tensor of no axes, and as many indices as there are elements along other axes."""
+    data, axis, places, *_ = inputs
+    shape, of_places = (list(converter.infer_shape_with_prelude(each)) for each in (data, places))
+    if not shape:
+        return relay.broadcast_to(data, of_places)
+    if not of_places:
+        return relay.reshape(relay.take(data, places, axis=0), [])
+    axis %= len(shape)
+    if are_integers(*shape, *of_places):
+        part = [*of_places[:axis], shape[axis], *of_places[axis + 1 :]]
+        data = relay.strided_slice(data, [0] * len(part), part) if part != shape else data
+    return relay.gather(data, axis, places)
+
+
+def scatter(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes no number, no negative axis, and no source that is larger than the indices."""
+    data, axis, places, source, *reduce = inputs
+    return _scattered(converter, data, axis, places, source, REDUCTIONS[reduce[0] if reduce else None])
+
+
+def scatter_add(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """As `scatter`."""
+    data, axis, places, source = inputs
+    return _scattered(converter, data, axis, places, source, "add")
+
+
+def scatter_reduce(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes no `include_self=False`, and another mean."""
+    data, axis, places, source, reduce, include_self = inputs
+    dtype = converter.infer_type(data).dtype
+    if dtype == "bool":
+        raise NotConverted("it reduces a tensor of bool")
+    if reduce == "mean":
+        kept = relay.full_like(data, relay.const(int(include_self), dtype))
+        count = _scattered(converter, kept, axis, places, 1, "add")
+        zeros = relay.zeros_like(data)
+        base = data if include_self else zeros
+        total = _scattered(converter, base, axis, places, source, "add")
+        divide = relay.divide if functions.is_float(dtype) else relay.floor_divide
+        none = relay.equal(count, relay.const(0, dtype))
+        return relay.where(none, data, divide(total, relay.maximum(count, relay.const(1, dtype))))
+    reduction = REDUCTIONS[reduce]
+    if include_self:
+        return _scattered(converter, data, axis, places, source, reduction)
+    touched = _scattered(converter, relay.zeros_like(data), axis, places, 1, "update")
+    base = relay.full_like(data, relay.const(_neutral(reduction, dtype), dtype))
+    is_touched = functions.truth(touched, dtype)
+    return relay.where(is_touched, _scattered(converter, base, axis, places, source, reduction), data)
+
+
+def _neutral(reduction: str, dtype: str) -> Any:
+    if reduction in ("add", "mul"):
+        return {"add": 0, "mul": 1}[reduction]
+    if functions.is_float(dtype):
+        return {"max": -np.inf, "min": np.inf}[reduction]
+    limits = np.iinfo(dtype)
+    return {"max": limits.min, "min": limits.max}[reduction]
+
+
+def _scattered(
+    converter: Converter, data: relay.Expr, axis: int, places: relay.Expr, source: Any, reduction: str
+) -> relay.Expr:
+    """Of the source, as much counts as there are indices."""
+    shape = list(converter.infer_shape_with_prelude(data))
+    of_places = list(converter.infer_shape_with_prelude(places))
+    if not are_integers(*shape, *of_places):
+        if not isinstance(source, relay.Expr):
+            raise NotConverted("it scatters a number into a tensor whose shape is known only at run time")
+        return relay.scatter_elements(data, places, source, axis % len(shape), reduction)
+    dtype = converter.infer_type(data).dtype
+    if isinstance(source, relay.Expr):
+        of_source = list(converter.infer_shape_with_prelude(source))
+        if of_source != of_places and of_source:
+            source = relay.strided_slice(source, [0] * len(of_places), of_places)
+    else:
+        source = relay.full(relay.const(source, dtype), of_places or [1], dtype)
+    if not shape or not of_places:
+        data, places, source = (relay.reshape(each, [-1]) for each in (data, places, source))
+    through = "int8" if dtype == "bool" else dtype
+    if dtype == "bool":
+        data, source = relay.cast(data, through), relay.cast(source, through)
+    result = relay.scatter_elements(data, places, source, axis % max(len(shape), 1), reduction)
+    return functions.cast(relay.reshape(result, shape) if not shape else result, through, dtype)
+
+
+def masked_select(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes a mask of another shape for indices into the first axes."""
+    data, mask = inputs
+    shapes = [converter.infer_shape_with_prelude(each) for each in inputs]
+    if are_integers(*shapes[0], *shapes[1]):
+        shape = np.broadcast_shapes(*shapes) or (1,)
+        data, mask = (relay.broadcast_to(each, shape) for each in inputs)
+    elif len(shapes[0]) != len(shapes[1]):
+        raise NotConverted(
+            "its mask has another number of axes than the tensor, whose shape only the runtime knows"
+        )
+    return converter.stock["aten::masked_select"]([data, mask], input_types)
+
+
+def masked_scatter(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it."""
+    data, mask, source = inputs
+    shape = np.broadcast_shapes(*(converter.infer_shape_with_prelude(each) for each in (data, mask)))
+    mask = relay.broadcast_to(mask, shape)
+    order = relay.cumsum(relay.cast(relay.reshape(mask, [-1]), "int64"), 0)
+    places = relay.reshape(relay.subtract(order, relay.const(1, "int64")), shape)
+    taken = relay.take(relay.reshape(source, [-1]), places, mode="clip")
+    return relay.where(mask, taken, relay.broadcast_to(data, shape))
+
+
+def masked_fill(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own goes by the dtype that TorchScript knows, which may be none."""
+    data, mask, value = inputs
+    dtype = converter.infer_type(data).dtype
+    value = relay.cast(value, dtype) if isinstance(value, relay.Expr) else relay.const(value, dtype)
+    return relay.where(mask, value, data)
+
+
+def searchsorted(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes neither `side` nor `sorter`, nor numbers of another dtype."""
+    sequence, values, out_int32, right, side, sorter = inputs
+    if sorter is not None:
+        rank = len(converter.infer_shape_with_prelude(sequence))
+        sequence = relay.gather(sequence, rank - 1, sorter)
+    sequence, values = converter.pytorch_promote_types([sequence, values], input_types[:2])
+    shape = converter.infer_shape_with_prelude(values)
+    values = values if shape else relay.reshape(values, [1])
+    dtype = "int32" if out_int32 else "int64"
+    found = relay.searchsorted(sequence, values, right=bool(right or side == "right"), dtype=dtype)
+    return found if shape else relay.reshape(found, [])
+
+
+def bucketize(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `searchsorted`."""
+    values, boundaries, out_int32, right = inputs
+    return searchsorted(
+        converter, [boundaries, values, out_int32, right, None, None], [input_types[1], input_types[0]]
+    )
+
+
+CONVERTERS = {
+    "aten::bucketize": bucketize,
+    "aten::gather": gather,
+    "aten::index": index,
+    "aten::index_put": index_put,
+    "aten::index_select": index_select,
+    "aten::masked_fill": masked_fill,
+    "aten::masked_scatter": masked_scatter,
+    "aten::masked_select": masked_select,
+    "aten::put": put,
+    "aten::scatter": scatter,
+    "aten::scatter_add": scatter_add,
+    "aten::scatter_reduce": scatter_reduce,
+    "aten::searchsorted": searchsorted,
+}

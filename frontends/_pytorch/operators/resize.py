@@ -1,0 +1,178 @@
+"""Resizing of images, `torch.nn.functional.interpolate` in all its modes.
+
+PyTorch resizes by the scale that it is given, TVM's operators by the ratio of the sizes. Where both are the
+same, Relay's operators for images serve, which passes know; elsewhere `_resize` makes it of positions and
+weights that are computed here as PyTorch computes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tvm import relay
+
+from ... import _resize
+from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
+from .pooling import adaptive_avg_pool, numbers
+
+AXES = {1: "W", 2: "HW", 3: "DHW"}
+CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the coefficient of each kernel
+TVM_EPSILON = np.float32(1e-5)  # what TVM adds to a coordinate before it is rounded down
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis that is resized; `scale` is that given, outputs per input, or None."""
+
+    inputs: int
+    outputs: int
+    scale: float | None
+    align_corners: bool
+    dtype: type[np.floating[Any]]  # what PyTorch computes coordinates in
+
+    @property
+    def step(self) -> np.floating[Any]:
+        """Inputs per output, as PyTorch rounds it."""
+        one = self.dtype(1)
+        if self.align_corners:
+            return self.dtype(self.inputs - 1) / self.dtype(self.outputs - 1) if self.outputs > 1 else one * 0
+        if self.scale is not None and self.scale > 0:
+            return self.dtype(1.0 / self.scale)
+        return self.dtype(self.inputs) / self.dtype(self.outputs)
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether the operators of Relay take the same step."""
+        if self.align_corners:
+            return self.outputs > 1
+        return self.step == self.dtype(self.inputs) / self.dtype(self.outputs)
+
+    @property
+    def places(self) -> np.ndarray:
+        return np.arange(self.outputs, dtype=self.dtype)
+
+    def centers(self) -> np.ndarray:
+        """The coordinates of the outputs' centres in the input."""
+        if self.align_corners:
+            return self.places * self.step
+        return (self.places + self.dtype(0.5)) * self.step - self.dtype(0.5)
+
+    def nearest(self, exact: bool) -> np.ndarray:
+        """The indices of the elements that are copied; if not `exact`, of those at the outputs' corners."""
+        half = self.dtype(0.5)
+        at = (self.places + half) * self.step if exact else self.places * self.step
+        return np.minimum(np.floor(at).astype("int64"), self.inputs - 1)
+
+    def nearest_of_tvm(self) -> np.ndarray:
+        """The same, as the operators of Relay have them in the mode `asymmetric`."""
+        if self.outputs % self.inputs == 0:
+            return np.arange(self.outputs) // (self.outputs // self.inputs)
+        step = np.float32(self.inputs) / np.float32(self.outputs)
+        at = np.floor(step * np.arange(self.outputs, dtype="float32") + TVM_EPSILON)
+        return np.minimum(at.astype("int64"), self.inputs - 1)
+
+    def taps(self, mode: str, antialias: bool) -> _resize.Taps:
+        if mode.startswith("nearest"):
+            return _resize.nearest(self.nearest(mode == "nearest-exact"), self.inputs)
+        if antialias:
+            # PyTorch ignores align_corners here but for the step.
+            centers = (self.places + self.dtype(0.5)) * self.step - self.dtype(0.5)
+            is_cubic = mode == "cubic"
+            kernel = _resize.cubic_kernel(CUBIC_ANTIALIASED) if is_cubic else _resize.linear_kernel
+            return _resize.antialiased(centers, float(self.step), self.inputs, kernel, 2 if is_cubic else 1)
+        if mode == "cubic":
+            return _resize.cubic(self.centers(), self.inputs, CUBIC)
+        return _resize.linear(self.centers(), self.inputs)
+
+
+def resize(
+    converter: Converter,
+    data: relay.Expr,
+    size: Any,
+    scales: Any,
+    mode: str,
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> relay.Expr:
+    """The data, (N, C, *spatial), resized to `size` or, where that is None, by `scales`."""
+    tensor = converter.infer_type(data)
+    shape, dtype = converter.infer_shape(data), str(tensor.dtype)
+    spatial = shape[2:]
+    if not all(isinstance(extent, int) for extent in spatial):
+        raise NotConverted("an image whose size is known only at run time cannot be resized")
+    if "float" not in dtype and not mode.startswith("nearest"):
+        raise NotConverted(f"interpolation of {dtype} is not supported, only of floating point")
+    scales = list(scales) if scales else [None] * len(spatial)
+    if size is None:
+        size = [int(np.floor(float(extent) * scale)) for extent, scale in zip(spatial, scales)]
+    sizes = numbers(size)
+    precision = np.float64 if dtype == "float64" else np.float32
+    axes = [
+        _Axis(extent, out, scale, align_corners, precision)
+        for extent, out, scale in zip(spatial, sizes, scales)
+    ]
+    is_exact = dtype == "float32" or (mode == "nearest" and dtype == "float16")
+    if not antialias and is_exact and _is_relays(axes, mode):
+        coordinates = "align_corners" if align_corners else "half_pixel"
+        options = {"nearest": ("nearest_neighbor", "asymmetric")}.get(mode, (mode, coordinates))
+        resize_of_rank = {1: relay.image.resize1d, 2: relay.image.resize2d, 3: relay.image.resize3d}
+        layout = "NC" + AXES[len(axes)]
+        return resize_of_rank[len(axes)](
+            data, [axis.outputs for axis in axes], None, layout, *options, cubic_alpha=CUBIC
+        )
+    taps = {2 + place: axis.taps(mode, antialias) for place, axis in enumerate(axes)}
+    return _resize.resample(data, shape, dtype, taps)
+
+
+def _is_relays(axes: list[_Axis], mode: str) -> bool:
+    """Whether the operators of Relay compute the same."""
+    if mode == "nearest":
+        return all(np.array_equal(axis.nearest(False), axis.nearest_of_tvm()) for axis in axes)
+    return mode != "nearest-exact" and all(axis.by_ratio for axis in axes)
+
+
+def nearest(mode: str, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own resizes by the ratio of the sizes, not by the scale, and lacks some ranks."""
+    data, size, *scales = inputs
+    return resize(converter, data, size, _listed(scales), mode)
+
+
+def weighted(mode: str, antialias: bool, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own resizes by the ratio of the sizes, not by the scale, and lacks antialiasing."""
+    data, size, align_corners, *scales = inputs
+    return resize(converter, data, size, _listed(scales), mode, bool(align_corners), antialias)
+
+
+def interpolate(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own resizes by the ratio of the sizes, and images of rank 2 only; scripted code calls this."""
+    data, size, scales, mode, align_corners, recompute, antialias = inputs
+    spatial = converter.infer_shape(data)[2:]
+    each = [value if isinstance(value, list) else [value] * len(spatial) for value in (size, scales)]
+    wanted, given = (None if None in values else values for values in each)
+    if wanted is None and (recompute or mode == "area"):
+        wanted = [int(np.floor(float(extent) * scale)) for extent, scale in zip(spatial, given or [])]
+        given = None
+    if mode == "area":
+        return adaptive_avg_pool(len(spatial), converter, [data, wanted], input_types)
+    mode = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(str(mode), str(mode))
+    return resize(converter, data, wanted, given, mode, bool(align_corners), bool(antialias))
+
+
+def _listed(scales: list[Any]) -> list[Any] | None:
+    """The scales, which are one list, or a number for each axis, if any."""
+    values = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else scales
+    return None if not values or None in values else values
+
+
+CONVERTERS: dict[str, Convert] = {"aten::__interpolate": interpolate}
+for _rank in AXES:
+    CONVERTERS[f"aten::upsample_nearest{_rank}d"] = bind(nearest, "nearest")
+    CONVERTERS[f"aten::_upsample_nearest_exact{_rank}d"] = bind(nearest, "nearest-exact")
+for _name, _mode in (("linear1d", "linear"), ("bilinear2d", "linear"), ("trilinear3d", "linear")):
+    CONVERTERS[f"aten::upsample_{_name}"] = bind(weighted, _mode, False)
+CONVERTERS["aten::upsample_bicubic2d"] = bind(weighted, "cubic", False)
+CONVERTERS["aten::_upsample_bilinear2d_aa"] = bind(weighted, "linear", True)
+CONVERTERS["aten::_upsample_bicubic2d_aa"] = bind(weighted, "cubic", True)

@@ -1,0 +1,318 @@
+"""Operators that move elements or ask for shapes, also where a dimension is known at run time only."""
+
+from __future__ import annotations
+
+import math
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.frontend import pytorch as stock
+from tvm.relay.frontend.common import try_infer_value
+
+from ..._onnx.fold import keep_known
+from ..._slice import constant_slice
+from .converter import Converter, Inputs, InputTypes, NotConverted, dtype_name
+
+
+def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes constants only."""
+    value, dtype, *_ = inputs
+    if isinstance(value, relay.Constant) or not isinstance(value, relay.Expr):
+        return converter.stock["aten::scalar_tensor"](inputs, input_types)
+    return relay.cast(value, stock._convert_dtype_value(dtype))
+
+
+def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own forgets all known dimensions where one is unknown."""
+    data, axis, begin, end, step = inputs
+    begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
+    shape = converter.infer_shape_with_prelude(data)
+    if not are_integers(axis, begin, end, step):
+        kept = [size if place != axis % len(shape) else 0 for place, size in enumerate(shape)]
+        sliced = converter.stock["aten::slice"]([data, axis, begin, end, step], input_types)
+        return keep_known(sliced, [size if isinstance(size, int) else 0 for size in kept])
+    if are_integers(*shape):
+        return converter.stock["aten::slice"]([data, axis, begin, end, step], input_types)
+    return constant_slice(data, {axis: (begin, end, step)})
+
+
+def expand_as(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """What TVM's own makes of an unknown shape does not compile when a slice follows: add zeros instead."""
+    data, like = inputs
+    dtype = converter.infer_type(data).dtype
+    if has_known_shape(converter, like) or dtype == "bool":
+        return converter.stock["aten::expand_as"](inputs, input_types)
+    return relay.add(data, relay.cast(relay.zeros_like(like), dtype))
+
+
+def split_with_sizes(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no sizes that only the runtime knows, as of each image's boxes in a batch."""
+    data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
+    if len(sizes) == 1 or are_integers(*sizes):
+        return converter.stock["aten::split_with_sizes"](inputs, input_types)
+    ends = [sizes[0]]
+    for size in sizes[1:]:
+        ends.append(ends[-1] + size)
+    cuts = zip([0, *ends], ends)
+    return relay.expr.TupleWrapper(
+        relay.Tuple([slice_(converter, [data, axis, *cut, 1], input_types) for cut in cuts]), len(sizes)
+    )
+
+
+def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own asks the runtime for the whole shape where one extent is unknown, which follows: -1."""
+    data, extents, *_ = inputs
+    known = [as_number(extent) for extent in extents]
+    if known.count(None) == 1 and all(extent is None or extent > 0 for extent in known):
+        return relay.reshape(data, [-1 if extent is None else extent for extent in known])
+    return converter.stock["aten::reshape"](inputs, input_types)
+
+
+def view(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own guesses unknown extents by running the graph on random inputs: `reshape` asks for them."""
+    if isinstance(inputs[1], list):
+        return reshape(converter, inputs, input_types)
+    return converter.stock["aten::view"](inputs, input_types)
+
+
+def size(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own gives a shape as a whole only where it is unknown."""
+    if len(inputs) > 1 or not has_known_shape(converter, inputs[0]):
+        return converter.stock["aten::size"](inputs, input_types)
+    return [relay.const(extent, "int64") for extent in converter.infer_shape_with_prelude(inputs[0])]
+
+
+def copy_(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM lacks it: what the target is afterwards. `_torch_mutation` cares for what it is a view of."""
+    target, source, *_ = inputs
+    dtype = converter.infer_type(target).dtype
+    source = relay.cast(source, dtype) if isinstance(source, relay.Expr) else relay.const(source, dtype)
+    if not has_known_shape(converter, target):
+        return relay.broadcast_to_like(source, target)
+    return relay.broadcast_to(source, converter.infer_shape_with_prelude(target))
+
+
+def squeeze(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no axis whose extent is not one, which stays."""
+    data, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+    if axes is None:
+        return converter.stock["aten::squeeze"](inputs, input_types)
+    shape = converter.infer_shape_with_prelude(data)
+    axes = [axes] if isinstance(axes, int) else axes
+    dropped = [axis for axis in axes if shape and (shape[axis] == 1 or not isinstance(shape[axis], int))]
+    return relay.squeeze(data, dropped) if dropped else data
+
+
+def flatten(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no tensor of no axes, of which it makes one of one."""
+    if not converter.infer_shape_with_prelude(inputs[0]):
+        return relay.reshape(inputs[0], [1])
+    return converter.stock["aten::flatten"](inputs, input_types)
+
+
+def cat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes tensors of one dtype only."""
+    tensors, axis = inputs
+    if not isinstance(tensors, list):
+        return converter.stock["aten::cat"](inputs, input_types)
+    return relay.concatenate(_promoted(converter, tensors), int(axis))
+
+
+def stack(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """As `cat`."""
+    if not isinstance(inputs[0], list):
+        return converter.stock["aten::stack"](inputs, input_types)
+    return relay.stack(_promoted(converter, inputs[0]), inputs[1])
+
+
+def _promoted(converter: Converter, tensors: list[Any]) -> list[relay.Expr]:
+    expressions = [each if isinstance(each, relay.Expr) else relay.const(each) for each in tensors]
+    return converter.pytorch_promote_types(expressions, ["float32"] * len(tensors))
+
+
+def chunk(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own gives other sizes where they do not come out even."""
+    data, count, axis = inputs
+    extent = converter.infer_shape_with_prelude(data)[axis]
+    if not isinstance(extent, int):
+        return converter.stock["aten::chunk"](inputs, input_types)
+    return _cut(data, range(-(-extent // count), extent, -(-extent // count)), axis)
+
+
+def split(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """As `tensor_split`."""
+    data, extent, axis = inputs
+    if isinstance(extent, list):
+        return split_with_sizes(converter, inputs, input_types)
+    whole = converter.infer_shape_with_prelude(data)[axis]
+    extent = as_number(extent)
+    if not isinstance(whole, int) or extent is None:
+        return converter.stock["aten::split"](inputs, input_types)
+    return _cut(data, range(extent, whole, extent), axis)
+
+
+def tensor_split(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own gives other sizes where they do not come out even, and none where there is one part."""
+    data, parts, axis = inputs
+    extent = converter.infer_shape_with_prelude(data)[axis]
+    if isinstance(parts, relay.Expr):
+        known, is_known = try_infer_value(parts, lambda array: array.tolist())
+        if not is_known:
+            raise NotConverted("where it splits is known only at run time")
+        parts = known
+    if isinstance(parts, int):
+        size, longer = divmod(extent, parts)
+        parts = [size * place + min(place, longer) for place in range(1, parts)]
+    parts = [min(place % extent if place < 0 else place, extent) for place in parts]
+    bounds = list(zip([0, *parts], [*parts, extent]))
+    if any(begin >= end for begin, end in bounds):
+        raise NotConverted("one of its parts is empty")
+    return _cut(data, parts, axis)
+
+
+def _cut(data: relay.Expr, places: Any, axis: int) -> Any:
+    places = list(places)
+    if not places:
+        return relay.expr.TupleWrapper(relay.Tuple([data]), 1)
+    return relay.split(data, places, axis)
+
+
+def roll(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes no negative axis, and nothing without one."""
+    data, shifts, axes = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    axes = [axes] if isinstance(axes, int) else axes
+    if not shape:
+        return data
+    result = data if axes else relay.reshape(data, [-1])
+    extents = [shape[axis] for axis in axes] if axes else [math.prod(shape)]
+    for shift, axis, extent in zip(shifts, axes or [0], extents):
+        cut = -shift % extent
+        if cut:
+            tail = relay.strided_slice(result, [cut], [extent], axes=[axis % len(shape)])
+            head = relay.strided_slice(result, [0], [cut], axes=[axis % len(shape)])
+            result = relay.concatenate([tail, head], axis)
+    return result if axes else relay.reshape(result, shape)
+
+
+def unfold(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it: windows along an axis."""
+    data, axis, size, step = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    if not shape:
+        return relay.reshape(data, [1])
+    axis %= len(shape)
+    places = np.arange(0, shape[axis] - size + 1, step)[:, None] + np.arange(size)
+    windows = relay.take(data, relay.const(places), axis)
+    order = [place for place in range(len(shape) + 1) if place != axis + 1]
+    return relay.transpose(windows, [*order, axis + 1])
+
+
+def meshgrid(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
+    """TVM's own ignores `indexing`."""
+    tensors, indexing = inputs[0], inputs[1] if len(inputs) > 1 else "ij"
+    vectors = [relay.reshape(each, [-1]) for each in tensors]
+    return relay.meshgrid(vectors, indexing=indexing)
+
+
+def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no tensor of no axes."""
+    if not converter.infer_shape_with_prelude(inputs[0]) and len(inputs[1]):
+        inputs = [relay.reshape(inputs[0], [1]), inputs[1]]
+    return converter.stock["aten::repeat"](inputs, input_types) if inputs[1] else inputs[0]
+
+
+def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own takes one number of repeats only."""
+    data, repeats, axis, *_rest = inputs
+    if isinstance(repeats, relay.Expr):
+        counts, is_known = try_infer_value(repeats, lambda array: array.tolist())
+        if not is_known:
+            raise NotConverted("how often it repeats is known only at run time")
+        repeats = counts
+    if axis is None:
+        data, axis = relay.reshape(data, [-1]), 0
+    if isinstance(repeats, list) and len(repeats) == 1:
+        repeats = repeats[0]
+    if isinstance(repeats, int):
+        return relay.repeat(data, repeats, axis)
+    return relay.take(data, relay.const(np.repeat(np.arange(len(repeats)), repeats)), axis)
+
+
+def diagonal(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it."""
+    data, offset, first, second = inputs
+    shape = converter.infer_shape_with_prelude(data)
+    first, second = first % len(shape), second % len(shape)
+    others = [axis for axis in range(len(shape)) if axis not in (first, second)]
+    rows, columns = shape[first], shape[second]
+    begin = max(-offset, 0), max(offset, 0)
+    count = min(rows - begin[0], columns - begin[1])
+    if count <= 0:
+        raise NotConverted("it has no elements")
+    flat = relay.reshape(
+        relay.transpose(data, [*others, first, second]), [*(shape[axis] for axis in others), rows * columns]
+    )
+    places = (begin[0] + np.arange(count)) * columns + begin[1] + np.arange(count)
+    return relay.take(flat, relay.const(places), len(others))
+
+
+def has_known_shape(converter: Converter, data: relay.Expr) -> bool:
+    return are_integers(*converter.infer_shape_with_prelude(data))
+
+
+def are_integers(*values: object) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def as_number(extent: Any) -> int | None:
+    """The extent as a number, or None if it is known only at runtime."""
+    value, _ = try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
+    return int(value) if isinstance(value, int) else None
+
+
+def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM's own has the default dtype, not that of the tensor, where none is asked for."""
+    data = inputs[0]
+    fill, number = inputs[1:3] if value is None else (value, inputs[1])
+    dtype = dtype_name(number) or converter.infer_type(data).dtype
+    fill = relay.cast(fill, dtype) if isinstance(fill, relay.Expr) else relay.const(fill, dtype)
+    shape = converter.infer_shape(data)
+    if are_integers(*shape):
+        return relay.full(fill, shape, dtype)
+    return relay.full_like(relay.cast(data, dtype), fill)
+
+
+CONVERTERS = {
+    "aten::full_like": partial(filled_like, None),
+    "aten::ones_like": partial(filled_like, 1),
+    "aten::zeros_like": partial(filled_like, 0),
+    "aten::expand_as": expand_as,
+    "aten::reshape": reshape,
+    "aten::scalar_tensor": scalar_tensor,
+    "aten::size": size,
+    "aten::slice": slice_,
+    "aten::split_with_sizes": split_with_sizes,
+    "aten::view": view,
+    "aten::copy_": copy_,
+    "aten::cat": cat,
+    "aten::chunk": chunk,
+    "aten::concat": cat,
+    "aten::diagonal": diagonal,
+    "aten::flatten": flatten,
+    "aten::meshgrid": meshgrid,
+    "aten::repeat": repeat,
+    "aten::repeat_interleave": repeat_interleave,
+    "aten::roll": roll,
+    "aten::split": split,
+    "aten::squeeze": squeeze,
+    "aten::stack": stack,
+    "aten::tensor_split": tensor_split,
+    "aten::unfold": unfold,
+    "aten::unsafe_chunk": chunk,
+}

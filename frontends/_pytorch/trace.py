@@ -1,0 +1,205 @@
+"""Turn what a user calls a PyTorch model into one TorchScript graph from tensors to tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import ImportFailure
+from .detections import detections_are_handled_by_operators
+from .messages import line_of, own_frame
+
+DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
+DETECTION_ORDER = ("boxes", "scores", "labels")  # what a detector returns first, always in this order
+
+
+@dataclass(frozen=True)
+class TracedModel:
+    """A TorchScript module whose graph is flat: tensors in, a tuple of tensors out."""
+
+    module: torch.jit.ScriptModule
+    title: str
+    input_names: tuple[str, ...]
+    inputs: tuple[torch.Tensor, ...]  # the example tensors
+    output_names: tuple[str, ...]
+    output_dtypes: tuple[str, ...]  # as Relay calls them
+    dtype: torch.dtype  # of a tensor whose type TorchScript does not know
+    types_are_known: bool  # whether every tensor of the graph has the type that it had in the trace
+
+
+def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedModel:
+    """Trace `model` in evaluation, and leave it and torch's global state as they were."""
+    if not isinstance(model, torch.nn.Module):
+        raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
+    for part in model.modules():
+        if _is_scripted_detector(part):
+            raise ImportFailure(
+                f"a scripted {_name(part)} has lists and dicts of tensors, for which Relay has no place; "
+                "give the nn.Module that it was scripted from, or a traced one"
+            )
+    flat = _FlatModel(model)
+    try:
+        with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with detections_are_handled_by_operators(), _attention_step_by_step():
+                module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
+            is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
+            if is_scripted:
+                module = _inline_attributes(module)
+                _settle_devices(module.graph, {tensor.device.type for tensor in inputs})
+    except ImportFailure:
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"{list(tensor.shape)} {tensor.dtype}" for tensor in inputs)
+        frame = own_frame(error)
+        where = f", at {frame}" if frame else ""
+        raise ImportFailure(
+            f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {line_of(error)}"
+        ) from error
+    names = _input_names(model, len(inputs))
+    outputs = flat.output_names, flat.output_dtypes
+    return TracedModel(
+        module, _name(model), names, inputs, *outputs, _dtype(model, inputs), types_are_known=not is_scripted
+    )
+
+
+class _FlatModel(torch.nn.Module):
+    """Calls the model as it wants to be called, and returns what it returns as a flat tuple."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.training = False  # not eval(), which would reach into the model
+        self.output_names: tuple[str, ...] = ()
+        self.output_dtypes: tuple[str, ...] = ()
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        if _is_detector(self.model) and not isinstance(self.model, torch.jit.ScriptModule):
+            inputs = ([image for tensor in inputs for image in _images(tensor)],)
+        outputs = list(_flatten(self.model(*inputs)))
+        if not outputs:
+            raise ImportFailure("the model returns no tensor")
+        self.output_names, tensors = zip(*outputs)
+        self.output_dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
+        return tensors
+
+
+def _images(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tensor.unbind() if tensor.dim() == 4 else (tensor,)
+
+
+def _flatten(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in `value` with their names, which `from_pytorch` documents."""
+    if isinstance(value, torch.Tensor):
+        yield ".".join(path) or "output", value
+    elif isinstance(value, Mapping):
+        first = [key for key in DETECTION_ORDER if key in value]
+        ordered = first if len(first) == len(DETECTION_ORDER) else []
+        for key in ordered + [key for key in value if key not in ordered]:
+            yield from _flatten(value[key], *path, str(key))
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from _flatten(dict(zip(value._fields, value)), *path)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            name = str(index) if path else f"output{index}"
+            yield from _flatten(item, *path, *([name] if len(value) > 1 else []))
+    elif value is not None:
+        place = ".".join(path) or "output"
+        raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")
+
+
+def _inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Resolve what scripted code reads from the module, such as `self.training`, but keep the weights.
+
+    `torch.jit.freeze` would do, if it did not make constants of the weights too.
+    """
+    frozen = torch._C._freeze_module(module._c, preserveParameters=True)
+    return torch.jit._recursive.wrap_cpp_module(frozen)
+
+
+def _settle_devices(graph: Any, kinds: set[str]) -> None:
+    """Take the branches that scripted code takes where all tensors are on one kind of device."""
+    if len(kinds) > 1:
+        return
+    for node in graph.findAllNodes("prim::type"):
+        if node.input().node().kind() == "prim::device":
+            graph.setInsertPoint(node)
+            node.output().replaceAllUsesWith(graph.insertConstant(*kinds))
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_dce(graph)
+
+
+def _input_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:
+    if isinstance(model, torch.jit.ScriptModule):
+        forward: Any = model.forward
+        return tuple(argument.name for argument in forward.schema.arguments[1 : count + 1])
+    names: list[str] = []
+    for parameter in inspect.signature(model.forward).parameters.values():
+        missing = count - len(names)
+        if parameter.kind is parameter.VAR_POSITIONAL or (missing > 1 and _is_detector(model)):
+            return (*names, *(f"{parameter.name}{index}" for index in range(missing)))
+        names.append(parameter.name)
+    return tuple(names[:count])
+
+
+def _dtype(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.dtype:
+    floating = (tensor.dtype for tensor in (*model.parameters(), *inputs) if tensor.is_floating_point())
+    return next(floating, torch.float32)
+
+
+def _name(model: torch.nn.Module) -> str:
+    return getattr(model, "original_name", type(model).__name__)
+
+
+def _is_detector(model: torch.nn.Module) -> bool:
+    """By name, since a scripted module has lost its class; classes above it count, for one's own detector."""
+    names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
+    return not names.isdisjoint(DETECTORS)
+
+
+def _is_scripted_detector(model: torch.nn.Module) -> bool:
+    """One that still takes a list of images, where one that was traced takes tensors."""
+    schema = getattr(getattr(model, "forward", None), "schema", None)
+    takes = [str(argument.type) for argument in schema.arguments[1:]] if schema else []
+    return _is_detector(model) and any(kind != "Tensor" for kind in takes)
+
+
+@contextlib.contextmanager
+def _evaluation(model: torch.nn.Module) -> Iterator[None]:
+    """Put the model in evaluation, then give every part of it back its own flag."""
+    flags = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+
+
+@contextlib.contextmanager
+def _attention_step_by_step() -> Iterator[None]:
+    """Trace `nn.MultiheadAttention` as its operators, not as the one that torch has for speed."""
+    mha: Any = getattr(torch.backends, "mha", None)  # not before torch 2.1
+    if not hasattr(mha, "set_fastpath_enabled"):
+        yield
+        return
+    was_enabled = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(was_enabled)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back what torch and torchvision say about themselves; warnings about the user's own code pass."""
+    with warnings.catch_warnings():
+        for category in (torch.jit.TracerWarning, UserWarning, DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", category=category, module=r"(torch(vision)?|frontends)\b")
+        yield

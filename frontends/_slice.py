@@ -1,0 +1,73 @@
+"""ONNX's Slice with constant bounds, as few and as static slices as it takes.
+
+TVM's importer turns every slice along a dimension of unknown size into shape arithmetic and a
+`dyn.strided_slice`, also one that changes nothing, as the exporters of PyTorch write for `x[:, None]`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.op.dyn import _make as dynamic
+
+from ._onnx.fold import keep_known
+from ._types import sizes, type_of
+
+TO_THE_END = np.iinfo("int32").max  # exporters write this or more
+
+
+def constant_slice(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
+    """Slice by `bounds`, {axis: (start, end, step)} in Python's meaning."""
+    shape = sizes(type_of(data))
+    static, late = {}, {}
+    for axis, (start, end, step) in bounds.items():
+        axis, size = axis % len(shape), shape[axis]
+        if size is not None:
+            start, end, step = slice(start, end, step).indices(size)
+            end = max(start, end) if step > 0 else min(start, end)
+            if (start, end, step) != (0, size, 1):
+                # -1 is the last element in Relay: what ends before the first element ends at -size - 1
+                static[axis] = start, end if end >= 0 else -size - 1, step
+            continue
+        if step < 0:  # x[a:b:-s] is reversed(x)[~a:~b:s]
+            data = _reversed(data, axis)
+            start, end, step = ~start, ~end, -step
+        start = 0 if start <= -TO_THE_END else start
+        if (start, step) != (0, 1) or end < TO_THE_END:
+            late[axis] = start, end, step
+    if static:
+        begins, ends, strides = zip(*static.values())
+        data = relay.strided_slice(data, list(begins), list(ends), list(strides), axes=list(static))
+    return _slice_late(data, late) if late else data
+
+
+def _slice_late(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
+    """Slice along dimensions whose size is known only at run time.
+
+    Relay's static slice has attributes for this, but code that it is fused into does not compile.
+    """
+    shape = sizes(type_of(data))
+    rows = [bounds.get(axis, (0, np.iinfo("int64").max, 1)) for axis in range(len(shape))]
+    start, end, step = (relay.const(np.array(column, "int64"), "int64") for column in zip(*rows))
+    size, zero = relay.shape_of(data, "int64"), relay.const(0, "int64")
+
+    def within(index: relay.Expr) -> relay.Expr:
+        from_the_end = relay.maximum(index + size, zero)
+        return relay.where(relay.less(index, zero), from_the_end, relay.minimum(index, size))
+
+    end = within(end)
+    if any(row[0] for row in rows):
+        start = within(start)
+        end = relay.maximum(start, end)
+    result = dynamic.strided_slice(data, start, end, step, "end")
+    return keep_known(result, [None if axis in bounds else size for axis, size in enumerate(shape)])
+
+
+def _reversed(data: relay.Expr, axis: int) -> relay.Expr:
+    """`relay.reverse`, which has no shape function, along a dimension of any size."""
+    last, step = (
+        relay.take(relay.shape_of(data, "int64"), relay.const(axis, "int64")),
+        relay.const(-1, "int64"),
+    )
+    return relay.take(data, relay.arange(last + step, step, step, "int64"), axis)

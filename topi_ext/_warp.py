@@ -1,0 +1,58 @@
+"""What threads of a warp, and of a block, tell each other in hand-written CUDA kernels."""
+
+from __future__ import annotations
+
+from tvm import tir
+from tvm.tir.ir_builder import BufferVar
+
+from ._types import IntExpr
+
+ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
+
+
+class Part:
+    """A stretch of an array, from `start` on."""
+
+    def __init__(self, array: BufferVar, start: IntExpr) -> None:
+        self._array, self._start = array, start
+
+    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
+        return self._array[self._start + at]
+
+    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
+        self._array[self._start + at] = value
+
+
+def ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
+    """A bit for each lane of the warp: whether the condition holds there. All lanes must get here."""
+    return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
+
+
+def count_bits(word: tir.PrimExpr) -> tir.PrimExpr:
+    return tir.call_pure_extern("int32", "__popc", word)
+
+
+def first_bit(word: tir.PrimExpr) -> tir.PrimExpr:
+    """The place of the lowest bit that is set, of which there must be one."""
+    return tir.call_pure_extern("int32", "__ffs", word) - 1
+
+
+def below(lane: tir.PrimExpr) -> tir.PrimExpr:
+    """The bits of the lanes before one."""
+    one = tir.const(1, "uint32")
+    return (one << lane.astype("uint32")) - one
+
+
+def from_lane(value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
+    """The value that a lane of the warp has."""
+    return tir.call_extern(value.dtype, "__shfl_sync", ALL_LANES, value, lane)
+
+
+def from_lane_before(value: tir.PrimExpr, distance: IntExpr) -> tir.PrimExpr:
+    """The value that the lane has which is so many before; its own, where there is none."""
+    return tir.call_extern(value.dtype, "__shfl_up_sync", ALL_LANES, value, distance)
+
+
+def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
+    """Of the block; all threads must get here."""
+    return tir.call_extern("int32", "__syncthreads_count", condition)

@@ -1,0 +1,126 @@
+"""Let TVM's ConvertLayout go through operators that have a layout but do not say so, or not well.
+
+nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are. Regions
+are pooled from maps of any layout. A convolution keeps its layout where the target has no kernel for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import relay
+from tvm.relay.op import op as registry
+from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
+
+from .. import roi_align  # noqa: F401  registers the operator
+from .._strategy import ABOVE_STOCK
+from .target_kernels import has_kernel, lowers
+
+SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
+MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
+LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
+Layouts = Sequence[tvm.tir.data_layout.Layout]  # of the arguments
+
+
+def _register_conv2d() -> None:
+    stock = relay.op.get("nn.conv2d").get_attr("FTVMConvertOpLayout")
+
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
+        converted = stock(attrs, args, types, desired)
+        target = tvm.target.Target.current()  # ConvertToNHWC sets it, if it knows one
+        if target is None or _has_kernel(attrs, converted, types, target):
+            return converted
+        return relay.Call(converted.op, args, attrs)
+
+    registry.register_convert_op_layout("nn.conv2d", convert, ABOVE_STOCK)
+
+
+def _has_kernel(
+    old: tvm.ir.Attrs, conv: relay.Call, types: Sequence[relay.Type], target: tvm.target.Target
+) -> bool:
+    """Whether the target has a kernel for a convolution converted from these attributes and types."""
+    names = ("data_layout", "kernel_layout")
+    moved = [_in_layout(type_, str(old[name]), str(conv.attrs[name])) for name, type_ in zip(names, types)]
+    arguments = conv.op, conv.attrs, moved, target
+    return has_kernel(*arguments) and (int(conv.attrs.groups) == 1 or lowers(*arguments))
+
+
+def _in_layout(type_: relay.TensorType, old: str, new: str) -> relay.TensorType:
+    return relay.TensorType([type_.shape[old.index(axis)] for axis in new], type_.dtype)
+
+
+def _register_shuffle(name: str, build: Callable[..., relay.Expr]) -> None:
+    def over(data: relay.Expr, attrs: tvm.ir.Attrs, layout: str) -> relay.Expr:
+        mode = (str(attrs.mode),) if name == "nn.depth_to_space" else ()
+        return build(data, int(attrs.block_size), layout, *mode)
+
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], _types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
+        return over(args[0], attrs, str(desired[0]))
+
+    def infer(
+        attrs: tvm.ir.Attrs,
+        new_in_layouts: Layouts | None,
+        _old_in_layouts: Layouts,
+        _old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
+        # In ConvertLayout the attributes have the new layout: where data has another, it is transposed.
+        layout = tvm.tir.layout(str(attrs.layout))
+        return InferCorrectLayoutOutput([layout], [layout], attrs)
+
+    registry.register_convert_op_layout(name, convert)
+    relay.op.get(name).set_attr("FInferCorrectLayout", infer)
+
+
+def _register_prelu() -> None:
+    stock = relay.op.get("nn.prelu").get_attr("FInferCorrectLayout")
+
+    def infer(
+        attrs: tvm.ir.Attrs,
+        new_in_layouts: Layouts | None,
+        old_in_layouts: Layouts,
+        old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
+        old, new = old_in_layouts[0], new_in_layouts[0] if new_in_layouts else None
+        if not new or not {old.name, new.name} <= set(LAYOUTS) or old.name[attrs.axis] != "C":
+            return stock(attrs, new_in_layouts, old_in_layouts, old_in_types)
+        moved = relay.nn.prelu(relay.var("x"), relay.var("slopes"), axis=new.name.index("C")).attrs
+        return InferCorrectLayoutOutput([new, tvm.tir.layout("C")], [new], moved)
+
+    relay.op.get("nn.prelu").set_attr("FInferCorrectLayout", infer, ABOVE_STOCK)
+
+
+def _register_roi_align() -> None:
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], _types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
+        fields = {name: attrs[name] for name in list(attrs.keys())}
+        attrs = tvm.ir.make_node("DictAttrs", **{**fields, "layout": str(desired[0])})
+        return relay.Call(relay.op.get(MULTISCALE_ROI_ALIGN), args, attrs)
+
+    def infer(
+        attrs: tvm.ir.Attrs,
+        _new_in_layouts: Layouts | None,
+        old_in_layouts: Layouts,
+        _old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
+        layout = tvm.tir.layout(str(attrs["layout"]))
+        maps = [layout] * (len(old_in_layouts) - 1)
+        rois = tvm.tir.layout("NC")  # as it is; were it undefined, TVM would leave the operator alone
+        return InferCorrectLayoutOutput([*maps, rois], [layout], attrs)
+
+    registry.register_convert_op_layout(MULTISCALE_ROI_ALIGN, convert)
+    relay.op.get(MULTISCALE_ROI_ALIGN).set_attr("FInferCorrectLayout", infer)
+
+
+# TVM keeps what is registered, even if this module is imported again.
+if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
+    for _name, _build in SHUFFLES.items():
+        _register_shuffle(_name, _build)
+    _register_conv2d()
+    _register_prelu()
+    _register_roi_align()

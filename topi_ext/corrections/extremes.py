@@ -1,0 +1,110 @@
+"""The greatest and the smallest of no finite number.
+
+TVM's reductions begin with the most extreme finite number, at the place -1: of a row that is minus infinity
+throughout, as attention masks make it, the maximum is -3.4e38, and no place. Importing this module has them
+begin with the infinities, and at a place that any other is taken for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tvm
+from tvm import te, tir, topi
+
+from .._strategy import Compute, compute_by, generic, stock_compute
+
+WITH_INFINITIES = ("float16", "float32", "float64")
+INFINITE = {"max": -math.inf, "min": math.inf}
+
+
+def _extreme(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
+    (data,) = inputs
+    axes = _axes(attrs, len(data.shape))
+    if data.dtype not in WITH_INFINITIES or not axes:
+        return list(stock(attrs, inputs, type_))
+    more = {"max": tir.Max, "min": tir.Min}[name]
+    reduce = te.comm_reducer(lambda x, y: more(x, y), functools.partial(_none, name), name=name)
+    shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
+    result = te.compute(
+        shape,
+        lambda *place: reduce(element(place), axis=reduced),
+        name=f"{data.op.name}_red",
+        tag=topi.tag.COMM_REDUCE,
+    )
+    return [result]
+
+
+def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
+    (data,) = inputs
+    axes = _axes(attrs, len(data.shape))
+    if data.dtype in ("bool", "bfloat16") or not axes:
+        return list(stock(attrs, inputs, type_))
+    is_last = bool(attrs.select_last_index)
+    kind = name[len("arg") :]
+
+    def better(one: Any, other: Any) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+        (place, value), (other_place, other_value) = one, other
+        is_more = value > other_value if kind == "max" else value < other_value
+        is_sooner = place > other_place if is_last else place < other_place
+        mine = tir.any(is_more, tir.all(value.equal(other_value), is_sooner))
+        return tir.Select(mine, place, other_place), tir.Select(mine, value, other_value)
+
+    def none(of_place: str, of_value: str) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+        never = -1 if is_last else int(tvm.tir.max_value(of_place).value)
+        return tir.const(never, of_place), _none(kind, of_value)
+
+    reduce = te.comm_reducer(better, none, name=name)
+    shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
+    number = functools.reduce(
+        lambda flat, axis: flat * axis.dom.extent + axis.var, reduced[1:], reduced[0].var
+    ).astype(type_.dtype)
+    places, _ = te.compute(
+        shape,
+        lambda *place: reduce((number, element(place)), axis=reduced),
+        name=f"{data.op.name}_red_temp",
+        tag=topi.tag.COMM_REDUCE_IDX,
+    )
+    return [te.compute(shape, lambda *place: places(*place), f"{data.op.name}_red", topi.tag.COMM_REDUCE_IDX)]
+
+
+def _none(kind: str, dtype: str) -> tir.PrimExpr:
+    """The extreme of no elements."""
+    if dtype in WITH_INFINITIES:
+        return tir.const(INFINITE[kind], dtype)
+    return tvm.tir.min_value(dtype) if kind == "max" else tvm.tir.max_value(dtype)
+
+
+def _axes(attrs: Any, rank: int) -> list[int]:
+    """Those that are reduced, in order; none where TVM reduces nothing."""
+    given = range(rank) if attrs.axis is None else [int(axis) % rank for axis in attrs.axis]
+    chosen = set(given) if len(given) or attrs.exclude else set(range(rank))
+    return [axis for axis in range(rank) if (axis in chosen) != bool(attrs.exclude)]
+
+
+def _plan(
+    data: te.Tensor, axes: list[int], keepdims: bool
+) -> tuple[list[Any], Callable[[Any], tir.PrimExpr], list[tir.IterVar]]:
+    """The shape of the result, the elements that each of its places reduces, and the axes they lie along."""
+    reduced = [te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes]
+
+    def element(place: tuple[tir.Var, ...]) -> tir.PrimExpr:
+        along, kept = iter(reduced), _kept(place, axes) if keepdims else iter(place)
+        return data(*(next(along).var if axis in axes else next(kept) for axis in range(len(data.shape))))
+
+    sizes = list(data.shape)
+    shape = [1 if axis in axes else size for axis, size in enumerate(sizes) if keepdims or axis not in axes]
+    return shape, element, reduced
+
+
+def _kept(place: tuple[tir.Var, ...], axes: list[int]) -> Iterator[tir.Var]:
+    return (at for axis, at in enumerate(place) if axis not in axes)
+
+
+for _name, _compute in (("max", _extreme), ("min", _extreme), ("argmax", _place), ("argmin", _place)):
+    compute_by(
+        _name, functools.partial(_compute, _name, stock_compute(_name)), schedule_for=generic.schedule_reduce
+    )

@@ -1,0 +1,36 @@
+"""Tell TVM's registry of mixed precision what operators it does not know do with half precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relay
+from tvm.relay.op import op as registry
+from tvm.relay.transform import mixed_precision as stock
+
+from .. import conv2d_nhwc, roi_align  # noqa: F401  they register the operators
+
+KIND = "FTVMMixedPrecisionConversionType"
+
+
+def _gains(_call: relay.Call, dtype: str) -> list[Any]:
+    return [stock.MIXED_PRECISION_ALWAYS, dtype, dtype]
+
+
+def _follows(_call: relay.Call, dtype: str) -> list[Any]:
+    return [stock.MIXED_PRECISION_FOLLOW, dtype, dtype]
+
+
+def _follows_in_float16(_call: relay.Call, dtype: str) -> list[Any]:
+    kind = stock.MIXED_PRECISION_FOLLOW if dtype == "float16" else stock.MIXED_PRECISION_NEVER
+    return [kind, dtype, dtype]
+
+
+for _name, _kind in {
+    "nn.space_to_depth": _follows,
+    "layout_transform": _follows,
+    "topi_ext.conv2d_nhwc": _gains,
+    "topi_ext.multiscale_roi_align": _follows_in_float16,
+}.items():
+    if relay.op.get(_name).get_attr(KIND) is None:  # TVM keeps what is registered, if this is imported again
+        registry.register_mixed_precision_conversion(_name, _kind)

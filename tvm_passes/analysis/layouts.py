@@ -1,0 +1,19 @@
+"""What transposes do to axes."""
+
+from __future__ import annotations
+
+from tvm import relay
+
+from ..engine.expressions import op_name
+
+
+def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
+    """Where each axis of a transpose comes from; None for a layout_transform that splits axes."""
+    rank = len(call.args[0].checked_type.shape)
+    if op_name(call) == "transpose":
+        axes = call.attrs.axes
+        return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
+    source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
+    if len(source) != rank or sorted(source) != sorted(target) or not source.isupper():
+        return None
+    return tuple(source.index(axis) for axis in target)

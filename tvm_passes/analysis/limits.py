@@ -1,0 +1,122 @@
+"""Between which numbers the elements of tensors are, and which conditions therefore never hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvm import relay
+
+from ..engine.expressions import op_name
+from ..engine.graph import Graph
+from .operators import Elements, known_of
+from .ranges import ALL, PLACES, Limits, any_of
+
+Known = dict[relay.Expr, Limits]
+
+
+def never_negative(integers: relay.Expr) -> bool:
+    """Whether these integers come from where no negative ones do, as far as their operators tell.
+
+    It needs no types, and so takes no account of sums that exceed them.
+    """
+    return _computed(integers, {}, wraps=False).least >= 0
+
+
+def never_holds(graph: Graph, condition: relay.Expr) -> bool:
+    """Whether a condition is false for every element."""
+    name = op_name(condition)
+    if isinstance(condition, relay.Constant):
+        return not condition.data.numpy().any()
+    if name in ("less", "less_equal", "greater", "greater_equal"):
+        low, high = condition.args if name.startswith("less") else reversed(condition.args)
+        least, greatest = limits(graph, low).least, limits(graph, high).greatest
+        return least > greatest or (least == greatest and not name.endswith("equal"))
+    if name == "logical_and":
+        return any(never_holds(graph, arg) for arg in condition.args)
+    if name in ("logical_or", "logical_xor"):
+        return all(never_holds(graph, arg) for arg in condition.args)
+    return False
+
+
+def limits(graph: Graph, expr: relay.Expr) -> Limits:
+    """Limits of the integers of a tensor, by what computes it; or those of its type."""
+    return _computed(expr, graph.notes.setdefault(limits, {}), wraps=True)
+
+
+def _computed(expr: relay.Expr, known: Known, wraps: bool) -> Limits:
+    stack = [expr]
+    while stack:  # no recursion: integers can be computed in chains as deep as the network
+        node = stack[-1]
+        if node in known:
+            stack.pop()
+            continue
+        if wraps and "int" not in _dtype(node):
+            known[stack.pop()] = ALL
+            continue
+        below = _operands(node)
+        waiting = [each for each in below if each not in known]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        found = _of(node, [known[each] for each in below])
+        known[node] = _within_type(node, found) if wraps else found
+    return known[expr]
+
+
+def _operands(node: relay.Expr) -> list[relay.Expr]:
+    """The expressions whose limits say what those of a node are."""
+    if isinstance(node, relay.If):
+        return [node.true_branch, node.false_branch]
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.TupleGetItem):
+        if node.index in known_of(node.tuple_value).places:
+            return []
+        is_tuple = isinstance(node.tuple_value, relay.Tuple)
+        return [node.tuple_value.fields[node.index] if is_tuple else node.tuple_value]
+    if not isinstance(node, relay.Call):
+        return []
+    operator = known_of(node)
+    if operator.limits is None:
+        return [node.args[0]] if operator.elements in _MOVES and node.args else []
+    return [field for arg in node.args for field in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
+
+
+_MOVES = (Elements.SAME, Elements.MOVED, Elements.TAKEN)
+
+
+def _of(node: relay.Expr, below: list[Limits]) -> Limits:
+    if isinstance(node, relay.Constant):
+        values = node.data.numpy()
+        number = int if values.dtype.kind in "iub" else float
+        return Limits(number(values.min()), number(values.max())) if values.size else PLACES
+    if isinstance(node, relay.TupleGetItem) and not below:
+        return PLACES
+    operator = known_of(node)
+    if operator.limits is not None:
+        return operator.limits(*below) or ALL
+    is_taken = operator.elements in _MOVES or not isinstance(node, relay.Call)
+    return any_of(*below) if below and is_taken else ALL
+
+
+def _dtype(node: relay.Expr) -> str:
+    type_: Any = node.checked_type
+    if isinstance(type_, relay.TupleType):  # of which each field has limits of its own
+        return "int" if any("int" in getattr(field, "dtype", "") for field in type_.fields) else ""
+    return getattr(type_, "dtype", "")
+
+
+def _within_type(node: relay.Expr, found: Limits) -> Limits:
+    """The limits, or those of the type where it might wrap around."""
+    dtype = getattr(node.checked_type, "dtype", "")
+    if "int" not in dtype:
+        return found if isinstance(node.checked_type, relay.TupleType) else ALL
+    of_type = np.iinfo(dtype)
+    if found == PLACES:
+        return Limits(0, min(PLACES.greatest, int(of_type.max)))
+    if of_type.min <= found.least and found.greatest <= of_type.max:
+        return found
+    return Limits(int(of_type.min), int(of_type.max))

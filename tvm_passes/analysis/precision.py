@@ -1,0 +1,88 @@
+"""Which operators gain by half precision, and which of them mean the same in it.
+
+TVM's registry says what gains (convolutions, matrix products) and what can follow. It leaves out what a
+call's attributes and constants say against it, which is here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW
+
+from ..engine.expressions import op_name
+from .convolution import values
+
+KIND = "FTVMMixedPrecisionConversionType"
+CONV2D_NHWC = "topi_ext.conv2d_nhwc"
+MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
+# The least and the greatest normal number of each type.
+RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
+LARGEST_WINDOW = 16  # of which pixels are summed in half precision
+
+
+def gains(node: relay.Expr, dtype: str) -> bool:
+    """Whether a node, which gives float32, is of an operator that is faster in half precision."""
+    return _kind(node, dtype) == MIXED_PRECISION_ALWAYS
+
+
+def follows(node: relay.Expr, dtype: str) -> bool:
+    """Whether a node, which gives float32, is of an operator that can be in half precision as well."""
+    if isinstance(node, relay.TupleGetItem):
+        return op_name(node.tuple_value) is not None and is_float32(node.tuple_value)
+    return _kind(node, dtype) == MIXED_PRECISION_FOLLOW
+
+
+def _kind(node: relay.Expr, dtype: str) -> int | None:
+    kind = node.op.get_attr(KIND) if op_name(node) is not None and is_float32(node) else None
+    return None if kind is None else int(kind(node, dtype)[0])
+
+
+def why_not_half(node: relay.Expr, dtype: str) -> str | None:
+    """Why a node would mean something else in half precision, by its attributes and constants; or None."""
+    if not isinstance(node, relay.Call):
+        return None
+    name = op_name(node) or ""
+    if getattr(node.attrs, "dtype", None):
+        return "stays float32: it gives float32 whatever it is given"
+    if name == "divide" and values(node.args[1]) is None:
+        return f"stays float32: in {dtype} the divisor may become 0"
+    if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > LARGEST_WINDOW:
+        return f"stays float32: it sums more than {LARGEST_WINDOW} pixels"
+    if not all(_holds(dtype, values(data)) for data in data_of(node) if is_float32(data)):
+        return f"stays float32: a constant is out of the range of {dtype}"
+    return None
+
+
+def _holds(dtype: str, value: np.ndarray | None) -> bool:
+    """Whether the greatest number of a constant is a normal one of this type."""
+    if value is None:
+        return True
+    least, most = RANGES[dtype]
+    greatest = np.abs(value[np.isfinite(value)]).max(initial=0)
+    return bool(greatest == 0 or least <= greatest <= most)
+
+
+def data_of(node: relay.Expr) -> list[relay.Expr]:
+    """What a node computes with, but for corners of regions, and bias and slopes of a fused convolution."""
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    if not isinstance(node, relay.Call):
+        return []
+    flat = [
+        field for each in node.args for field in (each.fields if isinstance(each, relay.Tuple) else [each])
+    ]
+    if op_name(node) == CONV2D_NHWC:
+        data, weight, _bias, residual, _slope = flat
+        return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
+    return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
+
+
+def is_float32(expr: relay.Expr) -> bool:
+    """Whether a tensor, or each of a tuple, is float32."""
+    type_ = expr.checked_type
+    parts = type_.fields if isinstance(type_, relay.TupleType) else [type_]
+    return all(isinstance(part, relay.TensorType) and part.dtype == "float32" for part in parts)

@@ -1,0 +1,1 @@
+"""Passes that prepare a graph for others, or tidy up behind them."""

@@ -1,0 +1,170 @@
+"""Drop operators that change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm import relay, tir
+from tvm.ir import structural_equal
+from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
+
+from ...analysis.limits import never_holds
+from ...engine.expressions import static_shape
+from ...engine.rule import Match, Rule
+
+
+class _Identity(Rule):
+    """An operator over `data` that gives `data`."""
+
+    data = wildcard()
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return match.data
+
+
+class TransposeToSameOrder(_Identity):
+    """Drop a transpose that keeps the order of the axes."""
+
+    pattern = is_op("transpose")(_Identity.data)
+
+    def where(self, match: Match) -> bool:
+        rank = len(match.data.checked_type.shape)
+        axes = match.root.attrs.axes
+        return rank < 2 or (axes is not None and [int(axis) % rank for axis in axes] == list(range(rank)))
+
+
+class ReshapeToSameShape(_Identity):
+    """Drop a reshape to the shape that is already there."""
+
+    pattern = is_op("reshape")(_Identity.data)
+
+    def where(self, match: Match) -> bool:
+        shape = static_shape(match.data)
+        return shape is not None and shape == static_shape(match.root)
+
+
+class CastToSameType(_Identity):
+    """Drop a cast to the type that is already there."""
+
+    pattern = is_op("cast")(_Identity.data) | is_op("cast_like")(_Identity.data, wildcard())
+
+    def where(self, match: Match) -> bool:
+        return match.data.checked_type.dtype == match.root.checked_type.dtype
+
+
+class CastUndone(_Identity):
+    """Drop a cast to a type that has every number of the first, and the cast back."""
+
+    wider = is_op("cast")(_Identity.data)
+    pattern = is_op("cast")(wider)
+
+    def where(self, match: Match) -> bool:
+        first, wider, last = (node.checked_type.dtype for node in (match.data, match.wider, match.root))
+        return first == last and _has_every_number_of(wider, first)
+
+
+class SliceOfEverything(_Identity):
+    """Drop a slice that takes all of every axis, in order."""
+
+    pattern = is_op("strided_slice")(_Identity.data)
+
+    def where(self, match: Match) -> bool:
+        attrs, shape = match.root.attrs, match.data.checked_type.shape
+        if str(attrs.slice_mode) != "end" or any(int(stride) != 1 for stride in attrs.strides or ()):
+            return False
+        axes = range(len(shape)) if attrs.axes is None else [int(axis) for axis in attrs.axes]
+        return all(_takes_all(shape[axis], *bounds) for axis, *bounds in zip(axes, attrs.begin, attrs.end))
+
+
+class ConcatenateOfOne(Rule):
+    """Drop a concatenate of one tensor."""
+
+    parts = wildcard()
+    pattern = is_op("concatenate")(parts)
+
+    def where(self, match: Match) -> bool:
+        return isinstance(match.parts, relay.Tuple) and len(match.parts.fields) == 1
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return match.parts.fields[0]
+
+
+class SqueezeUndone(_Identity):
+    """Drop a squeeze and the expand_dims that puts the same axes back."""
+
+    squeezed = is_op("squeeze")(_Identity.data)
+    pattern = is_op("expand_dims")(squeezed)
+
+    def where(self, match: Match) -> bool:
+        rank, gone = len(match.data.checked_type.shape), match.squeezed.attrs.axis
+        first, count = int(match.root.attrs.axis), int(match.root.attrs.num_newaxis)
+        first += rank - count + 1 if first < 0 else 0
+        return gone is not None and sorted(int(axis) % rank for axis in gone) == [
+            *range(first, first + count)
+        ]
+
+
+class WhereNever(Rule):
+    """Drop a choice whose condition never holds, such as `where(index < 0, index + length, index)`.
+
+    Why legal: of an index that comes from argwhere or a top-k, no element is negative.
+    """
+
+    condition, chosen = wildcard(), wildcard()
+    pattern = is_op("where")(condition, wildcard(), chosen)
+
+    def where(self, match: Match) -> bool:
+        same_type = structural_equal(match.chosen.checked_type, match.root.checked_type)
+        return same_type and never_holds(match.graph, match.condition)
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return match.chosen
+
+
+class SplitIntoOne(_Identity):
+    """Drop a split into one piece."""
+
+    pieces = is_op("split")(_Identity.data)
+    pattern = is_tuple_get_item(pieces)
+
+    def where(self, match: Match) -> bool:
+        return len(match.pieces.checked_type.fields) == 1
+
+
+class FieldOfTuple(Rule):
+    """Take a field from where the tuple took it."""
+
+    whole = wildcard()
+    pattern = is_tuple_get_item(whole)
+
+    def where(self, match: Match) -> bool:
+        return isinstance(match.whole, relay.Tuple)
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return match.whole.fields[match.root.index]
+
+
+def _has_every_number_of(wider: str, dtype: str) -> bool:
+    if "bfloat16" in (wider, dtype) or (dtype in ("int64", "uint64") and wider.startswith("float")):
+        return False  # NumPy does not know the one, and calls the other safe
+    return np.can_cast(dtype, wider, "safe")
+
+
+def _takes_all(dim: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> bool:
+    if int(begin) != 0:
+        return False
+    return int(end) >= (int(dim) if hasattr(dim, "value") else 2**31 - 1)
+
+
+IDENTITIES = (
+    TransposeToSameOrder,
+    ReshapeToSameShape,
+    CastToSameType,
+    CastUndone,
+    SliceOfEverything,
+    SqueezeUndone,
+    WhereNever,
+    ConcatenateOfOne,
+    SplitIntoOne,
+    FieldOfTuple,
+)

@@ -1,0 +1,68 @@
+"""Combine transposes that follow each other, so that those that cancel are gone."""
+
+from __future__ import annotations
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..analysis.layouts import order_of_axes
+from ..engine.expressions import static_shape
+from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
+
+
+class TransposeOfTranspose(Rule):
+    """Replace two transposes in a row, also those that layout_transform spells, with one.
+
+    Why legal: axes that are put into one order, then into another, are put into some order.
+    """
+
+    data = wildcard()
+    inner = is_op("transpose")(data) | is_op("layout_transform")(data)
+    pattern = is_op("transpose")(inner) | is_op("layout_transform")(inner)
+
+    def plan(self, match: Match) -> list[int] | Answer:
+        """Where each axis comes from."""
+        inner, outer = order_of_axes(match.inner), order_of_axes(match.root)
+        return NO_MATCH if inner is None or outer is None else [inner[axis] for axis in outer]
+
+    def rewrite(self, match: Match, plan: list[int]) -> relay.Expr:
+        return relay.transpose(match.data, plan)
+
+
+class TransposeOfNothing(Rule):
+    """Replace a transpose that only moves axes of extent 1 with a reshape, which costs nothing.
+
+    Why legal: the elements stay in their order, whatever such an axis does.
+    """
+
+    data = wildcard()
+    pattern = is_op("transpose")(data) | is_op("layout_transform")(data)
+
+    def plan(self, match: Match) -> relay.Expr | Answer:
+        shape, axes = static_shape(match.data), order_of_axes(match.root)
+        if shape is None or axes is None or 0 in shape:  # 0 among a reshape's lengths says something else
+            return NO_MATCH
+        longer = [axis for axis in axes if shape[axis] != 1]
+        if longer != sorted(longer):
+            return NO_MATCH
+        if list(axes) == sorted(axes):
+            return match.data
+        return relay.reshape(match.data, [shape[axis] for axis in axes])
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
+
+
+class CombineTransposes(RulePass):
+    """Combine transposes, and drop those that move nothing.
+
+    >>> x = relay.var("x", shape=(1, 8, 4, 5))
+    >>> y = relay.transpose(relay.layout_transform(x, "NCHW", "NHWC"), [0, 3, 1, 2])
+    >>> mod = tvm.IRModule.from_expr(relay.nn.relu(y))
+    >>> print(tvm_passes.as_text(tvm_passes.CombineTransposes()(mod)))
+    def @main(%x: Tensor[(1, 8, 4, 5), float32]) -> Tensor[(1, 8, 4, 5), float32] {
+      nn.relu(%x)
+    }
+    """
+
+    rules = (TransposeOfTranspose, TransposeOfNothing)

@@ -1,0 +1,78 @@
+"""Bring a network to the layout NHWC, from its first convolution to its last."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from functools import partial
+
+from topi_ext.corrections.convert_layout import MULTISCALE_ROI_ALIGN, SHUFFLES
+
+import tvm
+from tvm import relay
+
+from ..analysis.constants import fold_constants
+from ..engine.expressions import location, op_name
+from ..engine.graph import Graph, relay_functions
+from ..engine.module_pass import Pass
+from ..engine.report import PassReport
+from ..engine.stock import apply_stock
+
+CONVERTED = {
+    "nn.conv2d": ["NHWC", "default"],
+    **{name: ["NHWC"] for name in (*SHUFFLES, MULTISCALE_ROI_ALIGN, "image.resize2d", "nn.max_pool2d")},
+}
+
+
+class ConvertToNHWC(Pass):
+    """TVM's ConvertLayout, with what it needs before and after, at any opt_level.
+
+    `target` is what the network is for, by default the current one: a convolution for which it has no kernel
+    in NHWC, such as one in groups on CUDA, stays as it is, between the transposes that this takes. Without
+    a target all are converted.
+
+    Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it
+    does. What it puts around constants is folded.
+
+    Why legal: ConvertLayout moves axes and nothing else, and moves them back wherever an operator, or whoever
+    calls the function, wants them as they were.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
+    >>> y = relay.nn.relu(relay.nn.conv2d(x, weight, padding=1))
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d(y, weight, padding=1))
+    >>> print(tvm_passes.as_text(tvm_passes.ConvertToNHWC()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 8, 6, 10), float32] {
+      %0 = layout_transform(%x, src_layout="NCHW", dst_layout="NHWC");
+      %1 = nn.conv2d(%0, const[(3, 3, 8, 8), float32], padding=[1, 1, 1, 1], data_layout="NHWC",
+          kernel_layout="HWIO");
+      %2 = nn.relu(%1);
+      %3 = nn.conv2d(%2, const[(3, 3, 8, 8), float32], padding=[1, 1, 1, 1], data_layout="NHWC",
+          kernel_layout="HWIO");
+      layout_transform(%3, src_layout="NHWC", dst_layout="NCHW")
+    }
+    """
+
+    def __init__(self, target: str | tvm.target.Target | None = None) -> None:
+        super().__init__(partial(_converted, target=tvm.target.Target(target) if target else None))
+
+
+def _converted(mod: tvm.IRModule, report: PassReport, target: tvm.target.Target | None) -> tvm.IRModule:
+    before = _convolutions(mod, in_nhwc=True)
+    with target or contextlib.nullcontext():
+        steps = relay.transform.CanonicalizeOps(), relay.transform.ConvertLayout(CONVERTED)
+        result = fold_constants(apply_stock(relay.transform.InferType(), *steps, to=mod))
+    for place in (_convolutions(result, in_nhwc=True) - before).elements():
+        report.rewrote(report.name, place)
+    for place in _convolutions(result, in_nhwc=False).elements():
+        report.refused(report.name, place, "the target has no kernel for the convolution in NHWC")
+    return result
+
+
+def _convolutions(mod: tvm.IRModule, in_nhwc: bool) -> Counter[str]:
+    """Where in the source model the convolutions are that are in NHWC, or are not."""
+    return Counter(
+        location(node)
+        for function in relay_functions(mod).values()
+        for node in Graph(function).nodes
+        if op_name(node) == "nn.conv2d" and (str(node.attrs.data_layout) == "NHWC") == in_nhwc
+    )

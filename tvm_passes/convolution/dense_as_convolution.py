@@ -1,0 +1,140 @@
+"""Make fully connected layers convolutions, so that they are part of a network in NHWC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..analysis.convolution import as_constant, of_each_channel, values
+from ..analysis.operators import ACTIVATIONS, keeps_order
+from ..engine.expressions import known_shape, op_name, static_shape
+from ..engine.match import any_op
+from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from .reshape_back import ReshapeBack
+
+
+class OfDense(Rule):
+    """Replace nn.dense of flattened pictures with a convolution as large as a picture.
+
+    Why legal: it is the same sum of products, in the order in which the pictures were flattened. Tensor cores
+    then see the pictures in NHWC, with the weights rearranged, where the flat rows would have to be NCHW.
+    Rows that are no pictures count as pictures of one pixel.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("nn.dense")(data, weight)
+
+    def where(self, match: Match) -> bool:
+        return values(match.weight) is not None
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        shape = static_shape(match.data)
+        if shape is None:
+            return Refusal("the shape is dynamic")
+        if len(shape) != 2 or 0 in shape:
+            return Refusal("the data is not a matrix")
+        if len({expr.checked_type.dtype for expr in (match.data, match.weight, match.root)}) > 1:
+            return Refusal("the result is wanted in another type")
+        return LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        weights: Any = values(match.weight)
+        pictures, (count, *picture) = _pictures(match.data)
+        weight = weights.reshape(-1, *picture)
+        conv = relay.nn.conv2d(
+            pictures,
+            as_constant(weight, match.weight.data.dtype),
+            channels=len(weight),
+            kernel_size=weight.shape[2:],
+        )
+        return relay.reshape(conv, (count, len(weight)))
+
+
+class _BeforeReshape(Rule):
+    """Do before the reshape what comes after it, where the convolution can take it in."""
+
+    conv = wildcard()
+    reshape = is_op("reshape")(conv)
+
+    def where(self, match: Match) -> bool:
+        shape = static_shape(match.conv)
+        return (
+            shape is not None
+            and len(shape) == 4
+            and shape[2:] == (1, 1)
+            and static_shape(match.root) == shape[:2]
+            and op_name(match.conv) in ("nn.conv2d", "nn.bias_add", "nn.relu")
+        )
+
+
+class BiasBeforeReshape(_BeforeReshape):
+    """Add a bias to the convolution instead of the matrix.
+
+    Why legal: pictures are one pixel, so a column of the matrix is a channel.
+    """
+
+    bias = wildcard()
+    pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
+
+    def plan(self, match: Match) -> np.ndarray | Answer:
+        vector = None
+        if op_name(match.root) == "add":
+            vector = of_each_channel(match.bias, rank=2, axis=1)
+        elif int(match.root.attrs.axis) % 2 == 1:
+            vector = values(match.bias)
+        return NO_MATCH if vector is None else vector
+
+    def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
+        shape = match.root.checked_type.shape
+        bias = as_constant(np.resize(plan, int(shape[1])), match.bias.checked_type.dtype)
+        return relay.reshape(relay.nn.bias_add(match.conv, bias), shape)
+
+
+class ActivationBeforeReshape(_BeforeReshape):
+    """Activate what the convolution gives instead of the matrix.
+
+    Why legal: every element is treated alike, wherever it is.
+    """
+
+    pattern = any_op(ACTIVATIONS, _BeforeReshape.reshape)
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        activated = relay.Call(match.root.op, [match.conv], match.root.attrs)
+        return relay.reshape(activated, match.root.checked_type.shape)
+
+
+class DenseAsConvolution(RulePass):
+    """Make fully connected layers with constant weights convolutions, with bias and activation.
+
+    >>> x, weight = relay.var("x", shape=(10, 8, 7, 7)), relay.const(np.ones((16, 8 * 7 * 7), "float32"))
+    >>> y = relay.nn.dense(relay.nn.batch_flatten(x), weight)
+    >>> y = relay.nn.relu(relay.nn.bias_add(y, relay.const(np.ones(16, "float32"))))
+    >>> mod = tvm.IRModule.from_expr(y)
+    >>> print(tvm_passes.as_text(tvm_passes.DenseAsConvolution()(mod)))
+    def @main(%x: Tensor[(10, 8, 7, 7), float32]) -> Tensor[(10, 16), float32] {
+      %0 = nn.conv2d(%x, const[(16, 8, 7, 7), float32], padding=[0, 0, 0, 0], channels=16,
+          kernel_size=[7, 7]);
+      %1 = nn.bias_add(%0, const[(16,), float32]);
+      %2 = nn.relu(%1);
+      reshape(%2, newshape=[10, 16])
+    }
+    """
+
+    rules = (OfDense, BiasBeforeReshape, ActivationBeforeReshape, ReshapeBack)
+
+
+def _pictures(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
+    """What was flattened to the rows of a matrix, (N, C, H, W), and its shape."""
+    rows, length = known_shape(matrix)
+    pictures = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)
+    source = matrix
+    while keeps_order(source):
+        source = source.args[0]
+        shape = static_shape(source)
+        if shape is not None and len(shape) == 4 and shape[0] == rows:
+            pictures = source, shape
+    return pictures

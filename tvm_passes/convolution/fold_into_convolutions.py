@@ -1,0 +1,82 @@
+"""Fold factors and batch norms into the weights of the convolutions next to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import tvm
+from tvm import relay
+
+from ..analysis.constants import fold_constants
+from ..engine.expressions import location, op_name
+from ..engine.graph import Graph, relay_functions
+from ..engine.module_pass import Pass
+from ..engine.report import PassReport
+from ..engine.stock import apply_stock
+
+BATCH_NORMS, FACTORS_BEHIND, FACTORS_BEFORE = "BatchNorms", "FactorsBehind", "FactorsBefore"
+FOLDS = {
+    FACTORS_BEHIND: relay.transform.BackwardFoldScaleAxis,
+    FACTORS_BEFORE: relay.transform.ForwardFoldScaleAxis,
+}
+
+
+class FoldIntoConvolutions(Pass):
+    """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after.
+
+    They would fold factors that are computed, too, such as those of channel attention, and make weights of
+    constants ones that are known only at run time: then that step is left out.
+
+    Why legal: a convolution is linear, so a factor of each filter or of each channel can be part of the
+    weights.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((4, 8, 3, 3), "float32"))
+    >>> gamma, beta, mean, variance = (relay.const(np.ones(4, "float32")) for _ in range(4))
+    >>> norm = relay.nn.batch_norm(relay.nn.conv2d(x, weight), gamma, beta, mean, variance)
+    >>> mod = tvm.IRModule.from_expr(norm[0])
+    >>> print(tvm_passes.as_text(tvm_passes.FoldIntoConvolutions()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 4, 4, 8), float32] {
+      %0 = nn.conv2d(%x, const[(4, 8, 3, 3), float32], padding=[0, 0, 0, 0]);
+      add(%0, const[(4, 1, 1), float32])
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_folded, (BATCH_NORMS, *FOLDS))
+
+
+def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
+    norms = _places(mod, "nn.batch_norm")
+    plain = apply_stock(
+        relay.transform.InferType(),
+        relay.transform.SimplifyInference(),
+        relay.transform.CanonicalizeOps(),
+        to=mod,
+    )
+    for place in (norms - _places(plain, "nn.batch_norm")).elements():
+        report.rewrote(BATCH_NORMS, place)
+    mod = fold_constants(plain)
+    for rule, fold in FOLDS.items():
+        folded = fold_constants(apply_stock(fold(), to=mod))
+        if _constant_weights(folded) != _constant_weights(mod):
+            report.refused(rule, "", "weights of constants would become ones that are computed at run time")
+            continue
+        for place in (_places(mod, "multiply") - _places(folded, "multiply")).elements():
+            report.rewrote(rule, place)
+        mod = folded
+    return mod
+
+
+def _places(mod: tvm.IRModule, name: str) -> Counter[str]:
+    """Where in the source model an operator is called, and how often."""
+    return Counter(location(call) for call in _calls(mod, name))
+
+
+def _constant_weights(mod: tvm.IRModule) -> int:
+    """How many convolutions know their weights."""
+    return sum(isinstance(call.args[1], relay.Constant) for call in _calls(mod, "nn.conv2d"))
+
+
+def _calls(mod: tvm.IRModule, name: str) -> list[relay.Call]:
+    functions = relay_functions(mod).values()
+    return [node for function in functions for node in Graph(function).nodes if op_name(node) == name]

@@ -1,0 +1,293 @@
+"""Fuse an NHWC convolution, and what follows it, into one `topi_ext.conv2d_nhwc`.
+
+The operator grows: a rule makes it of nn.conv2d, and others take what comes next into it, as long as the
+operator still does that in the same order: bias, activation, residual, final activation, depth to space.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topi_ext.conv2d_nhwc import conv2d_nhwc
+from topi_ext.conv2d_nhwc.problem import GivenActivation
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..analysis.convolution import (
+    Shuffle,
+    as_constant,
+    of_each_channel,
+    pairs,
+    values,
+    weights_of,
+    why_not_plain,
+    why_not_whole,
+)
+from ..analysis.operators import ACTIVATIONS
+from ..analysis.precision import RANGES, gains, why_not_half
+from ..engine.expressions import op_name, static_shape
+from ..engine.match import any_op
+from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from .fused_call import FusedCall
+
+HALF = ("float16", "bfloat16")
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
+
+
+class OfHalf(Rule):
+    """Replace nn.conv2d in NHWC with `topi_ext.conv2d_nhwc`, which tensor cores compute.
+
+    Why legal: it is the same sum of products, accumulated in float32 and rounded once.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("nn.conv2d")(data, weight)
+    dtypes: tuple[str, ...] = HALF
+
+    def where(self, match: Match) -> bool:
+        return str(match.root.attrs.data_layout) == "NHWC"
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        dtype = match.data.checked_type.dtype
+        if dtype not in self.dtypes:
+            return Refusal(f"tensor cores do not multiply {dtype} in full precision")
+        if match.root.checked_type.dtype != dtype:
+            return Refusal(f"the result is wanted as {match.root.checked_type.dtype}, not as {dtype}")
+        data, result = static_shape(match.data), static_shape(match.root)
+        if data is None or result is None:
+            return Refusal("the shape is dynamic")
+        if 0 in (*data, *result):
+            return Refusal("the tensor is empty")
+        if max(np.prod(data), np.prod(result)) > MAX_ELEMENTS:
+            return Refusal("the tensor has too many elements")
+        if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
+            return why_not_plain(match.root) or Refusal("the padding is negative")
+        return why_not_plain(match.root) or LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        strides, dilation, before, after = zip(*pairs(match.root))
+        weights = weights_of(match.root).transpose(0, 2, 3, 1)
+        return conv2d_nhwc(
+            match.data,
+            as_constant(weights, match.data.checked_type.dtype),
+            strides=strides,
+            padding=(*before, *after),
+            dilation=dilation,
+        )
+
+
+class OfFloat(OfHalf):
+    """The same, in float32 too, which has kernels on LLVM only."""
+
+    dtypes = (*HALF, "float32")
+
+
+class ToBeFloat16(OfHalf):
+    """The same, of float32 that InMixedPrecision is going to bring to half precision."""
+
+    dtypes = ("float32",)
+    half = "float16"
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        if not gains(match.root, self.half):
+            return NO_MATCH
+        reason = why_not_half(match.root, self.half)
+        return Refusal(reason) if reason else super().plan(match)
+
+
+class ToBeBfloat16(ToBeFloat16):
+    """The same for bfloat16."""
+
+    half = "bfloat16"
+
+
+class _Grow(Rule):
+    """Take what comes next into the call; the plan is the call that it becomes."""
+
+    conv = is_op("topi_ext.conv2d_nhwc")(None)
+
+    def plan(self, match: Match) -> FusedCall | Refusal:
+        if match.graph.users(match.conv) != [match.root]:  # also where what is added is made of it
+            return Refusal("the result of the convolution has other users")
+        if match.root.checked_type.dtype != match.conv.checked_type.dtype:
+            return Refusal("the type changes")
+        return self.grown(match, FusedCall(match.conv))
+
+    def rewrite(self, match: Match, plan: FusedCall) -> relay.Expr:
+        return plan.call()
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        """The call with the root taken in, or why the operator does not do that in this order."""
+        raise NotImplementedError
+
+
+class WithBias(_Grow):
+    """Take in the addition of a constant for each channel."""
+
+    constant = wildcard()
+    pattern = is_op("add")(_Grow.conv, constant) | is_op("nn.bias_add")(_Grow.conv, constant)
+
+    def where(self, match: Match) -> bool:
+        return values(match.constant) is not None
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        # A residual may be there already: the two are added in whichever order.
+        if call.activation or call.final_activation or call.block_size > 1:
+            return Refusal("the constant is added after an activation or a shuffle")
+        before = None if call.bias is None else values(call.bias)
+        if call.bias is not None and before is None:
+            return Refusal("the convolution has a bias that is not constant")
+        bias = _of_filters(match)
+        if bias is None:
+            return Refusal("the constant is not one number for each channel")
+        refusal = _why_too_large(bias, match.constant.checked_type.dtype)
+        if before is not None:
+            bias = bias.astype("float32") + before.astype("float32")
+        call.bias = relay.const(bias)  # of the type of the data or float32, and the operator takes both
+        return refusal or call
+
+
+class WithActivation(_Grow):
+    """Take in an activation, as the first one or the final one."""
+
+    pattern = any_op(ACTIVATIONS, _Grow.conv) | is_op("nn.prelu")(_Grow.conv, wildcard())
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        name, attrs = op_name(match.root), match.root.attrs
+        if call.block_size > 1:
+            return Refusal("the activation comes after a shuffle")
+        is_first = not call.activation and not call.residual
+        if name == "nn.prelu":
+            if not is_first:
+                return Refusal("slopes of each channel go with the first activation only")
+            if int(attrs.axis) % 4 != 3:
+                return Refusal("the slopes are not those of the channels")
+            slopes = values(match.root.args[1])
+            if slopes is None:
+                return Refusal("the slopes are not constant")
+            refusal = _why_too_large(slopes, match.root.args[1].checked_type.dtype)
+            if refusal:
+                return refusal
+            call.slope = match.root.args[1]
+        if name == "clip" and not attrs.a_min <= attrs.a_max:
+            return Refusal("the bounds of the clip are the wrong way round")
+        if call.final_activation:
+            return Refusal("the convolution has two activations already")
+        if is_first:
+            call.activation = _activation(match.root)
+        else:
+            call.final_activation = _activation(match.root)
+        return call
+
+
+class WithResidual(_Grow):
+    """Take in the addition of another tensor.
+
+    Why legal: that tensor does not depend on the convolution, whose only user this is.
+    """
+
+    residual = wildcard()
+    pattern = is_op("add")(_Grow.conv, residual)
+
+    def where(self, match: Match) -> bool:
+        return not isinstance(match.residual, relay.Constant)
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        if call.residual:
+            return Refusal("the convolution has a residual already")
+        if call.final_activation or call.block_size > 1:
+            return Refusal("the tensor is added after the final activation or after a shuffle")
+        if match.residual.checked_type != match.conv.checked_type:
+            return Refusal("one of the tensors is broadcast to the other")
+        call.residual = match.residual
+        return call
+
+
+class WithResidualBefore(WithResidual):
+    """The same where the convolution is the second operand."""
+
+    pattern = is_op("add")(WithResidual.residual, _Grow.conv)
+
+
+class WithDepthToSpace(_Grow):
+    """Take in nn.depth_to_space: the convolution writes each result to its shuffled place."""
+
+    pattern = is_op("nn.depth_to_space")(_Grow.conv)
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        if str(match.root.attrs.layout) != "NHWC":
+            return Refusal("the shuffle is not of NHWC")
+        refusal = why_not_whole(match.root)
+        if refusal:
+            return refusal
+        if Shuffle.of(match.root).mode != "DCR":
+            return Refusal("the shuffle is in the order CRD")
+        if call.residual:
+            return Refusal("a residual is added before the shuffle")
+        if call.block_size > 1:
+            return Refusal("the convolution shuffles already")
+        call.block_size = int(match.root.attrs.block_size)
+        return call
+
+
+class FuseConv2dNHWC(RulePass):
+    """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
+
+    `also_float32`: whether to take float32 too, which has kernels on LLVM only. `to_be`: the type that
+    `InMixedPrecision` is going to give to float32, which is then taken as well: in this order, bias and
+    slopes are not rounded, for they stay float32.
+
+    Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order. It
+    takes in what still comes in that order, where nothing else uses what lies between. Sums are float32 and
+    rounded once, at the end.
+
+    >>> x = relay.var("x", shape=(1, 32, 32, 16), dtype="float16")
+    >>> weight, bias = (relay.const(np.ones(shape, "float16")) for shape in ((3, 3, 16, 12), 12))
+    >>> y = relay.nn.conv2d(x, weight, padding=1, data_layout="NHWC", kernel_layout="HWIO")
+    >>> y = relay.nn.depth_to_space(relay.nn.relu(y + bias), 2, "NHWC")
+    >>> mod = tvm.IRModule.from_expr(y)
+    >>> print(tvm_passes.as_text(tvm_passes.FuseConv2dNHWC()(mod)))
+    def @main(%x: Tensor[(1, 32, 32, 16), float16]) -> Tensor[(1, 64, 64, 3), float16] {
+      topi_ext.conv2d_nhwc(%x, const[(12, 3, 3, 16), float16], const[(12,), float16], 0f, 0f,
+          activation="relu", activation_high=0f, activation_low=0f, block_size=2, dilation=[1, 1],
+          final_activation="none", final_activation_high=0f, final_activation_low=0f, has_bias=1,
+          has_residual=0, has_slope=0, padding=[1, 1, 1, 1], strides=[1, 1])
+    }
+    """
+
+    GROWTH = (WithBias, WithActivation, WithResidual, WithResidualBefore, WithDepthToSpace)
+
+    def __init__(self, also_float32: bool = False, to_be: str | None = None) -> None:
+        if to_be is not None and to_be not in HALF:
+            raise ValueError(f"FuseConv2dNHWC: to_be is None or one of {', '.join(HALF)}, not {to_be!r}")
+        taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
+        self.rules = (OfFloat if also_float32 else OfHalf, *taken, *self.GROWTH)
+        super().__init__()
+
+
+def _why_too_large(constant: np.ndarray, dtype: str) -> Refusal | None:
+    """A result in float32 may become one in half precision, with what was taken in."""
+    if np.abs(constant).max() > RANGES["float16"][1] and dtype == "float32":
+        return Refusal("in float16 the result would be infinite")
+    return None
+
+
+def _of_filters(match: Match) -> np.ndarray | None:
+    """The constant that is added, as a vector over the filters, or None."""
+    if op_name(match.root) == "nn.bias_add":
+        return values(match.constant) if int(match.root.attrs.axis) % 4 == 3 else None
+    if match.root.checked_type != match.conv.checked_type:
+        return None
+    vector = of_each_channel(match.constant, rank=4, axis=3)
+    return None if vector is None else np.resize(vector, int(match.conv.checked_type.shape[-1]))
+
+
+def _activation(call: relay.Call) -> GivenActivation:
+    """An activation as the operator is told of it."""
+    attrs = call.attrs
+    if op_name(call) == "nn.leaky_relu":
+        return "leaky_relu", float(attrs.alpha)
+    if op_name(call) == "clip":
+        return "clip", float(attrs.a_min), float(attrs.a_max)
+    return "prelu" if op_name(call) == "nn.prelu" else "relu"

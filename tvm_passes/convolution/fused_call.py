@@ -1,0 +1,39 @@
+"""A call of `topi_ext.conv2d_nhwc` as rules read it, change it and write it anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topi_ext.conv2d_nhwc import conv2d_nhwc
+from topi_ext.conv2d_nhwc.problem import GivenActivation
+
+import tvm
+from tvm import relay
+
+
+class FusedCall:
+    """What `conv2d_nhwc` was called with, by name, to be changed."""
+
+    def __init__(self, call: relay.Call) -> None:
+        attrs = call.attrs
+        names = ("bias", "residual", "slope")
+        optional = [value if attrs[f"has_{name}"] else None for name, value in zip(names, call.args[2:])]
+        self.data, self.weight = call.args[:2]
+        self.bias, self.residual, self.slope = optional
+        self.strides, self.padding, self.dilation = (
+            tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")
+        )
+        self.activation: GivenActivation = _activation(attrs, "activation")
+        self.final_activation: GivenActivation = _activation(attrs, "final_activation")
+        self.block_size = int(attrs["block_size"])
+
+    def call(self) -> relay.Call:
+        """The call with what it was changed to."""
+        return conv2d_nhwc(**vars(self))
+
+
+def _activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
+    name = str(attrs[which])
+    constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
+    count = {"leaky_relu": 1, "clip": 2}.get(name, 0)
+    return None if name == "none" else (name, *constants[:count])

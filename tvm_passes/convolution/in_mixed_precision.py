@@ -1,0 +1,203 @@
+"""Bring the convolutions of a float32 network, and what is between them, to half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from ..analysis.convolution import as_constant, values
+from ..analysis.precision import (
+    CONV2D_NHWC,
+    RANGES,
+    data_of,
+    follows,
+    gains,
+    is_float32,
+    why_not_half,
+)
+from ..engine.expressions import location, op_name
+from ..engine.graph import Graph, relay_functions
+from ..engine.module_pass import Pass
+from ..engine.report import PassReport
+from .rounding import rounded_together
+
+WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
+EPILOGUES = ("add", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip", "nn.depth_to_space")
+
+
+class InMixedPrecision(Pass):
+    """Compute convolutions and matrix products in half precision, and what lies between them.
+
+    TVM's registry says which operators gain by it, and which can follow. TVM's own ToMixedPrecision lets all
+    follow that can; here an operator follows if all that uses its result is in half precision too, or if it
+    is the bias, activation, residual or shuffle of a convolution. So what comes of the heads of a network,
+    such as scores and corners of boxes, is computed in float32, and so is what becomes of the picture before
+    the first convolution. Corners of regions stay float32 as well, bias and slopes of `topi_ext.conv2d_nhwc`,
+    and operators of which a constant is too large or too small for half precision. What is computed may still
+    be: float16 ends at 65504.
+
+    Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
+    inputs and results stay. Constants are cast here, each to one of the two numbers of half precision next to
+    it. It is the nearest but for weights of convolutions of pictures and of matrix products (nn.conv2d,
+    nn.dense, `topi_ext.conv2d_nhwc`), of which the errors of a filter are to cancel: see `_rounding.py`.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
+    >>> y = relay.nn.relu(relay.nn.conv2d(x / relay.const(255.0), weight, padding=1))
+    >>> mod = tvm.IRModule.from_expr(relay.sigmoid(relay.nn.conv2d(y, weight, padding=1)))
+    >>> print(tvm_passes.as_text(tvm_passes.InMixedPrecision()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 8, 6, 10), float32] {
+      %0 = divide(%x, 255f);
+      %1 = cast(%0, dtype="float16");
+      %2 = nn.conv2d(%1, const[(8, 8, 3, 3), float16], padding=[1, 1, 1, 1]);
+      %3 = nn.relu(%2);
+      %4 = nn.conv2d(%3, const[(8, 8, 3, 3), float16], padding=[1, 1, 1, 1]);
+      %5 = cast(%4, dtype="float32");
+      sigmoid(%5)
+    }
+    """
+
+    def __init__(self, dtype: str = "float16") -> None:
+        if dtype not in RANGES:
+            raise ValueError(f"InMixedPrecision: dtype is one of {', '.join(RANGES)}, not {dtype!r}")
+        super().__init__(partial(_in_half, dtype=dtype))
+
+
+def _in_half(mod: tvm.IRModule, report: PassReport, dtype: str) -> tvm.IRModule:
+    mod = relay.transform.InferType()(mod)
+    for name, function in relay_functions(mod).items():
+        graph = Graph(function)
+        half = _Half(graph, dtype)
+        for node, reason in half.why_not.items():
+            if reason is None:
+                report.rewrote(report.name, location(node))
+            else:
+                report.refused(report.name, location(node), reason)
+        mod.update_func(name, graph.rebuilt(half.replacements()))
+    return relay.transform.InferType()(mod)
+
+
+class _Half:
+    """Which nodes of a graph are to be in half precision, and what they are then."""
+
+    def __init__(self, graph: Graph, dtype: str) -> None:
+        self.graph, self.dtype = graph, dtype
+        nodes = [node for node in graph.nodes if node not in graph.foreign]
+        self.why_not = {node: why_not_half(node, dtype) for node in nodes if gains(node, dtype)}
+        self.chosen = {node for node, reason in self.why_not.items() if reason is None}
+        self._followers = [
+            node for node in nodes if follows(node, dtype) and why_not_half(node, dtype) is None
+        ]
+        self._add_epilogues()
+        self._add_what_is_between()
+        self._casts: dict[tuple[relay.Expr, str], relay.Expr] = {}
+
+    def replacements(self) -> dict[relay.Expr, relay.Expr]:
+        """{node: its value, computed in half precision, in float32}, where others use it too."""
+        half: dict[relay.Expr, relay.Expr] = {}
+        for node in self.graph.nodes:
+            if node in self.chosen:
+                half[node] = self._rewritten(node, half)
+        return {
+            node: relay.cast(value, "float32")
+            for node, value in half.items()
+            if not self._serves_the_chosen_only(node) and isinstance(node.checked_type, relay.TensorType)
+        }
+
+    def _add_epilogues(self) -> None:
+        for node in self._followers:
+            if op_name(node) in EPILOGUES and any(
+                data in self.chosen and self.graph.users(data) == [node] for data in data_of(node)
+            ):
+                self.chosen.add(node)
+
+    def _add_what_is_between(self) -> None:
+        behind = set(self.chosen)  # a convolution
+        candidates = []
+        for node in self._followers:
+            if any(data in behind for data in data_of(node)):
+                behind.add(node)
+                candidates.append(node)
+        for node in reversed(candidates):
+            if self._serves_the_chosen_only(node):
+                self.chosen.add(node)
+        # One part of a tuple may serve convolutions where another does not.
+        self.chosen = {
+            node
+            for node in self.chosen
+            if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.chosen
+        }
+
+    def _serves_the_chosen_only(self, node: relay.Expr) -> bool:
+        return all(user in self.chosen and node in data_of(user) for user in self._users(node))
+
+    def _users(self, node: relay.Expr) -> Iterator[relay.Expr]:
+        """What uses a node, be it as part of a tuple."""
+        for user in self.graph.users(node):
+            yield from self.graph.users(user) if isinstance(user, relay.Tuple) else [user]
+
+    def _rewritten(self, node: relay.Expr, half: dict[relay.Expr, relay.Expr]) -> relay.Expr:
+        if isinstance(node, relay.TupleGetItem):
+            return relay.TupleGetItem(half[node.tuple_value], node.index)
+        data = set(data_of(node))
+
+        def rewritten(argument: relay.Expr) -> relay.Expr:
+            if isinstance(argument, relay.Tuple):
+                return relay.Tuple([rewritten(field) for field in argument.fields])
+            if argument in half:
+                return half[argument]
+            if argument not in data or not is_float32(argument):
+                return argument
+            return self._cast(argument, _layout_of_weights(argument, node))
+
+        arguments = [rewritten(argument) for argument in node.args]
+        return relay.Call(node.op, arguments, _with_out_dtype(node.attrs, self.dtype), None, node.span)
+
+    def _cast(self, expr: relay.Expr, layout: str) -> relay.Expr:
+        """In half precision; `layout` is that of constant weights, or ""."""
+        key = expr, layout
+        if key not in self._casts:
+            value = values(expr)
+            if value is None:
+                self._casts[key] = relay.cast(_for_one_user(expr), self.dtype)
+            else:
+                self._casts[key] = as_constant(_rounded(value, self.dtype, layout), self.dtype)
+        return self._casts[key]
+
+
+def _layout_of_weights(expr: relay.Expr, user: relay.Call) -> str:
+    """How constant weights of a convolution or a matrix product lie, such as OIHW; "" if they are no such."""
+    name = op_name(user) or ""
+    if name not in WEIGHT_LAYOUTS or expr != user.args[1] or not isinstance(expr, relay.Constant):
+        return ""
+    layout = WEIGHT_LAYOUTS[name] or str(user.attrs.kernel_layout)
+    return layout if set(layout) <= set("OIHW") else ""
+
+
+def _rounded(value: np.ndarray, dtype: str, layout: str) -> np.ndarray:
+    """A constant, ready to be cast; if it has a layout of weights, its numbers are of the type already."""
+    if not layout or not np.isfinite(value).all():
+        return value
+    order = [layout.index(axis) for axis in "OIHW" if axis in layout]
+    weights = value.transpose(order)
+    shape = (*weights.shape, 1, 1)[:4]
+    return rounded_together(weights.reshape(shape), dtype).reshape(weights.shape).transpose(np.argsort(order))
+
+
+def _for_one_user(expr: relay.Expr) -> relay.Expr:
+    """A transpose once more, which TVM makes one kernel with the cast if nothing else reads it."""
+    if op_name(expr) in ("transpose", "layout_transform"):
+        return relay.Call(expr.op, expr.args, expr.attrs, None, expr.span)
+    return expr
+
+
+def _with_out_dtype(attrs: tvm.ir.Attrs, dtype: str) -> tvm.ir.Attrs:
+    """Attributes that ask for a result of another type, where they ask for one."""
+    if not getattr(attrs, "out_dtype", None):
+        return attrs
+    fields = {str(name): value for name, value in dict(attrs).items()}
+    return tvm.ir.make_node(f"relay.attrs.{type(attrs).__name__}", **{**fields, "out_dtype": dtype})

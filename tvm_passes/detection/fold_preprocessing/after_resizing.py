@@ -1,0 +1,182 @@
+"""What follows on `topi_ext.preprocess`, taken into it, one operator at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from topi_ext.preprocess.op import LAYOUTS, LONGEST
+
+from tvm import relay
+from tvm.ir import structural_equal
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ...analysis.layouts import order_of_axes
+from ...engine.expressions import constant, op_name, static_shape
+from ...engine.match import any_op
+from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
+from .affine import ARITHMETIC, ZERO, Affine, Step
+from .picture import OF_TUPLES, VIEWS, Picture, picture_in
+
+Options = dict[str, Any]  # of `topi_ext.preprocess`, of which a rule changes some
+
+
+class _Follows(Rule):
+    """An operator over an image. The plan is the operator in front, doing what this one did."""
+
+    data = wildcard()
+
+    def plan(self, match: Match) -> relay.Expr | Refusal | Answer:
+        picture = self.picture(match)
+        if picture is None:
+            return NO_MATCH
+        options = self.options(match, picture)
+        if not isinstance(options, dict):
+            return options
+        if picture.is_wanted_elsewhere(match.graph):
+            return Refusal("the image is also wanted as it is before")
+        return picture.remade(**options)
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
+
+    def picture(self, match: Match) -> Picture | None:
+        return picture_in(match.data)
+
+    def options(self, match: Match, picture: Picture) -> Options | Refusal | Answer:
+        """What the operator makes of the options of the one in front."""
+        raise NotImplementedError
+
+
+class Normalised(_Follows):
+    """Take in arithmetic with a constant for each channel."""
+
+    pattern = any_op(ARITHMETIC, wildcard(), wildcard())
+
+    def picture(self, match: Match) -> Picture | None:
+        return next(filter(None, map(picture_in, match.root.args)), None)
+
+    def options(self, match: Match, picture: Picture) -> Options | Refusal | Answer:
+        if "C" not in picture.axes:
+            return NO_MATCH
+        found = Step.of(match.graph, match.root, picture.axes.index("C"))
+        if found is None:
+            return NO_MATCH
+        before = picture.options
+        if before["size"] != before["padded_size"]:
+            return Refusal("the image is normalised after it is padded")
+        return Affine.of(before["mean"], before["std"]).then(found[0]).mean_and_std or Refusal(ZERO)
+
+
+class Padded(_Follows):
+    """Take in zeros at the right and at the bottom."""
+
+    value = wildcard()
+    pattern = is_op("nn.pad")(_Follows.data, value)
+
+    def options(self, match: Match, picture: Picture) -> Options | Refusal:
+        if str(match.root.attrs.pad_mode) != "constant" or constant(match.value) != 0:
+            return Refusal("the image is not padded with zeros")
+        # How many elements are added before and after, by axis.
+        widths = dict(zip(picture.axes, (tuple(map(int, pair)) for pair in match.root.attrs.pad_width)))
+        for axis, (before, after) in widths.items():
+            if before or after < 0 or (after and axis not in "HW"):
+                return Refusal("the image is padded elsewhere than at the right and at the bottom")
+        if max(map(int, match.root.checked_type.shape)) > LONGEST:
+            return Refusal(f"the image is longer than {LONGEST} pixels")
+        lengths = zip("HW", picture.options["padded_size"])
+        return {"padded_size": [length + widths.get(axis, (0, 0))[1] for axis, length in lengths]}
+
+
+class Transposed(_Follows):
+    """Take in the way from one layout to the other."""
+
+    pattern = is_op("transpose")(_Follows.data) | is_op("layout_transform")(_Follows.data)
+
+    def options(self, match: Match, picture: Picture) -> Options | Refusal | Answer:
+        if picture.views:
+            return NO_MATCH
+        order = order_of_axes(match.root)
+        layout = None if order is None else "".join(picture.axes[axis] for axis in order)
+        if layout not in LAYOUTS:
+            return Refusal("the layout of the image becomes neither NCHW nor NHWC")
+        return {"layout": layout}
+
+
+class Cast(_Follows):
+    """Take in the cast to float16; as all is computed in float32, it is still rounded once."""
+
+    pattern = is_op("cast")(_Follows.data)
+
+    def where(self, match: Match) -> bool:
+        dtypes = match.data.checked_type.dtype, match.root.checked_type.dtype
+        return dtypes == ("float32", "float16")
+
+    def options(self, match: Match, picture: Picture) -> Options:
+        return {"dtype": "float16"}
+
+
+class Unviewed(Rule):
+    """Drop what adds and drops axes, where in the end it leaves the image as it was."""
+
+    pattern = any_op(VIEWS, wildcard()) | is_op("take")(wildcard(), wildcard())
+
+    def plan(self, match: Match) -> relay.Expr | Answer:
+        picture = picture_in(match.root)
+        if picture is None or static_shape(picture.call) != static_shape(match.root):
+            return NO_MATCH
+        return picture.call
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
+
+
+class Batch(Rule):
+    """Make the images of a batch at once, not one by one."""
+
+    parts = wildcard()
+    pattern = any_op(OF_TUPLES, parts)
+
+    def plan(self, match: Match) -> relay.Expr | Refusal | Answer:
+        if not isinstance(match.parts, relay.Tuple) or len(match.parts.fields) < 2:
+            return NO_MATCH
+        pictures = [picture for picture in map(picture_in, match.parts.fields) if picture is not None]
+        if len(pictures) < len(match.parts.fields) or int(match.root.attrs.axis) != 0:
+            return NO_MATCH
+        first, *others = pictures
+        if tuple(map(int, match.root.checked_type.shape)) != (len(pictures), *_one_shape(first)[1:]):
+            return NO_MATCH
+        if any(not structural_equal(first.call.attrs, other.call.attrs) for other in others):
+            return Refusal("not all images of the batch are made in the same way")
+        batch = _batch(pictures)
+        if batch is None:
+            return Refusal("the images are not those of one batch, in its order")
+        if any(picture.is_wanted_elsewhere(match.graph) for picture in pictures):
+            return Refusal("an image of the batch is also wanted by itself")
+        return first.of(batch)
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
+
+
+def _one_shape(picture: Picture) -> tuple[int, ...]:
+    return tuple(map(int, picture.call.checked_type.shape))
+
+
+def _batch(pictures: Sequence[Picture]) -> relay.Expr | None:
+    """What pictures are all of, one after the other; None if of nothing."""
+    batch = None
+    for index, picture in enumerate(pictures):
+        image = picture.call.args[0]
+        if op_name(image) != "strided_slice" or image.attrs.axes is None:
+            return None
+        batch = batch or image.args[0]
+        attrs = [list(map(int, getattr(image.attrs, name))) for name in ("axes", "begin", "end", "strides")]
+        is_one = attrs == [[0], [index], [index + 1], [1]] and str(image.attrs.slice_mode) == "end"
+        if not is_one or not image.args[0].same_as(batch):
+            return None
+    whole = None if batch is None else static_shape(batch)
+    return batch if whole is not None and whole[0] == len(pictures) else None
+
+
+AFTER_RESIZING = (Normalised, Padded, Transposed, Cast, Unviewed, Batch)

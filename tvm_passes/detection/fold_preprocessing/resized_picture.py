@@ -1,0 +1,54 @@
+"""A picture that a function takes and resizes, as one operator."""
+
+from __future__ import annotations
+
+from topi_ext import preprocess
+from topi_ext.preprocess.op import LAYOUTS, LONGEST, MOST_CHANNELS
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ...engine.expressions import static_shape
+from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
+from .source_picture import SourcePicture
+
+
+class ResizedPicture(Rule):
+    """Replace the resizing of a picture, and what is done to it before, with `topi_ext.preprocess`.
+
+    Why legal: a bilinearly resized pixel is a mean of pixels, so it does not matter whether a channel is
+    normalised before or after. What else is understood moves pixels, or takes them to float32 as they are.
+    Numbers differ by rounding: the operator's places between pixels are exact, the graph's are float32.
+    """
+
+    data = wildcard()
+    pattern = is_op("image.resize2d")(data)
+
+    def plan(self, match: Match) -> relay.Expr | Refusal | Answer:
+        attrs, layout, shape = match.root.attrs, str(match.root.attrs.layout), static_shape(match.data)
+        if (
+            layout not in LAYOUTS
+            or shape is None
+            or shape[layout.index("C")] > MOST_CHANNELS
+            or min(shape) == 0
+        ):
+            return NO_MATCH
+        source = SourcePicture(match.graph, match.data, layout)
+        if not source.is_changed:
+            return NO_MATCH
+        if str(attrs.method) != "linear":
+            return Refusal(f"the image is resized by the method {attrs.method}, not linear")
+        if str(attrs.coordinate_transformation_mode) != "half_pixel":
+            mode = attrs.coordinate_transformation_mode
+            return Refusal(f"the image is resized with {mode}, not half_pixel")
+        if {match.data.checked_type.dtype, match.root.checked_type.dtype} != {"float32"}:
+            return Refusal("the image is not resized in float32")
+        if max(*shape, *map(int, attrs.size)) > LONGEST:
+            return Refusal(f"the image is longer than {LONGEST} pixels")
+        options = source.options()
+        if isinstance(options, Refusal):
+            return options
+        return preprocess(source.pictures, tuple(map(int, attrs.size)), **options, layout=layout)
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan

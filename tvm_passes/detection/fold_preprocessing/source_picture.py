@@ -1,0 +1,201 @@
+"""Where a picture comes from: the way up from what is resized to the function's input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+from topi_ext.preprocess.op import IMAGE_TYPES
+
+from tvm import relay
+
+from ...analysis.layouts import order_of_axes
+from ...engine.expressions import constant, known_shape, op_name, static_shape
+from ...engine.graph import Graph
+from ...engine.rule import Refusal
+from .affine import ARITHMETIC, ZERO, Affine, Step
+
+LAYOUTS = {"NCHW": "NCHW", "NHWC": "NHWC", "CHW": "NCHW", "HWC": "NHWC"}  # by the axes of the source
+
+
+class SourcePicture:
+    """What a tensor is of the tensor `source`: which pixels, and what became of their values.
+
+    `axes` names the axes of the source; `channels` are the source's, for each of the tensor's; `item` is the
+    picture of a batch that is taken.
+    """
+
+    def __init__(self, graph: Graph, data: relay.Expr, axes: str) -> None:
+        self._graph = graph
+        self.source, self.axes = data, list(axes)
+        self.channels = list(range(known_shape(data)[self.axes.index("C")]))
+        self.item: int | None = None
+        self._batch: relay.Expr | None = None
+        self._between: list[relay.Expr] = []
+        self._steps: list[Step] = []
+        while self._go_up():
+            pass
+
+    @property
+    def is_input(self) -> bool:
+        """Whether the function takes the source."""
+        return any(self.source.same_as(parameter) for parameter in self._graph.root.params)
+
+    @property
+    def layout(self) -> str | None:
+        """Of `pictures`, or None for one that has no name."""
+        return LAYOUTS.get("".join(self.axes))
+
+    @property
+    def pictures(self) -> relay.Expr:
+        """The source with an axis for the batch; of a batch, the picture that is taken."""
+        pictures = self.source if "N" in self.axes else relay.expand_dims(self.source, 0)
+        if self.item is None:
+            return pictures
+        return relay.strided_slice(pictures, [self.item], [self.item + 1], axes=[0])
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether values are other than in the source, or of another type."""
+        return bool(self._steps) or self.source.checked_type.dtype != "float32"
+
+    @property
+    def values(self) -> Affine:
+        """What values are of those in the source."""
+        unchanged = Affine.of([0.0] * len(self.channels), [1.0] * len(self.channels))
+        return reduce(Affine.then, reversed(self._steps), unchanged)
+
+    @property
+    def swaps_channels(self) -> bool | None:
+        """Whether the source's channels are taken from last to first; None if neither so nor in order."""
+        in_order = list(range(known_shape(self.source)[self.axes.index("C")]))
+        if self.channels == in_order:
+            return False
+        return True if self.channels == in_order[::-1] else None
+
+    @property
+    def is_wanted_elsewhere(self) -> bool:
+        """Whether what comes between has other users than what takes the pictures of a batch."""
+        users = [self._graph.users(node) for node in self._between if not node.same_as(self._batch)]
+        return any(len(users_of_one) > 1 for users_of_one in users)
+
+    def options(self) -> dict[str, Any] | Refusal:
+        """What `topi_ext.preprocess` is to do to `pictures`, or why it cannot do what was done."""
+        if not self.is_input:
+            between = op_name(self.source) or type(self.source).__name__
+            return Refusal(f"{between} comes between the image that the function takes and its resizing")
+        if self.layout is None:
+            return Refusal(f"the axes of the image are {''.join(self.axes)}")
+        if self.source.checked_type.dtype not in IMAGE_TYPES:
+            return Refusal(f"the image is of type {self.source.checked_type.dtype}")
+        if self.swaps_channels is None:
+            return Refusal(f"the channels of the image are taken in the order {self.channels}")
+        mean_and_std = self.values.mean_and_std
+        if mean_and_std is None:
+            return Refusal(ZERO)
+        if self.is_wanted_elsewhere:
+            return Refusal("what becomes of the image before it is resized is also wanted elsewhere")
+        return {**mean_and_std, "swap_channels": self.swaps_channels, "image_layout": self.layout}
+
+    def _go_up(self) -> bool:
+        """To the argument of the source that the picture is in, if what the source does is understood."""
+        node = self.source
+        go = WAYS_UP.get(op_name(node) or type(node).__name__)
+        above = go(self, node) if go else None
+        if above is None:
+            return False
+        self.source = above
+        self._between.append(node)
+        return True
+
+    # --- ways up: each gives the argument, or None
+
+    def _expand_dims(self, node: relay.Expr) -> relay.Expr | None:
+        axis = int(node.attrs.axis) % len(self.axes)
+        if int(node.attrs.num_newaxis) != 1 or self.axes[axis] != "N":
+            return None
+        self.axes.pop(axis)
+        return node.args[0]
+
+    def _squeeze(self, node: relay.Expr) -> relay.Expr | None:
+        (data,), axes = node.args, node.attrs.axis
+        if axes is None or len(axes) != 1:
+            return None
+        return self._one_of(data, int(axes[0]), 0)
+
+    def _take(self, node: relay.Expr) -> relay.Expr | None:
+        data, index = node.args[0], constant(node.args[1])
+        if index is None or node.attrs.axis is None or int(node.attrs.batch_dims):
+            return None
+        axis = int(node.attrs.axis) % len(data.checked_type.shape)
+        shape = static_shape(data)
+        if shape is None or not ((index >= 0) & (index < shape[axis])).all():
+            return None
+        if index.ndim == 0:
+            return self._one_of(data, axis, int(index))
+        if index.ndim != 1 or self.axes[axis] != "C":
+            return None
+        self.channels = [int(index[channel]) for channel in self.channels]
+        return data
+
+    def _field_of_split(self, node: relay.Expr) -> relay.Expr | None:
+        split = node.tuple_value
+        if op_name(split) != "split" or self.axes[int(split.attrs.axis) % len(self.axes)] != "N":
+            return None
+        lengths = [int(piece.shape[self.axes.index("N")]) for piece in split.checked_type.fields]
+        if self.item is not None or set(lengths) != {1}:
+            return None
+        return self._item(split.args[0], node.index, len(lengths))
+
+    def _one_of(self, data: relay.Expr, axis: int, index: int) -> relay.Expr | None:
+        """Of the tensors along an axis, which then is that of the batch, the one of this index."""
+        if "N" in self.axes:
+            return None
+        axis = axis % len(data.checked_type.shape)
+        self.axes.insert(axis, "N")
+        return self._item(data, index, known_shape(data)[axis])
+
+    def _item(self, batch: relay.Expr, index: int, count: int) -> relay.Expr:
+        if count > 1:
+            self.item, self._batch = index, batch
+        return batch
+
+    def _transpose(self, node: relay.Expr) -> relay.Expr | None:
+        order = order_of_axes(node)
+        if order is None:
+            return None
+        self.axes = [self.axes[order.index(axis)] for axis in range(len(order))]
+        return node.args[0]
+
+    def _reverse(self, node: relay.Expr) -> relay.Expr | None:
+        axis = int(node.attrs.axis) % len(self.axes)
+        if self.axes[axis] != "C":
+            return None
+        last = known_shape(node)[axis] - 1
+        self.channels = [last - channel for channel in self.channels]
+        return node.args[0]
+
+    def _cast(self, node: relay.Expr) -> relay.Expr | None:
+        return node.args[0] if node.checked_type.dtype == "float32" else None
+
+    def _arithmetic(self, node: relay.Expr) -> relay.Expr | None:
+        found = Step.of(self._graph, node, self.axes.index("C"))
+        if found is None:
+            return None
+        step, data = found
+        self._steps.append(replace(step, constants=step.constants[self.channels]))
+        return data
+
+
+WAYS_UP = {
+    "expand_dims": SourcePicture._expand_dims,
+    "squeeze": SourcePicture._squeeze,
+    "take": SourcePicture._take,
+    "TupleGetItem": SourcePicture._field_of_split,
+    "transpose": SourcePicture._transpose,
+    "layout_transform": SourcePicture._transpose,
+    "reverse": SourcePicture._reverse,
+    "cast": SourcePicture._cast,
+    **dict.fromkeys(ARITHMETIC, SourcePicture._arithmetic),
+}

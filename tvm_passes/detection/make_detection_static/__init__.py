@@ -1,0 +1,92 @@
+"""Fixed shapes from the picture to the detections, whose number is an output instead of a length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import tvm
+from tvm import relay
+
+from ...engine.graph import Graph
+from ...engine.module_pass import Pass
+from ...engine.report import PassReport
+from .operators import handle
+from .outputs import OUTPUTS
+from .padded import NotStatic
+from .walk import Walk
+
+
+class MakeDetectionStatic(Pass):
+    """Run what follows a filter or an NMS on as many rows as there can be, and carry along how many count.
+
+    Why legal: each operator between a filter and the outputs is known to give the rows that count what it
+    gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
+    one operator is not known to, the module stays as it is. The rows of several pictures may be put in a row
+    for a head, and are taken apart by slices between their numbers.
+
+    Parameters
+    ----------
+    outputs : str
+        "cut": the outputs are what they were, cut to the number of detections at the very end; only there
+        shapes are dynamic. "padded": the outputs have as many rows as there can be; those behind the first
+        `num_detections`, an int32 scalar that becomes the last output, are 0. Where outputs are of several
+        pictures, it is a vector with a number for each, in the order of the outputs. The function's attribute
+        `padded_rows` says which number counts what.
+
+    >>> import frontends, torch, torchvision
+    >>> class Detect(torch.nn.Module):
+    ...     def forward(self, boxes, scores, ids):
+    ...         return boxes[torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:5]]
+    >>> detections = torch.rand(9, 4), torch.rand(9), torch.arange(9)
+    >>> mod, _ = frontends.from_pytorch(Detect(), detections)
+    >>> mod = tvm_passes.default_pipeline()(mod)
+    >>> print(tvm_passes.as_text(tvm_passes.MakeDetectionStatic("padded")(mod)))
+    def @main(%boxes: Tensor[(9, 4), float32], %scores: Tensor[(9), float32],
+        %ids: Tensor[(9), int64], input_names=["boxes", "scores", "ids"],
+        output_names=["output", "num_detections"], padded_rows=[[0, 0]])
+        -> (Tensor[(5, 4), float32], int32) {
+      %0 = topi_ext.batched_nms(%boxes, %scores, %ids, 0, 0.5f, 0f, has_score_threshold=0,
+          has_valid_count=0, max_output_size=5);
+      %1 = %0.1;
+      %2 = expand_dims(%1, axis=0);
+      %3 = squeeze(%2);
+      %4 = less(const[(5,), int32], %3);
+      %5 = %0.0;
+      %6 = maximum(%5, 0i64);
+      %7 = reshape(%4, newshape=[5, 1]);
+      %8 = take(%boxes, %6, axis=0);
+      %9 = where(%7, %8, 0f);
+      (%9, %3)
+    }
+    """
+
+    def __init__(self, outputs: str = "cut") -> None:
+        if outputs not in OUTPUTS:
+            raise ValueError(f"MakeDetectionStatic: outputs is one of {', '.join(OUTPUTS)}, not {outputs!r}")
+        self.keeps_types = outputs == "cut"  # the type of padded outputs is another
+        super().__init__(partial(_made_static, outputs=outputs))
+
+
+def _made_static(mod: tvm.IRModule, report: PassReport, outputs: str) -> tvm.IRModule:
+    typed = relay.transform.InferType()(mod)
+    try:
+        function = _with_fixed_shapes(typed["main"], OUTPUTS[outputs])
+    except NotStatic as reason:
+        report.refused(report.name, "", str(reason))
+        return mod
+    if function is None:
+        return mod
+    report.rewrote(report.name, "main")
+    typed.update_func(typed.get_global_var("main"), function)
+    return relay.transform.InferType()(typed)
+
+
+def _with_fixed_shapes(function: relay.Function, finish: Callable) -> relay.Function | None:
+    """The function, or None where nothing in it depends on what is detected."""
+    walk, body = Walk(Graph(function), handle), function.body
+    result = walk.of(body)
+    if result is body:
+        return None
+    body, attrs = finish(walk, result, function.attrs)
+    return relay.Function(function.params, body, None, function.type_params, attrs, function.span)

@@ -1,0 +1,113 @@
+"""What an operator does to padded rows that it leaves whole, along another axis or in another shape."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relay
+
+from ...analysis.shape_values import Element, shape_values
+from ...engine.expressions import op_name
+from .padded import Became, NotStatic, Padded, Rows, all_of, in_a_row
+from .walk import Walk, data_of
+
+
+def transpose(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    (data,) = args
+    axes = call.attrs.axes
+    order = list(range(data.rank))[::-1] if axes is None else [int(axis) % data.rank for axis in axes]
+    return walk.padded(call, args, data.rows, order.index(data.axis))
+
+
+def expand_dims(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    (data,) = args
+    at, new = int(call.attrs.axis), int(call.attrs.num_newaxis)
+    at = at + data.rank + 1 if at < 0 else at
+    return walk.padded(call, args, data.rows, data.axis + (new if at <= data.axis else 0))
+
+
+def squeeze(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    (data,) = args
+    if call.attrs.axis is None or any(int(axis) % data.rank == data.axis for axis in call.attrs.axis):
+        raise NotStatic("it squeezes the rows")
+    gone = sum(int(axis) % data.rank < data.axis for axis in call.attrs.axis)
+    return walk.padded(call, args, data.rows, data.axis - gone)
+
+
+def reshape(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    data, lengths = data_of(args), None
+    if op_name(call) == "dyn.reshape":
+        lengths = _new_shape(walk, call.args[1])
+        shape = [-1 if length is None else walk.length(length) for length in lengths]
+        result = walk.typed(relay.reshape(data.expr, shape, bool(call.attrs.allowzero)))
+    else:
+        result = walk.typed(relay.Call(call.op, [data.expr], call.attrs))
+    before, after = data.shape, walk.shape(result)
+    for axis, dim in enumerate(call.checked_type.shape):
+        # The first axis of unknown length is the one of rows, if what is in front of it is the same.
+        if not hasattr(dim, "value") and math.prod(before[: data.axis]) == math.prod(after[:axis]):
+            rows = _resized(data.rows, after[axis])
+            if rows is not None and (lengths is None or _is_shape(walk, lengths, rows, axis)):
+                return Padded(result, rows, axis)
+    raise NotStatic("it mixes rows with other axes")
+
+
+def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
+    """The lengths for a reshape, of which one may be -1 or unknown."""
+    values = shape_values(walk.graph, expr)
+    if values is None or sum(value is None or value == -1 for value in values) > 1:
+        raise NotStatic("a shape is computed from how many rows count")
+    return list(values)
+
+
+def _is_shape(walk: Walk, lengths: list[Element], rows: Rows, at: int) -> bool:
+    """Whether only the length of one axis depends on rows, and is as many as count of these."""
+    others = lengths[:at] + lengths[at + 1 :]
+    if not all(map(walk.is_fixed, others)):
+        return False
+    follows = lengths[at] in (None, -1, 0)
+    return follows or walk.counted(lengths[at]) == rows.counted
+
+
+def _resized(rows: Rows, length: int) -> Rows | None:
+    if length % rows.capacity == 0:
+        return rows.repeated(length // rows.capacity)
+    return rows.merged(rows.capacity // length) if rows.capacity % length == 0 else None
+
+
+def concatenate(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """Or stack, which makes an axis first."""
+    (parts,) = args
+    stacks = op_name(call) == "stack"
+    first = next(part for part in parts if isinstance(part, Padded))
+    rank = first.rank + stacks
+    at = int(call.attrs.axis) % rank
+    if stacks or at != first.axis:
+        if any(
+            not isinstance(part, Padded) or (part.rows, part.axis) != (first.rows, first.axis)
+            for part in parts
+        ):
+            raise NotStatic("different rows count in what is put together")
+        return walk.padded(call, args, first.rows, first.axis + (stacks and at <= first.axis))
+    if any(isinstance(part, Padded) and part.axis != at for part in parts):
+        raise NotStatic("different axes count in what is put together")
+    rows = [part.rows if isinstance(part, Padded) else all_of(walk.shape(part)[at]) for part in parts]
+    return walk.padded(call, args, in_a_row(rows), at)
+
+
+def split(walk: Walk, call: relay.Call, args: list[Became]) -> tuple[Padded, ...]:
+    (data,) = args
+    if int(call.attrs.axis) % data.rank == data.axis:
+        raise NotStatic("it splits the rows")
+    whole = walk.typed(relay.Call(call.op, [data.expr], call.attrs))
+    number = len(call.checked_type.fields)
+    return tuple(
+        Padded(walk.typed(relay.TupleGetItem(whole, index)), data.rows, data.axis) for index in range(number)
+    )
+
+
+def pad(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    data = data_of(args)
+    if any(int(width) for width in call.attrs.pad_width[data.axis]):
+        raise NotStatic("it pads the rows")
+    return walk.padded(call, args, data.rows, data.axis)

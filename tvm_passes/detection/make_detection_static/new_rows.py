@@ -1,0 +1,49 @@
+"""Tensors that are made with as many rows as there are padded ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm import relay
+
+from ...analysis.shape_values import Dim
+from ...engine.expressions import scalar
+from .padded import Became, NotStatic, Padded, Rows
+from .walk import Walk
+
+
+def full(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    if isinstance(args[0], Padded):
+        raise NotStatic("it is filled with a value of a row")
+    shape, rows, axis = _shape_with_rows(walk, call.args[1])
+    return Padded(walk.typed(relay.full(walk.expr(args[0]), shape, call.checked_type.dtype)), rows, axis)
+
+
+def broadcast_to(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    data = args[0]
+    shape, rows, axis = _shape_with_rows(walk, call.args[1])
+    if isinstance(data, Padded) and (data.rows, data.axis - data.rank) != (rows, axis - len(shape)):
+        raise NotStatic("it is broadcast to other rows")
+    return Padded(walk.typed(relay.broadcast_to(walk.expr(data), shape)), rows, axis)
+
+
+def arange(walk: Walk, call: relay.Call, _args: list[Became]) -> Padded:
+    (stop,) = walk.known_lengths(call.args[1])
+    rows = walk.rows(stop) if isinstance(stop, Dim) else None
+    if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or rows is None:
+        raise NotStatic("it counts other than the rows")
+    numbers = np.arange(rows.capacity).astype(call.checked_type.dtype)
+    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows.places)
+
+
+def _shape_with_rows(walk: Walk, expr: relay.Expr) -> tuple[list[int], Rows, int]:
+    """A shape's lengths, and which rows are along which of its axes."""
+    values = walk.known_lengths(expr)
+    depending = [axis for axis, value in enumerate(values) if not walk.is_fixed(value)]
+    if len(depending) != 1 or not isinstance(values[depending[0]], Dim):
+        raise NotStatic("a shape is computed from how many rows count")
+    (axis,) = depending
+    rows = walk.rows(values[axis])
+    if rows is None:
+        raise NotStatic("a shape is computed from how many rows count")
+    return [walk.length(value) for value in values], rows, axis

@@ -1,0 +1,89 @@
+"""What each operator does with padded rows: which of the functions in this folder knows it.
+
+Each takes the walk, a call, and what its arguments have become: a `Padded`, a tuple of such, SIZE, or the
+expression that they were, where nothing of it is padded. It gives what the call becomes: there, the valid
+rows are what the call would give for the valid rows alone. It raises NotStatic where it cannot promise that.
+
+An operator that is row-wise by `analysis/operators.py` needs no entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relay
+
+from ...analysis import operators as known
+from ...engine.expressions import op_name
+from . import moved_rows, new_rows, row_by_row, some_rows
+from .padded import SIZE, Became, NotStatic, Padded
+from .walk import Walk
+
+SAME_ROWS = (  # each row stays at its index, as far as it stays
+    *("cast", "transpose", "expand_dims", "squeeze", "reshape", "dyn.reshape"),
+    *("strided_slice", "dyn.strided_slice"),
+)
+BY_INDEX = ("take", "adv_index")
+
+
+def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
+    """What a call becomes that has padded arguments, is given sizes, or looks for rows."""
+    parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
+    name = op_name(call)
+    has_places = any(isinstance(part, Padded) and part.places for part in parts)
+    if has_places and name not in ("shape_of", *SAME_ROWS, *BY_INDEX):
+        raise NotStatic("it uses row indices, which padding changed")
+    became = _handler_of(call)(walk, call, args)
+    if name in (*SAME_ROWS, *BY_INDEX) and isinstance(parts[0], Padded):
+        became.places = parts[0].places
+    return became
+
+
+def _handler_of(call: relay.Call) -> Callable[[Walk, relay.Call, list[Became]], Became]:
+    name = op_name(call) or "a function"
+    if name in OF_OPERATORS:
+        return OF_OPERATORS[name]
+    if known.is_elementwise(call):
+        return row_by_row.elementwise
+    rows = known.known_of(call).rows
+    if rows is None:
+        raise NotStatic(f"nothing is known of {name} over detections")
+    return BY_ROWS[rows]
+
+
+def _shape_of(_walk: Walk, _call: relay.Call, _args: list[Became]) -> object:
+    return SIZE
+
+
+OF_OPERATORS = {
+    "shape_of": _shape_of,
+    "topi_ext.paste_masks": row_by_row.paste_masks,
+    "topi_ext.heatmaps_to_keypoints": row_by_row.heatmaps_to_keypoints,
+    **dict.fromkeys(("repeat", "tile", "broadcast_to"), row_by_row.elementwise),  # along axes without rows
+    "transpose": moved_rows.transpose,
+    "expand_dims": moved_rows.expand_dims,
+    "squeeze": moved_rows.squeeze,
+    "reshape": moved_rows.reshape,
+    "dyn.reshape": moved_rows.reshape,
+    "concatenate": moved_rows.concatenate,
+    "stack": moved_rows.concatenate,
+    "split": moved_rows.split,
+    "nn.pad": moved_rows.pad,
+    "strided_slice": some_rows.strided_slice,
+    "dyn.strided_slice": some_rows.strided_slice,
+    "take": some_rows.take,
+    "adv_index": some_rows.adv_index,
+    "argwhere": some_rows.argwhere,
+    "topk": some_rows.topk,
+    "dyn.topk": some_rows.topk,
+    "topi_ext.batched_nms": some_rows.nms,
+    "dyn.full": new_rows.full,
+    "dyn.broadcast_to": new_rows.broadcast_to,
+    "arange": new_rows.arange,
+}
+BY_ROWS = {
+    known.ITEMS: row_by_row.item_by_item,
+    known.REGIONS: row_by_row.item_by_item,
+    known.OTHER_AXES: row_by_row.along_another_axis,
+    known.NOT_REDUCED: row_by_row.reduce,
+}

@@ -1,0 +1,106 @@
+"""The outputs of a function whose detections are padded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import tvm
+from tvm import relay
+from tvm.relay.op.dyn import _make as dynamic
+
+from ...engine.expressions import op_name
+from .padded import SIZE, Became, NotStatic, Padded
+from .walk import Walk
+
+
+def _cut(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs | None]:
+    """Each output as long as there are detections."""
+    return _each(result, lambda output: _first_rows(walk, output)), attrs
+
+
+def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
+    lengths = [relay.const([length], "int32") for length in output.shape]
+    lengths[output.axis] = relay.expand_dims(output.rows.count, 0)
+    zeros, ones = (relay.const([value] * output.rank, "int32") for value in (0, 1))
+    cut = dynamic.strided_slice(output.expr, zeros, relay.concatenate(lengths, 0), ones, "end")
+    known = [-1 if axis == output.axis else length for axis, length in enumerate(output.shape)]
+    return relay.reshape(cut, known)  # the slice forgets the other lengths
+
+
+def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs]:
+    """Each output with zeros behind the detections, and their number: of each picture, if there are several.
+
+    The attribute `padded_rows` has for each output but the last its axis of detections and which number
+    counts them, or nothing where it has no such axis.
+    """
+    padded = _each(result, lambda output: _zero_elsewhere(walk, output))
+    outputs = list(_leaves(result))
+    detections = []
+    for output in outputs:
+        if isinstance(output, Padded) and output.rows not in detections:
+            detections.append(output.rows)
+    if not detections:
+        raise NotStatic("no output has rows of which only some count")
+    fields = padded.fields if isinstance(result, tuple) else [padded]
+    numbers = [rows.count for rows in detections]
+    number = numbers[0] if len(numbers) == 1 else relay.stack(numbers, 0)
+    attrs = dict(attrs.items()) if attrs else {}
+    if "output_names" in attrs:
+        attrs["output_names"] = [*attrs["output_names"], "num_detections"]
+    attrs["padded_rows"] = [
+        [output.axis, detections.index(output.rows)] if isinstance(output, Padded) else []
+        for output in outputs
+    ]
+    return relay.Tuple([*fields, number]), tvm.ir.make_node("DictAttrs", **attrs)
+
+
+def _zero_elsewhere(walk: Walk, output: Padded) -> relay.Expr:
+    shape = [1] * output.rank
+    shape[output.axis] = output.rows.capacity
+    return relay.where(
+        relay.reshape(output.rows.valid, shape), output.expr, relay.const(0, walk.dtype(output.expr))
+    )
+
+
+def _leaves(result: Became) -> Iterator[Became]:
+    parts = result if isinstance(result, tuple) else [result]
+    for part in parts:
+        yield from _leaves(part) if isinstance(part, tuple) else [part]
+
+
+def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
+    """The outputs, finished; one that is computed of another too is so from the finished one."""
+    finished = {}
+
+    def of(output: Became) -> relay.Expr:
+        if isinstance(output, tuple):
+            return relay.Tuple([of(part) for part in output])
+        if output is SIZE:
+            raise NotStatic("an output says how many detections there are")
+        if not isinstance(output, Padded):
+            return output
+        if not output.rows.are_first:
+            raise NotStatic("filtered rows are not compacted, so they cannot be an output")
+        if output.places:
+            raise NotStatic("an output says in which places a filter leaves rows")
+        key = output.expr, output.rows.key
+        if key not in finished:
+            finished[key] = pasted(output) if _pastes_nothing_as_zeros(output.expr) else finish(output)
+        return finished[key]
+
+    def pasted(output: Padded) -> relay.Expr:
+        """Finish the small masks, rather than the pictures that they are pasted into."""
+        call = output.expr
+        return relay.Call(call.op, [of(Padded(arg, output.rows)) for arg in call.args], call.attrs)
+
+    return of(result)
+
+
+def _pastes_nothing_as_zeros(expr: relay.Expr) -> bool:
+    """Whether it is a paste of masks in which a mask of zeros leaves zeros."""
+    if op_name(expr) != "topi_ext.paste_masks":
+        return False
+    return not expr.attrs["has_threshold"] or float(expr.attrs["threshold"]) > 0
+
+
+OUTPUTS = {"cut": _cut, "padded": _padded}

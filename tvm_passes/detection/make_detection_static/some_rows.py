@@ -1,0 +1,199 @@
+"""What an operator does to padded rows that takes, finds or sorts some of them."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+from ...analysis.filters import LOWEST, is_bounded
+from ...analysis.shape_values import TO_THE_END, Clamped, Element, Least
+from ...engine.expressions import op_name
+from .padded import Became, NotStatic, Padded, Rows
+from .walk import Walk, data_of
+
+
+def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """Of other axes, of the first rows, or of those that were put in a row with others."""
+    data, attrs = data_of(args), call.attrs
+    if str(attrs.slice_mode) != "end":
+        raise NotStatic("a slice of a size that is known only at run time")
+    if op_name(call) == "strided_slice":
+        begin, end, strides = attrs.begin, attrs.end, attrs.strides or [1] * len(attrs.begin)
+        axes = range(len(begin)) if attrs.axes is None else [int(axis) % data.rank for axis in attrs.axes]
+    else:
+        begin, end, strides = (walk.known_lengths(bound) for bound in call.args[1:])
+        axes = range(len(begin))
+    rows, cuts = data.rows, {}
+    for axis, first, last, step in zip(axes, begin, end, strides):
+        if axis == data.axis:
+            (start, stop), rows = _between(walk, rows, first, last, step)
+            cut: tuple[int, ...] = start, stop, 1
+        elif not all(map(walk.is_fixed, (first, last, step))):
+            raise NotStatic("how much it takes of another axis depends on how many rows count")
+        else:
+            cut = tuple(int(walk.length(bound)) for bound in (first, last, step))
+        if cut[::2] != (0, 1) or cut[1] < data.shape[axis]:
+            cuts[axis] = cut[0], min(cut[1], TO_THE_END), cut[2]
+    if not cuts:
+        return data
+    begin, end, strides = zip(*cuts.values())
+    result = relay.strided_slice(data.expr, begin, end, strides, axes=list(cuts))
+    return Padded(walk.typed(result), rows, data.axis)
+
+
+def _between(
+    walk: Walk, rows: Rows, first: Element, last: Element, step: Element
+) -> tuple[tuple[int, int], Rows]:
+    """Where the rows are that a slice takes, which are the first or the parts of others; and which."""
+    first, last = _inside(walk, first, rows), _inside(walk, last, rows)
+    if int(step) == 1 and first is not None and last is not None:
+        begin, end = walk.counted(first), walk.counted(last)
+        if isinstance(last, int) and last >= rows.capacity:
+            end = rows.counted
+        if first == 0 and end == rows.counted:
+            return (0, rows.capacity), rows
+        if rows.are_first and first == 0 and isinstance(last, int) and last >= 0:
+            return (0, last), rows.first(last)
+        found = rows.between(begin, end)
+        if found is not None:
+            start, part = found
+            return (start, start + part.capacity), part
+    raise NotStatic("it takes other rows than the first, or than were put in a row")
+
+
+def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
+    """A bound that may be greater than the number of rows, in the place of one that stays inside."""
+    if isinstance(bound, Clamped):
+        return bound.bound if walk.counted(bound.dim) == rows.counted else None
+    if isinstance(bound, Least):
+        whole = [walk.counted(length) == rows.counted for length in bound]
+        return bound[1 - whole.index(True)] if any(whole) else None
+    return bound
+
+
+def take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    data, indices = args
+    attrs, shape = call.attrs, walk.shape(walk.expr(data))
+    if int(attrs.batch_dims) != 0 or (attrs.axis is None and len(shape) > 1):
+        raise NotStatic("elements are taken from several axes at once")
+    axis = int(attrs.axis or 0) % len(shape)
+    _check_index(data, axis, indices)
+    if not isinstance(indices, Padded):
+        more = len(indices.checked_type.shape) - 1
+        return walk.padded(call, args, data.rows, data.axis + (more if axis < data.axis else 0))
+    if isinstance(data, Padded) and data.axis != axis:
+        raise NotStatic("rows are taken along two axes")
+    if isinstance(data, Padded) and str(attrs.mode) == "wrap":
+        raise NotStatic("an index may count from the last row")
+    if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
+        return Padded(walk.expr(data), indices.rows, axis)
+    _check_some(shape[axis])
+    # Whatever the index of a row that does not count, it reads inside.
+    mode = "wrap" if str(attrs.mode) == "wrap" else "clip"
+    taken = relay.take(walk.expr(data), indices.expr, axis=axis, mode=mode)
+    return Padded(walk.typed(taken), indices.rows, axis + indices.axis)
+
+
+def _check_index(data: Became, axis: int, index: Became) -> None:
+    """That an index along an axis means the same row as before."""
+    rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
+    if rows is not None and not isinstance(index, Padded):
+        raise NotStatic("single rows are taken")
+    if (index.places if isinstance(index, Padded) else None) != (rows and rows.places):
+        raise NotStatic("rows are taken at places that are not known to be theirs")
+
+
+def _check_some(*lengths: int) -> None:
+    """That there is something to read for a row that does not count."""
+    if 0 in lengths:
+        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
+
+
+def adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """An element or item for each row, at places that are computed for it."""
+    data, *indices = args[0]
+    for axis, index in enumerate(indices):
+        _check_index(data, axis, index)
+    if isinstance(data, Padded) and data.axis >= len(indices):
+        raise NotStatic("rows are taken along two axes")
+    padded = [index for index in indices if isinstance(index, Padded)]
+    if not padded or any(index.rank != 1 or index.rows != padded[0].rows for index in padded):
+        raise NotStatic("rows are taken by several indices that are not of the same rows")
+    if any(not isinstance(index, Padded) and walk.shape(index) != (1,) for index in indices):
+        raise NotStatic("rows of which some count are taken together with others that all do")
+    _check_some(*walk.shape(walk.expr(data))[: len(indices)])
+    inside = [_zero_elsewhere(walk, index) if isinstance(index, Padded) else index for index in indices]
+    taken = relay.Call(call.op, [relay.Tuple([walk.expr(data), *inside])], call.attrs)
+    return Padded(walk.typed(taken), padded[0].rows)
+
+
+def _zero_elsewhere(walk: Walk, vector: Padded) -> relay.Expr:
+    return relay.where(vector.rows.valid, vector.expr, relay.const(0, walk.dtype(vector.expr)))
+
+
+def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """The rows where a mask holds: all rows, of which those count."""
+    mask = args[0]
+    if len(call.args[0].checked_type.shape) != 1:
+        raise NotStatic("elements are looked for along several axes")
+    valid = mask
+    if isinstance(mask, Padded):
+        valid = relay.logical_and(mask.expr, mask.rows.valid)
+    (capacity,) = walk.shape(walk.expr(mask))
+    rows = Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid))
+    places = mask.rows.places if isinstance(mask, Padded) else None
+    return Padded(walk.all_rows(capacity), rows, places=places)
+
+
+def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Padded, Padded]:
+    """The others get what sorts last; how many are wanted at most is known."""
+    data, attrs = data_of(args), call.attrs
+    if data.rank != 1 or attrs.is_ascend or data.axis != 0:
+        raise NotStatic("a top-k that is not of the greatest of all rows")
+    if not is_bounded(call.args[0]):
+        raise NotStatic("whether a top-k sorts NaN or -inf is not known")
+    wanted = [int(attrs.k)] if op_name(call) == "topk" else walk.known_lengths(call.args[1])
+    most = _inside(walk, wanted[0], data.rows) if len(wanted) == 1 else None
+    if most is None or (not isinstance(most, int) and walk.counted(most) != data.rows.counted):
+        raise NotStatic("how many a top-k gives is known only at run time")
+    most = min(walk.length(most), data.rows.capacity)
+    rows = Rows(most, ("top", call), count=relay.minimum(data.rows.number, relay.const(most, "int32")))
+    dtype = walk.dtype(data.expr)
+    sorted_last = relay.where(data.rows.valid, data.expr, relay.const(LOWEST, dtype))
+    kind = str(attrs.ret_type)
+    result = relay.topk(sorted_last, most, ret_type=kind, is_ascend=False, dtype=str(attrs.dtype))
+    places = data.rows.places
+    if kind != "both":
+        return Padded(walk.typed(result), rows, places=places if kind == "indices" else None)
+    result = walk.typed(result.astuple())
+    values, indices = (walk.typed(relay.TupleGetItem(result, index)) for index in range(2))
+    return Padded(values, rows), Padded(indices, rows, places=places)
+
+
+def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
+    """Class-aware NMS leaves out what does not count; what it keeps has fixed size already."""
+    tensors, rest = list(args[:3]), [walk.expr(arg) for arg in args[3:]]
+    if any(isinstance(arg, Padded) for arg in args[3:]):
+        raise NotStatic("a threshold is computed from rows of which some count")
+    if any(not isinstance(tensor, Padded) or tensor.axis != 0 for tensor in tensors):
+        raise NotStatic("an NMS of boxes of which only some properties are padded")
+    rows = tensors[0].rows
+    if any(tensor.rows != rows for tensor in tensors):
+        raise NotStatic("boxes, scores and class ids of an NMS are of different rows")
+    if not walk.keeps_selections_alone(call):
+        raise NotStatic("more is taken of an NMS than the boxes that it keeps, and their number")
+    attrs = dict(call.attrs.items())
+    if attrs["has_valid_count"]:
+        raise NotStatic("an NMS has a number of boxes already")
+    boxes, scores, ids = (tensor.expr for tensor in tensors)
+    if rows.are_first:
+        attrs["has_valid_count"], rest[0] = 1, rows.count
+    else:
+        if not attrs["has_score_threshold"]:
+            if not is_bounded(call.args[1]):
+                raise NotStatic("whether an NMS gets a score of NaN or -inf is not known")
+            attrs["has_score_threshold"], rest[2] = 1, relay.const(LOWEST, "float32")
+        scores = relay.where(rows.valid, scores, relay.const(LOWEST, walk.dtype(scores)))
+    return walk.typed(
+        relay.Call(call.op, [boxes, scores, ids, *rest], tvm.ir.make_node("DictAttrs", **attrs))
+    )

@@ -1,0 +1,209 @@
+"""Gives fixed shapes to all that depends on which boxes an NMS keeps or a filter leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tvm
+from tvm import relay
+
+from ...analysis.operators import keeps_elements, known_of
+from ...analysis.shape_values import Clamped, Dim, Element, Least, Total, all_equal, dims_in, shape_values
+from ...engine.expressions import location, op_name, static_shape
+from ...engine.graph import Graph, children
+from ...engine.match import match as match_pattern
+from ..selection import Selection
+from .padded import ONE, SIZE, Became, NotStatic, Padded, Rows
+
+MAKE_ROWS = ("dyn.full", "dyn.broadcast_to", "arange")  # as many as the sizes say that they are given
+Handle = Callable[["Walk", relay.Call, "list[Became]"], Became]
+
+
+class Walk:
+    """What the nodes of a typed graph become; those that do not depend on such boxes stay."""
+
+    def __init__(self, graph: Graph, handle: Handle) -> None:
+        """`handle` tells what a call becomes that has padded arguments, is given sizes, or looks for rows."""
+        self.graph, self._handle = graph, handle
+        self._became: dict[relay.Expr, Became] = {}
+        self._counting: dict[int, relay.Expr] = {}
+        for node in graph.nodes:
+            try:
+                self._visit(node)
+            except NotStatic as reason:
+                raise NotStatic(
+                    f"{location(node) or op_name(node) or type(node).__name__}: {reason}"
+                ) from None
+
+    # --- what has become of nodes
+
+    def of(self, node: relay.Expr) -> Became:
+        """A `Padded`, a tuple of such and of expressions, SIZE, or an expression."""
+        return self._became.get(node, node)
+
+    def _visit(self, node: relay.Expr) -> None:
+        if isinstance(node, relay.Call) and op_name(node):
+            became = self._call(node)
+        elif not self._is_changed(*children(node)) or node.same_as(self.graph.root):
+            return
+        elif isinstance(node, relay.Tuple):
+            fields = [self.of(field) for field in node.fields]
+            became = SIZE if SIZE in fields else tuple(fields)
+        elif isinstance(node, relay.TupleGetItem):
+            whole = self.of(node.tuple_value)
+            if whole is SIZE:
+                became = SIZE
+            elif isinstance(whole, tuple):
+                became = whole[node.index]
+            else:
+                became = self.typed(relay.TupleGetItem(whole, node.index))
+        else:
+            raise NotStatic("a function, a branch or a loop depends on what is detected")
+        if became is not None:
+            self._became[node] = became
+
+    def _is_changed(self, *nodes: relay.Expr) -> bool:
+        return any(node in self._became for node in nodes)
+
+    def _call(self, call: relay.Call) -> Became:
+        args = [self.of(arg) for arg in call.args]
+        parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
+        if self._is_selection(call):
+            return self._selection(call, args)
+        if op_name(call) == "argwhere" or any(isinstance(part, Padded) for part in parts):
+            if SIZE in parts and not known_of(call).sizes:
+                raise NotStatic("it computes with how many are detected")
+            return self._handle(self, call, args)
+        if SIZE in parts:
+            return self._handle(self, call, args) if op_name(call) in MAKE_ROWS else SIZE
+        if not self._is_changed(*call.args):
+            return None
+        return self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
+
+    def _is_selection(self, call: relay.Call) -> bool:
+        bound = match_pattern(Selection.selection, call)
+        if bound is None or str(call.attrs.slice_mode) != "size":
+            return False
+        begin, strides = bound[Selection.begin], bound[Selection.strides]
+        return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
+
+    def keeps_selections_alone(self, nms: relay.Call) -> bool:
+        """Whether of the indices that an NMS gives only those are used that it keeps."""
+        items = self.graph.users(nms)
+        return all(isinstance(item, relay.TupleGetItem) for item in items) and all(
+            isinstance(user, relay.Call) and self._is_selection(user)
+            for item in items
+            if item.index == 0
+            for user in self.graph.users(item)
+        )
+
+    def _selection(self, call: relay.Call, args: list[Became]) -> Padded:
+        """The kept indices: all places of them, of which the first count."""
+        indices, _, count, _ = args
+        (capacity,) = self.shape(indices)
+        inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
+        nms = call.args[0].tuple_value
+        boxes, rows = self.of(nms.args[0]), Rows(capacity, ("kept", nms), count=relay.squeeze(count))
+        places = boxes.rows.places if isinstance(boxes, Padded) else None
+        return Padded(self.typed(inside), rows, places=places)
+
+    def all_rows(self, capacity: int) -> relay.Expr:
+        """0, 1, and so on, as argwhere would give them."""
+        if capacity not in self._counting:
+            numbers = np.arange(capacity, dtype="int32").reshape(capacity, 1)
+            self._counting[capacity] = self.typed(relay.const(numbers))
+        return self._counting[capacity]
+
+    def lists_all(self, expr: relay.Expr) -> bool:
+        """Whether an expression is `all_rows`, in another type or shape."""
+        while keeps_elements(expr) or op_name(expr) == "cast":
+            expr = expr.args[0]
+        return any(expr.same_as(numbers) for numbers in self._counting.values())
+
+    # --- expressions
+
+    def expr(self, became: Became) -> relay.Expr:
+        """What has become of a node, as an expression alone."""
+        if became is SIZE:
+            raise NotStatic("it is computed with how many are detected")
+        if isinstance(became, tuple):
+            return self.typed(relay.Tuple([self.expr(part) for part in became]))
+        return became.expr if isinstance(became, Padded) else became
+
+    def padded(self, call: relay.Call, args: list[Became], rows: Rows, axis: int) -> Padded:
+        """The call with padded arguments, which has these rows along this axis."""
+        result = self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
+        if self.shape(result)[axis] != rows.capacity:
+            raise NotStatic("it has other rows than what it is computed from")
+        return Padded(result, rows, axis)
+
+    def typed(self, expr: relay.Expr) -> relay.Expr:
+        """The expression with its type, and those of what is new below it."""
+        for child in children(expr):
+            if not isinstance(child, tvm.ir.Op) and getattr(child, "_checked_type_", None) is None:
+                self.typed(child)
+        try:
+            relay.transform.InferTypeLocal(expr)
+        except tvm.TVMError as error:
+            raise NotStatic(
+                f"with fixed shapes it has no type: {str(error).strip().splitlines()[-1]}"
+            ) from None
+        return expr
+
+    def shape(self, expr: relay.Expr) -> tuple[int, ...]:
+        shape = static_shape(expr)
+        if shape is None:
+            raise NotStatic("a length stays unknown")
+        return shape
+
+    def dtype(self, expr: relay.Expr) -> str:
+        return expr.checked_type.dtype
+
+    def known_lengths(self, expr: relay.Expr) -> list[Element]:
+        """The elements of a shape, or of bounds, each of which is known or is a length."""
+        values = shape_values(self.graph, expr)
+        if values is None or any(value is None for value in values.flat):
+            raise NotStatic("a length is computed from how many rows count")
+        return list(values.flat)
+
+    # --- lengths, which are what `shape_values` knows of a number
+
+    def rows(self, dim: Dim) -> Rows | None:
+        """The rows along a dimension, or None where it is of fixed length."""
+        became = self.of(dim.tensor)
+        return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
+
+    def is_fixed(self, value: Element) -> bool:
+        return all(self.rows(dim) is None for dim in dims_in(value))
+
+    def length(self, value: Element) -> int:
+        """The fixed length that one becomes."""
+        if isinstance(value, Dim):
+            return self.shape(self.expr(self.of(value.tensor)))[value.axis]
+        if isinstance(value, Clamped):
+            return min(value.bound, self.length(value.dim))
+        if isinstance(value, Least):
+            return min(map(self.length, value))
+        return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
+
+    def counted(self, value: Element) -> Counter[Any] | None:
+        """As `Rows.counted`: what is counted by one that is no bound of another, or None."""
+        if isinstance(value, Total):
+            parts = [counted for counted in map(self.counted, value.dims) if counted is not None]
+            return sum(parts, Counter()) if len(parts) == len(value.dims) else None
+        rows = self.rows(value) if isinstance(value, Dim) else None
+        if rows is not None:
+            return rows.counted
+        length = self.length(value) if isinstance(value, (int, Dim)) else None
+        return length if length is None else Counter({ONE: length} if length else {})
+
+
+def data_of(args: list[Became]) -> Padded:
+    """The first argument, which has the rows."""
+    if not isinstance(args[0], Padded):
+        raise NotStatic("how it works depends on what is detected")
+    return args[0]

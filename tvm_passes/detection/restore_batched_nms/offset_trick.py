@@ -1,0 +1,131 @@
+"""Replace boxes moved apart by class, given to an NMS of one class, by the boxes and their classes."""
+
+from __future__ import annotations
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ...engine.expressions import either_way, op_name, scalar
+from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
+from ..selection import as_class_ids, as_given, in_order
+
+# An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
+# 7,680, an earlier YOLOv5 4,096; pictures given to a detector are smaller.
+MIN_FIXED_OFFSET = 4096
+
+
+class OffsetByClass(Rule):
+    """Replace `nms(boxes + ids * offset)` with class-aware `nms(boxes, ids)`.
+
+    Why legal: the offset moves the boxes of each class to where no box of another can overlap them, so that
+    one-class NMS suppresses within classes only; the operator compares the classes themselves. It is more
+    right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class. Boxes
+    that are apart have an IoU of 0, so the threshold must not be less.
+    """
+
+    moved, scores, same_class = wildcard(), wildcard(), wildcard()
+    valid_count, iou_threshold, score_threshold = wildcard(), wildcard(), wildcard()
+    pattern = is_op("topi_ext.batched_nms")(
+        moved, scores, same_class, valid_count, iou_threshold, score_threshold
+    )
+
+    def plan(self, match: Match) -> tuple[relay.Expr, relay.Expr] | Refusal | Answer:
+        """The boxes before they were moved apart, and their classes as integers."""
+        moved = _boxes_and_spread(match)
+        if moved is None:
+            return NO_MATCH
+        boxes, spread = moved
+        if not _is_one_class(match.same_class):
+            return Refusal("the NMS has class ids already")
+        product = _ids_and_offset(spread)
+        if product is None:
+            return Refusal("what is added to the boxes is no product of class ids and a scalar")
+        ids, offset = product
+        integers = _integers(ids)
+        if integers is None:
+            return Refusal("the class ids are not whole numbers")
+        threshold = scalar(match.iou_threshold)
+        if threshold is not None and not threshold >= 0:
+            return Refusal(f"at an IoU threshold of {threshold} boxes that are apart suppress each other too")
+        if not _as_many(ids, match.scores) or not _as_many(boxes, match.scores):
+            return Refusal("there are not as many boxes, class ids and scores")
+        # Moving both corners alike keeps their order.
+        ordered = boxes if as_given(match.moved).same_as(match.moved) else in_order(boxes)
+        return _why_not_apart(offset, boxes) or (ordered, integers)
+
+    def rewrite(self, match: Match, plan: tuple[relay.Expr, relay.Expr]) -> relay.Expr:
+        boxes, ids = plan
+        return relay.Call(match.root.op, [boxes, match.scores, ids, *match.root.args[3:]], match.root.attrs)
+
+
+def _boxes_and_spread(match: Match) -> tuple[relay.Expr, relay.Expr] | None:
+    """The boxes and the column that is added to them, or None."""
+    total = as_given(match.moved)
+    if op_name(total) != "add" or len(total.checked_type.shape) != 2:
+        return None
+    for boxes, spread in either_way(total):
+        shapes = boxes.checked_type.shape, spread.checked_type.shape
+        if [len(shape) for shape in shapes] == [2, 2] and getattr(shapes[1][1], "value", None) == 1:
+            return boxes, spread
+    return None
+
+
+def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> Refusal | None:
+    """Why this offset may leave boxes of two classes overlapping, or None."""
+    fixed = scalar(offset)
+    if fixed is not None:
+        text = f"an offset of {fixed} may leave classes overlapping"
+        return None if fixed >= MIN_FIXED_OFFSET else Refusal(text)
+    if op_name(offset) != "add":
+        return Refusal("the offset between classes is neither a number nor the greatest coordinate and more")
+    pair = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), None)
+    if pair is None:
+        return Refusal("the offset is the sum of two terms of which none is a number")
+    greatest, more = pair
+    if scalar(more) < 1:
+        return Refusal(f"the offset is the greatest coordinate and {scalar(more)}, less than 1 more")
+    if op_name(greatest) != "max":
+        return Refusal("the offset does not follow from the greatest coordinate")
+    if not greatest.args[0].same_as(boxes):
+        return Refusal("the offset is the greatest coordinate of other boxes")
+    if len(greatest.checked_type.shape) != 0:
+        return Refusal("the offset is the greatest of some coordinates only")
+    return None
+
+
+def _ids_and_offset(spread: relay.Expr) -> tuple[relay.Expr, relay.Expr] | None:
+    """The factors of a column of offsets: class ids, a row of them, and a scalar; or None."""
+    product = _row(spread) or spread
+    if op_name(product) == "multiply":
+        for ids, offset in either_way(product):
+            ids = _row(ids) if product.same_as(spread) else ids
+            if ids is not None and len(offset.checked_type.shape) == 0:
+                return ids, offset
+    return None
+
+
+def _row(column: relay.Expr) -> relay.Expr | None:
+    """What was made a column, or None."""
+    if op_name(column) not in ("expand_dims", "reshape"):
+        return None
+    (row,) = column.args
+    made = len(row.checked_type.shape) == len(column.checked_type.shape) - 1
+    return row if made and getattr(column.checked_type.shape[-1], "value", None) == 1 else None
+
+
+def _integers(ids: relay.Expr) -> relay.Expr | None:
+    """Class ids as integers: those that were cast to the boxes' type, or None."""
+    if op_name(ids) == "cast":
+        ids = ids.args[0]
+    return as_class_ids(ids, ids.checked_type.dtype)
+
+
+def _is_one_class(ids: relay.Expr) -> bool:
+    ids = ids.args[0] if op_name(ids) == "cast" else ids
+    return op_name(ids) in ("zeros_like", "zeros")
+
+
+def _as_many(left: relay.Expr, right: relay.Expr) -> bool:
+    """Whether two tensors can be as long as each other without one being repeated for it."""
+    left, right = (getattr(expr.checked_type.shape[0], "value", None) for expr in (left, right))
+    return left == right or (None in (left, right) and 1 not in (left, right))

@@ -1,0 +1,54 @@
+"""Return the small masks of detections, not pictures that they are pasted into."""
+
+from __future__ import annotations
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
+
+
+class PastedMasks(Rule):
+    """Replace an output `paste_masks(masks, boxes)` with `masks`, (N, 1, M, M), in their own type.
+
+    Why legal: it changes what the function returns, as it was asked to, and nothing else, since nothing else
+    uses the pictures. Masks and the box of each are still what the caller needs to paste them.
+    """
+
+    masks = wildcard()
+    pattern = is_op("topi_ext.paste_masks")(masks, wildcard())
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        graph = match.graph
+        outputs = graph.root.body
+        users = graph.users(match.root)
+        is_output = all(user.same_as(graph.root) or user.same_as(outputs) for user in users)
+        if not is_output or (isinstance(outputs, relay.Tuple) and graph.users(outputs) != [graph.root]):
+            return Refusal("the pasted images are used by more than the function's outputs")
+        if not graph.infer_result:
+            return Refusal("other functions of the module may call this one, and know what it returns")
+        return LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return match.masks
+
+
+class ReturnRawMasks(RulePass):
+    """Make a Mask R-CNN return the mask of each detection as the network computes it: (N, 1, 28, 28).
+
+    It changes the outputs, so no pipeline has it. The pictures that it saves are most of what such a network
+    writes: 100 of 800x1333 are 427 MB. Names and order of the outputs stay. It goes before or after
+    `MakeDetectionStatic`.
+
+    >>> masks, boxes = relay.var("masks", shape=(9, 1, 28, 28)), relay.var("boxes", shape=(9, 4))
+    >>> pictures = topi_ext.paste_masks(masks, boxes, (800, 1333))
+    >>> mod = tvm.IRModule.from_expr(relay.Tuple([boxes, pictures]))
+    >>> print(tvm_passes.as_text(tvm_passes.ReturnRawMasks()(mod)))
+    def @main(%boxes: Tensor[(9, 4), float32], %masks: Tensor[(9, 1, 28, 28), float32])
+        -> (Tensor[(9, 4), float32], Tensor[(9, 1, 28, 28), float32]) {
+      (%boxes, %masks)
+    }
+    """
+
+    rules = (PastedMasks,)
+    keeps_types = False

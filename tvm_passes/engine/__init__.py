@@ -1,0 +1,43 @@
+"""What passes are made of: rules and patterns, graphs, reports, and the base of every pass.
+
+Whoever writes a rule takes from here; `tutorials/02_write_a_pass.py` shows how.
+"""
+
+from .expressions import constant, either_way, known_shape, location, op_name, scalar, static_shape
+from .graph import Graph, children, relay_functions
+from .match import any_op, match
+from .module_pass import Pass
+from .report import Outcome, PassReport, Report, recording
+from .rule import LEGAL, NO_MATCH, Match, Refusal, Rule, RulePass, apply_rules
+from .text import as_text
+from .verify import PassBrokeModule, verify_each_pass
+
+__all__ = [
+    "LEGAL",
+    "NO_MATCH",
+    "Graph",
+    "Match",
+    "Outcome",
+    "Pass",
+    "PassBrokeModule",
+    "PassReport",
+    "Refusal",
+    "Report",
+    "Rule",
+    "RulePass",
+    "any_op",
+    "apply_rules",
+    "as_text",
+    "children",
+    "constant",
+    "either_way",
+    "known_shape",
+    "location",
+    "match",
+    "op_name",
+    "recording",
+    "relay_functions",
+    "scalar",
+    "static_shape",
+    "verify_each_pass",
+]

@@ -1,0 +1,54 @@
+"""What rules ask about single expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvm import relay
+
+
+def constant(expr: relay.Expr) -> np.ndarray | None:
+    """The NumPy value of a constant expression, or None."""
+    return expr.data.numpy() if isinstance(expr, relay.Constant) else None
+
+
+def static_shape(expr: relay.Expr) -> tuple[int, ...] | None:
+    """The shape of a typed expression as a tuple of int, or None where a dimension is dynamic."""
+    shape = getattr(expr.checked_type, "shape", None)
+    if shape is None or not all(hasattr(dim, "value") for dim in shape):
+        return None
+    return tuple(int(dim) for dim in shape)
+
+
+def known_shape(expr: relay.Expr) -> tuple[int, ...]:
+    """The shape of a typed expression, where `static_shape` has been seen to be one."""
+    shape = static_shape(expr)
+    if shape is None:
+        raise ValueError(f"the shape {expr.checked_type.shape} is dynamic")
+    return shape
+
+
+def op_name(expr: relay.Expr) -> str | None:
+    """The name of the operator that an expression calls, or None."""
+    return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
+
+
+def either_way(call: relay.Call) -> list[tuple[relay.Expr, relay.Expr]]:
+    """The two operands of a commutative call, in both orders; `call.args[::-1]` of TVM's Array is empty."""
+    left, right = call.args
+    return [(left, right), (right, left)]
+
+
+def location(node: relay.Expr) -> str:
+    """Where a node comes from in the source model, such as `torchvision::nms_0`; empty if not known."""
+    span = getattr(node, "span", None)
+    spans = getattr(span, "spans", [span] if span else [])
+    return ", ".join(dict.fromkeys(str(part.source_name.name) for part in spans))
+
+
+def scalar(expr: relay.Expr) -> Any:
+    """The number a constant holds alone, or None."""
+    value = constant(expr)
+    return value.item() if isinstance(value, np.ndarray) and value.size == 1 else None

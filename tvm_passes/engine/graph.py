@@ -1,0 +1,147 @@
+"""A Relay function as a graph: its nodes in order, who uses what, and rebuilding it with replacements.
+
+Relay's own Python mutators recurse, and overflow the stack on networks of a few thousand nodes; these
+walk with a stack of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relay
+from tvm.relay.expr import RefCreate, RefRead, RefWrite
+
+
+class Graph:
+    """The nodes below `root` in post-order, with the users of each.
+
+    `infer_result`: whether a rebuilt function may have another type; not if others call it by name.
+    """
+
+    def __init__(self, root: relay.Expr, infer_result: bool = False) -> None:
+        self.root = root
+        self.infer_result = infer_result
+        self.notes: dict[Any, dict[Any, Any]] = {}  # what analyses find out about this graph, by analysis
+        self.nodes: list[relay.Expr] = []
+        relay.analysis.post_order_visit(root, self.nodes.append)
+        self.foreign = {
+            inner
+            for node in self.nodes
+            if belongs_to_a_backend(node)
+            for inner in Graph(node.body).nodes
+            if isinstance(inner, relay.Call)
+        }
+        self._users: dict[relay.Expr, list[relay.Expr]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for child in children(node):
+                self._users.setdefault(child, []).append(node)
+
+    def users(self, node: relay.Expr) -> list[relay.Expr]:
+        """The nodes that take `node` as an input; the function, where it is the result."""
+        return self._users[node]
+
+    def rebuilt(self, replacements: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
+        """The root with every node in `replacements` replaced.
+
+        A replacement is an expression over nodes of this graph, equal in value to what it replaces; what
+        is itself replaced among those nodes is replaced there too, so all replacements apply at once.
+        Nodes that a replacement adds take the source location of what they replace.
+        """
+        done: dict[relay.Expr, relay.Expr] = {}
+        entered: set[relay.Expr] = set()
+        stack: list[tuple[relay.Expr, relay.Span | None]] = [(self.root, None)]
+        while stack:
+            node, location = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            source = replacements.get(node, node)
+            stands_for_another = source in self._users and not source.same_as(node)
+            below = [source] if stands_for_another else children(source)
+            if node not in entered:
+                entered.add(node)
+                if node in self._users:
+                    location = getattr(node, "span", None)
+                    stack[-1] = (node, location)
+                waiting = [child for child in below if child not in done]
+                if any(child in entered for child in waiting):
+                    raise ValueError(f"the replacement of a node contains that node:\n{node}")
+                stack.extend((child, location) for child in waiting)
+                continue
+            stack.pop()
+            new = [done[child] for child in below]
+            if stands_for_another:
+                done[node] = new[0]
+            elif below and source not in self._users:  # added by a replacement
+                done[node] = with_children(source, new, source.span or location)
+            elif all(old.same_as(child) for old, child in zip(below, new)):
+                done[node] = source
+            else:
+                done[node] = with_children(source, new, source.span)
+        root = done[self.root]
+        if not self.infer_result or not isinstance(root, relay.Function) or root.same_as(self.root):
+            return root
+        # The result may be known better than before: its type is to be inferred anew.
+        return relay.Function(root.params, root.body, None, root.type_params, root.attrs, root.span)
+
+
+def belongs_to_a_backend(node: relay.Expr) -> bool:
+    """Whether a node is a function that was partitioned off: what is inside is not ours to change."""
+    attrs: Any = node.attrs if isinstance(node, relay.Function) else None
+    return bool(attrs) and any(key in attrs for key in ("Primitive", "Compiler", "Composite"))
+
+
+def relay_functions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
+    """The Relay functions by name, without those that belong to a backend."""
+    return {
+        name: function
+        for name, function in mod.functions.items()
+        if isinstance(function, relay.Function) and not belongs_to_a_backend(function)
+    }
+
+
+def children(node: relay.Expr) -> list[relay.Expr]:
+    """The expressions directly below a node."""
+    if isinstance(node, relay.Call):
+        return [node.op, *node.args]
+    if isinstance(node, relay.Tuple):
+        return list(node.fields)
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    if isinstance(node, relay.Function):
+        return [*node.params, node.body]
+    if isinstance(node, relay.If):
+        return [node.cond, node.true_branch, node.false_branch]
+    if isinstance(node, relay.Let):
+        return [node.var, node.value, node.body]
+    if isinstance(node, relay.Match):
+        return [node.data, *(clause.rhs for clause in node.clauses)]
+    if isinstance(node, RefCreate):
+        return [node.value]
+    if isinstance(node, RefRead):
+        return [node.ref]
+    if isinstance(node, RefWrite):
+        return [node.ref, node.value]
+    return []
+
+
+def with_children(node: relay.Expr, new: list[relay.Expr], span: relay.Span | None) -> relay.Expr:
+    """`node` over other children, at source location `span`."""
+    if isinstance(node, relay.Call):
+        return relay.Call(new[0], new[1:], node.attrs, node.type_args, span)
+    if isinstance(node, relay.Tuple):
+        return relay.Tuple(new, span)
+    if isinstance(node, relay.TupleGetItem):
+        return relay.TupleGetItem(new[0], node.index, span)
+    if isinstance(node, relay.Function):
+        return relay.Function(node.params, new[-1], node.ret_type, node.type_params, node.attrs, span)
+    if isinstance(node, relay.If):
+        return relay.If(*new, span)
+    if isinstance(node, relay.Let):
+        return relay.Let(*new, span)
+    if isinstance(node, relay.Match):
+        clauses = [relay.Clause(old.lhs, rhs) for old, rhs in zip(node.clauses, new[1:])]
+        return relay.Match(new[0], clauses, node.complete)
+    return type(node)(*new)

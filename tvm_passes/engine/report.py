@@ -1,0 +1,110 @@
+"""What passes did: for each rule its matches, its rewrites, and its refusals with reason and place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One match of a rule; `reason` is empty where it was rewritten."""
+
+    rule: str
+    location: str
+    reason: str = ""
+
+
+@dataclass
+class PassReport:
+    """What one run of one pass did."""
+
+    name: str
+    rules: list[str]
+    rewrites: list[Outcome] = field(default_factory=list)
+    refusals: list[Outcome] = field(default_factory=list)
+
+    @property
+    def matches(self) -> list[Outcome]:
+        """Every match: what was rewritten and what was refused."""
+        return self.rewrites + self.refusals
+
+    def rewrote(self, rule: str, location: str) -> None:
+        self.rewrites.append(Outcome(rule, location))
+
+    def refused(self, rule: str, location: str, reason: str) -> None:
+        self.refusals.append(Outcome(rule, location, reason))
+
+    def forget_refusals(self) -> None:
+        """A refusal counts only if it still stands after the last round."""
+        self.refusals.clear()
+
+    def __str__(self) -> str:
+        return str(Report([self]))
+
+
+@dataclass
+class Report:
+    """What a pipeline did, pass by pass; prints as a table."""
+
+    passes: list[PassReport] = field(default_factory=list)
+    module: Any = None  # the module the pipeline gave
+
+    def __rich__(self) -> Table:
+        table = Table()
+        for title in ("pass", "rule", "matches", "rewritten", "refused, and why"):
+            table.add_column(title, overflow="fold")
+        matched = {outcome.rule for report in self.passes for outcome in report.matches}
+        for report in self.passes:
+            for rule in report.rules:
+                rewrites = [outcome for outcome in report.rewrites if outcome.rule == rule]
+                refusals = [outcome for outcome in report.refusals if outcome.rule == rule]
+                if not rewrites and not refusals:
+                    continue
+                counts = len(rewrites) + len(refusals), len(rewrites)
+                table.add_row(report.name, rule, *map(str, counts), escape(_reasons(refusals)))
+        idle = [rule for report in self.passes for rule in report.rules if rule not in matched]
+        if idle:
+            table.caption = f"No match: {', '.join(dict.fromkeys(idle))}"
+        return table
+
+    def __str__(self) -> str:
+        console = Console(width=140, color_system=None)
+        with console.capture() as capture:
+            console.print(self.__rich__())
+        return capture.get().rstrip()
+
+
+def _reasons(refusals: list[Outcome]) -> str:
+    """Each reason once, with the places it was given for."""
+    places: dict[str, list[str]] = {}
+    for outcome in refusals:
+        places.setdefault(outcome.reason, []).append(outcome.location or "?")
+    return "\n".join(f"{', '.join(where)}: {reason}" for reason, where in places.items())
+
+
+_listeners: ContextVar[tuple[Report, ...]] = ContextVar("listeners", default=())
+
+
+def publish(report: PassReport) -> None:
+    """Hand a finished pass report to whoever is recording."""
+    for listener in _listeners.get():
+        listener.passes.append(report)
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Report]:
+    """Collect in a Report what every pass does inside the block."""
+    report = Report()
+    token = _listeners.set((*_listeners.get(), report))
+    try:
+        yield report
+    finally:
+        _listeners.reset(token)

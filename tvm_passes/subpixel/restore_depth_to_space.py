@@ -1,0 +1,86 @@
+"""Restore nn.depth_to_space and nn.space_to_depth from the reshapes and transposes that spell them."""
+
+from __future__ import annotations
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..analysis.shuffles import SpelledShuffle, read_shuffle, read_unshuffle
+from ..engine.expressions import static_shape
+from ..engine.rule import Match, Refusal, Rule, RulePass
+
+
+class _Spelled(Rule):
+    data = wildcard()
+    split = is_op("reshape")(data)
+    moved = is_op("transpose")(split)
+    pattern = is_op("reshape")(moved)
+    from_space: bool  # whether height and width are split, not the channels
+
+    def where(self, match: Match) -> bool:
+        ranks = [len(expr.checked_type.shape) for expr in (match.data, match.split, match.root)]
+        return ranks == [4, 6, 4] and _splits_height_and_width(match) == self.from_space
+
+    def plan(self, match: Match) -> SpelledShuffle | Refusal:
+        read = read_unshuffle if self.from_space else read_shuffle
+        shuffle = read(match.data, match.split, match.moved, match.root)
+        if static_shape(match.root) and match.used_elsewhere(match.split, match.moved):
+            return Refusal("the reshaped or transposed tensor has other users")
+        return shuffle
+
+
+class PixelShuffle(_Spelled):
+    """Replace the reshape, transpose and reshape of `pixel_shuffle` with nn.depth_to_space.
+
+    Why legal: splitting the channels into (C, b, b) or (b, b, C) and moving the two b behind H and W is
+    what the op does in mode CRD or DCR.
+    """
+
+    from_space = False
+
+    def rewrite(self, match: Match, plan: SpelledShuffle) -> relay.Expr:
+        return relay.nn.depth_to_space(match.data, plan.block, "NCHW", plan.mode)
+
+
+class PixelUnshuffle(_Spelled):
+    """Replace the reshape, transpose and reshape of `pixel_unshuffle` with nn.space_to_depth.
+
+    Why legal: the op splits height and width alike, and puts the place in the block before the channel
+    (DCR). `pixel_unshuffle` puts it after the channel (CRD), which is the same where there is one channel.
+    """
+
+    from_space = True
+
+    def plan(self, match: Match) -> SpelledShuffle | Refusal:
+        shuffle = super().plan(match)
+        channels = int(match.data.checked_type.shape[1])
+        if isinstance(shuffle, SpelledShuffle) and shuffle.mode == "CRD" and channels > 1:
+            return Refusal(
+                "nn.space_to_depth puts the place in the block before the channel, this puts it after"
+            )
+        return shuffle
+
+    def rewrite(self, match: Match, plan: SpelledShuffle) -> relay.Expr:
+        return relay.nn.space_to_depth(match.data, plan.block)
+
+
+class RestoreDepthToSpace(RulePass):
+    """Replace the reshapes and transposes that spell a sub-pixel shuffle with the operator itself.
+
+    With the operator in place layouts can be converted around it, and the shuffle fuses with its producer.
+
+    >>> x = relay.var("x", shape=(1, 12, 6, 10))
+    >>> y = relay.transpose(relay.reshape(x, (1, 3, 2, 2, 6, 10)), [0, 1, 4, 2, 5, 3])
+    >>> mod = tvm.IRModule.from_expr(relay.reshape(y, (1, 3, 12, 20)))
+    >>> print(tvm_passes.as_text(tvm_passes.RestoreDepthToSpace()(mod)))
+    def @main(%x: Tensor[(1, 12, 6, 10), float32]) -> Tensor[(1, 3, 12, 20), float32] {
+      nn.depth_to_space(%x, block_size=2, mode="CRD")
+    }
+    """
+
+    rules = (PixelShuffle, PixelUnshuffle)
+
+
+def _splits_height_and_width(match: Match) -> bool:
+    data, split = static_shape(match.data), static_shape(match.split)
+    return data is not None and split is not None and data[:2] == split[:2] and data[2:] != split[4:]

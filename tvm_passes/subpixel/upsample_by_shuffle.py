@@ -1,0 +1,118 @@
+"""Make a transposed convolution a convolution and a shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..analysis.convolution import as_constant, values
+from ..engine.expressions import known_shape, static_shape
+from ..engine.rule import Match, Refusal, Rule, RulePass
+
+
+class OfTransposedConvolution(Rule):
+    """Replace nn.conv2d_transpose with a convolution, and nn.depth_to_space of what it gives.
+
+    Why legal: with a stride of s, the pixel s * q + r of the result (along each axis) is the sum of
+    `data[q + d] * weight[r + padding - s * d]` over all d for which the kernel has that place. So for each r
+    there is a convolution, and all of them together are one of s * s times as many filters, which are 0 where
+    the kernel of an r has no place. Where kernels do not overlap it is one by 1x1. Around a pixel that is
+    infinite the result may be NaN, by these 0s.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("nn.conv2d_transpose")(data, weight)
+
+    def plan(self, match: Match) -> list[_Axis] | Refusal:
+        """How the convolution goes along each axis."""
+        attrs = match.root.attrs
+        if values(match.weight) is None:
+            return Refusal("the weights of the convolution are not constant")
+        if (str(attrs.data_layout), str(attrs.kernel_layout)) != ("NCHW", "IOHW"):
+            return Refusal(
+                f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not NCHW and IOHW"
+            )
+        if any(int(each) != 1 for each in attrs.dilation) or int(attrs.groups) != 1:
+            return Refusal("the convolution is dilated or in groups")
+        if str(attrs.out_layout) not in ("", "NCHW") or _dtypes(match) != {match.data.checked_type.dtype}:
+            return Refusal("the result is wanted in another layout or type")
+        if static_shape(match.data) is None:
+            return Refusal("the shape is dynamic")
+        stride, *others = {int(each) for each in attrs.strides}
+        if others:
+            return Refusal("the strides differ")
+        axes = _axes(match)
+        if any(axis.result % stride for axis in axes):
+            return Refusal("the size of the result is no multiple of the stride")
+        if any(min(axis.pads) < 0 for axis in axes):
+            return Refusal("the convolution would have to leave out a border")
+        return axes
+
+    def rewrite(self, match: Match, plan: list[_Axis]) -> relay.Expr:
+        weight, stride = match.weight.data.numpy(), int(match.root.attrs.strides[0])
+        channels, filters = weight.shape[:2]
+        sizes = [axis.size for axis in plan]
+        deep = np.zeros((stride, stride, filters, channels, *sizes), weight.dtype)
+        for (row, rows), (column, columns) in product(*(axis.places() for axis in plan)):
+            deep[row[0], column[0], :, :, row[1], column[1]] = weight[:, :, rows, columns].T
+        (top, bottom), (left, right) = (axis.pads for axis in plan)
+        conv = relay.nn.conv2d(
+            match.data,
+            as_constant(deep.reshape(-1, channels, *sizes), match.weight.data.dtype),
+            padding=(top, left, bottom, right),
+            channels=stride * stride * filters,
+            kernel_size=sizes,
+        )
+        return relay.nn.depth_to_space(conv, stride, "NCHW", "DCR") if stride > 1 else conv
+
+
+class _Axis:
+    """How a convolution goes along one axis for a transposed one."""
+
+    def __init__(self, length: int, result: int, kernel: int, stride: int, padding: int) -> None:
+        self.result = result
+        self._kernel, self._stride, self._padding = kernel, stride, padding
+        self._first = -((kernel - 1 - padding) // stride)  # the least d
+        self.size = (stride - 1 + padding) // stride - self._first + 1
+        self.pads = -self._first, result // stride - length - 1 + self.size + self._first
+
+    def places(self) -> Iterator[tuple[tuple[int, int], int]]:
+        """Of which pixel, at which place of the new kernel, there is which place of the old one."""
+        for remainder, place in product(range(self._stride), range(self.size)):
+            old = remainder + self._padding - self._stride * (place + self._first)
+            if 0 <= old < self._kernel:
+                yield (remainder, place), old
+
+
+class UpsampleByShuffle(RulePass):
+    """Compute transposed convolutions as convolutions with a shuffle.
+
+    >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 3, 2, 2), "float32"))
+    >>> options = {"channels": 3, "kernel_size": (2, 2), "strides": (2, 2)}
+    >>> mod = tvm.IRModule.from_expr(relay.nn.conv2d_transpose(x, weight, **options))
+    >>> print(tvm_passes.as_text(tvm_passes.UpsampleByShuffle()(mod)))
+    def @main(%x: Tensor[(1, 8, 6, 10), float32]) -> Tensor[(1, 3, 12, 20), float32] {
+      %0 = nn.conv2d(%x, const[(12, 8, 1, 1), float32], padding=[0, 0, 0, 0], channels=12,
+          kernel_size=[1, 1]);
+      nn.depth_to_space(%0, block_size=2)
+    }
+    """
+
+    rules = (OfTransposedConvolution,)
+
+
+def _axes(match: Match) -> list[_Axis]:
+    attrs, shapes = match.root.attrs, map(known_shape, (match.data, match.root, match.weight))
+    padding = [int(each) for each in attrs.padding]
+    before = (padding * 2)[:2]  # given as one number, one of each axis, or of each side, top and left first
+    strides = map(int, attrs.strides)
+    return [_Axis(*lengths) for lengths in zip(*(shape[2:] for shape in shapes), strides, before)]
+
+
+def _dtypes(match: Match) -> set[str]:
+    return {expr.checked_type.dtype for expr in (match.data, match.weight, match.root)}
