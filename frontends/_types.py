@@ -39,12 +39,6 @@ def sizes(tensor_type: relay.TensorType) -> tuple[int | None, ...]:
     return tuple(int(dim) if isinstance(dim, tvm.tir.IntImm) else None for dim in tensor_type.shape)
 
 
-def static_shape(tensor_type: relay.TensorType) -> tuple[int, ...] | None:
-    """The shape as a tuple of int, or None where a size is known only at run time."""
-    shape = tuple(size for size in sizes(tensor_type) if size is not None)
-    return shape if len(shape) == len(tensor_type.shape) else None
-
-
 @contextmanager
 def type_errors_into(messages: list[str]) -> Iterator[None]:
     """Append to a list what TVM would print about ill-typed expressions."""

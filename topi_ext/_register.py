@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 import tvm
 from tvm import relay, te, tir
@@ -26,30 +27,36 @@ def known(extent: IntExpr) -> int | None:
     return int(extent) if isinstance(extent, (int, tir.IntImm)) else None
 
 
+def kernels_in(package: str) -> Callable[..., ModuleType]:
+    """The module of a package that has the kernels for a target."""
+    return lambda _attrs, _inputs, target: importlib.import_module(f"{package}.{KERNELS[target.kind.name]}")
+
+
 def register(
     name: str,
     description: str,
     arguments: dict[str, str],
     type_relation: Callable,
-    shape_function: Callable,
-    package: str,
+    shape_function: Callable | None,
+    kernels_for: Callable[[tvm.ir.Attrs, Sequence[te.Tensor], tvm.target.Target], Any],
     compute: Callable,
 ) -> None:
     """Register an operator once; TVM keeps it, even if the module that does so is imported again.
 
-    `arguments` says what each is, by name. `compute(kernels, attrs, inputs)` gives the outputs by `kernels`,
-    the module of `package` for the target, whose function `schedule` takes them.
+    `arguments` says what each is, by name. `compute(kernels, attrs, inputs)` gives the outputs by the kernels
+    for the target, whose function `schedule` takes them; `kernels_in` is how most operators find them.
+    Without a shape function, all shapes must be static.
     """
     if name in tvm.ir.Op.list_op_names():
         return
 
     def strategy(
-        attrs: tvm.ir.Attrs, _inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
+        attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
     ) -> registry.OpStrategy:
         kind = target.kind.name
         if kind not in KERNELS:
             refuse(name, f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
-        kernels = importlib.import_module(f"{package}.{KERNELS[kind]}")
+        kernels = kernels_for(attrs, inputs, target)
 
         def schedule(
             _attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target.Target
@@ -72,5 +79,6 @@ def register(
     operator.set_support_level(10)
     operator.add_type_rel(name.split(".")[-1], type_relation)
     registry.register_pattern(name, registry.OpPattern.OPAQUE)
-    registry.register_shape_func(name, False, shape_function)
+    if shape_function is not None:
+        registry.register_shape_func(name, False, shape_function)
     registry.register_strategy(name, override_native_generic_func(f"{name}.strategy")(strategy))

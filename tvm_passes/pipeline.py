@@ -1,4 +1,7 @@
-"""The passes of this project, in the order they are applied; each line that needs its place says why."""
+"""The passes of this project in order: pipelines of stages, stages of passes.
+
+Each line that needs its place says why.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,18 @@ def detection_pipeline(
     `num_detections` as the last output, which TVM's graph executor can run. By default they are "cut" for
     tensor cores, else "dynamic": a CPU is faster where it computes no more than there is.
     """
-    passes = _for_detection(target, dtype, outputs)
-    return tvm.transform.Sequential([*passes, LimitFusion()], name="detection_pipeline")
+    machine = _target_or_current(target)
+    dtype = dtype or _best_dtype(machine)
+    has_tensor_cores = _has_tensor_cores(machine, dtype)
+    outputs = outputs or ("cut" if has_tensor_cores else "dynamic")
+    stages = [_restore_detection()]
+    if outputs != "dynamic":
+        stages.append(_fix_shapes(outputs))
+    if has_tensor_cores:
+        stages += [_convolutions_of_all(), _in_nhwc(machine, dtype), _whole_images()]
+    else:
+        stages.append(_stage("the image in front", FoldPreprocessing()))
+    return _stage("detection_pipeline", *stages, _finish())
 
 
 def subpixel_pipeline(
@@ -63,92 +76,20 @@ def subpixel_pipeline(
     "float16" unless said otherwise, as they do not multiply float32. "float32" keeps all types.
     """
     machine = _target_or_current(target)
-    kind = machine.kind.name if machine else None
-    dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
-    has_tensor_cores = _has_tensor_cores(machine, dtype)
-    passes = [
-        Canonicalize(),
-        RestoreDepthToSpace(),
-        FoldIntoConvolutions(),  # factors that the passes below would have to carry along
-        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
-        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
-    ]
-    if kind == "llvm":
-        # TVM lays NCHW out in blocks as it compiles, which on the CPU is several times faster than NHWC, and
-        # faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
-        return tvm.transform.Sequential([*passes, LimitFusion()], name="subpixel_pipeline")
-    if has_tensor_cores:
-        passes.append(PoolByMeans())
-        passes.append(SplitConcatenate())  # before shuffles move: a part may be shuffled, the whole is not
-    passes.append(ReorderDepthToSpace())
-    if has_tensor_cores:
-        passes += [MoveDepthToSpace(), SinkDepthToSpace()]  # behind the bias of the convolution moved past
-    passes += _in_nhwc(machine, dtype)
-    return tvm.transform.Sequential([*passes, LimitFusion()], name="subpixel_pipeline")
-
-
-def _for_detection(
-    target: str | tvm.target.Target | None, dtype: str | None, outputs: str | None
-) -> list[tvm.transform.Pass]:
-    machine = _target_or_current(target)
-    dtype = dtype or ("float16" if _has_tensor_cores(machine, "float16") else "float32")
-    has_tensor_cores = _has_tensor_cores(machine, dtype)
-    outputs = outputs or ("cut" if has_tensor_cores else "dynamic")
-    passes = [
-        Canonicalize(),  # the frontends have done it; other importers' modules need it
-        RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
-        FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
-        FoldPreNMSFilter(),  # after the top-k has found that it takes the first of the kept boxes
-        RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
-        LowerClassAwareNMS(),  # takes what is left: one picture and class need no rows to gather
-        Canonicalize(),  # folds the bounds of the slices that the passes before have written
-    ]
-    if outputs != "dynamic":
-        passes += [MakeDetectionStatic(outputs), Canonicalize()]
-    if not has_tensor_cores:
-        passes.append(FoldPreprocessing())
-    else:
-        passes += [
-            DenseAsConvolution(),
-            UpsampleByShuffle(),
-            FoldIntoConvolutions(),  # batch norms; while their results are float32
-            SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
-            *_in_nhwc(machine, dtype),
-            FoldPreprocessing(),  # with the layout and the type that the first convolution takes
-            PicturesAsOne(),
-            Canonicalize(),
-        ]
-    return passes
-
-
-def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> list[tvm.transform.Pass]:
-    passes = [ConvertToNHWC(target), CombineTransposes()]
-    if dtype == "float32":
-        return [*passes, FuseConv2dNHWC()]
-    return [
-        *passes,
-        FuseConv2dNHWC(to_be=dtype),  # after all that changes what is next to what
-        InMixedPrecision(dtype),  # after a bias is part of a convolution, which adds it in float32
-        Canonicalize(),  # it casts some tensors to the type they have
-    ]
-
-
-def _target_or_current(target: str | tvm.target.Target | None) -> tvm.target.Target | None:
-    return tvm.target.Target(target) if target else tvm.target.Target.current()
-
-
-def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
-    """Whether a target multiplies this type on tensor cores."""
-    is_cuda = target is not None and target.kind.name == "cuda"
-    return is_cuda and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]
+    dtype = dtype or _best_dtype(machine)
+    stages = [_restore_shuffles()]
+    # For the CPU, TVM lays NCHW out in blocks as it compiles, which is several times faster there than NHWC,
+    # and faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
+    if machine is None or machine.kind.name != "llvm":
+        stages += [_move_shuffles(_has_tensor_cores(machine, dtype)), _in_nhwc(machine, dtype)]
+    return _stage("subpixel_pipeline", *stages, _finish())
 
 
 def default_pipeline() -> tvm.transform.Sequential:
     """Every pass that keeps a network's results, in order."""
-    return tvm.transform.Sequential(
-        [*_for_detection(None, "float32", None), RestoreDepthToSpace(), LimitFusion()],
-        name="tvm_vision_passes",
-    )
+    front = _stage("the image in front", FoldPreprocessing())
+    shuffles = _stage("shuffles", RestoreDepthToSpace())
+    return _stage("tvm_vision_passes", _restore_detection(), front, shuffles, _finish())
 
 
 def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
@@ -159,3 +100,104 @@ def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Repo
     with recording() as report:
         report.module = (passes or default_pipeline())(mod)
     return report
+
+
+# --- the stages
+
+
+def _restore_detection() -> tvm.transform.Sequential:
+    return _stage(
+        "restore detection",
+        Canonicalize(),  # the frontends have done it; other importers' modules need it
+        RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
+        FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
+        FoldPreNMSFilter(),  # after the top-k has found that it takes the first of the kept boxes
+        RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
+        LowerClassAwareNMS(),  # takes what is left: one image and class need no rows to gather
+        Canonicalize(),  # folds the bounds of the slices that the passes before have written
+    )
+
+
+def _fix_shapes(outputs: str) -> tvm.transform.Sequential:
+    return _stage("fix shapes", MakeDetectionStatic(outputs), Canonicalize())
+
+
+def _convolutions_of_all() -> tvm.transform.Sequential:
+    return _stage(
+        "convolutions of all that can be one",
+        DenseAsConvolution(),
+        UpsampleByShuffle(),
+        FoldIntoConvolutions(),  # batch norms; while their results are float32
+        SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
+    )
+
+
+def _whole_images() -> tvm.transform.Sequential:
+    return _stage(
+        "the image in front, and convolutions of whole images",
+        FoldPreprocessing(),  # with the layout and the type that the first convolution takes
+        PicturesAsOne(),
+        Canonicalize(),
+    )
+
+
+def _restore_shuffles() -> tvm.transform.Sequential:
+    return _stage(
+        "restore shuffles",
+        Canonicalize(),
+        RestoreDepthToSpace(),
+        FoldIntoConvolutions(),  # factors that the passes below would have to carry along
+        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
+        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
+    )
+
+
+def _move_shuffles(has_tensor_cores: bool) -> tvm.transform.Sequential:
+    if not has_tensor_cores:
+        return _stage("move shuffles", ReorderDepthToSpace())
+    return _stage(
+        "move shuffles",
+        PoolByMeans(),
+        SplitConcatenate(),  # before shuffles move: a part may be shuffled, the whole is not
+        ReorderDepthToSpace(),
+        MoveDepthToSpace(),
+        SinkDepthToSpace(),  # behind the bias of the convolution moved past
+    )
+
+
+def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequential:
+    converted = ConvertToNHWC(target), CombineTransposes()
+    if dtype == "float32":
+        return _stage("in NHWC", *converted, FuseConv2dNHWC())
+    return _stage(
+        f"in NHWC and {dtype}",
+        *converted,
+        FuseConv2dNHWC(to_be=dtype),  # after all that changes what is next to what
+        InMixedPrecision(dtype),  # after a bias is part of a convolution, which adds it in float32
+        Canonicalize(),  # it casts some tensors to the type they have
+    )
+
+
+def _finish() -> tvm.transform.Sequential:
+    return _stage("finish", LimitFusion())  # of the graph as TVM compiles it
+
+
+def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:
+    return tvm.transform.Sequential(list(passes), name=name)
+
+
+# --- targets
+
+
+def _target_or_current(target: str | tvm.target.Target | None) -> tvm.target.Target | None:
+    return tvm.target.Target(target) if target else tvm.target.Target.current()
+
+
+def _best_dtype(target: tvm.target.Target | None) -> str:
+    return "float16" if _has_tensor_cores(target, "float16") else "float32"
+
+
+def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
+    """Whether a target multiplies this type on tensor cores."""
+    is_cuda = target is not None and target.kind.name == "cuda"
+    return is_cuda and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]

@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.analysis.evaluate import NotFolded, evaluate
+from tvm_passes.engine.expressions import shape_of_type
+
 import tvm
 from tvm import relay
 
-from .._types import static_shape, type_of
+from .._types import type_of
 from . import known as _onnx_known
-from .evaluate import NotFolded, evaluate
 
 LARGEST_RESULT = 1 << 24  # elements that a few may be folded to
 LIKE = ("cast_like", "slice_like", "reshape_like", "broadcast_to_like")  # need the second operand's type only
@@ -170,7 +172,7 @@ def _is_large(call: relay.Call) -> bool:
     made = type_of(call)
     if not isinstance(made, relay.TensorType):
         return False
-    size = math.prod(static_shape(made) or ())
+    size = math.prod(shape_of_type(made) or ())
     constants = (arg.data.shape for arg in call.args if isinstance(arg, relay.Constant))
     return size > LARGEST_RESULT and size > 4 * sum(map(math.prod, constants))
 

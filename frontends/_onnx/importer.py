@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tvm_passes.engine.expressions import shape_of_type
+
 import tvm
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
-from .._types import infer_type, static_shape, type_of
+from .._types import infer_type, type_of
 from . import operators as onnx_operators
 from .fold import ConstantFolder, constant
 from .schema import Inputs
@@ -77,7 +79,7 @@ def shape_of(
 ) -> relay.Expr:
     """As the importer's own, which forgets `start` and `end` where the shape is dynamic."""
     x_type = type_of(x)
-    shape = static_shape(x_type)
+    shape = shape_of_type(x_type)
     if shape is not None:
         return constant(np.asarray(shape[start:end], dtype))
     start, end, _ = slice(start, end).indices(len(x_type.shape))

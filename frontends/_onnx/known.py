@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.analysis.evaluate import NotFolded, apply, move
+from tvm_passes.engine.expressions import shape_of_type
+
 from tvm import relay
 
-from .._types import sizes, static_shape, type_of
-from .evaluate import NotFolded, apply, move
+from .._types import sizes, type_of
 
 MOVED_OPERANDS = {  # the positions of the operands whose elements are moved; the others say where to
     "broadcast_to": {0},
@@ -74,7 +76,7 @@ def knows(op_name: str) -> bool:
 
 def of_operand(expr: relay.Expr) -> KnownInPart | None:
     """A small constant, known in all, or anything else that is small, known in nothing; else None."""
-    shape = static_shape(type_of(expr)) if isinstance(type_of(expr), relay.TensorType) else None
+    shape = shape_of_type(type_of(expr)) if isinstance(type_of(expr), relay.TensorType) else None
     if shape is None or np.prod(shape, dtype="int64") > MOST_ELEMENTS:
         return None
     if isinstance(expr, relay.Constant):

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 
 import tvm
 from tvm import relay, te, tir
-from tvm.relay.op import op as registry
 from tvm.runtime import convert
-from tvm.target import override_native_generic_func
 from tvm.te.hybrid import script
 
+from .. import _register
 from .._types import IntExpr
 
 if TYPE_CHECKING:
     from .._types import const_range, int64, output_tensor
 
 NAME = "topi_ext.batched_nms"
-KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
 FLOATS = ("float32", "float16", "bfloat16")
 ARGUMENTS = {  # the axes and the types of each; without a batch there is no axis B
     "boxes": ("B N 4", FLOATS),
@@ -195,50 +193,30 @@ def _shape_function(
 # --- kernels
 
 
-def _strategy(
-    attrs: tvm.ir.Attrs, _inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
-) -> registry.OpStrategy:
-    kind = target.kind.name
-    if kind not in KERNELS:
-        _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
-    kernels = importlib.import_module(f"{__package__}.{KERNELS[kind]}")
-
-    def compute(_attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type) -> list[te.Tensor]:
-        boxes, scores, class_ids, valid_count, iou_threshold, score_threshold = inputs
-        return kernels.batched_nms(
-            boxes,
-            scores,
-            class_ids,
-            valid_count if attrs["has_valid_count"] else None,
-            iou_threshold,
-            score_threshold if attrs["has_score_threshold"] else None,
-            max_output_size=int(attrs["max_output_size"]),
-            has_valid_count=bool(attrs["has_valid_count"]),
-            has_score_threshold=bool(attrs["has_score_threshold"]),
-        )
-
-    def schedule(_attrs: tvm.ir.Attrs, outs: Sequence[te.Tensor], target: tvm.target.Target) -> te.Schedule:
-        with target:
-            return kernels.schedule(outs)
-
-    strategy = registry.OpStrategy()
-    strategy.add_implementation(compute, schedule, name=f"{NAME}.{kind}")
-    return strategy
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    boxes, scores, class_ids, valid_count, iou_threshold, score_threshold = inputs
+    return kernels.batched_nms(
+        boxes,
+        scores,
+        class_ids,
+        valid_count if attrs["has_valid_count"] else None,
+        iou_threshold,
+        score_threshold if attrs["has_score_threshold"] else None,
+        max_output_size=int(attrs["max_output_size"]),
+        has_valid_count=bool(attrs["has_valid_count"]),
+        has_score_threshold=bool(attrs["has_score_threshold"]),
+    )
 
 
-def _register() -> None:
-    registry.register(NAME, "Greedy non-maximum suppression within each class.")
-    operator = relay.op.get(NAME)
-    operator.set_num_inputs(len(ARGUMENTS))
-    for name, (axes, dtypes) in ARGUMENTS.items():
-        operator.add_argument(name, "Tensor", f"Axes: {axes or 'none'}. Type: {' or '.join(dtypes)}.")
-    operator.set_attrs_type_key("DictAttrs")
-    operator.set_support_level(10)
-    operator.add_type_rel("BatchedNms", _type_relation)
-    registry.register_pattern(NAME, registry.OpPattern.OPAQUE)
-    registry.register_shape_func(NAME, False, _shape_function)
-    registry.register_strategy(NAME, override_native_generic_func(f"{NAME}.strategy")(_strategy))
-
-
-if NAME not in tvm.ir.Op.list_op_names():  # TVM keeps it, even if this module is imported again
-    _register()
+_register.register(
+    NAME,
+    "Greedy non-maximum suppression within each class.",
+    {
+        name: f"Axes: {axes or 'none'}. Type: {' or '.join(dtypes)}."
+        for name, (axes, dtypes) in ARGUMENTS.items()
+    },
+    _type_relation,
+    _shape_function,
+    _register.kernels_in(__package__),
+    _compute,
+)

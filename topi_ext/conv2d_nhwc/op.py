@@ -10,14 +10,12 @@ from typing import Any, NoReturn
 
 import tvm
 from tvm import relay, te, tir
-from tvm.relay.op import op as registry
-from tvm.target import override_native_generic_func
 
+from .. import _register
 from . import cudnn
 from .problem import Activation, Problem, four_sides, pair
 
 NAME = "topi_ext.conv2d_nhwc"
-KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
 FLOATS = ("float16", "bfloat16", "float32")
 ARGUMENTS = {
     "data": "(N, H, W, C)",
@@ -216,43 +214,34 @@ def _refuse(reason: str) -> NoReturn:
 def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     """The module that has them: a library's where the target allows it and it is the better one."""
     kind = target.kind.name
-    if kind not in KERNELS:
-        _refuse(f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
     if kind == "cuda" and cudnn.LIBRARY in target.libs and cudnn.is_better(problem, target):
         return cudnn
-    return importlib.import_module(f"{__package__}.{KERNELS[kind]}")
+    return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
 
 
-def _strategy(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type, target: tvm.target.Target
-) -> registry.OpStrategy:
-    kernels = kernels_for(problem_of(inputs, attrs), target)
+class _Kernels:
+    """Those for one problem on one target."""
 
-    def compute(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _out_type: relay.Type) -> list[te.Tensor]:
-        problem = problem_of(inputs, attrs)
-        given = [problem.bias, problem.residual, problem.slope]
-        optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
-        return [kernels.conv2d_nhwc(problem, *inputs[:2], *optional, target)]
+    def __init__(self, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], target: tvm.target.Target) -> None:
+        self.target, self.module = target, kernels_for(problem_of(inputs, attrs), target)
 
-    strategy = registry.OpStrategy()
-    strategy.add_implementation(
-        compute, lambda _attrs, outs, _target: kernels.schedule(outs), name=kernels.__name__
-    )
-    return strategy
+    def schedule(self, outs: Sequence[te.Tensor]) -> te.Schedule:
+        return self.module.schedule(outs)
 
 
-def _register() -> None:
-    registry.register(NAME, "Convolution of NHWC data with bias, activations, residual and depth to space.")
-    operator = relay.op.get(NAME)
-    operator.set_num_inputs(len(ARGUMENTS))
-    for name, shape in ARGUMENTS.items():
-        operator.add_argument(name, "Tensor", f"Of shape {shape}.")
-    operator.set_attrs_type_key("DictAttrs")
-    operator.set_support_level(10)
-    operator.add_type_rel("Conv2dNhwc", _type_relation)
-    registry.register_pattern(NAME, registry.OpPattern.OPAQUE)
-    registry.register_strategy(NAME, override_native_generic_func(f"{NAME}.strategy")(_strategy))
+def _compute(kernels: _Kernels, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    problem = problem_of(inputs, attrs)
+    given = [problem.bias, problem.residual, problem.slope]
+    optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
+    return [kernels.module.conv2d_nhwc(problem, *inputs[:2], *optional, kernels.target)]
 
 
-if NAME not in tvm.ir.Op.list_op_names():  # TVM keeps it, even if this module is imported again
-    _register()
+_register.register(
+    NAME,
+    "Convolution of NHWC data with bias, activations, residual and depth to space.",
+    {name: f"Of shape {shape}." for name, shape in ARGUMENTS.items()},
+    _type_relation,
+    None,
+    _Kernels,
+    _compute,
+)

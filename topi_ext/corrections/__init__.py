@@ -1,4 +1,22 @@
-"""Operators of TVM's own that are wrong, not exact, or do not compile. Importing this package corrects them.
+"""All that is corrected of TVM, from outside: no installed file is changed.
+
+Each module corrects as it is imported.
+
+| module | what TVM does without it |
+|---|---|
+| `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
+| `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
+| `cuda_schedules` | leaves loops of `einsum` and of what follows a `batch_matmul` without threads |
+| `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the place -1 |
+| `in_bounds` | reads and writes wherever an index points |
+| `in_float32` | adds up float16 in float16 |
+| `kernels` | computes some operators wrongly or has no code for them, see below |
+| `mixed_precision` | does not know what four operators do with half precision |
+| `range` | dies of a fractional step, and gives an empty range a negative length |
+| `reshape` | divides by 0 where a tensor without elements is reshaped |
+| `shape_functions` | does not compile some operators where a shape is known only at run time |
+| `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
+| `where` | gives a tensor without elements the length 1 |
 
 | operator | what TVM does | here |
 |---|---|---|
@@ -6,13 +24,11 @@
 | `clip` of NaN | gives a bound | NaN, as they have it |
 | `erf` of float64 | is computed in float32 | by the C library's, or CUDA's |
 | `acos` ... `atanh` of float16 | there is no code | in float32 |
-| convolutions, products and sums of float16 | add up in float16 | in float32 |
 | `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as PyTorch has it |
 | `scatter_elements` of fewer indices | takes them as if there were as many as elements | where they are |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
 | `power` of 2 and a bool | does not compile on CPUs | 2 or 1 |
 | `reverse` of shuffled elements that are taken | does not compile: its bound exceeds int32 | is bounded |
-| `squeeze`, `split`, `topk` of channels | do not compile behind a convolution on CPUs | in the old layout |
 | `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
 """

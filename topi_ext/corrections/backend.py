@@ -1,4 +1,4 @@
-"""Corrections that TVM needs on today's machines, made from outside: no installed file is edited."""
+"""Corrections of how TVM generates code, and of what it does on today's machines."""
 
 from __future__ import annotations
 

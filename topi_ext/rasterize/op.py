@@ -418,7 +418,7 @@ _register.register(
     },
     _masks_type,
     _mask_shape_function,
-    __package__,
+    _register.kernels_in(__package__),
     _compute_masks,
 )
 _register.register(
@@ -432,6 +432,6 @@ _register.register(
     },
     _map_type,
     _map_shape_function,
-    __package__,
+    _register.kernels_in(__package__),
     _compute_map,
 )

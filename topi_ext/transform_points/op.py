@@ -140,6 +140,6 @@ _register.register(
     ARGUMENTS,
     _type_relation,
     _shape_function,
-    __package__,
+    _register.kernels_in(__package__),
     _compute,
 )

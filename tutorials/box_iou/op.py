@@ -68,6 +68,6 @@ _register.register(
     ARGUMENTS,
     _type_relation,
     lambda _attrs, inputs, _outputs: [_shapes(*inputs)],
-    __package__,
+    _register.kernels_in(__package__),
     lambda kernels, _attrs, inputs: [kernels.box_iou(*inputs)],
 )

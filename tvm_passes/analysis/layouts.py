@@ -13,7 +13,12 @@ def order_of_axes(call: relay.Call) -> tuple[int, ...] | None:
     if op_name(call) == "transpose":
         axes = call.attrs.axes
         return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
-    source, target = str(call.attrs.src_layout), str(call.attrs.dst_layout)
-    if len(source) != rank or sorted(source) != sorted(target) or not source.isupper():
+    order = order_of_transform(str(call.attrs.src_layout), str(call.attrs.dst_layout))
+    return order if order is not None and len(order) == rank else None
+
+
+def order_of_transform(source: str, target: str) -> tuple[int, ...] | None:
+    """Where each axis of a layout comes from in another; None for layouts that split axes."""
+    if sorted(source) != sorted(target) or not source.isupper():
         return None
     return tuple(source.index(axis) for axis in target)

@@ -14,12 +14,17 @@ def constant(expr: relay.Expr) -> np.ndarray | None:
     return expr.data.numpy() if isinstance(expr, relay.Constant) else None
 
 
-def static_shape(expr: relay.Expr) -> tuple[int, ...] | None:
-    """The shape of a typed expression as a tuple of int, or None where a dimension is dynamic."""
-    shape = getattr(expr.checked_type, "shape", None)
+def shape_of_type(type_: relay.Type) -> tuple[int, ...] | None:
+    """The shape of a type as a tuple of int, or None where a dimension is dynamic, or it is no tensor's."""
+    shape = getattr(type_, "shape", None)
     if shape is None or not all(hasattr(dim, "value") for dim in shape):
         return None
     return tuple(int(dim) for dim in shape)
+
+
+def static_shape(expr: relay.Expr) -> tuple[int, ...] | None:
+    """The shape of a typed expression as a tuple of int, or None where a dimension is dynamic."""
+    return shape_of_type(expr.checked_type)
 
 
 def known_shape(expr: relay.Expr) -> tuple[int, ...]:

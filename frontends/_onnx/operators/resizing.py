@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.engine.expressions import shape_of_type
+
 from tvm import relay
 
 from ... import _resize
-from ..._types import static_shape, type_of
+from ..._types import type_of
 from ..fold import constant
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known, opset_of, rank_of, sizes_of
 
@@ -231,7 +233,7 @@ def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Ax
             outside[axis] = relay.logical_or(at < relay.const(0.0), at > last)
         if isinstance(at, relay.Constant) and size is not None:
             taps = _taps(at.data.numpy(), int(size), _number(each.scale), how)
-            shape = static_shape(type_of(result)) or [None] * rank_of(result)
+            shape = shape_of_type(type_of(result)) or [None] * rank_of(result)
             result = _resize.resample(result, shape, computed, {axis: taps})
         elif how.antialias:
             raise NotImplementedError("antialiasing by a scale that is known only at run time")

@@ -15,7 +15,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from .._types import static_shape
+from ..engine.expressions import shape_of_type
+from .layouts import order_of_transform
 
 
 class NotFolded(Exception):
@@ -60,7 +61,7 @@ def _has_type(value: Any, expected: relay.Type) -> bool:
         return False
     if value.ndim != len(expected.shape):
         return False
-    known = static_shape(expected)
+    known = shape_of_type(expected)
     return known is None or value.shape == known
 
 
@@ -89,7 +90,7 @@ def _refuse_zeros(divisor: np.ndarray) -> None:
 
 
 def _shape(result: relay.Type) -> tuple[int, ...]:
-    shape = static_shape(result)
+    shape = shape_of_type(result)
     if shape is None:
         raise NotFolded("a shape that is known only at run time")
     return shape
@@ -139,6 +140,13 @@ def _take(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, indices: np.nd
     axis = None if attrs.axis is None else int(attrs.axis)
     mode: Any = str(attrs.mode)
     return np.asarray(np.take(x, indices, axis, mode=mode))
+
+
+def _layout_transform(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> np.ndarray:
+    order = order_of_transform(str(attrs.src_layout), str(attrs.dst_layout))
+    if order is None or len(order) != x.ndim:
+        raise NotFolded("a layout that splits axes")
+    return x.transpose(order)
 
 
 def _gather(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
@@ -216,6 +224,7 @@ TABLE: dict[str, Callable] = {
     "gather": _gather,
     "greater": _elementwise(np.greater),
     "greater_equal": _elementwise(np.greater_equal),
+    "layout_transform": _layout_transform,
     "less": _elementwise(np.less),
     "less_equal": _elementwise(np.less_equal),
     "logical_and": _elementwise(np.logical_and),
