@@ -33,7 +33,8 @@ NAMES = {"np": np, "topi_ext": topi_ext, "tvm_passes": tvm_passes, "tvm": tvm, "
 IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
 # The modules whose `__all__` is public.
 PUBLIC = (
-    *("topi_ext", "topi_ext.torch", "tvm_passes", "tvm_passes.engine", "tvm_passes.runtime"),
+    *("topi_ext", "topi_ext.authoring", "topi_ext.torch"),
+    *("tvm_passes", "tvm_passes.engine", "tvm_passes.runtime"),
     *("frontends", "frontends.l5kit"),
 )
 PIPELINES = (

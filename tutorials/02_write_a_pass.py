@@ -81,8 +81,8 @@ def main():
     print(tvm_passes.as_text(report.module))
 
     # A wrong rewrite is the worst of bugs, so a test compares numbers, awkward ones among them.
-    picture = np.float32([-np.inf, -2, -0.0, 0, 3, np.inf]).reshape(1, 1, 2, 3).repeat(4, axis=1)
-    before, after = (tvm_passes.runtime.compile(each, "llvm")(picture) for each in (mod, report.module))
+    image = np.float32([-np.inf, -2, -0.0, 0, 3, np.inf]).reshape(1, 1, 2, 3).repeat(4, axis=1)
+    before, after = (tvm_passes.runtime.compile(each, "llvm")(image) for each in (mod, report.module))
     for name in before:
         np.testing.assert_array_equal(after[name], before[name])
     console.rule("The numbers are the same")

@@ -6,9 +6,11 @@ Run it in the root of a clone; it takes some seconds, and needs no GPU. An opera
 This one is `tutorials/box_iou`, small and complete; read its files in this order:
 
 - `op.py` is the function that users call, with the conventions where two libraries would differ, and what
-  Relay has to know: types, shapes, and by `_register.register` which module has the kernels for a target;
+  Relay has to know: types, shapes, and by `register` which module has the kernels for a target;
 - `reference.py` is the oracle: the same in NumPy, as plain as can be, so that it is seen to be right;
 - `kernel.py` writes one element, with `tvm.tir.ir_builder`; `cpu.py` and `cuda.py` say who writes which.
+
+`topi_ext.authoring` has what these files share with the operators of `topi_ext`.
 
 Then see here that it works, as its test would.
 """
@@ -88,7 +90,7 @@ def refusal(expression):
 #   and inputs, every refusal, and CUDA compiled for every architecture. The fixture `emulated_cuda` runs CUDA
 #   kernels on the CPU, and finds accesses out of bounds and races; the mark `gpu` is for what needs a GPU;
 # - a few lines in `topi_ext/torch/functions.py` make it a function of torch tensors;
-# - if it claims to be fast, a benchmark beside its peer, in `tests/benchmarks/`.
+# - if it claims to be fast, a benchmark versus its peer, in `tests/benchmarks/`.
 
 
 if __name__ == "__main__":

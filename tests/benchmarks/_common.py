@@ -17,7 +17,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from topi_ext import bootstrap
 
@@ -163,22 +162,6 @@ def wall_once(run):
     run()
     torch.cuda.synchronize()
     return (time.perf_counter() - start) * 1e3
-
-
-def in_turn(calls, rounds, wait=lambda: None):
-    """{name: its median time in ms}, after a round to warm up.
-
-    In each round each runs once, so that what else the machine does slows all alike. `wait` returns when the
-    work is done.
-    """
-    times = {name: [] for name in calls}
-    for _ in tqdm(range(1 + rounds), desc="Rounds"):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            wait()
-            times[name].append((time.perf_counter() - start) * 1e3)
-    return {name: statistics.median(of[1:]) for name, of in times.items()}
 
 
 def cpu_name():

@@ -14,6 +14,7 @@ import torch
 import frontends
 from tests.benchmarks import _common as common
 from tests.benchmarks.bench_import import stock_torch
+from tests.benchmarks.timing import in_turn
 from tests.models.detectors import detect, share_found
 from tests.models.zoo import detection_model, picture
 from topi_ext import cpu_target
@@ -48,7 +49,7 @@ def main():
         found = dict(zip(names, compiled[peer](given[peer]).values()))
         assert share_found(found, expected) >= 0.95, peer
     calls = {peer: partial(compiled[peer], given[peer]) for peer in compiled}
-    times = common.in_turn({**calls, TORCH: partial(detect, model, image)}, ROUNDS)
+    times = in_turn({**calls, TORCH: partial(detect, model, image)}, ROUNDS)
     kinds = {peer: ms_by_kind(runtime.profile(compiled[peer], given[peer])) for peer in compiled}
     publish(target, len(expected["boxes"]), times, kinds)
 

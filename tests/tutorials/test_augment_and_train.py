@@ -1,11 +1,12 @@
-"""The tutorial on augmentation, with few pictures."""
+"""The tutorial on augmentation, with few images."""
 
+import importlib
 import re
 
 import matplotlib.image
 import pytest
 
-from tutorials import augment_and_train
+augment_and_train = importlib.import_module("tutorials.05_augment_and_train")
 
 needs_opencv_4 = pytest.mark.skipif(
     not augment_and_train.cv2.__version__.startswith("4."), reason="OpenCV 5 warps by other rules"

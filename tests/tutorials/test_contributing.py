@@ -1,4 +1,4 @@
-"""The tutorials for contributors, which check themselves what they say."""
+"""The tutorials for contributors, which check what they say themselves."""
 
 import runpy
 

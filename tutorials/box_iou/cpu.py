@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topi_ext._floats import Locals
+from topi_ext.authoring import Locals
 
 from tvm import te, tir
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topi_ext._floats import Locals
-from topi_ext._kernel import ceil_div, launch, local
+from topi_ext.authoring import Locals, ceil_div, launch, local
 
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern

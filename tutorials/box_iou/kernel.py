@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from topi_ext._floats import Locals
-from topi_ext._types import IntExpr
+from topi_ext.authoring import Locals
 
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar
@@ -12,7 +11,7 @@ ZERO = tir.const(0, "float32")
 
 
 def emit_element(
-    local: Locals, boxes: BufferVar, others: BufferVar, iou: BufferVar, i: IntExpr, j: IntExpr
+    local: Locals, boxes: BufferVar, others: BufferVar, iou: BufferVar, i: tir.PrimExpr, j: tir.PrimExpr
 ) -> None:
     """Write the IoU of box i with the other box j; `local` keeps what is computed once."""
 
@@ -26,5 +25,5 @@ def emit_element(
     iou[i, j] = tir.if_then_else(intersection > ZERO, intersection / union, ZERO)
 
 
-def area(boxes: BufferVar, i: IntExpr) -> tir.PrimExpr:
+def area(boxes: BufferVar, i: tir.PrimExpr) -> tir.PrimExpr:
     return (boxes[i, 2] - boxes[i, 0]) * (boxes[i, 3] - boxes[i, 1])

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, no_type_check
 
-from topi_ext import _register
-from topi_ext._register import known
+from topi_ext.authoring import known, refuse, register
 
 import tvm
 from tvm import relay
 from tvm.te.hybrid import script
 
 if TYPE_CHECKING:
-    from topi_ext._types import output_tensor
+    from tvm.te.hybrid.runtime import output_tensor
 
 NAME = "tutorials.box_iou"
 ARGUMENTS = {"boxes": "(N, 4), float32.", "others": "(M, 4), float32."}
@@ -46,9 +45,9 @@ def _type_relation(types: Sequence[relay.Type], _attrs: tvm.ir.Attrs) -> relay.T
         return None
     for name, type_ in zip(ARGUMENTS, types):
         if type_.dtype != "float32":
-            _register.refuse(NAME, f"{name} must be of type float32, not {type_.dtype}")
+            refuse(NAME, f"{name} must be of type float32, not {type_.dtype}")
         if len(type_.shape) != 2 or known(type_.shape[1]) != 4:
-            _register.refuse(NAME, f"{name} must have the shape (N, 4), not {type_.shape}")
+            refuse(NAME, f"{name} must have the shape (N, 4), not {type_.shape}")
     return relay.TensorType([type_.shape[0] for type_ in types], "float32")
 
 
@@ -62,7 +61,7 @@ def _shapes(boxes, others):
     return shape
 
 
-_register.register(
+register(
     NAME,
     "How much each box overlaps each of the others.",
     ARGUMENTS,

@@ -1,4 +1,4 @@
-"""torchvision's detectors, a picture for them, and what they find beside what TVM finds."""
+"""torchvision's detectors, a photograph for them, and what they find versus what TVM finds."""
 
 import argparse
 from pathlib import Path
@@ -12,25 +12,25 @@ from tests.models.zoo import detection_model
 from tvm_passes.command.draw import draw_detections, scaled
 from tvm_passes.command.pictures import read_picture
 
-LEAST_SCORE = 0.3  # of a detection that is drawn
+MIN_SCORE = 0.3  # of a detection that is drawn
 
 
 def parser(doc, short_side):
-    """For the arguments that all tutorials on detectors have; `doc` is the tutorial's docstring."""
+    """A parser of the arguments that all tutorials on detectors have; `doc` is the tutorial's docstring."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--picture", metavar="FILE", help="by default a photograph")
+    parser.add_argument("--image", metavar="FILE", help="by default a photograph")
     parser.add_argument(
         "--short-side",
         type=int,
         default=short_side,
         metavar="N",
-        help="of what the network gets of the picture, in pixels (%(default)s)",
+        help="of the image that the network is given, in pixels (%(default)s)",
     )
     parser.add_argument(
         "--weights",
         choices=("trained", "random"),
         default="trained",
-        help="random, too, where torchvision cannot load trained ones (%(default)s)",
+        help="random also where torchvision cannot load trained ones (%(default)s)",
     )
     parser.add_argument(
         "--output", type=Path, default=Path("."), metavar="DIR", help="for what it writes (%(default)s)"
@@ -39,21 +39,21 @@ def parser(doc, short_side):
 
 
 def photograph(path=None):
-    """A PIL picture; by default one of a person, which comes with matplotlib."""
+    """A PIL image; by default the one of a person that comes with matplotlib."""
     return read_picture(path or cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))
 
 
-def as_tensor(picture, short_side):
-    """A picture as 3xHxW between 0 and 1, its shorter side so long."""
-    factor = short_side / min(picture.size)
-    picture = picture.resize([round(side * factor) for side in picture.size])
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous() / 255
+def as_tensor(photo, short_side):
+    """An image as 3xHxW between 0 and 1, resized so that its shorter side has this length."""
+    factor = short_side / min(photo.size)
+    photo = photo.resize([round(side * factor) for side in photo.size])
+    return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous() / 255
 
 
 def detector(name, image, weights):
-    """A detector that works on pictures of this size as they are, and the names of its classes.
+    """A detector that takes images of this size without resizing them, and the names of its classes.
 
-    Its weights are trained where torchvision can load them; else random ones, which is said.
+    Its weights are trained where torchvision can load them, otherwise random, which is printed.
     """
     height, width = image.shape[1:]
     size = {"fixed_size": (width, height)}
@@ -64,9 +64,7 @@ def detector(name, image, weights):
             return build(weights=trained, **size).eval(), trained.meta["categories"]
         except OSError as reason:
             print(f"torchvision cannot load its trained weights: {reason}")
-    print(
-        "The weights are random, fitted to the picture: what is found means nothing, but takes as much work."
-    )
+    print("The weights are random, fitted to the image: the detections mean nothing, but take as much work.")
     turned = [image.flip(axes) for axes in ((), (1,), (2,), (1, 2))]
     classes = [f"class {index}" for index, _ in enumerate(trained.meta["categories"])]
     return detection_model(name, pictures=turned, **size), classes
@@ -77,7 +75,7 @@ def as_arrays(tensors):
 
 
 def compare(expected, found):
-    """Print how many of PyTorch's detections TVM finds too, and how far these are from them."""
+    """Print how many of PyTorch's detections TVM finds too, and the largest difference between them."""
     pairs = list(counterparts(expected, found))
     print(f"TVM finds {len(pairs)} of PyTorch's {len(expected['boxes'])} detections.")
     if pairs:
@@ -98,8 +96,8 @@ def counterparts(expected, found):
             yield i, int(row.argmax())
 
 
-def draw(picture, found, image, class_names, path):
-    """Save the picture with what was found in it, seen as `image`."""
-    factor = [whole / seen for whole, seen in zip(picture.size, image.shape[:0:-1])]
-    draw_detections(picture, scaled(found, factor), class_names, LEAST_SCORE).save(path)
+def draw(photo, found, image, class_names, path):
+    """Save the photograph with the detections that were found in `image`, its resized copy."""
+    factor = [whole / seen for whole, seen in zip(photo.size, image.shape[:0:-1])]
+    draw_detections(photo, scaled(found, factor), class_names, MIN_SCORE).save(path)
     print(f"What it found: {path}")

@@ -1,9 +1,9 @@
-"""Draw a made-up street scene, as a network that predicts motion gets to see it, into a PNG.
+"""Draw a synthetic street scene into a PNG, as a network that predicts motion sees it.
 
-    python -m tutorials.rasterize_scene
+    python -m tutorials.06_rasterize_scene
 
-Run it in the root of a clone. It takes some seconds. The picture shows a few samples: lanes with their sides
-in the colours of their lights, crosswalks, agents in blue, and the ego in green, both fading into the past.
+Run it in the root of a clone. It takes some seconds. The image shows a few samples: lanes with their edges in
+the colours of their lights, crosswalks, agents in blue, and the ego in green, both fading into the past.
 """
 
 import argparse
@@ -38,19 +38,19 @@ def main(arguments=None):
     )
     semantic_map = SemanticMap(made.lanes, made.crosswalks)
     rasterizer = SemBoxRasterizer(context, THRESHOLD, HISTORY, semantic_map, mode="union", target=args.target)
-    for when in ("the first time, with the compiler", "again"):
+    for when in ("the first time, compilation included", "again"):
         start = time.perf_counter()
-        pictures = rasterizer.rasterize(*batch)
+        images = rasterizer.rasterize(*batch)
         console.print(f"Drawn in {time.perf_counter() - start:.2f} s, {when}.")
     console.print(
-        f"{len(made.lanes)} lanes, {args.samples} samples, of each {rasterizer.num_channels()} channels."
+        f"{len(made.lanes)} lanes, {args.samples} samples of {rasterizer.num_channels()} channels each."
     )
-    side_by_side(rasterizer.to_rgb(pictures)).save(args.output)
+    side_by_side(rasterizer.to_rgb(images)).save(args.output)
     console.print(f"See {args.output}.")
 
 
-def side_by_side(pictures):
-    framed = np.pad(pictures, ((0, 0), (BORDER, BORDER), (BORDER, BORDER), (0, 0)), constant_values=200)
+def side_by_side(images):
+    framed = np.pad(images, ((0, 0), (BORDER, BORDER), (BORDER, BORDER), (0, 0)), constant_values=200)
     columns = int(np.ceil(np.sqrt(len(framed))))
     blank = np.full_like(framed[:1], 200).repeat(-len(framed) % columns, axis=0)
     rows = np.concatenate([framed, blank]).reshape(-1, columns, *framed.shape[1:])

@@ -1,11 +1,12 @@
-"""Train a small network to find shapes in drawn pictures, which are moved at random before each step.
+"""Train a small network to segment shapes in drawn images, each warped at random before every step.
 
-    python -m tutorials.augment_and_train
+    python -m tutorials.05_augment_and_train
 
-Run it in the root of a clone, with `pip install -e ".[tutorials]"`. Each batch is turned, scaled, sheared,
-shifted and flipped, and its masks alike: all at once with topi_ext.torch, on the CPU or, where there is one,
-on the GPU; and once more picture by picture with OpenCV, which must give the same to the bit. It says how
-many pictures a second each makes, and draws some into augmented.png. That takes a minute on two cores.
+Run it in the root of a clone, with `pip install -e ".[tutorials]"`. Each batch is rotated, scaled,
+sheared, shifted and flipped together with its masks: as a whole with topi_ext.torch, on the GPU where there
+is one, otherwise on the CPU; and once more image by image with OpenCV, which must give the same bits. It
+prints how many images a second each of them warps, and draws some into augmented.png. It takes about a minute
+on two cores.
 """
 
 import argparse
@@ -27,8 +28,8 @@ from tqdm import tqdm
 from topi_ext.torch import RandomAffine
 
 SIDE, BATCH = 128, 16
-UNKNOWN, GREY = 255, 114  # the label, and the colour, of what comes from outside a picture
-MOST_RATE = 0.01  # of learning
+UNKNOWN, GREY = 255, 114  # the label, and the colour, of what lies outside an image
+MAX_LEARNING_RATE = 0.01
 MAPS = {"degrees": 40, "translate": (0.1, 0.1), "scale": (0.6, 1.5), "shear": 10, "flip": 0.5}
 HINT = "pip install 'opencv-python-headless<5'"
 console = Console()
@@ -37,26 +38,28 @@ console = Console()
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--pictures", type=int, default=512)
+    parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--output", default="augmented.png", help="the file that some images are drawn into")
     parser.add_argument(
-        "--output", default="augmented.png", help="the file that some pictures are drawn into"
+        "--quick", action="store_true", help="few images, one epoch: only to see that it runs"
     )
-    parser.add_argument("--quick", action="store_true", help="few pictures, once: only to see that it runs")
     args = parser.parse_args(arguments)
     if not cv2.__version__.startswith("4."):
         parser.exit(1, f"OpenCV {cv2.__version__} warps by other rules than OpenCV 4: {HINT}\n")
     if args.quick:
-        args.pictures, args.epochs = 64, 1
+        args.images, args.epochs = 64, 1
 
-    data, unseen = shapes(args.pictures, seed=0), shapes(128, seed=1)
+    data, unseen = shapes(args.images, seed=0), shapes(128, seed=1)
     draw_sheet(data, args.output)
-    console.print(f"Some moved pictures are drawn in {args.output}.")
+    console.print(f"Some warped images are drawn in {args.output}.")
     network, seconds = train(data, args)
-    table = Table("on " + args.device, "pictures a second")
+    table = Table("on " + args.device, "images a second")
     for what, duration in seconds.items():
-        table.add_row(what, f"{args.pictures * args.epochs / duration:,.0f}")
-    console.print(table, f"On pictures it has not seen, its IoU is {iou(network, unseen, args.device):.2f}.")
+        table.add_row(what, f"{args.images * args.epochs / duration:,.0f}")
+    console.print(
+        table, f"On images that it has not seen, its IoU is {iou(network, unseen, args.device):.2f}."
+    )
 
 
 # --- moving a batch
@@ -84,19 +87,19 @@ MOVES = {"moved by topi_ext": by_topi_ext, "moved by OpenCV": by_opencv}
 
 
 def train(data, args):
-    """A trained network, and how many seconds were spent on what."""
+    """The trained network, and the seconds spent on each step."""
     torch.manual_seed(0)
     images, masks, _ = data
     random = RandomAffine(**MAPS, layout="NHWC", mode="cv2_fixed", border_value=GREY, mask_value=UNKNOWN)
     network = Network().to(args.device)
     optimizer = torch.optim.AdamW(network.parameters())
     batches = [batch for _ in range(args.epochs) for batch in torch.randperm(len(images)).split(BATCH)]
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, MOST_RATE, len(batches))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, MAX_LEARNING_RATE, len(batches))
     by_topi_ext(
         random, images[:1], masks[:1], random.draw(1, (SIDE, SIDE), (SIDE, SIDE)), args.device
     )  # compiles
     clock = Clock(args.device)
-    with tqdm(total=args.pictures * args.epochs, unit=" pictures") as bar:
+    with tqdm(total=args.images * args.epochs, unit=" images") as bar:
         for batch in batches:
             matrices = random.draw(len(batch), (SIDE, SIDE), (SIDE, SIDE))
             given = random, images[batch], masks[batch], matrices, args.device
@@ -106,7 +109,7 @@ def train(data, args):
                     results.append(move(*given))
             (moved, labels), by_other = results
             if not (torch.equal(moved, by_other[0]) and torch.equal(labels, by_other[1])):
-                raise ValueError(f"OpenCV {cv2.__version__} moves a picture otherwise than topi_ext")
+                raise ValueError(f"OpenCV {cv2.__version__} warps an image differently from topi_ext")
             with clock.measure("trained on"):
                 loss = F.cross_entropy(network(moved), labels.long(), ignore_index=UNKNOWN)
                 optimizer.zero_grad()
@@ -119,7 +122,7 @@ def train(data, args):
 
 
 class Clock:
-    """Adds up the time that each thing takes, until all of its work is done."""
+    """Adds up the time that each step takes, the work on the device included."""
 
     def __init__(self, device):
         self.seconds, self._device = defaultdict(float), device
@@ -137,7 +140,7 @@ class Clock:
 
 
 class Network(nn.Module):
-    """Looks around at a quarter of the size, and again at half of it."""
+    """Sees the context at a quarter of the size, and details at half of it."""
 
     def __init__(self):
         super().__init__()
@@ -163,7 +166,7 @@ def convolution(inputs, outputs, stride=1, dilation=1):
 
 @torch.no_grad()
 def iou(network, unseen, device):
-    """What is found and is there, as a part of what is found or there."""
+    """Intersection over union of the predicted and the true masks."""
     images, masks, _ = unseen
     network.eval()
     found = torch.cat([network(batch.to(device)).argmax(1).cpu() for batch in images.split(BATCH)])
@@ -174,7 +177,7 @@ def iou(network, unseen, device):
 
 
 def shapes(count, seed):
-    """Pictures (count, SIDE, SIDE, 3), masks (count, SIDE, SIDE), and the boxes of the shapes in each."""
+    """Images (count, SIDE, SIDE, 3), masks (count, SIDE, SIDE), and the boxes of the shapes in each."""
     rng = np.random.default_rng(seed)
     drawn = [draw(rng) for _ in range(count)]
     images, masks, boxes = zip(*drawn)
@@ -208,7 +211,7 @@ def draw(rng):
 
 
 def draw_sheet(data, path, rows=4, columns=7):
-    """A page of pictures: at the left as they are, beside it moved, with their masks and boxes."""
+    """A sheet of images: the originals on the left, then warped ones, all with their masks and boxes."""
     images, masks, boxes = (part[:rows] for part in data)
     random = RandomAffine(
         **MAPS, layout="NHWC", border_value=GREY, generator=torch.Generator().manual_seed(5)

@@ -1,10 +1,10 @@
-"""Export Faster R-CNN to ONNX, import it for a camera's pictures, compile it, run it, compare with PyTorch.
+"""Export Faster R-CNN to ONNX, import it for camera images, compile it, run it, compare with PyTorch.
 
-    python -m tutorials.compile_faster_rcnn_onnx
+    python -m tutorials.04_compile_faster_rcnn_onnx
 
-Run it in the root of a clone. The model that TVM compiles takes uint8 pictures as a camera gives them, and
-what is to be done to them is a part of it. On two cores it takes about two minutes. It writes the ONNX model
-and faster_rcnn.png, a picture of what was found.
+Run it in the root of a clone. The compiled model takes uint8 images as a camera gives them, and does the
+preprocessing itself. On two cores this takes about two minutes. It writes the ONNX model and faster_rcnn.png,
+which shows what was found.
 """
 
 import os
@@ -17,23 +17,23 @@ from topi_ext import cpu_target
 from tvm_passes import runtime
 from tvm_passes.command.progress import quiet, step
 
-from . import _detectors
+from . import detectors
 
 
 def main(arguments=None):
-    args = _detectors.parser(__doc__, short_side=256).parse_args(arguments)
-    # TVM would use half of the processors.
+    args = detectors.parser(__doc__, short_side=256).parse_args(arguments)
+    # TVM would use half of the cores.
     os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
-    with quiet():  # the tracer warns of sizes that it takes for constant, TVM of kernels that are not tuned
+    with quiet():  # the tracer warns about sizes that it takes as constants, TVM about untuned kernels
         run(args)
 
 
 def run(args):
     target = cpu_target()
     args.output.mkdir(parents=True, exist_ok=True)
-    picture = _detectors.photograph(args.picture)
-    image = _detectors.as_tensor(picture, args.short_side)
-    model, class_names = _detectors.detector("fasterrcnn_mobilenet_v3_large_320_fpn", image, args.weights)
+    photo = detectors.photograph(args.image)
+    image = detectors.as_tensor(photo, args.short_side)
+    model, class_names = detectors.detector("fasterrcnn_mobilenet_v3_large_320_fpn", image, args.weights)
 
     path = args.output / "faster_rcnn.onnx"
     with step("Export to ONNX"):
@@ -52,10 +52,10 @@ def run(args):
     print(compiled)
 
     frame = (image.permute(1, 2, 0).flip(2) * 255).round().to(torch.uint8)  # as from OpenCV's VideoCapture
-    found = _detectors.as_arrays(compiled(frame[None].contiguous()))
+    found = detectors.as_arrays(compiled(frame[None].contiguous()))
     with torch.no_grad():
-        _detectors.compare(_detectors.as_arrays(model([image])[0]), found)
-    _detectors.draw(picture, found, image, class_names, args.output / "faster_rcnn.png")
+        detectors.compare(detectors.as_arrays(model([image])[0]), found)
+    detectors.draw(photo, found, image, class_names, args.output / "faster_rcnn.png")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Import Mask R-CNN, apply the passes, compile it, run it, compare it with PyTorch, and see where time goes.
 
-    python -m tutorials.compile_mask_rcnn                   # on the CPU, a small picture
-    python -m tutorials.compile_mask_rcnn --target cuda --short-side 800     # in float16, as one CUDA graph
+    python -m tutorials.01_compile_mask_rcnn                  # on the CPU, a small image
+    python -m tutorials.01_compile_mask_rcnn --target cuda --short-side 800    # in float16, as one CUDA graph
 
-Run it in the root of a clone. It writes two pictures: detections.png, of what was found, and profile.png, of
-the time by kind of operator beside stock TVM's. On two cores it takes some four minutes, most in TVM's
-compiler; half of that with `--no-stock`.
+Run it in the root of a clone. It writes two images: detections.png shows what was found, and
+profile.png the time by kind of operator, versus stock TVM. On two cores it takes about five minutes, most of
+it in TVM's compiler; half of that with `--no-stock`.
 """
 
 import os
@@ -15,8 +15,8 @@ import torch
 
 import frontends
 import tvm_passes
-from tests.benchmarks._common import in_turn
 from tests.benchmarks.bench_import import stock_torch
+from tests.benchmarks.timing import in_turn
 from topi_ext import cpu_target
 from tvm_passes import runtime
 from tvm_passes.command.chart import write_chart
@@ -26,7 +26,7 @@ from tvm_passes.runtime.profiling import ms_by_kind
 import tvm
 from tvm import relay
 
-from . import _detectors
+from . import detectors
 
 BEFORE, AFTER = "before", "after"
 ROUNDS = 5
@@ -34,9 +34,9 @@ ROUNDS = 5
 
 def main(arguments=None):
     args = parsed(arguments)
-    # TVM would use half of the processors.
+    # TVM would use half of the cores.
     os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
-    with quiet():  # TVM warns of every kernel that is not tuned
+    with quiet():  # TVM warns about every kernel that is not tuned
         run(args)
 
 
@@ -44,15 +44,15 @@ def run(args):
     target = cpu_target() if args.target == "llvm" else tvm.target.Target(args.target)
     on_cuda = target.kind.name == "cuda"
     args.output.mkdir(parents=True, exist_ok=True)
-    picture = _detectors.photograph(args.picture)
-    image = _detectors.as_tensor(picture, args.short_side)
-    model, class_names = _detectors.detector("maskrcnn_resnet50_fpn", image, args.weights)
+    photo = detectors.photograph(args.image)
+    image = detectors.as_tensor(photo, args.short_side)
+    model, class_names = detectors.detector("maskrcnn_resnet50_fpn", image, args.weights)
 
     with step("Import from PyTorch"):
         mod, params = frontends.from_pytorch(model, image)
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     with step("Apply the passes"):
-        # On a GPU shapes are fixed, outputs padded: then TVM's graph executor runs it, as one CUDA graph.
+        # Static shapes and padded outputs: then the graph executor runs it, as one CUDA graph.
         outputs = "padded" if on_cuda else "dynamic"
         report = tvm_passes.explain(mod, tvm_passes.detection_pipeline(target, outputs=outputs))
     print(report)
@@ -62,10 +62,10 @@ def run(args):
 
     inputs = image.cuda() if on_cuda else image
     model = model.to(inputs.device)
-    found = _detectors.as_arrays(compiled(inputs))
+    found = detectors.as_arrays(compiled(inputs))
     with torch.inference_mode():
-        _detectors.compare(_detectors.as_arrays(model([inputs])[0]), found)
-    _detectors.draw(picture, found, image, class_names, args.output / "detections.png")
+        detectors.compare(detectors.as_arrays(model([inputs])[0]), found)
+    detectors.draw(photo, found, image, class_names, args.output / "detections.png")
 
     models = {AFTER: (compiled, inputs)}
     if not args.no_stock:
@@ -82,7 +82,7 @@ def run(args):
             for name, (each, given) in models.items()
         }
     for name, ms in times.items():
-        print(f"A picture takes {ms:.1f} ms: {name}.")
+        print(f"An image takes {ms:.1f} ms: {name}.")
     path = args.output / "profile.png"
     height, width = image.shape[1:]
     title = f"Mask R-CNN, {height}x{width}, {args.target}" + ("; before: stock TVM" * (not args.no_stock))
@@ -91,9 +91,13 @@ def run(args):
 
 
 def parsed(arguments):
-    parser = _detectors.parser(__doc__, short_side=160)
-    parser.add_argument("--target", default="llvm", help="or cuda; the rest is filled in (%(default)s)")
-    parser.add_argument("--no-stock", action="store_true", help="without stock TVM, to be twice as quick")
+    parser = detectors.parser(__doc__, short_side=160)
+    parser.add_argument(
+        "--target", default="llvm", help="or cuda; the rest of the target is filled in (%(default)s)"
+    )
+    parser.add_argument(
+        "--no-stock", action="store_true", help="leave out stock TVM, which takes half the time"
+    )
     return parser.parse_args(arguments)
 
 

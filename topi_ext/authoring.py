@@ -1,0 +1,10 @@
+"""What operators are made of: their registration, and small pieces of hand-written kernels.
+
+Whoever adds an operator takes from here; `tutorials/03_add_an_op.py` shows how.
+"""
+
+from ._floats import Locals
+from ._kernel import barrier, ceil_div, launch, local, variables
+from ._register import known, refuse, register
+
+__all__ = ["Locals", "barrier", "ceil_div", "known", "launch", "local", "refuse", "register", "variables"]
