@@ -83,12 +83,15 @@ def operators():
 
 def index():
     parts = [
-        "# Passes and operators",
-        "Written by `python -m docs.generate`: of each pass what it replaces, with what, why that is legal, "
-        "and a graph before and after it; of each operator its conventions. The examples are doctests.",
-        "Beside these: [all public names](api.md), [what becomes of the NMS of torchvision's "
-        "models](restored_nms.md), [which converters of the frontends are TVM's own](converters.md), and the "
-        "operators [of ONNX](operators_of_onnx.md) and [of PyTorch](operators_of_pytorch.md) that are right.",
+        "# Guides, passes and operators",
+        "Written by `python -m docs.generate`: what each pass replaces, with what, why that is legal, and a "
+        "graph before and after it; the conventions of each operator. The examples are doctests.",
+        "There are also [all public names](api.md), [what becomes of the NMS of torchvision's "
+        "models](restored_nms.md), [which converters of the frontends are not TVM's own](converters.md), and "
+        "which operators [of ONNX](operators_of_onnx.md) and [of PyTorch](operators_of_pytorch.md) are "
+        "imported correctly.",
+        "## Guides",
+        guides(),
         "## Pipelines",
         "Which passes, in which order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
     ]
@@ -97,6 +100,15 @@ def index():
         parts.append(f"`{pipeline}`: " + ", ".join(order) + ".")
     parts += ["## Passes", _table("passes", passes()), "## Operators", _table("operators", operators())]
     return _page(*parts)
+
+
+def guides():
+    """A table of the guides, by title and first paragraph."""
+    rows = []
+    for path in sorted((DOCS / "guides").glob("*.md")):
+        title, first, *_ = path.read_text(encoding="utf-8").split("\n\n")
+        rows.append(f"| [{title.removeprefix('# ')}](guides/{path.name}) | {' '.join(first.split())} |")
+    return "\n".join(["| | |", "|---|---|", *rows])
 
 
 def public_names():

@@ -2,10 +2,11 @@
 
 import re
 import sys
+from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 
-from tests.benchmarks import _report, run
+from tests.benchmarks import _quotes, _report, run
 
 ROOT = _report.RESULTS.parents[2]
 NAMES = [path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks").glob("bench_*.py")]
@@ -70,24 +71,55 @@ def test_one_that_fails_does_not_stop_the_others(monkeypatch, capfd):
     assert run.main(["--only", "good"]) == 0
 
 
-# --- the README quotes them
+# --- the README and the guides quote them
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
+FIGURE = r"\d[\d,]*(?:\.\d+)?"
+# "CUDA 12.8", "torch 2.1.2, 2.6 and 2.11"
+VERSIONS = re.compile(
+    r"\b(?:CUDA|Python|TVM|nvcc|onnx|torch|torchvision|OpenCV|version|from)"
+    r" \d+(?:\.\d+)+(?:(?:,| and|, and| to) \d+(?:\.\d+)*)*"
+)
 
 
-def numbers(text):
-    """The numbers with a decimal point."""
-    return re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", text.replace(",", ""))
+def quotes_of(text):
+    """{line: its figures} of a page: of a table's row those that cells begin with, else all with a point."""
+    found = {}
+    for paragraph in re.sub(r"```.*?```", "", text, flags=re.DOTALL).split("\n\n"):
+        if paragraph.startswith("|"):
+            for first, *rest in map(_quotes.split, paragraph.splitlines()[2:]):
+                found[first] = [number[0] for cell in rest if (number := re.match(FIGURE, cell))]
+        else:
+            line = " ".join(paragraph.split())
+            prose = VERSIONS.sub("", re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
+            found[line] = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", prose)
+    return {line: figures for line, figures in found.items() if figures}
 
 
-def test_the_readme_quotes_the_results():
-    """Where a section of the README links to results, its figures are there, perhaps with more digits."""
-    quoted = 0
-    for section in re.split(r"^## ", (ROOT / "README.md").read_text(), flags=re.MULTILINE):
-        linked = set(re.findall(r"tests/benchmarks/results/[\w-]+\.md", section))
-        results = "".join((ROOT / path).read_text() for path in linked)
-        found = {float(number) for number in numbers(results)}
-        prose = re.sub(r"```.*?```|`[^`]*`|CUDA [\d.]+", "", section, flags=re.DOTALL)  # code, and versions
-        for number in numbers(prose) if linked else ():
-            digits = len(number.split(".")[1])
-            assert any(round(each, digits) == float(number) for each in found), f"{number}, in {linked}"
-            quoted += 1
-    assert quoted > 20
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_quoted_figures_are_those_of_the_results(page):
+    """Each is the value of its own cell, rounded to its digits, and no figure is without a source."""
+    sources = dict(_quotes.QUOTES.get(str(page.relative_to(ROOT)), {}))
+    for line, figures in quotes_of(page.read_text(encoding="utf-8")).items():
+        names = [name for name in sources if name in line.split("|")[0]]
+        # Of the names in a line the longest is meant: "H200" is in "[H200]" too.
+        assert names, f"nothing says where {figures} is from: {line}"
+        cells = sources.pop(max(names, key=len))
+        assert len(figures) == len(cells), f"{line}: {figures} from {cells}"
+        for figure, cell in zip(figures, cells):
+            _, _, digits = figure.replace(",", "").partition(".")
+            assert figure.replace(",", "") == f"{_rounded(cell.value, len(digits))}", f"{line}: {cell}"
+    assert not sources, "these are quoted nowhere"
+
+
+def test_a_wrong_figure_is_found():
+    (cell, *_), text = _quotes.POOLED, "| | here |\n|---|---|\n| regions | 0.061, float16 |"
+    assert quotes_of(text) == {"regions": ["0.061"]} and f"{_rounded(cell.value, 3)}" == "0.060"
+    assert quotes_of("It takes 0.149 ms with CUDA 12.8 and torch 2.4, 2.6 and 2.11.") == {
+        "It takes 0.149 ms with CUDA 12.8 and torch 2.4, 2.6 and 2.11.": ["0.149"]
+    }
+
+
+def _rounded(value, digits):
+    """Half away from zero: 25.796 is 25.80."""
+    return Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)

@@ -53,7 +53,10 @@ def test_reasons_are_those_of_the_code():
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)]+)\)", _without_code(path.read_text())):
         if "://" not in target:
-            assert (path.parent / target.split("#")[0]).exists(), f"{path} links to {target}"
+            file, _, heading = target.partition("#")
+            where = path.parent / file if file else path
+            assert where.exists(), f"{path} links to {target}"
+            assert not heading or heading in _anchors(where), f"{path} links to {target}"
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
@@ -76,6 +79,12 @@ def test_text_of_a_module():
         "  split(%3, indices_or_sections=2, axis=1)\n"
         "}"
     )
+
+
+def _anchors(path):
+    """What links to the headings of a page end in, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", _without_code(path.read_text(encoding="utf-8")), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def _without_code(text):

@@ -1,0 +1,153 @@
+"""Where each figure that the README and the guides quote is from: a cell of a table in `results/`.
+
+QUOTES maps a page and a line of it to the sources of the figures there, in their order. The line is a row of
+a table, named by a text in its first cell, or a paragraph, named by a text in it. A test compares.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tests.benchmarks._common import RESULTS
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a results file; `table` counts the tables of the file from 0."""
+
+    file: str
+    row: str
+    column: str
+    table: int = 0
+
+    @property
+    def value(self):
+        header, _, *rows = tables(self.file)[self.table]
+        (row,) = (cells for cells in rows if cells[0] == self.row)
+        return float(row[header.index(self.column)].strip("*").replace(",", ""))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times the first cell is the second: a ratio that the results file itself does not have."""
+
+    peer: Cell
+    ours: Cell
+
+    @property
+    def value(self):
+        return self.peer.value / self.ours.value
+
+
+def tables(file):
+    """The tables of a results file, as lists of rows of cells."""
+    text = (RESULTS / f"{file}.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    return [[split(line) for line in table.splitlines()] for table in found]
+
+
+def split(line):
+    """The cells of a row."""
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def cells(file, row, *columns, table=0):
+    """Several cells of one row."""
+    return [Cell(file, row, column, table) for column in columns]
+
+
+def _warp(size, *columns):
+    return cells("warp_affine-nvidia-h200", f"64 x 512x512, {size}", *columns)
+
+
+def _nms(row):
+    peer = "loop" if row == "90,000 / 90" else "shifted"
+    return cells("nms-nvidia-h200", row, peer, "ours", "best torchvision / ours")
+
+
+MASK_RCNN, BATCH = "detection-nvidia-h200", "detection_batch-nvidia-h200"
+EAGER, AUTOCAST, COMPILED = "eager, float32", "eager, autocast", "torch.compile, autocast"
+RATIO = "best torchvision / ours"
+NETWORK = ("ours", "torch.compile", "best torch / ours")
+ROI = "roi-nvidia-h200"
+SCENES = ("OpenCV", "ours", "OpenCV / ours")
+CAMERA = "1 x 1080x1920 NHWC uint8 to 768x1344"
+# The fastest of the rows that pool the same regions, by layout and type.
+POOLED = [
+    Cell(ROI, "1000 x 7x7, NHWC float16", "ours"),
+    Cell(ROI, "1000 x 7x7, NCHW float32", "torchvision"),
+]
+POOLED.append(Ratio(POOLED[1], POOLED[0]))
+
+QUOTES = {
+    "README.md": {
+        "one image": cells(MASK_RCNN, "pasted masks", "ours", COMPILED, RATIO),
+        "a batch of 8": cells(BATCH, "pasted masks", "ours", AUTOCAST, RATIO),
+        "EDSR-baseline x4": cells("subpixel-nvidia-h200", "EDSR-baseline x4, 540x960", *NETWORK),
+        "of 20,000 boxes": cells("nms-nvidia-h200", "20,000 / 80", "ours", "shifted", RATIO),
+        "RoIAlign": POOLED,
+        "times as fast as with stock TVM": cells("detection-amd-epyc", "a picture", "stock TVM / ours"),
+    },
+    "docs/guides/camera.md": {
+        layout: cells(
+            "preprocess-nvidia-h200",
+            f"{CAMERA} {layout} float16",
+            *("torch.compile", "stock TVM", "ours", "torch.compile / ours"),
+        )
+        for layout in ("NHWC", "NCHW")
+    },
+    "docs/guides/detection.md": {
+        "Mask R-CNN on a CPU": cells(
+            "detection-amd-epyc", "a picture", "ours", "stock TVM", "torch, eager", "stock TVM / ours"
+        ),
+        "masks pasted into images": cells(
+            MASK_RCNN, "pasted masks", "ours", EAGER, AUTOCAST, COMPILED, RATIO
+        ),
+        "masks of 28x28": cells(MASK_RCNN, "raw masks", "ours", EAGER, AUTOCAST, RATIO),
+        "a batch of 8": cells(BATCH, "pasted masks", "ours", EAGER, AUTOCAST, RATIO),
+        "Float16 rounds": cells(
+            "detection_accuracy-nvidia-h200", "all", "ours", "torch, TF32", "torch, autocast"
+        ),
+        **{row: _nms(row) for row in ("1,000 / 80", "4,507 / 5", "20,000 / 80", "90,000 / 90")},
+        "1,000 regions": POOLED,
+        "100 masks": cells(ROI, "paste 100 masks, float32", "ours", "torchvision", "torchvision / ours"),
+        "In float16 NHWC, torchvision": cells(ROI, "1000 x 7x7, NHWC float16", "torchvision"),
+    },
+    "docs/guides/operators-from-torch.md": {
+        "float32, [H200]": _warp(
+            "NCHW float32", "torch.compile", "ours", "torch.compile / ours", "ours, from torch"
+        ),
+        "uint8 to float16, H200": _warp(
+            "NCHW uint8 to float16", "torch.compile", "ours", "torch.compile / ours", "ours, from torch"
+        ),
+        "uint8, NHWC": cells(
+            "warp_affine-amd-epyc-1-threads",
+            "64 x 512x512, NHWC uint8",
+            *("OpenCV", "ours", "OpenCV / ours"),
+        ),
+        "Where the host is included": _warp(
+            "NCHW float32", "ours, from torch, with the host", "torch.compile, with the host"
+        ),
+        "at their best with few channels": cells(
+            "conv2d_nhwc-nvidia-h200",
+            "720x1280,64to64,3x3,float16,padding=1,activation=('leaky_relu',0.1)",
+            "ours",
+        ),
+    },
+    "docs/guides/scenes.md": {
+        f"{what}, NHWC float32, {where}": cells(file, f"{what}, NHWC float32", *SCENES)
+        for what, where, file in (
+            ("boxes", "[H200]", "rasterize-nvidia-h200"),
+            ("map", "H200", "rasterize-nvidia-h200"),
+            ("boxes", "[one core", "rasterize-amd-epyc"),
+            ("map", "one core", "rasterize-amd-epyc"),
+        )
+    },
+    "docs/guides/super-resolution.md": {
+        name: cells("subpixel-nvidia-h200", row, *(NETWORK[at] for at in (1, 0, 2)))
+        for name, row in (
+            ("two residual blocks", "thread, 720x1280"),
+            ("ESPCN x4", "ESPCN x4, 540x960"),
+            ("EDSR-baseline x4", "EDSR-baseline x4, 540x960"),
+        )
+    },
+}
