@@ -74,7 +74,8 @@ def test_one_that_fails_does_not_stop_the_others(monkeypatch, capfd):
 # --- the README and the guides quote them
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guides").glob("*.md"))]
-FIGURE = r"\d[\d,]*(?:\.\d+)?"
+IN_PROSE = r"(?<![\w.])(?:\d+\.\d+(?![\w.])|\d[\d,]*(?= (?:ms|milliseconds|times)\b))"
+IN_CELL = rf"^\W*\d[\d,]*(?:\.\d+)?(?![\w.])|{IN_PROSE}"
 # "CUDA 12.8", "torch 2.1.2, 2.6 and 2.11"
 VERSIONS = re.compile(
     r"\b(?:CUDA|Python|TVM|nvcc|onnx|torch|torchvision|OpenCV|version|from)"
@@ -83,41 +84,56 @@ VERSIONS = re.compile(
 
 
 def quotes_of(text):
-    """{line: its figures} of a page: of a table's row those that cells begin with, else all with a point."""
-    found = {}
+    """[(line, its figures)] of a page: of a row of a table, behind its first cell, or of a paragraph.
+
+    A figure is a number with a point, one of milliseconds or times, or one that a cell begins with.
+    """
+    found = []
     for paragraph in re.sub(r"```.*?```", "", text, flags=re.DOTALL).split("\n\n"):
         if paragraph.startswith("|"):
             for first, *rest in map(_quotes.split, paragraph.splitlines()[2:]):
-                found[first] = [number[0] for cell in rest if (number := re.match(FIGURE, cell))]
+                found.append((first, [each for cell in rest for each in re.findall(IN_CELL, _bare(cell))]))
         else:
             line = " ".join(paragraph.split())
-            prose = VERSIONS.sub("", re.sub(r"`[^`]*`|\]\([^)]*\)", "", line))
-            found[line] = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", prose)
-    return {line: figures for line, figures in found.items() if figures}
+            found.append((line, re.findall(IN_PROSE, _bare(line))))
+    return [(line, figures) for line, figures in found if figures]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_quoted_figures_are_those_of_the_results(page):
     """Each is the value of its own cell, rounded to its digits, and no figure is without a source."""
     sources = dict(_quotes.QUOTES.get(str(page.relative_to(ROOT)), {}))
-    for line, figures in quotes_of(page.read_text(encoding="utf-8")).items():
+    for line, figures in quotes_of(page.read_text(encoding="utf-8")):
         names = [name for name in sources if name in line.split("|")[0]]
         # Of the names in a line the longest is meant: "H200" is in "[H200]" too.
         assert names, f"nothing says where {figures} is from: {line}"
         cells = sources.pop(max(names, key=len))
         assert len(figures) == len(cells), f"{line}: {figures} from {cells}"
         for figure, cell in zip(figures, cells):
-            _, _, digits = figure.replace(",", "").partition(".")
-            assert figure.replace(",", "") == f"{_rounded(cell.value, len(digits))}", f"{line}: {cell}"
+            figure = re.sub(r"[^\d.]", "", figure)
+            _, _, digits = figure.partition(".")
+            assert figure == f"{_rounded(cell.value, len(digits))}", f"{line}: {cell}"
     assert not sources, "these are quoted nowhere"
 
 
 def test_a_wrong_figure_is_found():
     (cell, *_), text = _quotes.POOLED, "| | here |\n|---|---|\n| regions | 0.061, float16 |"
-    assert quotes_of(text) == {"regions": ["0.061"]} and f"{_rounded(cell.value, 3)}" == "0.060"
-    assert quotes_of("It takes 0.149 ms with CUDA 12.8 and torch 2.4, 2.6 and 2.11.") == {
-        "It takes 0.149 ms with CUDA 12.8 and torch 2.4, 2.6 and 2.11.": ["0.149"]
-    }
+    assert quotes_of(text) == [("regions", ["0.061"])] and f"{_rounded(cell.value, 3)}" == "0.060"
+    line = "It takes 0.149 ms, or 3 times as long, with CUDA 12.8 and torch 2.4, 2.6 and 2.11."
+    assert quotes_of(line) == [(line, ["0.149", "3"])]
+
+
+def test_regions_are_compared_with_the_fastest_peer():
+    """Of all layouts and types in which torchvision pools the same regions."""
+    _, peer = _quotes.POOLED[:2]
+    header, _, *rows = _quotes.tables(peer.file)[peer.table]
+    same = [row for row in rows if row[0].startswith("1000 x 7x7")]
+    assert peer.value == min(float(row[header.index(peer.column)]) for row in same)
+
+
+def _bare(text):
+    """Without code, the targets of links, and versions."""
+    return VERSIONS.sub("", re.sub(r"`[^`]*`|\]\([^)]*\)", "", text))
 
 
 def _rounded(value, digits):
