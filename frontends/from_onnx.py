@@ -10,6 +10,8 @@ from types import ModuleType
 import onnx
 from tqdm import tqdm
 
+from topi_ext.quiet import quiet, without_warnings_of
+
 import tvm
 from tvm import relay
 
@@ -76,29 +78,30 @@ def from_onnx(
         If the model cannot be read, is not complete, does not say the shape of an input, or has an operator
         that cannot be converted, or the camera's pictures do not suit it.
     """
-    model = load_model(model)
-    check_model(model)
-    model = _inline_functions(model)
-    importer = load_importer()
-    opset = opset_of(model)
-    _check_operators(model, importer._get_convert_map(opset))
-    _check_outputs(model.graph)
-    inputs = _input_shapes(model.graph, shapes or {})
-    if camera is not None:
-        inputs = settle(camera, inputs)
-    # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
-    with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
-        with _clear_errors():
-            mod, params = _convert(importer, model.graph, opset, inputs, freeze_params)
-            check_result(mod["main"])
-            mod = relay.transform.InferType()(mod)
+    with quiet(), without_warnings_of("onnx", "tvm"):
+        model = load_model(model)
+        check_model(model)
+        model = _inline_functions(model)
+        importer = load_importer()
+        opset = opset_of(model)
+        _check_operators(model, importer._get_convert_map(opset))
+        _check_outputs(model.graph)
+        inputs = _input_shapes(model.graph, shapes or {})
         if camera is not None:
-            mod = feed(camera, mod, inputs)
-        with _clear_errors():
-            mod = canonicalize(mod)
-            _late_shapes.check(mod)
-    main = mod["main"].with_attr("input_names", list(inputs))
-    mod["main"] = main.with_attr("output_names", [output.name for output in model.graph.output])
+            inputs = settle(camera, inputs)
+        # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
+        with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
+            with _clear_errors():
+                mod, params = _convert(importer, model.graph, opset, inputs, freeze_params)
+                check_result(mod["main"])
+                mod = relay.transform.InferType()(mod)
+            if camera is not None:
+                mod = feed(camera, mod, inputs)
+            with _clear_errors():
+                mod = canonicalize(mod)
+                _late_shapes.check(mod)
+        main = mod["main"].with_attr("input_names", list(inputs))
+        mod["main"] = main.with_attr("output_names", [output.name for output in model.graph.output])
     return mod, params
 
 

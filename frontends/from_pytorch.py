@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from topi_ext.quiet import quiet
+
 import tvm
 
 from ._canonical import canonicalize
@@ -66,15 +68,16 @@ def from_pytorch(
         If torch cannot run or trace the model, or an operator has no equivalent in Relay, or the camera's
         pictures do not suit the model.
     """
-    traced = trace(model, _tensors(example_inputs))
-    # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
-    with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
-        mod, params = convert(traced)
-        if camera is not None:
-            mod = feed(camera, mod, traced.input_names)
-        mod = canonicalize(mod)
-    main = mod["main"].with_attr("input_names", list(traced.input_names))
-    mod["main"] = main.with_attr("output_names", list(traced.output_names))
+    with quiet():
+        traced = trace(model, _tensors(example_inputs))
+        # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
+        with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
+            mod, params = convert(traced)
+            if camera is not None:
+                mod = feed(camera, mod, traced.input_names)
+            mod = canonicalize(mod)
+        main = mod["main"].with_attr("input_names", list(traced.input_names))
+        mod["main"] = main.with_attr("output_names", list(traced.output_names))
     return mod, params
 
 

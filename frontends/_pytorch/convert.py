@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-import logging
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
@@ -15,6 +12,8 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
+
+from topi_ext.quiet import without_warnings_of
 
 import tvm
 from tvm import relay
@@ -34,7 +33,8 @@ from .trace import TracedModel
 
 UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
 PROGRESS_AFTER = 2  # seconds
-STOCK_LOGGER = "Frontend"
+# Of which the last two are by whose names distutils warns of itself when TVM compares versions.
+SPEAKERS = ("torch", "tvm", "distutils", "setuptools")
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
 
 
@@ -45,7 +45,7 @@ def convert(traced: TracedModel) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray
         for name, tensor in zip(traced.input_names, traced.inputs)
     ]
     try:
-        with _quiet():
+        with without_warnings_of(*SPEAKERS):
             mod, params = _importer(traced)(traced.module, infos, default_dtype=_dtype(traced))
     except ImportFailure:
         raise
@@ -271,17 +271,3 @@ def _fields(body: relay.Expr) -> list[relay.Expr]:
 def _dtype(typed: torch.Tensor | TracedModel) -> str:
     """What Relay calls the dtype of a tensor or a traced model."""
     return str(typed.dtype).replace("torch.", "")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hold back the importer's notes on TorchScript, which the user of a model can do nothing about."""
-    logger = logging.getLogger(STOCK_LOGGER)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            yield
-    finally:
-        logger.setLevel(level)

@@ -14,6 +14,7 @@ import torch
 from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
+from .tracer_warnings import tracer_warnings_into, warning_of
 
 DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
 DETECTION_ORDER = ("boxes", "scores", "labels")  # what a detector returns first, always in this order
@@ -44,8 +45,14 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 "give the nn.Module that it was scripted from, or a traced one"
             )
     flat = _FlatModel(model)
+    kept: list[str] = []
     try:
-        with _evaluation(model), _quiet(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with (
+            _evaluation(model),
+            tracer_warnings_into(kept),
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[]),
+        ):
             with detections_are_handled_by_operators(), _attention_step_by_step():
                 module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
@@ -61,6 +68,8 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
         raise ImportFailure(
             f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {line_of(error)}"
         ) from error
+    if kept:
+        warnings.warn(warning_of(_name(model), kept), stacklevel=3)  # at the call of from_pytorch
     names = _input_names(model, len(inputs))
     outputs = flat.output_names, flat.output_dtypes
     return TracedModel(
@@ -194,12 +203,3 @@ def _attention_step_by_step() -> Iterator[None]:
         yield
     finally:
         mha.set_fastpath_enabled(was_enabled)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hold back what torch and torchvision say about themselves; warnings about the user's own code pass."""
-    with warnings.catch_warnings():
-        for category in (torch.jit.TracerWarning, UserWarning, DeprecationWarning, FutureWarning):
-            warnings.filterwarnings("ignore", category=category, module=r"(torch(vision)?|frontends)\b")
-        yield

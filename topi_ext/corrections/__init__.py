@@ -31,6 +31,7 @@ Each module corrects as it is imported.
 | `reverse` of shuffled elements that are taken | does not compile: its bound exceeds int32 | is bounded |
 | `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
 | `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
+| hybrid script | makes Python warn at each constant | reads `ast.Constant` |
 """
 
 from . import (  # noqa: F401  each corrects as it is imported
@@ -38,6 +39,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     convert_layout,
     cuda_schedules,
     extremes,
+    hybrid_script,
     in_bounds,
     in_float32,
     kernels,

@@ -16,6 +16,7 @@ from tvm import relay, te, tir
 from tvm.relay.backend.te_compiler import get_valid_implementations
 
 from .._types import IntExpr
+from ..quiet import quiet
 
 Signature = tuple[tuple[str, tuple[Union[int, str], ...]], ...]  # of each tensor, its type and its axes
 
@@ -55,7 +56,7 @@ class Kernel:
             te.placeholder(shape, dtype, argument.name_hint)
             for shape, (dtype, _), argument in zip(shapes, inputs, arguments)
         ]
-        with target:
+        with quiet(), target:
             outputs, schedule = _lower(call, dict(zip(arguments, tensors)), target)
             own = {(output.op, output.value_index) for output in outputs}
             workspace = [

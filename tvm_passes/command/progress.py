@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 from rich.console import Console
 from rich.markup import escape
@@ -52,7 +53,8 @@ def step(name: str) -> Iterator[Callable[[str], None]]:
 def quiet(wanted: bool = True) -> Iterator[None]:
     """Without the warnings of TVM and torch; those of TVM's C++ go past Python to file descriptor 2."""
     if not wanted:
-        yield
+        with mock.patch.dict(os.environ, TVM_PASSES_VERBOSE="1"):
+            yield
         return
     os.environ.setdefault("TQDM_DISABLE", "1")  # the importers' bars: `step` shows that they work
     with contextlib.ExitStack() as stack:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from topi_ext.quiet import quiet
+
 import tvm
 from tvm.ir.transform import ModulePass, PassInfo, _ffi_transform_api
 
@@ -30,8 +32,9 @@ class Pass(ModulePass):
 
         def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
             report = PassReport(name, names)
-            result = transform(mod, report)
-            verify.check(mod, result, name, keeps_types)
+            with quiet():
+                result = transform(mod, report)
+                verify.check(mod, result, name, keeps_types)
             last[:] = [report]
             publish(report)
             return result

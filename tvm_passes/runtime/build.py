@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from contextlib import AbstractContextManager
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.quiet import quiet  # topi_ext comes before tvm
 
 import tvm
 from tvm import relay
@@ -51,7 +52,7 @@ def compile(
     if options.get("cut") is True:
         options["cut"] = attrs.get("padded_rows", True)
     return Model(
-        build_library(mod, target, params),
+        _library(mod, target, params),
         device or tvm.device(target.kind.name),
         output_names=attrs.get("output_names"),
         input_types={param.name_hint: param.checked_type for param in main.params},
@@ -66,10 +67,17 @@ def build_library(
 
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
+    return _library(mod, target, params)
+
+
+def _library(
+    mod: tvm.IRModule, target: str | tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None
+) -> Library:
     mod = relay.transform.InferType()(mod)
     _check_parameters(mod["main"])
     target = tvm.target.Target(target)
-    with _at_level_3():
+    with quiet(), _at_level_3():
+        _check_processor(target)
         try:
             return _built(mod, target, params)
         except Exception as error:  # TVM raises nearly any, and names no place in the model
@@ -92,6 +100,19 @@ def _check_parameters(main: relay.Function) -> None:
         type_ = param.checked_type
         if not isinstance(type_, relay.TensorType):
             raise TypeError(f"compile: {param.name_hint} is to be a tensor, not of type {type_}")
+
+
+def _check_processor(target: tvm.target.Target) -> None:
+    """TVM writes to standard error, for each kernel, that it takes a generic one instead."""
+    name = str(target.attrs.get("mcpu", ""))
+    if target.kind.name == "llvm" and name and name not in _processors(target):
+        warnings.warn(f"compile: LLVM knows no processor {name!r}: what it compiles is for any", stacklevel=4)
+
+
+def _processors(target: tvm.target.Target) -> list[str]:
+    """Those that LLVM knows, or the target's own where TVM cannot tell."""
+    list_ = tvm.get_global_func("target.llvm_get_cpu_archlist", allow_missing=True)
+    return [str(each) for each in (list_(target) if list_ else target.attrs["mcpu"])]
 
 
 def _at_level_3() -> AbstractContextManager[Any]:

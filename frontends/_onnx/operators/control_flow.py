@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import ModuleType
 
 import onnx
@@ -10,14 +11,17 @@ from tvm import relay
 
 from ..loops import known_loop
 from ..schema import element_type
+from ..scope import describe
 from ._common import Attrs, Converter, Inputs, Params, dtype_of, several, stock
+
+DIFFERENT_RANKS = "If statement produced outputs with different rank"
 
 
 def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own imports both branches of a constant condition: a dead one may not even have a type."""
     condition = inputs[0]
     if not isinstance(condition, relay.Constant):
-        return importer.If._impl_v1(inputs, attrs, params)
+        return _both(importer, inputs, attrs, params)
     then, otherwise = attrs["then_branch"], attrs["else_branch"]
     branch = then if condition.data.numpy().item() else otherwise
     outer = importer.GraphProto.current
@@ -27,6 +31,21 @@ def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
         result = inner.from_onnx(branch, outer.opset, get_output_expr=True)
     outer._params.update(inner._params)
     return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+
+
+def _both(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """As TVM's own, whose warning does not say where."""
+    _, node = importer.GraphProto.current.place
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.filterwarnings("always", message=DIFFERENT_RANKS)
+        result = importer.If._impl_v1(inputs, attrs, params)
+    for told in recorded:
+        if str(told.message).startswith(DIFFERENT_RANKS):
+            ranks = "has branches of different ranks, of which the lower one is broadcast to the higher"
+            warnings.warn(f"from_onnx: {describe(node)} {ranks}: check the outputs", stacklevel=2)
+        else:
+            warnings.showwarning(told.message, told.category, told.filename, told.lineno)
+    return result
 
 
 def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

@@ -1,0 +1,61 @@
+"""What torch's tracer warns of, as one line about the model in place of a paragraph for each line of it."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+from torch.jit import TracerWarning
+
+from topi_ext.quiet import is_verbose, without_warnings_of
+
+# True of every import: the sizes of inputs are those of the examples, and what reaches a constructor by way
+# of Python has been warned of where it left the graph.
+HARMLESS = (
+    "Using len to get tensor shape",
+    "Iterating over a tensor",
+    " results are registered as constants",
+)
+PLACES_SHOWN = 3
+
+
+@contextlib.contextmanager
+def tracer_warnings_into(kept: list[str]) -> Iterator[None]:
+    """Append to a list what the trace keeps of the examples, and where; show the user's own warnings."""
+    if is_verbose():
+        yield
+        return
+    # `frontends` stands for the models of torchvision, parts of which it calls in another way.
+    with without_warnings_of("torch", "torchvision", "frontends"):
+        recorded: list[warnings.WarningMessage] = []
+        try:
+            with warnings.catch_warnings(record=True) as recorded:
+                warnings.filterwarnings("always", category=TracerWarning)
+                warnings.filterwarnings(
+                    "ignore", category=TracerWarning, module=r"(torch|torchvision|frontends)(\.|$)"
+                )
+                yield
+        finally:
+            for each in recorded:
+                if issubclass(each.category, TracerWarning):
+                    _keep(each, kept)
+                else:
+                    warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+
+
+def _keep(warning: warnings.WarningMessage, kept: list[str]) -> None:
+    text = str(warning.message)
+    what = text.partition(" might cause")[0].partition(" (")[0]
+    place = f"{what} at {warning.filename}:{warning.lineno}"
+    if place not in kept and not any(part in text for part in HARMLESS):
+        kept.append(place)
+
+
+def warning_of(title: str, kept: list[str]) -> str:
+    """One line for the user of the model."""
+    more = f", and {len(kept) - PLACES_SHOWN} more" if len(kept) > PLACES_SHOWN else ""
+    return (
+        f"from_pytorch: what Python computes in {title} stays as it is for the example inputs: "
+        f"{'; '.join(kept[:PLACES_SHOWN])}{more}; script it (torch.jit.script) if it depends on other values"
+    )
