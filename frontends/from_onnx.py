@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import onnx
-from tqdm import tqdm
 
 from topi_ext.quiet import quiet, without_warnings_of
+from tvm_passes.progress import progress_bar
 
 import tvm
 from tvm import relay
@@ -36,7 +36,6 @@ DOMAINS = {  # TVM's importer knows operators by name only; these are where it h
 MICROSOFTS = {
     "Attention"
 }  # operators that ONNX has by the same name, and TVM's importer knows as Microsoft's
-SECONDS_BEFORE_PROGRESS = 2
 
 
 def from_onnx(
@@ -124,10 +123,8 @@ def _convert(
     freeze_params: bool,
 ) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     scope = importer.GraphProto(inputs, "float32", freeze_params, op_type_dict={})
-    with tqdm(
-        desc="Importing ONNX", total=len(graph.node), unit="node", disable=None, delay=SECONDS_BEFORE_PROGRESS
-    ) as progress:
-        scope.on_node = progress.update
+    with progress_bar("Importing ONNX", len(graph.node)) as advance:
+        scope.on_node = advance
         with scope, type_errors_into(scope.type_errors):
             return scope.from_onnx(graph, opset)
 

@@ -10,7 +10,7 @@ PACKAGES = ("topi_ext", "tvm_passes", "frontends")
 # From the ground up: a module imports from its own layer or from those below it.
 LAYERS = (
     ("topi_ext",),
-    ("tvm_passes.errors", "tvm_passes._moved", "tvm_passes.engine"),
+    ("tvm_passes.errors", "tvm_passes.progress", "tvm_passes._moved", "tvm_passes.engine"),
     ("tvm_passes.analysis",),
     ("tvm_passes.cleanup", "tvm_passes.convolution", "tvm_passes.detection", "tvm_passes.subpixel"),
     ("tvm_passes.pipeline", "tvm_passes.runtime"),

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from torch import nn
-from tqdm import tqdm
 
 from topi_ext.torch import RandomAffine
 
@@ -99,7 +99,9 @@ def train(data, args):
         random, images[:1], masks[:1], random.draw(1, (SIDE, SIDE), (SIDE, SIDE)), args.device
     )  # compiles
     clock = Clock(args.device)
-    with tqdm(total=args.images * args.epochs, unit=" images") as bar:
+    loss_so_far = TextColumn("loss {task.fields[loss]}")
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), loss_so_far) as bar:
+        task = bar.add_task("Images", total=args.images * args.epochs, loss="-")
         for batch in batches:
             matrices = random.draw(len(batch), (SIDE, SIDE), (SIDE, SIDE))
             given = random, images[batch], masks[batch], matrices, args.device
@@ -116,8 +118,7 @@ def train(data, args):
                 loss.backward()
                 optimizer.step()
                 schedule.step()
-            bar.update(len(batch))
-            bar.set_postfix(loss=f"{loss.item():.3f}")
+            bar.update(task, advance=len(batch), loss=f"{loss.item():.3f}")
     return network, clock.seconds
 
 

@@ -6,14 +6,15 @@ import copy
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from topi_ext.quiet import without_warnings_of
+from tvm_passes.progress import progress_bar
 
 import tvm
 from tvm import relay
@@ -32,7 +33,6 @@ from .results import settle_results
 from .trace import TracedModel
 
 UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
-PROGRESS_AFTER = 2  # seconds
 # Of which the last two are by whose names distutils warns of itself when TVM compares versions.
 SPEAKERS = ("torch", "tvm", "distutils", "setuptools")
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
@@ -159,17 +159,11 @@ class _Converter(Converter):
         if outermost:
             outputs = _with_spans(outputs)
         operators = [item for item in operators if not _take_list(*item, outputs)]
-        with tqdm(
-            self._with_consequences(operators, outputs, outermost),
-            desc=f"Importing {self.title}",
-            total=len(operators),
-            unit="op",
-            delay=PROGRESS_AFTER,
-            leave=False,
-            disable=None if outermost else True,  # None: where stderr is no terminal
-        ) as progress:
+        bar = progress_bar(f"Importing {self.title}", len(operators)) if outermost else nullcontext(_nothing)
+        with bar as advance:
+            steps: Any = self._with_consequences(operators, outputs, outermost, advance)
             try:
-                return super().convert_operators(progress, outputs, ret_names)
+                return super().convert_operators(steps, outputs, ret_names)
             except ImportFailure:
                 raise
             except Exception as error:
@@ -180,7 +174,11 @@ class _Converter(Converter):
                 raise _failure(self.title, self._reason(node, values, error), node) from error
 
     def _with_consequences(
-        self, operators: list[tuple[str, torch.Node]], outputs: Any, outermost: bool
+        self,
+        operators: list[tuple[str, torch.Node]],
+        outputs: Any,
+        outermost: bool,
+        advance: Callable[[], None],
     ) -> Iterator[tuple[str, torch.Node]]:
         """The operators; after each, its results are checked, and what it changes besides them is written."""
         before = set() if outermost else set(outputs)
@@ -193,6 +191,7 @@ class _Converter(Converter):
                     write_back(self, node, outputs, before)
             except ImportFailure as error:
                 raise _failure(self.title, str(error), node) from error
+            advance()
 
     def _convert(self, convert: Callable[..., Any], inputs: list[Any], input_types: list[str]) -> Any:
         """What a converter makes of the inputs, unless it passes over one of them."""
@@ -211,6 +210,10 @@ class _Converter(Converter):
         if isinstance(error, ImportFailure):
             return str(error)
         return stated_reason(error) or f"it cannot be converted with {call_text(self, node, values)}"
+
+
+def _nothing() -> None:
+    """What a block inside another one does after each operator, since only the outermost shows a bar."""
 
 
 def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 
 import torch
 import torchvision
-from tqdm import tqdm
+from rich.progress import track
 
 import frontends
 import tvm_passes
@@ -50,7 +50,7 @@ def main():
     if importlib.util.find_spec("cudnn"):
         pairs.append((CUDA, f"{CUDA} -libs=cudnn-frontend"))
     work = list(dict.fromkeys(each for pair in pairs for each in zip((STOCK, OURS), pair)))
-    took = {each: in_a_process(*each) for each in tqdm(work)}
+    took = {each: in_a_process(*each) for each in track(work)}
     rows = [
         [f"`{target}`: {step}", f"{theirs:.1f}", f"{ours:.1f}", f"{theirs / ours:.2f}" if theirs else "-"]
         for peers, target in pairs

@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from tqdm import tqdm
+from rich.progress import track
 
 
 def in_turn(calls, rounds, wait=lambda: None):
@@ -13,7 +13,8 @@ def in_turn(calls, rounds, wait=lambda: None):
     work is done.
     """
     times = {name: [] for name in calls}
-    for _ in tqdm(range(1 + rounds), desc="Rounds"):
+    # No thread draws while something is timed.
+    for _ in track(range(1 + rounds), "Rounds", auto_refresh=False):
         for name, call in calls.items():
             start = time.perf_counter()
             call()

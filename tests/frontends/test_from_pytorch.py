@@ -590,7 +590,7 @@ def test_the_same_model_imports_the_same():
 
 
 def test_silent_where_stderr_is_no_terminal(capfd, monkeypatch):
-    monkeypatch.setattr(converter, "PROGRESS_AFTER", 0)
+    monkeypatch.setattr("tvm_passes.progress.SECONDS_BEFORE_SHOWN", 0)
     scripted = torch.jit.script(Scripted())
     capfd.readouterr()
     with warnings.catch_warnings():
@@ -601,11 +601,12 @@ def test_silent_where_stderr_is_no_terminal(capfd, monkeypatch):
 
 
 def test_progress_on_a_terminal(monkeypatch):
-    monkeypatch.setattr(converter, "PROGRESS_AFTER", 0)
+    monkeypatch.setattr("tvm_passes.progress.SECONDS_BEFORE_SHOWN", 0)
     reader, writer = pty.openpty()
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))  # rows and columns
     with os.fdopen(writer, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
         from_pytorch(Plain(), torch.rand(1, 3, 8, 8))
         os.set_blocking(reader, False)
         shown = os.read(reader, 10000).decode()

@@ -7,7 +7,7 @@ writes `docs/restored_nms.md`; the tests compare it with what they find.
 
 from pathlib import Path
 
-from tqdm import tqdm
+from rich.progress import track
 
 import tvm_passes
 from tests.models.detectors import FRONTENDS, small_detector
@@ -53,7 +53,7 @@ def _rewrites(outcomes, rule):
 
 def main():
     rows = []
-    for name in tqdm(DETECTION_MODELS):
+    for name in track(DETECTION_MODELS):
         model = small_detector(name)
         rows += [row(name, frontend, load(model)) for frontend, load in FRONTENDS.items()]
     PAGE.parent.mkdir(exist_ok=True)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ..progress import only_display
 from .errors import CommandError, StepFailed, one_line
 
 
@@ -36,7 +37,11 @@ def step(name: str) -> Iterator[Callable[[str], None]]:
     start = time.perf_counter()
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     to = console()
-    with Progress(*columns, console=to, transient=True, disable=not to.is_terminal) as progress:
+    # The importers' bars are not shown meanwhile: a terminal has room for one display.
+    with (
+        only_display(),
+        Progress(*columns, console=to, transient=True, disable=not to.is_terminal) as progress,
+    ):
         task = progress.add_task(escape(name))
         try:
             yield lambda part: progress.update(task, description=escape(f"{name}: {part}"))
@@ -56,7 +61,6 @@ def quiet(wanted: bool = True) -> Iterator[None]:
         with mock.patch.dict(os.environ, TVM_PASSES_VERBOSE="1"):
             yield
         return
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the importers' bars: `step` shows that they work
     with contextlib.ExitStack() as stack:
         for name in ("autotvm", "strategy", "te_compiler"):
             stack.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
