@@ -5,6 +5,17 @@ Whoever adds an operator takes from here; `tutorials/03_add_an_op.py` shows how.
 
 from ._floats import Locals
 from ._kernel import barrier, ceil_div, launch, local, variables
-from ._register import known, refuse, register
+from ._register import kernels_in, known, refuse, register
 
-__all__ = ["Locals", "barrier", "ceil_div", "known", "launch", "local", "refuse", "register", "variables"]
+__all__ = [
+    "Locals",
+    "barrier",
+    "ceil_div",
+    "kernels_in",
+    "known",
+    "launch",
+    "local",
+    "refuse",
+    "register",
+    "variables",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, no_type_check
 
-from topi_ext.authoring import known, refuse, register
+from topi_ext.authoring import kernels_in, known, refuse, register
 
 import tvm
 from tvm import relay
@@ -67,6 +67,6 @@ register(
     ARGUMENTS,
     _type_relation,
     lambda _attrs, inputs, _outputs: [_shapes(*inputs)],
-    _register.kernels_in(__package__),
+    kernels_in(__package__),
     lambda kernels, _attrs, inputs: [kernels.box_iou(*inputs)],
 )
