@@ -66,7 +66,7 @@ def test_a_users_own_build_wins(tmp_path):
 
 def test_a_tvm_without_relay_already_imported_is_an_error_that_says_what_to_do(tmp_path):
     without = make_tvm(tmp_path, with_relay=False)
-    answer = python("import tvm, tvm_passes", PYTHONPATH=without)
+    answer = python("import tvm, topi_ext", PYTHONPATH=without)
     last = answer.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: the TVM that is already imported")
     assert "pip install bitblas==0.1.0" in last
@@ -76,10 +76,12 @@ def test_no_tvm_at_all_is_an_error_that_says_what_to_do():
     hide = (
         "import importlib.util as u; real = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name in ('tvm', 'bitblas') else real(name, *rest)\n"
-        "import tvm_passes"
+        "import topi_ext"
     )
     last = python(hide).stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: no TVM with Relay to be found: none is installed.")
+    assert last.startswith(
+        "ImportError: no TVM with Relay to be found: this clone is not installed: run `pip"
+    )
     assert "pip install bitblas==0.1.0" in last
 
 

@@ -4,11 +4,15 @@ from typing import Any
 
 try:
     from topi_ext import bootstrap  # noqa: F401  (before anything that imports tvm)
+    from topi_ext.bootstrap.not_installed import says_what_to_do as _says_what_to_do
+
+    with _says_what_to_do():
+        import rich as _rich  # noqa: F401  (for reports)
 except ImportError as error:
     _missing = error
 
     def __getattr__(name: str) -> Any:
-        """Whatever is wanted needs TVM; but `python -m tvm_passes doctor`, which says what is missing."""
+        """Whatever is wanted needs what is missing; but `python -m tvm_passes doctor`, which says what."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise _missing

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from . import fast_ffi
 from .find_libraries import load_cuda_libraries
+from .not_installed import remedy, says_what_to_do
 
 INSTALL_HINT = (
     "Install the wheel that carries a TVM with Relay (`pip install bitblas==0.1.0`), "
@@ -48,12 +49,12 @@ def import_relay_tvm() -> TvmInUse:
     if folder is None or not _has_relay(folder):
         without_relay, folder, origin = folder, _carried(), "carried by bitblas"
         if folder is None:
-            found = f"the one at {without_relay} has no Relay" if without_relay else "none is installed"
+            found = f"the one at {without_relay} has no Relay" if without_relay else remedy()
             raise ImportError(f"no TVM with Relay to be found: {found}. {INSTALL_HINT}")
         sys.path.insert(0, str(folder.parent))
         importlib.invalidate_caches()
     load_cuda_libraries()
-    with fast_ffi.compiled(folder) as ffi:
+    with says_what_to_do(), fast_ffi.compiled(folder) as ffi:
         tvm = importlib.import_module("tvm")
     return TvmInUse(tvm.__version__, folder, origin, ffi)
 

@@ -1,6 +1,6 @@
 """What this installation can do, and what to install for the rest: `tvm-passes doctor`.
 
-It runs where TVM is missing too, so nothing here imports TVM at the top.
+It runs where TVM or rich are missing too, so nothing here imports them at the top.
 """
 
 from __future__ import annotations
@@ -8,14 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import importlib.util
 import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -46,16 +43,26 @@ def doctor() -> int:
         _package("torchvision", "import its detection models", "torchvision"),
         _package("onnx", "import ONNX models", "onnx"),
         _package("numpy", "do anything", "numpy"),
+        _package("rich", "show reports", "rich"),
         _program("C++ compiler", "g++", "save compiled models, run the tests of CUDA kernels without a GPU"),
     ]
-    Console().print(_table(findings))
+    _print(findings)
     fatal = [finding.name for finding in findings if finding.is_fatal]
-    verdict = f"The main job cannot run without {', '.join(fatal)}." if fatal else "The main job can run."
-    Console().print(verdict)
+    print(f"The main job cannot run without {', '.join(fatal)}." if fatal else "The main job can run.")
     return 1 if fatal else 0
 
 
-def _table(findings: list[Finding]) -> Table:
+def _print(findings: list[Finding]) -> None:
+    """As a table, or where rich is missing as lines."""
+    try:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+    except ModuleNotFoundError:
+        for finding in findings:
+            told = (finding.found,) if finding.found else ("missing", finding.costs, finding.get)
+            print(": ".join([finding.name, "; ".join(filter(None, told))]))
+        return
     table = Table("")
     for title in ("what", "found", "without it", "how to get it"):
         table.add_column(title, overflow="fold")
@@ -63,7 +70,7 @@ def _table(findings: list[Finding]) -> Table:
         mark = "[green]ok[/]" if finding.found else "[red]missing[/]" if finding.needed else "[yellow]none[/]"
         absent = ("", "") if finding.found else (finding.costs, finding.get)
         table.add_row(mark, *(escape(text) for text in (finding.name, finding.found, *absent)))
-    return table
+    Console().print(table)
 
 
 def _tvm() -> Finding:
@@ -112,7 +119,7 @@ def _gpu() -> Finding:
         device = tvm.cuda(0)
         architecture = f"sm_{device.compute_version.replace('.', '')}"
         return Finding("NVIDIA GPU", f"{device.device_name}, {architecture}, driver for CUDA {version}")
-    except ImportError:
+    except (ImportError, OSError):
         return Finding("NVIDIA GPU", "", costs, "a TVM first")
 
 
@@ -137,6 +144,8 @@ def _cudnn() -> Finding:
 
 def _package(name: str, use: str, distribution: str) -> Finding:
     try:
+        if importlib.util.find_spec(name) is None:  # its metadata may outlast it
+            raise importlib.metadata.PackageNotFoundError
         return Finding(name, importlib.metadata.version(distribution), needed=True)
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, "", f"cannot {use}", f"pip install {distribution}", needed=True)

@@ -56,6 +56,13 @@ def _run(args: argparse.Namespace) -> int | None:
             import topi_ext.bootstrap  # noqa: F401
         except ImportError as reason:
             raise CommandError(f"{one_line(reason)}; tvm-passes doctor says what is missing here") from reason
+        from topi_ext.bootstrap.not_installed import NotInstalled, says_what_to_do
+
+        try:
+            with says_what_to_do():
+                importlib.import_module(f".{args.command}", __package__)
+        except NotInstalled as reason:
+            raise CommandError(one_line(reason)) from reason
     return importlib.import_module(f".{args.command}", __package__).run(args)
 
 

@@ -1,4 +1,7 @@
-"""What goes on, told on standard error; results go to standard output."""
+"""What goes on, told on standard error; results go to standard output.
+
+Nothing here imports rich at the top: the doctor runs without it.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,30 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 from unittest import mock
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..progress import only_display
 from .errors import CommandError, StepFailed, one_line
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def console() -> Console:
     """For what is told; made anew each time, since `quiet` changes what standard error is."""
+    from rich.console import Console
+
     return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    console().print(escape(text))
+    try:
+        from rich.markup import escape
+    except ModuleNotFoundError:  # of which the text may be
+        print(text, file=sys.stderr)
+    else:
+        console().print(escape(text))
 
 
 @contextlib.contextmanager
@@ -34,6 +44,9 @@ def step(name: str) -> Iterator[Callable[[str], None]]:
 
     Gives a function that says how far it is.
     """
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     start = time.perf_counter()
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     to = console()

@@ -1,0 +1,39 @@
+"""What to say where something that TVM or this project needs is missing: what to run."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ("topi_ext", "tvm_passes", "frontends")
+LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file")
+
+
+class NotInstalled(ImportError):
+    """One sentence that names what is missing and what to run."""
+
+
+def remedy() -> str:
+    if (ROOT / "pyproject.toml").is_file():
+        return f"this clone is not installed: run `pip install -e .` in {ROOT}"
+    return "the installation is not complete: run `pip install --force-reinstall tvm-vision-passes`"
+
+
+@contextlib.contextmanager
+def says_what_to_do() -> Iterator[None]:
+    """Raise NotInstalled for a package or a library that an import inside does not find."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package in OURS or package == "tvm":  # a mistake in code, not in an installation
+            raise
+        raise NotInstalled(f"{package} is missing: {remedy()}", name=error.name) from error
+    except OSError as error:
+        missing = LIBRARY.search(str(error))
+        if missing is None:
+            raise
+        raise NotInstalled(f"{Path(missing[1]).name} is missing, to which TVM links: {remedy()}") from error
