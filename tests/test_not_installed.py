@@ -50,6 +50,11 @@ def test_an_import_says_what_to_run(hide, said):
     assert said in last, answer.stderr
 
 
+def test_the_import_of_the_passes_alone_says_it_at_once():
+    answer = python(f"{HIDE.format(hidden=['bitblas', 'tvm'])}\nimport tvm_passes")
+    assert f"RuntimeWarning: tvm_passes cannot be used: no TVM with Relay to be found: {RUN}" in answer.stderr
+
+
 @CASES
 def test_the_doctor_works(hide, said):
     run = "import runpy; sys.argv = ['-m', 'doctor']; runpy.run_module('tvm_passes', run_name='__main__')"

@@ -9,10 +9,14 @@ try:
     with _says_what_to_do():
         import rich as _rich  # noqa: F401  (for reports)
 except ImportError as error:
+    import warnings as _warnings
+
+    # Said now and raised at the first use, so that `python -m tvm_passes doctor` can say what is missing.
+    _warnings.warn(f"tvm_passes cannot be used: {error}", RuntimeWarning, stacklevel=2)
     _missing = error
 
     def __getattr__(name: str) -> Any:
-        """Whatever is wanted needs what is missing; but `python -m tvm_passes doctor`, which says what."""
+        """Whatever is wanted needs what is missing."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise _missing
