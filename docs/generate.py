@@ -93,11 +93,14 @@ def index():
         "## Guides",
         guides(),
         "## Pipelines",
-        "Which passes, in which order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
+        "Stages of passes, in order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
     ]
     for pipeline in PIPELINES:
-        order = [f"[{name}](passes/{name}.md)" for name in order_of(pipeline)]
-        parts.append(f"`{pipeline}`: " + ", ".join(order) + ".")
+        rows = [
+            f"| {stage} | " + ", ".join(f"[{name}](passes/{name}.md)" for name in names) + " |"
+            for stage, names in stages_of(pipeline)
+        ]
+        parts.append("\n".join([f"`{pipeline}`:\n", "| stage | passes |", "|---|---|", *rows]))
     parts += ["## Passes", _table("passes", passes()), "## Operators", _table("operators", operators())]
     return _page(*parts)
 
@@ -178,15 +181,15 @@ def example(made):
 
 
 @functools.lru_cache(None)
+def stages_of(pipeline):
+    """[(stage, the names of its passes)] of a pipeline, in order."""
+    stages = eval(pipeline, vars(tvm_passes)).passes
+    return [(stage.info.name, [each.info.name for each in stage.passes]) for stage in stages]
+
+
 def order_of(pipeline):
     """The names of the passes of a pipeline, in order."""
-
-    def names(each):
-        if isinstance(each, tvm.transform.Sequential):
-            return [name for inner in each.passes for name in names(inner)]
-        return [each.info.name]
-
-    return names(eval(pipeline, vars(tvm_passes)))
+    return [name for _, names in stages_of(pipeline) for name in names]
 
 
 def refusals(made):
