@@ -12,8 +12,8 @@ import tvm
 from tvm import relay
 
 from ..analysis.constants import fold_constants
-from ..engine.expressions import location, op_name
-from ..engine.graph import Graph, relay_functions
+from ..engine.expressions import location
+from ..engine.graph import calls_of
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
 from ..engine.stock import apply_stock
@@ -71,8 +71,7 @@ def _converted(mod: tvm.IRModule, report: PassReport, target: tvm.target.Target 
 def _convolutions(mod: tvm.IRModule, in_nhwc: bool) -> Counter[str]:
     """Where in the source model the convolutions are that are in NHWC, or are not."""
     return Counter(
-        location(node)
-        for function in relay_functions(mod).values()
-        for node in Graph(function).nodes
-        if op_name(node) == "nn.conv2d" and (str(node.attrs.data_layout) == "NHWC") == in_nhwc
+        location(call)
+        for call in calls_of(mod, "nn.conv2d")
+        if (str(call.attrs.data_layout) == "NHWC") == in_nhwc
     )

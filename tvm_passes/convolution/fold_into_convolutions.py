@@ -8,8 +8,8 @@ import tvm
 from tvm import relay
 
 from ..analysis.constants import fold_constants
-from ..engine.expressions import location, op_name
-from ..engine.graph import Graph, relay_functions
+from ..engine.expressions import location
+from ..engine.graph import calls_of
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
 from ..engine.stock import apply_stock
@@ -69,14 +69,9 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
 
 def _places(mod: tvm.IRModule, name: str) -> Counter[str]:
     """Where in the source model an operator is called, and how often."""
-    return Counter(location(call) for call in _calls(mod, name))
+    return Counter(location(call) for call in calls_of(mod, name))
 
 
 def _constant_weights(mod: tvm.IRModule) -> int:
     """How many convolutions know their weights."""
-    return sum(isinstance(call.args[1], relay.Constant) for call in _calls(mod, "nn.conv2d"))
-
-
-def _calls(mod: tvm.IRModule, name: str) -> list[relay.Call]:
-    functions = relay_functions(mod).values()
-    return [node for function in functions for node in Graph(function).nodes if op_name(node) == name]
+    return sum(isinstance(call.args[1], relay.Constant) for call in calls_of(mod, "nn.conv2d"))

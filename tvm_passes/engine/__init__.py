@@ -4,7 +4,7 @@ Whoever writes a rule takes from here; `tutorials/02_write_a_pass.py` shows how.
 """
 
 from .expressions import constant, either_way, known_shape, location, op_name, scalar, static_shape
-from .graph import Graph, children, relay_functions
+from .graph import Graph, calls_of, children, relay_functions
 from .match import any_op, match
 from .module_pass import Pass
 from .report import Outcome, PassReport, Report, recording
@@ -28,6 +28,7 @@ __all__ = [
     "any_op",
     "apply_rules",
     "as_text",
+    "calls_of",
     "children",
     "constant",
     "either_way",

@@ -102,6 +102,19 @@ def relay_functions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
     }
 
 
+def calls_of(mod: tvm.IRModule, name: str) -> list[relay.Call]:
+    """All calls of an operator in a module, those in branches and nested functions among them."""
+    found: list[relay.Call] = []
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.Call) and getattr(node.op, "name", None) == name:
+            found.append(node)
+
+    for function in relay_functions(mod).values():
+        relay.analysis.post_order_visit(function, visit)
+    return found
+
+
 def children(node: relay.Expr) -> list[relay.Expr]:
     """The expressions directly below a node."""
     if isinstance(node, relay.Call):
