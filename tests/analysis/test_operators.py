@@ -8,6 +8,7 @@ from tests.helpers import module, run
 from tvm_passes import FoldPreNMSFilter
 from tvm_passes.analysis import operators
 from tvm_passes.analysis.evaluate import TABLE, apply, evaluate
+from tvm_passes.analysis.filters import mask_of_rows
 from tvm_passes.analysis.limits import limits, never_negative
 from tvm_passes.analysis.operators import OPERATORS, Elements, Operator, Rows, known_of, reduced_axes
 from tvm_passes.analysis.ranges import Limits
@@ -167,3 +168,15 @@ def test_one_line_makes_an_operator_known(monkeypatch):
     monkeypatch.setitem(OPERATORS, "nn.fast_softmax", Operator(rows=Rows.OTHER_AXES))
     assert before_taking(body, mask).op.name == "nn.fast_softmax"
     assert FoldPreNMSFilter  # which asks `before_taking`; MakeDetectionStatic asks the table itself
+
+
+@pytest.mark.parametrize("along", ["reverse", "shuffle"])
+def test_rows_in_another_order_are_not_those_of_a_mask(along):
+    found = relay.argwhere(relay.var("mask", shape=(16,), dtype="bool"))
+    rows = relay.squeeze(relay.transpose(found), [0])
+    assert mask_of_rows(typed(rows)) is not None
+    if along == "reverse":
+        moved = relay.reverse(rows, axis=0)
+    else:
+        moved = relay.reshape(relay.nn.depth_to_space(relay.reshape(rows, (1, 4, 2, 2)), 2), (16,))
+    assert mask_of_rows(typed(moved)) is None

@@ -7,7 +7,7 @@ import math
 from tvm import relay
 
 from ..engine.expressions import constant, op_name, scalar
-from .operators import keeps_elements
+from .operators import keeps_column, keeps_elements
 
 LOWEST = -math.inf
 
@@ -17,7 +17,7 @@ def mask_of_rows(rows: relay.Expr) -> relay.Expr | None:
     if not isinstance(rows, relay.Call) or len(rows.checked_type.shape) != 1:
         return None
     # argwhere of a mask of rank 1 is one column, however it is turned
-    while keeps_elements(rows) or op_name(rows) == "cast" or _is_first_column(rows):
+    while keeps_column(rows) or _is_first_column(rows):
         rows = rows.args[0]
     if op_name(rows) != "argwhere" or len(rows.args[0].checked_type.shape) != 1:
         return None

@@ -221,6 +221,11 @@ def keeps_order(expr: relay.Expr) -> bool:
     return known_of(expr).elements is SAME or op_name(expr) == "copy"
 
 
+def keeps_column(expr: relay.Expr) -> bool:
+    """Whether a call gives the elements of a tensor that is long along one axis only in the same order."""
+    return keeps_order(expr) or op_name(expr) in ("cast", "transpose")
+
+
 def keeps_elements(expr: relay.Expr) -> bool:
     """Whether a call gives the elements of its first operand, which is no tuple, in whatever order."""
     is_moved = known_of(expr).elements is MOVED and op_name(expr) not in ("concatenate", "stack")

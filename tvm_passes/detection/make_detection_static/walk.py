@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ...analysis.operators import keeps_elements, known_of
+from ...analysis.operators import keeps_column, known_of
 from ...analysis.shape_values import Clamped, Dim, Element, Least, Total, all_equal, dims_in, shape_values
 from ...engine.expressions import location, op_name, static_shape
 from ...engine.graph import Graph, children
@@ -120,7 +120,7 @@ class Walk:
 
     def lists_all(self, expr: relay.Expr) -> bool:
         """Whether an expression is `all_rows`, in another type or shape."""
-        while keeps_elements(expr) or op_name(expr) == "cast":
+        while keeps_column(expr):
             expr = expr.args[0]
         return any(expr.same_as(numbers) for numbers in self._counting.values())
 
