@@ -19,7 +19,6 @@ LAYERS = (
     ("tvm_passes.command", "tvm_passes.__main__"),
 )
 APART = LAYERS[3]  # which take nothing from each other
-PASSES = APART
 
 
 def module_of(path):
@@ -41,18 +40,22 @@ def imports():
 
 
 def _imported(module, path):
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            folders = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*folders, *([node.module] if node.module else [])])
-            names = [each if (each := f"{base}.{alias.name}") in modules() else base for alias in node.names]
-        found |= {name for name in names if name in modules() and name != module}
-    return found
+            base = _taken_from(node, module, path)
+            names = (f"{base}.{alias.name}" for alias in node.names)
+            found |= {name if name in modules() else base for name in names}
+    return found & set(modules()) - {module}
+
+
+def _taken_from(node, module, path):
+    """The whole name of what an ImportFrom takes from."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    folders = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    return ".".join([*folders, *([node.module] if node.module else [])])
 
 
 def layer_of(module):
@@ -104,7 +107,7 @@ def test_families_of_passes_take_nothing_from_each_other():
 def test_passes_take_nothing_from_the_modules_of_other_passes():
     homes = {}
     for module, path in modules().items():
-        if not module.startswith(tuple(f"{name}." for name in PASSES)):
+        if not module.startswith(tuple(f"{name}." for name in APART)):
             continue
         classes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
         if any(ast.unparse(base) in ("Pass", "RulePass") for each in classes for base in each.bases):
@@ -113,7 +116,7 @@ def test_passes_take_nothing_from_the_modules_of_other_passes():
         f"{module} imports {other}"
         for module, others in imports().items()
         for other in others
-        if module.startswith(tuple(f"{name}." for name in PASSES))
+        if module.startswith(tuple(f"{name}." for name in APART))
         and any(f"{other}.".startswith(home) and not f"{module}.".startswith(home) for home in homes.values())
     ]
     assert not taken
@@ -123,12 +126,10 @@ def test_private_names_stay_in_their_folder():
     """What has an underscore in front, module or name, is taken from inside the folder that it is in."""
     taken = []
     for module, path in modules().items():
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.ImportFrom):
                 continue
-            folders = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*folders, *([node.module] if node.module else [])])
+            base = _taken_from(node, module, path)
             for full in (f"{base}.{alias.name}" for alias in node.names):
                 parts = full.split(".")
                 private = [at for at, part in enumerate(parts) if part.startswith("_") and part != "__init__"]

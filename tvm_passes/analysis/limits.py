@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relay
 
-from ..engine.expressions import op_name
+from ..engine.expressions import op_name, operands
 from ..engine.graph import Graph
 from .operators import Elements, known_of
 from .ranges import ALL, PLACES, Limits, any_of
@@ -82,7 +82,7 @@ def _operands(node: relay.Expr) -> list[relay.Expr]:
     operator = known_of(node)
     if operator.limits is None:
         return [node.args[0]] if operator.elements in _MOVES and node.args else []
-    return [field for arg in node.args for field in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
+    return operands(node)
 
 
 _MOVES = (Elements.SAME, Elements.MOVED, Elements.TAKEN)

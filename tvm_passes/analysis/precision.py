@@ -10,17 +10,19 @@ import math
 
 import numpy as np
 
+from topi_ext.corrections.convert_layout import MULTISCALE_ROI_ALIGN
+from topi_ext.corrections.mixed_precision import KIND
+
 from tvm import relay
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW
 
-from ..engine.expressions import op_name
+from ..engine.expressions import op_name, operands
 from .convolution import values
 
-KIND = "FTVMMixedPrecisionConversionType"
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
-MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
 # The least and the greatest normal number of each type.
 RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
+HALF = tuple(RANGES)
 LARGEST_WINDOW = 16  # of which pixels are summed in half precision
 
 
@@ -72,9 +74,7 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
         return [node.tuple_value]
     if not isinstance(node, relay.Call):
         return []
-    flat = [
-        field for each in node.args for field in (each.fields if isinstance(each, relay.Tuple) else [each])
-    ]
+    flat = operands(node)
     if op_name(node) == CONV2D_NHWC:
         data, weight, _bias, residual, _slope = flat
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relay
 
-from ..engine.expressions import constant, op_name, static_shape
+from ..engine.expressions import constant, op_name, operands, static_shape
 from .filters import mask_of_rows
 from .operators import Rows, is_elementwise, known_of, may_divide_by_zero, reduced_axes
 from .shape_values import TO_THE_END
@@ -18,7 +18,7 @@ def mask_in_front(expr: relay.Expr) -> relay.Expr | None:
         if _takes_rows(node):
             return mask_of_rows(node.args[1])
         if isinstance(node, relay.Call) and _works_row_by_row(node):
-            waiting += reversed(_tensors(node))
+            waiting += reversed(operands(node))
     return None
 
 
@@ -28,7 +28,7 @@ def before_taking(expr: relay.Expr, mask: relay.Expr) -> relay.Expr | None:
         return expr.args[0] if mask.same_as(mask_of_rows(expr.args[1])) else None
     if not isinstance(expr, relay.Call) or not _works_row_by_row(expr):
         return None
-    tensors = _tensors(expr)
+    tensors = operands(expr)
     above = [tensor if _is_single(tensor) else before_taking(tensor, mask) for tensor in tensors]
     if any(tensor is None for tensor in above) or all(map(_is_single, tensors)):
         return None
@@ -58,11 +58,7 @@ def as_long_as(expr: relay.Expr) -> int | relay.Expr:
 
 
 def _first_of_many(call: relay.Call) -> relay.Expr:
-    return next(tensor for tensor in _tensors(call) if not _is_single(tensor))
-
-
-def _tensors(call: relay.Call) -> list[relay.Expr]:
-    return [field for arg in call.args for field in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
+    return next(tensor for tensor in operands(call) if not _is_single(tensor))
 
 
 def _takes_rows(expr: relay.Expr) -> bool:

@@ -25,13 +25,12 @@ from ..analysis.convolution import (
     why_not_whole,
 )
 from ..analysis.operators import ACTIVATIONS
-from ..analysis.precision import RANGES, gains, why_not_half
+from ..analysis.precision import HALF, RANGES, gains, why_not_half
 from ..engine.expressions import op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
 
-HALF = ("float16", "bfloat16")
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 
 

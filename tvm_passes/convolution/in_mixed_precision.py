@@ -11,6 +11,7 @@ import tvm
 from tvm import relay
 
 from ..analysis.convolution import as_constant, values
+from ..analysis.operators import ACTIVATIONS, OF_A_CHANNEL
 from ..analysis.precision import (
     CONV2D_NHWC,
     RANGES,
@@ -27,7 +28,7 @@ from ..engine.report import PassReport
 from .rounding import rounded_together
 
 WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
-EPILOGUES = ("add", "nn.bias_add", "nn.relu", "nn.leaky_relu", "nn.prelu", "clip", "nn.depth_to_space")
+EPILOGUES = ("add", *OF_A_CHANNEL, *ACTIVATIONS, "nn.depth_to_space")
 
 
 class InMixedPrecision(Pass):

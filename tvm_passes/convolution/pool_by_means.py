@@ -6,9 +6,8 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import channel_axis
+from ..analysis.precision import HALF
 from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
-
-HALF = ("float16", "bfloat16")
 
 
 class GlobalPool(Rule):

@@ -40,6 +40,11 @@ def op_name(expr: relay.Expr) -> str | None:
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
 
 
+def operands(call: relay.Call) -> list[relay.Expr]:
+    """What a call takes, those in a tuple one by one."""
+    return [field for arg in call.args for field in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
+
+
 def either_way(call: relay.Call) -> list[tuple[relay.Expr, relay.Expr]]:
     """The two operands of a commutative call, in both orders; `call.args[::-1]` of TVM's Array is empty."""
     left, right = call.args
