@@ -3,7 +3,7 @@
 | who speaks | such as | what holds it back |
 |---|---|---|
 | AutoTVM | "Cannot find config for target=llvm ..." | AutoTVM's own switch |
-| Python's `logging` | "conv2d NHWC layout is not optimized for x86" | the levels of TVM's loggers |
+| Python's `logging` | "conv2d NHWC layout is not optimized for x86" | a filter of TVM's loggers |
 | C++ | "not in feed graph consumer = hybrid(...)" | the state of `std::cerr` |
 | Python's `warnings` | "`mapping.TENSOR_TYPE_TO_NP_TYPE` is now deprecated" | a filter by package |
 
@@ -89,7 +89,7 @@ def _enter() -> None:
     global _inside
     with _lock:
         if not _inside:
-            for hold in (_autotvm_silent, _loggers_at_errors, _type_errors_heard, _cerr_dropped):
+            for hold in (_autotvm_silent, _type_errors_heard, _cerr_dropped):
                 _held.enter_context(hold())
         _inside += 1
 
@@ -111,19 +111,6 @@ def _autotvm_silent() -> Iterator[None]:
         yield
     finally:
         autotvm.GLOBAL_SCOPE.silent = before
-
-
-@contextlib.contextmanager
-def _loggers_at_errors() -> Iterator[None]:
-    """A logger whose level somebody has set stays as it is: that is asking for its messages."""
-    changed = [logger for logger in map(logging.getLogger, LOGGERS) if logger.level == logging.NOTSET]
-    for logger in changed:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger in changed:
-            logger.setLevel(logging.NOTSET)
 
 
 @contextlib.contextmanager
@@ -179,3 +166,18 @@ def _find_clear() -> Callable[[int], None] | None:
 
 
 _clear_cerr = _find_clear()
+
+
+class _Errors(logging.Filter):
+    """A logger whose level somebody has set is as it was: that is asking for its messages.
+
+    Filters, since a level that is set makes all loggers of the process forget what they have looked up.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        asked_for = logging.getLogger(record.name).level != logging.NOTSET
+        return not _inside or asked_for or record.levelno >= logging.ERROR
+
+
+for _name in LOGGERS:
+    logging.getLogger(_name).addFilter(_Errors())

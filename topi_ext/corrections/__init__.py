@@ -13,6 +13,7 @@ Each module corrects as it is imported.
 | `kernels` | computes some operators wrongly or has no code for them, see below |
 | `mixed_precision` | does not know what four operators do with half precision |
 | `range` | dies of a fractional step, and gives an empty range a negative length |
+| `remembered_types` | takes half a millisecond for the type of a convolution, ten times what it needs |
 | `reshape` | divides by 0 where a tensor without elements is reshaped |
 | `shape_functions` | does not compile some operators where a shape is known only at run time |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
@@ -45,6 +46,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     kernels,
     mixed_precision,
     range,
+    remembered_types,
     reshape,
     shape_functions,
     split_channels,
