@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Union
 
+from tvm_passes.engine.expressions import type_of
+
 import tvm
 from tvm import relay
 from tvm.ir import diagnostics
@@ -24,14 +26,6 @@ def infer_type(expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
         return common.infer_type(expr, mod)
     type_of(expr)
     return expr
-
-
-def type_of(expr: relay.Expr) -> relay.Type:
-    """The checked type of an expression."""
-    try:
-        return expr.checked_type
-    except ValueError:  # not inferred yet
-        return relay.transform.InferTypeLocal(expr)
 
 
 def sizes(tensor_type: relay.TensorType) -> tuple[int | None, ...]:

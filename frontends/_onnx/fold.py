@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tvm_passes.analysis.evaluate import NotFolded, evaluate
-from tvm_passes.engine.expressions import shape_of_type
+from tvm_passes.analysis.operators import known_of
+from tvm_passes.analysis.shape_values import Values, values_of
+from tvm_passes.engine.expressions import shape_of_type, type_of
 
 import tvm
 from tvm import relay
 
-from .._types import type_of
-from . import known as _onnx_known
-
 LARGEST_RESULT = 1 << 24  # elements that a few may be folded to
-LIKE = ("cast_like", "slice_like", "reshape_like", "broadcast_to_like")  # need the second operand's type only
 SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
 
 
@@ -37,9 +34,7 @@ class ConstantFolder:
 
     def __init__(self) -> None:
         self._folded: dict[relay.Expr, relay.Expr] = {}
-        self._known: dict[
-            relay.Expr, _onnx_known.KnownInPart
-        ] = {}  # the value of an expression that is known in part
+        self._known: Values = {}
 
     def __call__(self, expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
         """Fold what is new in an expression. Iterative: graphs are deeper than Python's stack."""
@@ -77,29 +72,15 @@ class ConstantFolder:
             return node
         if node.op.name.startswith("dyn."):
             node = self._less_dynamic(node)
-        if all(map(_is_constant, node.args)) or (node.op.name in LIKE and _is_constant(node.args[0])):
+        if all(map(_is_constant, node.args)) or (known_of(node).lends_type and _is_constant(node.args[0])):
             return _fold_call(node)
         return self._fold_in_part(node)
 
     def _fold_in_part(self, call: relay.Call) -> relay.Expr:
-        name = call.op.name
-        value: _onnx_known.KnownInPart | None = None
-        if name in _onnx_known.OF_SHAPES:
-            value = _onnx_known.of_shape(call)
-        elif _onnx_known.knows(name):
-            value = _onnx_known.of_call(call, [self._value(arg) for arg in call.args])
-        if value is not None:
-            if value.known.all():
-                return constant(value.value)
-            self._known[call] = value
-        return call
-
-    def _value(self, arg: relay.Expr) -> Any:
-        """What is known of an operand; a list for a tuple; None where nothing may be."""
-        if isinstance(arg, relay.Tuple):
-            fields = [self._value(field) for field in arg.fields]
-            return None if any(field is None for field in fields) else fields
-        return self._known.get(arg) or _onnx_known.of_operand(arg)
+        values = values_of(call, self._known)
+        if values is None or not all(isinstance(value, (int, float)) for value in values.flat):
+            return call
+        return constant(values.astype(type_of(call).dtype))
 
     def _less_dynamic(self, call: relay.Call) -> relay.Expr:
         name = call.op.name
@@ -107,10 +88,10 @@ class ConstantFolder:
             call = _make_static(call)
         if call.op.name not in SHAPE_ARGUMENT:
             return call
-        shape = self._known.get(call.args[SHAPE_ARGUMENT[name]])
-        if shape is None or not shape.known.any():
+        shape = values_of(call.args[SHAPE_ARGUMENT[name]], self._known)
+        if shape is None:
             return call
-        known = [int(size) if is_known else None for size, is_known in zip(shape.value, shape.known)]
+        known = [size if isinstance(size, int) else None for size in shape]
         if (
             name == "dyn.reshape"
             and known.count(None) == 1

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tvm_passes.engine.expressions import shape_of_type
+from tvm_passes.engine.expressions import shape_of_type, type_of
 
 import tvm
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
-from .._types import infer_type, type_of
+from .._types import infer_type
 from . import operators as onnx_operators
 from .fold import ConstantFolder, constant
 from .schema import Inputs

@@ -17,10 +17,11 @@ from functools import partial
 import onnx
 
 import topi_ext
+from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
-from .._types import sizes, type_of
+from .._types import sizes
 from .terms import NotRead, Reader, Term, Terms, Value
 
 

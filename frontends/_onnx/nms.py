@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvm import relay
+from tvm_passes.engine.expressions import type_of
 
-from .._types import type_of
+from tvm import relay
 
 SMALLEST = np.nextafter(np.float32(0), np.float32(1))
 LOWEST = np.finfo("float32").min

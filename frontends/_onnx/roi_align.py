@@ -12,9 +12,9 @@ neighbours of any sample, which is not the largest interpolated value.
 
 from __future__ import annotations
 
-from tvm import relay
+from tvm_passes.engine.expressions import type_of
 
-from .._types import type_of
+from tvm import relay
 
 BINS_DOWN, BINS_ACROSS = (1, 2), (3, 4)  # the axes of the samples' array: (boxes, 1, 2, 3, 4, channels)
 

@@ -15,9 +15,11 @@ import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
 
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
 
-from .._types import sizes, type_of
+from .._types import sizes
 
 MAX_ELEMENTS = 64  # of a constant whose value may decide about the shape of a result
 WITHOUT_EFFECT = {  # attributes that say nothing about the result

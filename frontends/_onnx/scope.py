@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import onnx
 from onnx import helper
 
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
 from tvm.relay.frontend import common
 
-from .._types import type_of
 from ..errors import NO_REASON, ImportFailure, gist
 from .schema import Attributes, Inputs, other_type, shown, unread
 

@@ -17,9 +17,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
 
-from .._types import sizes, type_of
+from .._types import sizes
 
 MAX_ELEMENTS = 64  # of a tensor whose elements are looked at
 TO_THE_END = np.iinfo("int32").max  # exporters write this or more

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import topi_ext  # noqa: F401  (before tvm)
-from frontends._types import type_of
 from tvm_passes.analysis.evaluate import TABLE, NotFolded, evaluate
+from tvm_passes.engine.expressions import type_of
 
 import tvm
 from tvm import relay

@@ -129,6 +129,7 @@ OPERATORS: dict[str, Operator] = {
     # --- the same elements in another shape or order, and some of them
     "adv_index": Operator(TAKEN),
     "broadcast_to": Operator(TAKEN),
+    "broadcast_to_like": Operator(TAKEN, lends_type=True),
     "concatenate": Operator(MOVED, limits=ranges.any_of),
     "dyn.broadcast_to": Operator(TAKEN, sizes=(1,)),
     "dyn.reshape": Operator(SAME, sizes=(1,)),
@@ -142,6 +143,7 @@ OPERATORS: dict[str, Operator] = {
     "nn.space_to_depth": Operator(MOVED, ITEMS),
     "repeat": Operator(TAKEN),
     "reshape": Operator(SAME),
+    "reshape_like": Operator(SAME, lends_type=True),
     "reverse": Operator(MOVED),
     "slice_like": Operator(TAKEN, lends_type=True),
     "split": Operator(TAKEN),

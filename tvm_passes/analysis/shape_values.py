@@ -1,9 +1,12 @@
-"""What is known of a small integer tensor at compile time, element by element.
+"""What is known of a small tensor at compile time, element by element.
 
 Imported graphs compute slice bounds and reshape targets with ordinary operators on `shape_of`. Most
 elements of such tensors are known even where a dimension is not: `concatenate(take(shape_of(x), 0), [364])`
-is (the first dimension of x, 364). Here each element is an int, a `Dim`, a `Clamped`, a `Total`, a `Least` or
-UNKNOWN.
+is (the first dimension of x, 364). Here each element is a number, a `Dim`, a `Clamped`, a `Total`, a `Least`
+or UNKNOWN.
+
+Operators that move elements move whatever those are; a few compute with lengths (`_WITH_LENGTHS`); all else
+is known where NumPy has the operator and all that goes in is a number.
 """
 
 from __future__ import annotations
@@ -17,14 +20,20 @@ import numpy as np
 
 from tvm import relay
 
-from ..engine.expressions import constant, known_shape, op_name, static_shape
+from ..engine.expressions import constant, op_name, shape_of_type, type_of
 from ..engine.graph import Graph
+from .evaluate import TABLE, NotFolded, apply, move
+from .operators import Elements, known_of
 
 MAX_ELEMENTS = 64
 TO_THE_END = 2**31 - 1  # a bound of a slice that is no bound
 INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+NUMBERS = (*INTEGERS, "float16", "float32", "float64")
 UNKNOWN = None
-Element = Any  # an int, a `Dim`, a `Clamped`, a `Total`, a `Least` or UNKNOWN
+Element = Any  # an int, a float, a `Dim`, a `Clamped`, a `Total`, a `Least` or UNKNOWN
+Values = dict[
+    relay.Expr, Any
+]  # an array of elements, a tuple of arrays, or None where too much is to be known
 
 
 class Dim(NamedTuple):
@@ -70,21 +79,23 @@ class _AtLeast(NamedTuple):
 
 
 def shape_values(graph: Graph, expr: relay.Expr) -> np.ndarray | None:
-    """An array of int, Dim, Clamped and UNKNOWN in the shape of `expr`, or None if nothing is known."""
-    known = graph.notes.setdefault(shape_values, {})
+    """An array of elements in the shape of `expr`, or None if it has too many."""
+    return values_of(expr, graph.notes.setdefault(shape_values, {}))
+
+
+def values_of(expr: relay.Expr, known: Values) -> Any:
+    """What is known of an expression, which is kept in `known` for the next that asks."""
     stack = [expr]
     while stack:  # no recursion: shape arithmetic can be as deep as the network
         node = stack[-1]
-        if node in known:
-            stack.pop()
-            continue
-        handler = _handler(node)
-        waiting = [arg for arg in _inputs(node) if arg not in known] if handler else []
+        inputs = _inputs(node)
+        waiting = [arg for arg in inputs if arg not in known] if node not in known else []
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
-        known[node] = _evaluate(handler, node, [known[arg] for arg in _inputs(node)]) if handler else None
+        if node not in known:
+            known[node] = _values(node, [known[arg] for arg in inputs])
     return known[expr]
 
 
@@ -114,41 +125,111 @@ def _inputs(node: relay.Expr) -> list[relay.Expr]:
     """The arguments whose values count; of `shape_of` and the like only the type does."""
     if isinstance(node, relay.Tuple):
         return list(node.fields)
-    if isinstance(node, relay.Call) and op_name(node) not in _BY_TYPE:
-        args = list(node.args)
-        return args[:1] if op_name(node) in _FIRST_ARGUMENT_ONLY else args
-    return []
+    name = op_name(node)
+    if name in _BY_TYPE or not (name in TABLE or name in _WITH_LENGTHS) or _small_shape(node) is None:
+        return []
+    return list(node.args[:1] if known_of(node).lends_type else node.args)
 
 
-def _handler(node: relay.Expr) -> Callable | None:
-    if isinstance(node, relay.Constant):
-        return _constant
+def _small_shape(node: relay.Expr) -> tuple[int, ...] | None:
+    """The shape of a tensor whose elements are followed."""
+    type_ = type_of(node)
+    shape = shape_of_type(type_)
+    if shape is None or type_.dtype not in NUMBERS or np.prod(shape, dtype="int64") > MAX_ELEMENTS:
+        return None
+    return shape
+
+
+def _values(node: relay.Expr, inputs: list[Any]) -> Any:
     if isinstance(node, relay.Tuple):
-        return lambda _, *fields: fields
-    name = op_name(node) or ""
-    return (_BY_TYPE.get(name) or _BY_VALUE.get(name)) if _is_small_integer(node) else None
-
-
-def _is_small_integer(node: relay.Expr) -> bool:
-    shape = static_shape(node)
-    return shape is not None and node.checked_type.dtype in INTEGERS and int(np.prod(shape)) <= MAX_ELEMENTS
-
-
-def _evaluate(handler: Callable, node: relay.Expr, values: list[Any]) -> Any:
-    flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
-    if any(value is None for value in flat):
+        return None if any(field is None for field in inputs) else tuple(inputs)
+    shape = _small_shape(node)
+    if shape is None:
         return None
-    result = handler(node, *values)
-    if isinstance(result, tuple) or result is None:
-        return result
-    shape = known_shape(node)
-    if result.size != int(np.prod(shape)):
-        return None
-    limits = np.iinfo(node.checked_type.dtype) if node.checked_type.dtype != "bool" else _BOOL
-    for place, value in enumerate(result.flat):
-        if isinstance(value, int) and not limits.min <= value <= limits.max:
-            result.flat[place] = UNKNOWN  # it would wrap around
+    value = constant(node)
+    if value is not None:
+        return _array(value.ravel().tolist(), shape)
+    result = _result(node, inputs) if isinstance(node, relay.Call) else None
+    if result is None or result.size != int(np.prod(shape)):
+        result = _array([UNKNOWN] * int(np.prod(shape)))
     return result.reshape(shape)
+
+
+def _result(call: relay.Call, inputs: list[Any]) -> np.ndarray | None:
+    name = op_name(call)
+    if name in _BY_TYPE:
+        return _BY_TYPE[name](call)
+    if not inputs or any(value is None for value in inputs):
+        return None
+    elements = known_of(call).elements
+    try:
+        if name == "where" or (name in _WITH_LENGTHS and _is_of_integers(call)):
+            return _without_overflow(_WITH_LENGTHS[name](call, *inputs), type_of(call).dtype)
+        if name in _MOVED_OPERANDS or elements in (Elements.SAME, Elements.MOVED, Elements.TAKEN):
+            return _moved(call, inputs)
+        return _computed(call, inputs, one_by_one=elements is Elements.EACH)
+    except NotFolded:
+        return None
+
+
+def _is_of_integers(call: relay.Call) -> bool:
+    args = call.args[:1] if known_of(call).lends_type else call.args
+    return all(getattr(type_of(expr), "dtype", None) in INTEGERS for expr in (call, *args))
+
+
+def _without_overflow(values: np.ndarray | None, dtype: str) -> np.ndarray | None:
+    if values is None or dtype not in INTEGERS:
+        return values
+    limits = np.iinfo(dtype) if dtype != "bool" else _BOOL
+    fits = (not isinstance(value, int) or limits.min <= value <= limits.max for value in values.flat)
+    return _array((value if fit else UNKNOWN for value, fit in zip(values.flat, fits)), values.shape)
+
+
+def _moved(call: relay.Call, inputs: list[Any]) -> np.ndarray:
+    """The elements where the call puts them: numbers stand for them while NumPy moves those."""
+    elements: list[Element] = []
+
+    def numbered(values: Any) -> Any:
+        if isinstance(values, tuple):
+            return [numbered(field) for field in values]
+        elements.extend(values.flat)
+        return np.arange(len(elements) - values.size, len(elements)).reshape(values.shape)
+
+    moved = _MOVED_OPERANDS.get(call.op.name, (0,))
+    parts = [
+        numbered(values) if place in moved else _all_numbers(arg, values)
+        for place, (arg, values) in enumerate(zip(call.args, inputs))
+    ]
+    places = move(call, type_of(call), parts)
+    return _array((elements[place] for place in places.flat), places.shape)
+
+
+def _computed(call: relay.Call, inputs: list[Any], one_by_one: bool) -> np.ndarray:
+    """What NumPy makes of numbers. One by one, an element is known where those that it is made of are."""
+    if one_by_one:
+        arrays, known = zip(*map(_numbers, call.args, inputs))
+    else:
+        arrays, known = tuple(map(_all_numbers, call.args, inputs)), (np.True_,)
+    result = apply(call, type_of(call), arrays)
+    is_known = np.broadcast_to(np.logical_and.reduce(np.broadcast_arrays(*known)), result.shape)
+    pairs = zip(result.ravel().tolist(), is_known.flat)
+    return _array((value if known else UNKNOWN for value, known in pairs), result.shape)
+
+
+def _numbers(arg: relay.Expr, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An operand, and which of its elements are numbers; the others are 1, which no operator objects to."""
+    known = np.array([isinstance(value, (int, float)) for value in values.flat], bool)
+    numbers = [value if is_number else 1 for value, is_number in zip(values.flat, known)]
+    return np.array(numbers, type_of(arg).dtype).reshape(values.shape), known.reshape(values.shape)
+
+
+def _all_numbers(arg: relay.Expr, values: Any) -> Any:
+    if isinstance(values, tuple):
+        return [_all_numbers(field, value) for field, value in zip(arg.fields, values)]
+    numbers, known = _numbers(arg, values)
+    if not known.all():
+        raise NotFolded("what is not known decides it")
+    return numbers
 
 
 def _array(values: Iterable[Element], shape: tuple[int, ...] | None = None) -> np.ndarray:
@@ -159,21 +240,14 @@ def _array(values: Iterable[Element], shape: tuple[int, ...] | None = None) -> n
     return result if shape is None else result.reshape(shape)
 
 
-def _constant(node: relay.Expr) -> np.ndarray | None:
-    value = constant(node)
-    if value is None or value.size > MAX_ELEMENTS or value.dtype.kind not in "iub":
-        return None
-    return _array((int(element) for element in value.flat), value.shape)
-
-
 def _shape_of(node: relay.Expr) -> np.ndarray | None:
     tensor = node.args[0]
-    dims = enumerate(tensor.checked_type.shape)
+    dims = enumerate(type_of(tensor).shape)
     return _array(int(dim) if hasattr(dim, "value") else Dim(tensor, axis) for axis, dim in dims)
 
 
 def _ndarray_size(node: relay.Expr) -> np.ndarray | None:
-    shape = static_shape(node.args[0])
+    shape = shape_of_type(type_of(node.args[0]))
     return None if shape is None else _array([int(np.prod(shape))], ())
 
 
@@ -279,87 +353,34 @@ def _floor_divide(left: Element, right: Element) -> Element:
     return left // right if right else UNKNOWN
 
 
-def _take(node: relay.Expr, data: np.ndarray, indices: np.ndarray) -> np.ndarray | None:
-    axis = node.attrs.axis
-    if not all_known(indices) or (axis is not None and data.ndim != 1) or str(node.attrs.mode) == "fast":
-        return None
-    flat = data.ravel()
-    wraps = str(node.attrs.mode) == "wrap"  # the other mode clips, where an index is negative too
-    wanted = [index + flat.size if index < 0 and wraps else index for index in indices.flat]
-    if any(not 0 <= index < flat.size for index in wanted):
-        return None
-    return _array((flat[index] for index in wanted), indices.shape)
-
-
-def _strided_slice(node: relay.Expr, data: np.ndarray) -> np.ndarray | None:
-    attrs = node.attrs
-    if data.ndim != 1 or attrs.axes is not None or str(attrs.slice_mode) != "end":
-        return None
-    stride = int(attrs.strides[0]) if attrs.strides else 1
-    return data[int(attrs.begin[0]) : int(attrs.end[0]) : stride].copy()
-
-
-def _slice_like(node: relay.Expr, data: np.ndarray, _like: np.ndarray) -> np.ndarray | None:
-    return data[: known_shape(node)[0]].copy() if data.ndim == 1 else None
-
-
-def _scatter_elements(
-    node: relay.Expr, data: np.ndarray, indices: np.ndarray, updates: np.ndarray
-) -> np.ndarray | None:
-    if data.ndim != 1 or not all_known(indices) or str(node.attrs.reduction) != "update":
-        return None
-    if any(not -data.size <= index < data.size for index in indices):
-        return None
-    result = data.copy()
-    for index, update in zip(indices, updates):
-        result[index] = update
-    return result
-
-
 def _filled(value: int) -> Callable:
-    return lambda node, *_: _array([value] * int(np.prod(known_shape(node))), known_shape(node))
+    return lambda call: _array(np.full(_small_shape(call) or (), value, type_of(call).dtype).ravel().tolist())
 
 
-def _full(node: relay.Expr, value: np.ndarray) -> np.ndarray | None:
-    return _array([value.flat[0]] * int(np.prod(known_shape(node))), known_shape(node))
+def _full(call: relay.Call, value: np.ndarray) -> np.ndarray:
+    return _array(list(value.flat) * int(np.prod(_small_shape(call) or ())))
 
 
-def _arange(_: relay.Expr, start: np.ndarray, stop: np.ndarray, step: np.ndarray) -> np.ndarray | None:
-    if not (all_known(start) and all_known(stop) and all_known(step)):
-        return None
-    return _array(range(start.flat[0], stop.flat[0], step.flat[0]))
+def _cast(call: relay.Call, data: np.ndarray) -> np.ndarray:
+    is_wide = type_of(call).dtype in ("int32", "int64")  # a length fits
+    return data.copy() if is_wide else _computed(call, [data], one_by_one=True)
 
 
-def _product(_: relay.Expr, data: np.ndarray) -> np.ndarray | None:
-    return _array([int(np.prod(data))], ()) if all_known(data) else None
+def _reduced(function: Callable[[Element, Element], Element]) -> Callable:
+    return lambda _, data: _array([functools.reduce(function, data.flat)]) if data.size else None
 
 
-def _same_elements(node: relay.Expr, data: np.ndarray, *_: np.ndarray) -> np.ndarray | None:
-    return data.copy().reshape(known_shape(node))
-
-
-def _cast(node: relay.Expr, data: np.ndarray, *_: np.ndarray) -> np.ndarray | None:
-    if node.checked_type.dtype == "bool" and not _is_bool(node.args[0]):
-        return None
-    if node.checked_type.dtype in ("int32", "int64"):
-        return data.copy()
-    return _array((value if isinstance(value, int) else UNKNOWN for value in data.flat), data.shape)
-
-
-def _is_bool(node: relay.Expr) -> bool:
-    return node.checked_type.dtype == "bool"
-
-
-_FIRST_ARGUMENT_ONLY = {"cast_like"}
-_BY_TYPE: dict[str, Callable] = {  # operators that read only the shape of their argument
+_MOVED_OPERANDS = {"copy": (0,), "scatter_elements": (0, 2)}  # of all others the first
+_BY_TYPE: dict[str | None, Callable] = {  # operators that read only the shape of their argument
     "shape_of": _shape_of,
+    "vm.shape_of": _shape_of,
     "ndarray_size": _ndarray_size,
     "zeros": _filled(0),
     "ones": _filled(1),
     "zeros_like": _filled(0),
     "ones_like": _filled(1),
 }
-_BY_VALUE: dict[str, Callable] = {
+_WITH_LENGTHS: dict[str | None, Callable] = {  # on integers
     "add": _elementwise(_add),
     "subtract": _of_ints(operator.sub, neutral_right=0),
     "multiply": _of_ints(operator.mul, neutral_right=1, neutral_left=1),
@@ -371,23 +392,12 @@ _BY_VALUE: dict[str, Callable] = {
     "greater": _elementwise(lambda left, right: _less(right, left)),
     "minimum": _elementwise(_minimum),
     "maximum": _elementwise(_maximum),
-    "min": lambda _, data: _array([functools.reduce(_minimum, data.flat)], ()) if data.size else None,
-    "max": lambda _, data: _array([functools.reduce(_maximum, data.flat)], ()) if data.size else None,
+    "min": _reduced(_minimum),
+    "max": _reduced(_maximum),
     "where": _elementwise(_where),
-    "take": _take,
-    "strided_slice": _strided_slice,
-    "slice_like": _slice_like,
-    "scatter_elements": _scatter_elements,
     "full": _full,
-    "arange": _arange,
-    "prod": _product,
-    "concatenate": lambda _, parts: np.concatenate(parts) if all(p.ndim == 1 for p in parts) else None,
-    "stack": lambda _, parts: np.stack(parts) if all(p.ndim == 0 for p in parts) else None,
     "cast": _cast,
     "cast_like": _cast,
     "logical_and": _of_ints(operator.and_, neutral_right=1, neutral_left=1),
     "logical_or": _of_ints(operator.or_, neutral_right=0, neutral_left=0),
-    "reshape": _same_elements,
-    "expand_dims": _same_elements,
-    "squeeze": _same_elements,
 }

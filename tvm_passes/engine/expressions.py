@@ -14,6 +14,14 @@ def constant(expr: relay.Expr) -> np.ndarray | None:
     return expr.data.numpy() if isinstance(expr, relay.Constant) else None
 
 
+def type_of(expr: relay.Expr) -> relay.Type:
+    """The checked type of an expression; if it has none yet, inferred from the types already known."""
+    try:
+        return expr.checked_type
+    except ValueError:
+        return relay.transform.InferTypeLocal(expr)
+
+
 def shape_of_type(type_: relay.Type) -> tuple[int, ...] | None:
     """The shape of a type as a tuple of int, or None where a dimension is dynamic, or it is no tensor's."""
     shape = getattr(type_, "shape", None)

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.engine.expressions import type_of
+
 import tvm
 from tvm import relay
 
-from ..._types import sizes, type_of
+from ..._types import sizes
 
 Inputs = list[relay.Expr]
 Attrs = dict[str, Any]

@@ -6,9 +6,10 @@ from types import ModuleType
 
 import numpy as np
 
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
 
-from ..._types import type_of
 from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, sizes_of, stock
 
 

@@ -7,10 +7,10 @@ from types import ModuleType
 import numpy as np
 
 from tvm_passes.analysis.limits import never_negative
+from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
-from ..._types import type_of
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, in_float32, rank_of, sizes_of, stock
 
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tvm_passes.engine.expressions import shape_of_type
+from tvm_passes.engine.expressions import shape_of_type, type_of
 
 from tvm import relay
 
 from ... import _resize
-from ..._types import type_of
 from ..fold import constant
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known, opset_of, rank_of, sizes_of
 

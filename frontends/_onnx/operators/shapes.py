@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
 
 from ... import _slice as _onnx_slice
-from ..._types import sizes, type_of
+from ..._types import sizes
 from ..fold import constant, keep_known
 from ._common import (
     Attrs,
