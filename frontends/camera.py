@@ -1,4 +1,4 @@
-"""Pictures as a camera gives them, for models that take them as something else."""
+"""Images as a camera gives them, for models that take them as something else."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FLOATS = ("float32", "float16")
 
 @dataclass(frozen=True)
 class Sizes:
-    """What becomes of a picture's size.
+    """What becomes of an image's size.
 
     `size` is the (height, width) to which it is resized, `padded_size` that of what the model takes. Boxes of
-    the model, divided by `scale_factor`, (of x, of y), are in pixels of the picture.
+    the model, divided by `scale_factor`, (of x, of y), are in pixels of the image.
     """
 
     size: tuple[int, ...]
@@ -34,12 +34,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class MMDet:
-    """How MMDetection prepares pictures: `Resize`, `Normalize` and `Pad` of a test pipeline.
+    """How MMDetection prepares images: `Resize`, `Normalize` and `Pad` of a test pipeline.
 
     Parameters
     ----------
     scale : (int, int)
-        Of `Resize`: with `keep_ratio` what the long and the short side of a picture may be at most, else its
+        Of `Resize`: with `keep_ratio` what the long and the short side of an image may be at most, else its
         width and height.
     mean, std : sequence of float
         Of `Normalize` or the data preprocessor, in the order of channels that the model takes.
@@ -53,7 +53,7 @@ class MMDet:
     Convention
     ----------
     With `keep_ratio`, s = min(max(scale) / long side, min(scale) / short side) in float64, and each side d
-    becomes int(d * s + 0.5). The picture is resized as by `topi_ext.preprocess`, normalised as
+    becomes int(d * s + 0.5). The image is resized as by `topi_ext.preprocess`, normalised as
     (pixel - mean) / std, and padded with zeros at the right and at the bottom. `scale_factor` is
     (new width / width, new height / height), which is not quite s.
 
@@ -73,7 +73,7 @@ class MMDet:
         return "RGB" if self.to_rgb else "BGR"
 
     def sizes(self, height: int, width: int) -> Sizes:
-        """The `Sizes` for pictures of this height and width."""
+        """The `Sizes` for images of this height and width."""
         if self.keep_ratio:
             longest, shortest = max(self.scale), min(self.scale)
             scale = min(longest / max(height, width), shortest / min(height, width))
@@ -86,22 +86,22 @@ class MMDet:
 
 @dataclass(frozen=True)
 class Camera:
-    """What a model is to be fed with: `batch` pictures, uint8, (batch, height, width, 3).
+    """What a model is to be fed with: `batch` images, uint8, (batch, height, width, 3).
 
     They take the place of the model's one input, and keep its name.
 
     Parameters
     ----------
     height, width : int
-        Of the camera's pictures.
+        Of the camera's images.
     channels : "RGB" or "BGR"
-        Their order in the camera's pictures.
+        Their order in the camera's images.
     batch : int
-        How many pictures at once.
+        How many images at once.
     preprocessing : MMDet, optional
-        What the model expects to have been done to a picture. If None, the model does all of it itself, as
-        torchvision's detectors do: it takes RGB between 0 and 1, one picture (3, height, width) or a batch,
-        of the camera's size, and gives boxes in pixels of the camera's pictures. A detector of torchvision
+        What the model expects to have been done to an image. If None, the model does all of it itself, as
+        torchvision's detectors do: it takes RGB between 0 and 1, one image (3, height, width) or a batch,
+        of the camera's size, and gives boxes in pixels of the camera's images. A detector of torchvision
         that is traced resizes each side d to floor(d * s) with s in float32; where it is not, s is float64,
         and a side may be a pixel longer.
     """
@@ -118,7 +118,7 @@ class Camera:
 
     @property
     def sizes(self) -> Sizes | None:
-        """The `Sizes` that `preprocessing` gives pictures; None where the model itself gives them theirs."""
+        """The `Sizes` that `preprocessing` gives images; None where the model itself gives them theirs."""
         preparation = self.preprocessing
         return None if preparation is None else preparation.sizes(self.height, self.width)
 
@@ -139,13 +139,13 @@ def settle(camera: Camera, inputs: dict[str, list[IntExpr]]) -> dict[str, list[I
 
 
 def feed(camera: Camera, mod: tvm.IRModule, input_names: Iterable[str]) -> tvm.IRModule:
-    """The module with the camera's pictures in the place of its one input."""
+    """The module with the camera's images in the place of its one input."""
     main = mod["main"]
     ((name, taken),) = _one(dict(zip(input_names, main.params))).items()
     shape, dtype = _check(camera, name, taken.type_annotation)
-    pictures = relay.var(name, shape=(camera.batch, camera.height, camera.width, 3), dtype="uint8")
-    body = Graph(main.body).rebuilt({taken: _as_taken(camera, pictures, shape, dtype)})
-    mod["main"] = relay.Function([pictures, *main.params[1:]], body)
+    images = relay.var(name, shape=(camera.batch, camera.height, camera.width, 3), dtype="uint8")
+    body = Graph(main.body).rebuilt({taken: _as_taken(camera, images, shape, dtype)})
+    mod["main"] = relay.Function([images, *main.params[1:]], body)
     return mod
 
 
@@ -156,26 +156,26 @@ def _one(inputs: dict) -> dict:
 
 
 def _check(camera: Camera, name: str, type_: relay.TensorType) -> tuple[tuple[int | None, ...], str]:
-    """The shape and type of what the model takes, if that can be made of the camera's pictures."""
+    """The shape and type of what the model takes, if that can be made of the camera's images."""
     wanted = [camera.model_shape]
     if camera.preprocessing is None and camera.batch == 1:
-        wanted.append(camera.model_shape[1:])  # torchvision's detectors take one picture without a batch
+        wanted.append(camera.model_shape[1:])  # torchvision's detectors take one image without a batch
     shape = tuple(None if isinstance(length, Any) else int(length) for length in type_.shape)
     if shape not in wanted or type_.dtype not in FLOATS:
         raise ImportFailure(
-            f"the camera's pictures become {' or '.join(map(str, wanted))} of {' or '.join(FLOATS)} for the "
+            f"the camera's images become {' or '.join(map(str, wanted))} of {' or '.join(FLOATS)} for the "
             f"model, but its input '{name}' is {shape} of {type_.dtype}"
         )
     return shape, type_.dtype
 
 
-def _as_taken(camera: Camera, pictures: relay.Expr, shape: tuple[int | None, ...], dtype: str) -> relay.Expr:
+def _as_taken(camera: Camera, images: relay.Expr, shape: tuple[int | None, ...], dtype: str) -> relay.Expr:
     """What the model takes, of what the camera gives."""
     preparation = camera.preprocessing
     if preparation is not None:
         sizes = preparation.sizes(camera.height, camera.width)
         return topi_ext.preprocess(
-            pictures,
+            images,
             sizes.size,
             sizes.padded_size,
             mean=preparation.mean,
@@ -183,7 +183,7 @@ def _as_taken(camera: Camera, pictures: relay.Expr, shape: tuple[int | None, ...
             swap_channels=camera.channels != preparation.channels,
             dtype=dtype,
         )
-    taken = relay.cast(relay.transpose(pictures, (0, 3, 1, 2)), "float32") / relay.const(255, "float32")
+    taken = relay.cast(relay.transpose(images, (0, 3, 1, 2)), "float32") / relay.const(255, "float32")
     if camera.channels != "RGB":
         taken = relay.reverse(taken, 1)
     taken = taken if dtype == "float32" else relay.cast(taken, dtype)

@@ -59,7 +59,7 @@ def from_onnx(
         parameters of `main`, in `params`; an operator that needs one at import, such as the new shape of a
         `Reshape`, may then fail or stay dynamic.
     camera : Camera, optional
-        What `main` is called with in the place of the model's one input: uint8 pictures, which are made into
+        What `main` is called with in the place of the model's one input: uint8 images, which are made into
         that input. Sizes of the input that neither the model nor `shapes` fixes are the camera's.
         `tvm_passes.FoldPreprocessing` makes one kernel of it.
 
@@ -75,7 +75,7 @@ def from_onnx(
     ------
     ImportFailure
         If the model cannot be read, is not complete, does not say the shape of an input, or has an operator
-        that cannot be converted, or the camera's pictures do not suit it.
+        that cannot be converted, or the camera's images do not suit it.
     """
     with quiet(), without_warnings_of("onnx", "tvm"):
         model = load_model(model)

@@ -50,7 +50,7 @@ def from_pytorch(
     example_inputs : torch.Tensor, or a tuple or list of them
         What the model is called with.
     camera : Camera, optional
-        What `main` is called with in the place of the model's one input: uint8 pictures, which are made into
+        What `main` is called with in the place of the model's one input: uint8 images, which are made into
         that input. `tvm_passes.FoldPreprocessing` makes one kernel of it.
 
     Returns
@@ -66,7 +66,7 @@ def from_pytorch(
     ------
     ImportFailure
         If torch cannot run or trace the model, or an operator has no equivalent in Relay, or the camera's
-        pictures do not suit the model.
+        images do not suit the model.
     """
     with quiet():
         traced = trace(model, _tensors(example_inputs))

@@ -90,5 +90,5 @@ def convolution(data, filters, channels, kernel=3, seed=1, **options):
 
 
 def per_channel(count, seed=2, rank=3):
-    """A seeded constant for each channel of NCHW, as it is added to a picture."""
+    """A seeded constant for each channel of NCHW, as it is added to an image."""
     return relay.const(numbers(count, *[1] * (rank - 1), seed=seed))

@@ -15,13 +15,13 @@ NAMES = [path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks"
 def test_the_report_is_that_of_the_results():
     text = _report.compose(_report.results())
     assert _report.REPORT.read_text() == text, "run `python -m tests.benchmarks.run --compose`"
-    assert _report.PICTURE.exists()
+    assert _report.IMAGE.exists()
 
 
-def test_the_picture_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(_report, "PICTURE", tmp_path / "picture.png")
+def test_the_image_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(_report, "IMAGE", tmp_path / "image.png")
     _report.draw([result for result in _report.results() if result.is_timed])
-    assert _report.PICTURE.read_bytes().startswith(b"\x89PNG")
+    assert _report.IMAGE.read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_benchmark_is_run():

@@ -10,7 +10,7 @@ from matplotlib import cbook
 
 from tests.models.zoo import detection_model
 from tvm_passes.command.draw import draw_detections, scaled
-from tvm_passes.command.pictures import read_picture
+from tvm_passes.command.images import read_image
 
 MIN_SCORE = 0.3  # of a detection that is drawn
 
@@ -40,7 +40,7 @@ def parser(doc, short_side):
 
 def photograph(path=None):
     """A PIL image; by default the one of a person that comes with matplotlib."""
-    return read_picture(path or cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))
+    return read_image(path or cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))
 
 
 def as_tensor(photo, short_side):
@@ -67,7 +67,7 @@ def detector(name, image, weights):
     print("The weights are random, fitted to the image: the detections mean nothing, but take as much work.")
     turned = [image.flip(axes) for axes in ((), (1,), (2,), (1, 2))]
     classes = [f"class {index}" for index, _ in enumerate(trained.meta["categories"])]
-    return detection_model(name, pictures=turned, **size), classes
+    return detection_model(name, images=turned, **size), classes
 
 
 def as_arrays(tensors):

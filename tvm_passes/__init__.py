@@ -23,6 +23,7 @@ except ImportError as error:
 
 else:
     from ._moved import keep_old_names as _keep_old_names
+    from ._moved import renamed as __getattr__  # noqa: F401  (of what has another name)
 
     _keep_old_names()
     from . import analysis, engine, runtime
@@ -33,8 +34,8 @@ else:
     from .convolution.dense_as_convolution import DenseAsConvolution
     from .convolution.fold_into_convolutions import FoldIntoConvolutions
     from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
+    from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
-    from .convolution.pictures_as_one import PicturesAsOne
     from .convolution.pool_by_means import PoolByMeans
     from .convolution.split_concatenate import SplitConcatenate
     from .detection.fold_post_nms_topk import FoldPostNMSTopK
@@ -68,6 +69,7 @@ __all__ = [
     "FoldPreprocessing",
     "FoldSpaceToDepth",
     "FuseConv2dNHWC",
+    "ImagesAsOne",
     "InMixedPrecision",
     "LimitFusion",
     "LowerClassAwareNMS",
@@ -75,7 +77,6 @@ __all__ = [
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
-    "PicturesAsOne",
     "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",

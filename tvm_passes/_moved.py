@@ -1,4 +1,4 @@
-"""Modules that moved: for one release their old names still work, with a line of warning."""
+"""What moved or has another name: for one release the old names still work, with a line of warning."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 FOLDERS = {
     "analysis": ("limits", "shape_values"),
     "cleanup": ("canonicalize", "combine_transposes", "limit_fusion"),
     "convolution": (
-        *("convert_to_nhwc", "dense_as_convolution", "fuse_conv2d_nhwc", "pictures_as_one", "pool_by_means"),
+        *("convert_to_nhwc", "dense_as_convolution", "fuse_conv2d_nhwc", "images_as_one", "pool_by_means"),
         "split_concatenate",
     ),
     "detection": (
@@ -34,8 +35,10 @@ MOVED = {
     },
     "tvm_passes.canonicalize.limits": "tvm_passes.analysis.limits",
     "tvm_passes.canonicalize.shape_values": "tvm_passes.analysis.shape_values",
+    "tvm_passes.pictures_as_one": "tvm_passes.convolution.images_as_one",
     "tvm_passes.mixed_precision": "tvm_passes.convolution.in_mixed_precision",
 }
+RENAMED = {"PicturesAsOne": "ImagesAsOne"}  # of `tvm_passes`
 
 
 def new_name(name: str) -> str | None:
@@ -62,6 +65,14 @@ class _OldNames(MetaPathFinder, Loader):
         warnings.warn(f"{module.__name__} is now {name}", DeprecationWarning, stacklevel=2)
         moved = importlib.import_module(name)
         module.__getattr__ = lambda attribute: getattr(moved, attribute)  # type: ignore[method-assign]
+
+
+def renamed(name: str) -> Any:
+    """What `tvm_passes` has under another name than this: its `__getattr__`."""
+    if name not in RENAMED:
+        raise AttributeError(f"module 'tvm_passes' has no attribute {name!r}")
+    warnings.warn(f"tvm_passes.{name} is now tvm_passes.{RENAMED[name]}", DeprecationWarning, stacklevel=2)
+    return getattr(sys.modules["tvm_passes"], RENAMED[name])
 
 
 def keep_old_names() -> None:

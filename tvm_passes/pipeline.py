@@ -16,8 +16,8 @@ from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
 from .convolution.fold_into_convolutions import FoldIntoConvolutions
 from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
+from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
-from .convolution.pictures_as_one import PicturesAsOne
 from .convolution.pool_by_means import PoolByMeans
 from .convolution.split_concatenate import SplitConcatenate
 from .detection.fold_post_nms_topk import FoldPostNMSTopK
@@ -136,7 +136,7 @@ def _whole_images() -> tvm.transform.Sequential:
     return _stage(
         "the image in front, and convolutions of whole images",
         FoldPreprocessing(),  # with the layout and the type that the first convolution takes
-        PicturesAsOne(),
+        ImagesAsOne(),
         Canonicalize(),
     )
 

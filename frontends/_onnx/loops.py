@@ -93,7 +93,7 @@ def _check(condition: object) -> None:
 
 
 def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
-    """Of boxes outside the picture, or of less than no width, the loop makes empty pictures too."""
+    """Of boxes outside the image, or of less than no width, the loop makes empty images too."""
     terms = loop.terms
     _check(len(loop.after) == 1 and _rank(loop.first[0]) == 3)
     none, height, width = (length.number for length in terms.shape(loop.first[0]))
@@ -106,8 +106,8 @@ def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
     _check(padded is terms.pad(masks, [0, 0, 1, 1] * 2, 0))
     _check(corners is _grown(terms, boxes, terms.size(masks, 3)))
     mask, corners = (terms.gather(items, loop.round) for items in (padded, corners))
-    picture = _picture(terms, mask, corners, height, width)
-    _check(loop.after[0] is terms.concat([loop.now[0], terms.unsqueeze(picture, [0])], 0))
+    image = _image(terms, mask, corners, height, width)
+    _check(loop.after[0] is terms.concat([loop.now[0], terms.unsqueeze(image, [0])], 0))
     _check(loop.count is terms.size(padded, 0))
 
     (masks, shape), (boxes, of_boxes) = loop.imported(masks), loop.imported(boxes)
@@ -127,7 +127,7 @@ def _grown(terms: Terms, boxes: Value, side: Value) -> Value:
     return terms.cast(terms.concat([terms.unsqueeze(corner, [1]) for corner in corners], 1), "int64")
 
 
-def _picture(terms: Terms, mask: Value, corners: Value, height: int, width: int) -> Value:
+def _image(terms: Terms, mask: Value, corners: Value, height: int, width: int) -> Value:
     """`_onnx_paste_mask_in_image`, of one mask with its border."""
     add, sub, _, _ = _arithmetic(terms)
     zero, one, height, width = map(terms.const, (0, 1, height, width))

@@ -36,7 +36,7 @@ def non_max_suppression(
     score_threshold: relay.Expr | None,
     center_point_box: int,
 ) -> relay.Expr:
-    """The rows of (picture, class, box) that are kept, int64, (K, 3)."""
+    """The rows of (image, class, box) that are kept, int64, (K, 3)."""
     if most is None or (isinstance(most, relay.Constant) and most.data.numpy().item() <= 0):
         return relay.const(np.zeros((0, 3)), "int64")
     indices, count = relay.op.vision.all_class_non_max_suppression(

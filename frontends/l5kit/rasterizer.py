@@ -76,7 +76,7 @@ class _Rasterizer:
         history_tl_faces: Sequence[Sequence[np.ndarray]],
         agents: Sequence[np.ndarray | None] | None = None,
     ) -> np.ndarray | torch.Tensor:
-        """The pictures of a batch, float32 from 0 to 1: an array of NumPy, or of torch on the device.
+        """The images of a batch, float32 from 0 to 1: an array of NumPy, or of torch on the device.
 
         Of each sample: its frames, newest first; the agents and the traffic light faces of each frame; and
         the agent that is in the centre, or None for the AV.
@@ -94,24 +94,24 @@ class _Rasterizer:
         if self._output == "torch":  # as an input is, so is the output, on torch's stream
             on_torch = "cuda:0" if self._target.kind.name == "cuda" else "cpu"
             return draw(*inputs, torch.from_numpy(matrices).to(on_torch))
-        pictures = draw(*inputs, matrices)
-        return pictures if isinstance(pictures, np.ndarray) else pictures.numpy()
+        images = draw(*inputs, matrices)
+        return images if isinstance(images, np.ndarray) else images.numpy()
 
     def num_channels(self) -> int:
         return sum(thing.channels for thing in self._things)
 
     def to_rgb(
         self,
-        pictures: np.ndarray | torch.Tensor,
+        images: np.ndarray | torch.Tensor,
         agent_color: Sequence[float] = (0, 0, 1),
         ego_color: Sequence[float] = (0, 1, 0),
     ) -> np.ndarray:
         """Of one sample or many, to look at, uint8: boxes in colours that fade into the past, on the map."""
-        pictures = pictures.cpu().numpy() if isinstance(pictures, torch.Tensor) else np.asarray(pictures)
-        pictures = pictures if self._layout == "NHWC" else np.moveaxis(pictures, -3, -1)
-        rgb = np.zeros((*pictures.shape[:-1], 3), "uint8")
+        images = images.cpu().numpy() if isinstance(images, torch.Tensor) else np.asarray(images)
+        images = images if self._layout == "NHWC" else np.moveaxis(images, -3, -1)
+        rgb = np.zeros((*images.shape[:-1], 3), "uint8")
         for thing in reversed(self._things):  # the map first
-            part, pictures = np.split(pictures, [-thing.channels], axis=-1)[::-1]
+            part, images = np.split(images, [-thing.channels], axis=-1)[::-1]
             drawn = thing.to_rgb(part, agent_color, ego_color)
             rgb = np.where(drawn.any(axis=-1, keepdims=True), drawn, rgb)
         return rgb
@@ -200,11 +200,11 @@ class _Boxes:
 
 
 def _faded(frames: np.ndarray, color: Sequence[float]) -> np.ndarray:
-    picture = np.zeros((*frames.shape[:-1], 3), "float32")
+    image = np.zeros((*frames.shape[:-1], 3), "float32")
     for frame in np.moveaxis(frames, -1, 0)[::-1]:  # the oldest first
-        picture *= FADING
-        picture[frame > 0] = color
-    return picture
+        image *= FADING
+        image[frame > 0] = color
+    return image
 
 
 class _Map:
@@ -228,11 +228,11 @@ class _Map:
             self._on_device[device] = [tvm.nd.array(array, device) for array in arrays]
         return *self._on_device[device], self._map.styles([faces[0] for faces in history_tl_faces])
 
-    def to_rgb(self, picture: np.ndarray, *_colors: Sequence[float]) -> np.ndarray:
-        return (picture * 255).astype("uint8")
+    def to_rgb(self, image: np.ndarray, *_colors: Sequence[float]) -> np.ndarray:
+        return (image * 255).astype("uint8")
 
 
-# --- code for any number of samples, compiled once; each function gives variables, and a picture of them
+# --- code for any number of samples, compiled once; each function gives variables, and an image of them
 
 
 @functools.cache
@@ -242,8 +242,8 @@ def _compiled(
     matrices = relay.var("matrices", shape=(relay.Any(), 3, 3), dtype="float64")
     drawn = [draw(matrices, image_size, layout, *args) for draw, *args in codes]
     variables = [variable for own, _ in drawn for variable in own]
-    pictures = [picture for _, picture in drawn]
-    result = pictures[0] if len(pictures) == 1 else relay.concatenate(pictures, layout.index("C"))
+    images = [image for _, image in drawn]
+    result = images[0] if len(images) == 1 else relay.concatenate(images, layout.index("C"))
     mod = tvm.IRModule.from_expr(relay.Function([*variables, matrices], result))
     return runtime.compile(mod, tvm.target.Target(target, host="llvm"), copy_outputs=False)
 
@@ -253,8 +253,8 @@ def _draw_boxes(
 ) -> tuple[list[relay.Var], relay.Expr]:
     boxes = relay.var("boxes", shape=(relay.Any(), 6), dtype="float64")
     layers = relay.var("layers", shape=(relay.Any(), channels + 1), dtype="int32")
-    picture = topi_ext.rasterize_boxes(boxes, layers, matrices, image_size, mode=mode, layout=layout)
-    return [boxes, layers], picture
+    image = topi_ext.rasterize_boxes(boxes, layers, matrices, image_size, mode=mode, layout=layout)
+    return [boxes, layers], image
 
 
 def _draw_map(
@@ -263,7 +263,7 @@ def _draw_map(
     points = relay.var("points", shape=(relay.Any(), 2), dtype="float64")
     offsets = relay.var("offsets", shape=(relay.Any(),), dtype="int32")
     styles = relay.var("styles", shape=(relay.Any(), relay.Any()), dtype="int8")
-    picture = topi_ext.rasterize_map(
+    image = topi_ext.rasterize_map(
         points, offsets, styles, matrices, image_size, palette=PALETTE.values(), layout=layout
     )
-    return [points, offsets, styles], picture
+    return [points, offsets, styles], image

@@ -102,7 +102,7 @@ def _av_boxes(frames: np.ndarray) -> np.ndarray:
 
 
 def _with_heading(centres: np.ndarray, sizes: np.ndarray, yaws: np.ndarray) -> np.ndarray:
-    """Cosine and sine are of float32, as l5kit computes them: its pictures depend on their last bits."""
+    """Cosine and sine are of float32, as l5kit computes them: its images depend on their last bits."""
     return np.column_stack([centres, sizes, np.cos(yaws), np.sin(yaws)]).astype("float64")
 
 

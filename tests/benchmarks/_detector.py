@@ -24,15 +24,15 @@ from tvm_passes import detection_pipeline, runtime
 from tvm import relay
 
 SIZE = 800, 1333
-CROWD = 250  # shapes in a picture
+CROWD = 250  # shapes in an image
 REPEATS_OF_A_BATCH = 10
 
 SPEED = f"""## Time of a call
 
-Pictures of {SIZE[0]}x{SIZE[1]}, 100 detections in each. Milliseconds from the call to the end of the work, as
+Images of {SIZE[0]}x{SIZE[1]}, 100 detections in each. Milliseconds from the call to the end of the work, as
 the host's clock has it: median of {common.REPEATS}, of a batch {REPEATS_OF_A_BATCH}. Ours is float16 on fixed
 shapes, replayed as a CUDA graph; its outputs are cut to the detections, for which the host reads their
-number. torchvision is given the same picture on the GPU; raw masks are what it has before it pastes them."""
+number. torchvision is given the same image on the GPU; raw masks are what it has before it pastes them."""
 
 
 def add_options(parser, training):
@@ -78,7 +78,7 @@ class Notes:
 
 
 def prepared(model, batch, target):
-    """The model after the passes, for a batch of pictures."""
+    """The model after the passes, for a batch of images."""
     example = [torch.zeros(3, *SIZE) for _ in range(batch)]
     mod, params = frontends.from_pytorch(model.cpu(), example)
     model.cuda()

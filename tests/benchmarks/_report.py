@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.benchmarks._common import RESULTS, markdown_table
 
-REPORT, PICTURE = RESULTS / "README.md", RESULTS / "README.png"
+REPORT, IMAGE = RESULTS / "README.md", RESULTS / "README.png"
 MACHINES = ("GPU", "CPU", "Machine")  # the facts that name one
 RATIO = re.compile(r"(?P<peer>.+) / (?:ours|the better)$|times faster$")
 
@@ -21,7 +21,7 @@ class Result:
     facts: dict
     header: list
     rows: list
-    pictures: list
+    images: list
 
     @classmethod
     def read(cls, path):
@@ -30,8 +30,8 @@ class Result:
         tables = [_cells(table) for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)]
         timed = (table for table in tables if any(map(RATIO.match, table[0])))
         header, _, *rows = next(timed, tables[0])
-        pictures = re.findall(r"!\[.*\]\(.*\)", text)
-        return cls(path, re.match("# (.*)", text)[1], facts, header, rows, pictures)
+        images = re.findall(r"!\[.*\]\(.*\)", text)
+        return cls(path, re.match("# (.*)", text)[1], facts, header, rows, images)
 
     @property
     def machine(self):
@@ -56,11 +56,11 @@ class Result:
 
 
 def write():
-    """Write the report and its picture; what there is to say about it."""
+    """Write the report and its image; what there is to say about it."""
     found = results()
-    picture = draw([result for result in found if result.is_timed])
+    image = draw([result for result in found if result.is_timed])
     REPORT.write_text(compose(found))
-    return f"Written to {REPORT}; {picture}."
+    return f"Written to {REPORT}; {image}."
 
 
 def results():
@@ -75,7 +75,7 @@ def compose(found):
         "# Benchmarks",
         "Composed by `python -m tests.benchmarks.run` of the files beside this one, which the benchmarks of "
         "their names wrote on the machines of their names. What the columns mean is said there.",
-        f"![How many times faster]({PICTURE.name})",
+        f"![How many times faster]({IMAGE.name})",
     ]
     for machine in dict.fromkeys(result.machine for result in found):
         of_it = [result for result in found if result.machine == machine]
@@ -85,7 +85,7 @@ def compose(found):
             summary([result for result in of_it if result.is_timed]),
         ]
         for result in of_it:
-            parts += [f"### {result.title}", markdown_table(result.header, result.rows), *result.pictures]
+            parts += [f"### {result.title}", markdown_table(result.header, result.rows), *result.images]
     return "\n\n".join(parts) + "\n"
 
 
@@ -116,7 +116,7 @@ def draw(found):
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return "its picture is as it was, for matplotlib is not installed"
+        return "its image is as it was, for matplotlib is not installed"
     figure = Figure(figsize=(9, 0.45 * len(found) + 1), layout="tight")
     axis = figure.subplots()
     for place, result in enumerate(found):
@@ -130,8 +130,8 @@ def draw(found):
     axis.set(xscale="log", xlabel="times faster; a dot is a case, a line the median")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.grid(axis="x", alpha=0.3)
-    figure.savefig(PICTURE, dpi=110)
-    return f"picture: {PICTURE}"
+    figure.savefig(IMAGE, dpi=110)
+    return f"image: {IMAGE}"
 
 
 def _cells(table):

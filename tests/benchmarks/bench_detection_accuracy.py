@@ -12,8 +12,8 @@ from tests.benchmarks._detector import SIZE, add_options, begin, built, environm
 from tests.models.detectors import share_matched
 from tests.models.shapes import drawn
 
-COUNTS = 6, 12, 40  # shapes in a picture
-PICTURES = 32  # with each
+COUNTS = 6, 12, 40  # shapes in an image
+IMAGES = 32  # with each
 
 TEXT = """Of what torchvision eager finds in float32 with a score above 0.05, the share that is found in
 float16: of the same class, IoU at least 0.9, the score within 0.02. Its float32 is exact here; TF32, which
@@ -36,25 +36,25 @@ def table(model, ours):
     """How much of what torchvision finds in float32 is found."""
     rows, every = [], []
     for count in COUNTS:
-        pictures = [compared(model, ours, count, seed) for seed in range(PICTURES)]
-        every += pictures
-        rows.append(row(f"{count}", pictures))
+        images = [compared(model, ours, count, seed) for seed in range(IMAGES)]
+        every += images
+        rows.append(row(f"{count}", images))
         print(rows[-1], flush=True)
     rows.append(row("all", every))
-    header = ["shapes", "pictures", "found, in each", "ours", "torch, TF32", "torch, autocast"]
+    header = ["shapes", "images", "found, in each", "ours", "torch, TF32", "torch, autocast"]
     return common.markdown_table(header, rows)
 
 
-def row(name, pictures):
-    """The shares of all that is found in some pictures."""
-    seen = [each[0] for each in pictures]
-    shares = [sum(each[at] * each[0] for each in pictures) / sum(seen) for at in (1, 2, 3)]
+def row(name, images):
+    """The shares of all that is found in some images."""
+    seen = [each[0] for each in images]
+    shares = [sum(each[at] * each[0] for each in images) / sum(seen) for at in (1, 2, 3)]
     found = f"{sum(seen):,}, {min(seen)} to {max(seen)}"
-    return [name, f"{len(pictures)}", found, *map("{:.4f}".format, shares)]
+    return [name, f"{len(images)}", found, *map("{:.4f}".format, shares)]
 
 
 def compared(model, ours, count, seed):
-    """How many torchvision finds in a picture, and the shares of them that each finds in less precision."""
+    """How many torchvision finds in an image, and the shares of them that each finds in less precision."""
     image, _ = drawn(*SIZE, count, 50 + seed, "cuda")
     with torch.no_grad():
         with common.float32_convolutions():

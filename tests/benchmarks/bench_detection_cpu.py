@@ -16,7 +16,7 @@ from tests.benchmarks import _common as common
 from tests.benchmarks.bench_import import stock_torch
 from tests.benchmarks.timing import in_turn
 from tests.models.detectors import detect, share_found
-from tests.models.zoo import detection_model, picture
+from tests.models.zoo import detection_model, random_image
 from topi_ext import cpu_target
 from tvm_passes import detection_pipeline, runtime
 from tvm_passes.runtime.profiling import ms_by_kind
@@ -41,7 +41,7 @@ def main():
     os.environ.setdefault("TVM_NUM_THREADS", str(threads))
 
     model = detection_model("maskrcnn_resnet50_fpn", min_size=HEIGHT, max_size=WIDTH)
-    image = picture(HEIGHT, WIDTH)
+    image = random_image(HEIGHT, WIDTH)
     expected = detect(model, image)
     compiled = {OURS: ours(model, image, target), STOCK: stock(model, image, target)}
     given = {OURS: image.numpy(), STOCK: image[None].numpy()}
@@ -72,7 +72,7 @@ def publish(target, detections, times, kinds):
         "Found": f"{detections} detections",
         "Date": common.today(),
     }
-    row = ["a picture", *(f"{ms:.0f}" for ms in times.values()), f"{times[STOCK] / times[OURS]:.2f}"]
+    row = ["an image", *(f"{ms:.0f}" for ms in times.values()), f"{times[STOCK] / times[OURS]:.2f}"]
     by_kind = [
         [kind, *(cell for of in kinds.values() for cell in (f"{of.get(kind, 0):.2f}", share(of, kind)))]
         for kind in sorted(kinds[STOCK] | kinds[OURS], key=lambda kind: -kinds[STOCK].get(kind, 0))

@@ -95,12 +95,12 @@ def curve():
             rows.append([f"{n:,} / {classes}", *times, ratio(times)])
             for name, value in zip(("ours", "shifted", "loop"), times):
                 curves.setdefault((classes, name), []).append((n, value))
-    picture = plot(curves)
+    image = plot(curves)
     table = common.markdown_table(
         ["boxes / classes", "ours", "shifted", "loop", "best torchvision / ours"],
         [list(map(cell, row)) for row in rows],
     )
-    return f"{picture}\n\n{table}"
+    return f"{image}\n\n{table}"
 
 
 def plot(curves):

@@ -1,4 +1,4 @@
-"""Time the way from a camera's picture to a network's input: `python -m tests.benchmarks.bench_preprocess`.
+"""Time the way from a camera's image to a network's input: `python -m tests.benchmarks.bench_preprocess`.
 
 Beside it: torch's own operators one by one and under `torch.compile`, and TVM's own operators, which it fuses
 into one kernel. All of them resize first and normalise then, which is less work than the other way round.
@@ -44,13 +44,13 @@ def main():
     header = ["", "ours", "torch.compile", "torch", "stock TVM", "torch.compile / ours", "floor"]
     rows = [row(*case, bandwidth) for case in CASES]
     text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES]
-    common.publish("preprocess", "From a camera's picture to a network's input", "\n".join(text))
+    common.publish("preprocess", "From a camera's image to a network's input", "\n".join(text))
 
 
-NOTES = """Pictures of 3 channels are resized bilinearly, normalised, padded with zeros, and given the type
+NOTES = """Images of 3 channels are resized bilinearly, normalised, padded with zeros, and given the type
 and layout of the result. NHWC of torch is its memory format channels_last. stock TVM: its own operators,
 untuned, which it fuses into one kernel. floor: the time to read the image and write the result once, at the
-bandwidth of a copy; of one picture both fit the cache of a large GPU."""
+bandwidth of a copy; of one image both fit the cache of a large GPU."""
 
 
 def row(batch, sizes, image_dtype, image_layout, dtype, layout, bandwidth):

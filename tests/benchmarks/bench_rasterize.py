@@ -1,7 +1,7 @@
 """Time rasterisation beside OpenCV: `python -m tests.benchmarks.bench_rasterize`.
 
 A batch of samples of 224x224 pixels, with 11 frames of 60 agents each, in a town of some 2,000 lanes. OpenCV
-draws it as l5kit does, sample by sample on one core, and drops each picture before it draws the next. Ours
+draws it as l5kit does, sample by sample on one core, and drops each image before it draws the next. Ours
 draws all samples at once. Both start from agents and lanes in world coordinates, and have to draw the same
 before they are timed.
 
@@ -105,7 +105,7 @@ def same(found, expected, layout, dtype):
     expected = np.stack(list(expected))
     expected = np.round(expected * 255).astype("uint8") if dtype == "uint8" else expected
     if not np.array_equal(found, expected):
-        raise SystemExit(f"{(found != expected).mean():.1e} of the pictures differ: nothing was timed")
+        raise SystemExit(f"{(found != expected).mean():.1e} of the images differ: nothing was timed")
 
 
 # --- GPU
@@ -140,10 +140,10 @@ def compare_on_gpu():
 
 NOTES = f"""Each sample: {SIZE[0]}x{SIZE[1]} pixels, {FRAMES} frames of {AGENTS} agents and the ego in
 {2 * FRAMES} channels, and the map in 3. OpenCV: as l5kit calls it, with NumPy's transforms and float32
-pictures, on one core; its time is the same for all types. Ours: from boxes and points in world coordinates on
+images, on one core; its time is the same for all types. Ours: from boxes and points in world coordinates on
 the device. floor: the time to write the result at the bandwidth of a copy. with the host: from the call to
 the end of the work, as the host's clock has it. from records: `SemBoxRasterizer`, from l5kit's structured
-arrays on the host to pictures of {2 * FRAMES + 3} channels on the device."""
+arrays on the host to images of {2 * FRAMES + 3} channels on the device."""
 
 
 def from_records(scene, layout):
@@ -193,7 +193,7 @@ def compare_on_cpu(target):
 
 CPU_NOTES = f"""Medians, in ms, for the whole batch. Each sample: {SIZE[0]}x{SIZE[1]} pixels, {FRAMES}
 frames of {AGENTS} agents and the ego in {2 * FRAMES} channels, and the map in 3. OpenCV: as l5kit calls it,
-with NumPy's transforms and float32 pictures; its time is the same for all types. Ours: from boxes and points
+with NumPy's transforms and float32 images; its time is the same for all types. Ours: from boxes and points
 in world coordinates."""
 
 

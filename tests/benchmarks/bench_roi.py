@@ -1,6 +1,6 @@
 """Time RoIAlign, pasted masks and keypoints beside torchvision: `python -m tests.benchmarks.bench_roi`.
 
-The pyramid is that of a picture of 800x1344: four maps of 256 channels. torchvision's `MultiScaleRoIAlign`
+The pyramid is that of an image of 800x1344: four maps of 256 channels. torchvision's `MultiScaleRoIAlign`
 finds the regions of each level, pools them, and writes them to their rows; for NHWC its maps are in the
 memory format `channels_last`. torchvision's `paste_masks_in_image` pastes mask by mask, and its
 `heatmaps_to_keypoints` scales the heatmaps of one detection after the other.
@@ -24,7 +24,7 @@ from topi_ext import heatmaps_to_keypoints, multiscale_roi_align, paste_masks
 
 from tvm import relay
 
-PICTURE = 800, 1344
+IMAGE = 800, 1344
 PASTED = 800, 1333
 POOLINGS = [
     (count, bins, layout, dtype)
@@ -52,8 +52,8 @@ def main():
     common.publish("roi", "RoIAlign of a pyramid, pasting of masks, keypoints", "\n".join(text))
 
 
-NOTES = f"""RoIAlign: maps of {CHANNELS} channels for a picture of {PICTURE[0]}x{PICTURE[1]}, {SAMPLING_RATIO}
-samples along each side of a bin. Masks: {MASKS} of 28x28, pasted into pictures of {PASTED[0]}x{PASTED[1]}.
+NOTES = f"""RoIAlign: maps of {CHANNELS} channels for an image of {IMAGE[0]}x{IMAGE[1]}, {SAMPLING_RATIO}
+samples along each side of a bin. Masks: {MASKS} of 28x28, pasted into images of {PASTED[0]}x{PASTED[1]}.
 Keypoints: heatmaps of {HEATMAP[0]}x{HEATMAP[1]}, scaled to the boxes of the masks.
 floor: the time to write the result once and, for RoIAlign, to read once the pixels that the regions cover,
 or the maps if those are fewer, and for keypoints the heatmaps, at the bandwidth of a copy. with the host:
@@ -62,9 +62,9 @@ so both of its times have that."""
 
 
 def pooling(count, bins, layout, dtype, bandwidth):
-    features = on_gpu(pyramid(PICTURE[0] // 4, PICTURE[1] // 4, CHANNELS, 1, layout, dtype))
-    (rois,) = on_gpu([regions(count, 1, *PICTURE)])
-    rois[:, 1:] = torchvision.ops.clip_boxes_to_image(rois[:, 1:], PICTURE)
+    features = on_gpu(pyramid(IMAGE[0] // 4, IMAGE[1] // 4, CHANNELS, 1, layout, dtype))
+    (rois,) = on_gpu([regions(count, 1, *IMAGE)])
+    rois[:, 1:] = torchvision.ops.clip_boxes_to_image(rois[:, 1:], IMAGE)
     variables = variables_of([*features, rois])
     options = {"pooled_size": bins, "scales": SCALES, "sampling_ratio": SAMPLING_RATIO, "layout": layout}
     call = multiscale_roi_align(variables[:-1], variables[-1], **options)
@@ -87,7 +87,7 @@ def by_torchvision(features, rois, bins, layout):
     pool.scales, pool.map_levels = SCALES, LevelMapper(2, 5)
     maps = [map_.permute(0, 3, 1, 2) if layout == "NHWC" else map_ for map_ in features]
     boxes = rois[:, 1:].to(maps[0].dtype)
-    return lambda: pool({str(level): map_ for level, map_ in enumerate(maps)}, [boxes], [PICTURE])
+    return lambda: pool({str(level): map_ for level, map_ in enumerate(maps)}, [boxes], [IMAGE])
 
 
 def covered_pixels(rois):

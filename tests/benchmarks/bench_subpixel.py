@@ -2,7 +2,7 @@
 
 On the GPU, fp16 in and out, batch 1. "layouts by TVM" is our convolution after TVM's own ConvertLayout alone:
 it shows what the shuffles and transposes cost that `subpixel_pipeline` does away with. "shuffles stay" leaves
-MoveDepthToSpace out, whose cost model that judges. Stock TVM, untuned, works on a 16th of the picture.
+MoveDepthToSpace out, whose cost model that judges. Stock TVM, untuned, works on a 16th of the image.
 Results are compared with float32 before they are timed.
 
 `--target llvm` (or any such target) times the CPU instead, in float32. `--network` takes one of the networks.
@@ -123,22 +123,22 @@ def layouts_by_tvm():
 
 
 class Network:
-    """A network in fp16 on the GPU, and a picture for it."""
+    """A network in fp16 on the GPU, and an image for it."""
 
     def __init__(self, name):
         self.model_name, self.options, self.height, self.width = NETWORKS[name]
-        self.picture = self.picture_of(self.height, self.width).cuda()
+        self.image = self.image_of(self.height, self.width).cuda()
         self.libraries = {}
 
     def model(self):
         return super_resolution_model(self.model_name, **self.options)
 
-    def picture_of(self, height, width):
+    def image_of(self, height, width):
         generator = torch.Generator().manual_seed(0)
         return torch.rand(1, channels_of(self.model_name), height, width, generator=generator).half()
 
     def imported(self, height, width):
-        mod, params = frontends.from_pytorch(self.model().half(), self.picture_of(height, width))
+        mod, params = frontends.from_pytorch(self.model().half(), self.image_of(height, width))
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
         return mod
 
@@ -151,7 +151,7 @@ class Network:
 
     def compiled(self, passes):
         module = graph_executor.GraphModule(self.library(passes)["default"](tvm.cuda(0)))
-        module.set_input(0, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(self.picture)))
+        module.set_input(0, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(self.image)))
         module.run()
         return module
 
@@ -160,7 +160,7 @@ class Network:
         (found,) = common.outputs_of(module)
         exact = self.in_float32()
         with torch.no_grad():
-            half = self.model().cuda().half()(self.picture)
+            half = self.model().cuda().half()(self.image)
         ours, torchs = ((each.float() - exact).abs().max().item() for each in (found, half))
         if ours > 3 * torchs:
             raise ValueError(f"the result is {ours:.2g} off, torch's own only {torchs:.2g}")
@@ -168,7 +168,7 @@ class Network:
 
     def in_float32(self):
         with common.float32_convolutions(), torch.no_grad():
-            return self.model().cuda()(self.picture.float())
+            return self.model().cuda()(self.image.float())
 
     def share_of_movement(self, passes):
         """Of the time of all kernels, that of those that move data, as TVM's profiler has it."""
@@ -176,7 +176,7 @@ class Network:
         module = debug_executor.GraphModuleDebug(
             library["debug_create"]("default", tvm.cuda(0)), [tvm.cuda(0)], library.get_graph_json(), None
         )
-        module.set_input(0, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(self.picture)))
+        module.set_input(0, tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(self.image)))
         reports = [module.profile() for _ in range(5)][2:]
         shares = []
         for report in reports:
@@ -188,7 +188,7 @@ class Network:
     def torch_peers(self, no_compile):
         model = self.model().cuda().half()
         last = self.model().cuda().half().to(memory_format=torch.channels_last)
-        x, x_last = self.picture, self.picture.to(memory_format=torch.channels_last)
+        x, x_last = self.image, self.image.to(memory_format=torch.channels_last)
         peers = {"torch NCHW": lambda: model(x), "torch channels_last": lambda: last(x_last)}
         if not no_compile:
             compiled = torch.compile(last)
@@ -196,12 +196,12 @@ class Network:
         return peers
 
     def stock_ms(self):
-        """Stock TVM for one run of a small picture, times how much smaller it is."""
+        """Stock TVM for one run of a small image, times how much smaller it is."""
         height, width = self.height // STOCK_PART, self.width // STOCK_PART
         with tvm.transform.PassContext(opt_level=3):
             library = relay.build(self.imported(height, width), common.tensor_core_target())
         module = graph_executor.GraphModule(library["default"](tvm.cuda(0)))
-        module.set_input(0, self.picture_of(height, width).numpy())
+        module.set_input(0, self.image_of(height, width).numpy())
         times = []
         for _ in range(3):
             start = time.perf_counter()
@@ -226,7 +226,7 @@ class Network:
             if isinstance(layer, torch.nn.Conv2d):
                 layer.register_forward_hook(count)
         with torch.no_grad():
-            model(self.picture)
+            model(self.image)
         return sum(least) * 1e3
 
 
@@ -292,7 +292,7 @@ def write_report(names, times, shares, errors, bandwidth):
 
 
 NOTES = f"""fp16, batch 1, in ms. shuffles stay: without MoveDepthToSpace. layouts by TVM: our convolution
-after TVM's ConvertLayout alone. torch.compile: channels_last. stock TVM: untuned, NCHW, one run of a picture
+after TVM's ConvertLayout alone. torch.compile: channels_last. stock TVM: untuned, NCHW, one run of an image
 of a {STOCK_PART**2}th the size, times {STOCK_PART**2}. floor: what all convolutions take at the speed of
 tensor cores or, each input and result once, of memory, whichever is longer for each."""
 
@@ -374,7 +374,7 @@ def compare_on_cpu(names, target):
     header = ["network", *next(iter(measured.values())), "stock TVM / ours"]
     height, width = CPU_SIZE
     facts = [f"- CPU: {common.cpu_name()}, {threads} threads", f"- Target: `{target}`"]
-    facts += [f"- torch: {torch.__version__}", f"- Pictures: {height}x{width}, float32, batch 1"]
+    facts += [f"- torch: {torch.__version__}", f"- Images: {height}x{width}, float32, batch 1"]
     report = ["# Super-resolution networks on a CPU", "", *facts, "", common.markdown_table(header, rows), ""]
     text = "\n".join([*report, CPU_NOTES, ""])
     print(text)

@@ -1,7 +1,7 @@
-"""Time affine warps of batches of pictures: `python -m tests.benchmarks.bench_warp_affine`.
+"""Time affine warps of batches of images: `python -m tests.benchmarks.bench_warp_affine`.
 
 Beside them: torch's `affine_grid` and `grid_sample`, one by one and under `torch.compile`, given matrices in
-their own units; and OpenCV, picture by picture on one core, where the pictures are of its layout.
+their own units; and OpenCV, image by image on one core, where the images are of its layout.
 
 Ours is compared with torch's, or with OpenCV's, before it is timed. `--target llvm` (or any such target)
 times the CPU instead, with as many threads as `--threads` says.
@@ -18,7 +18,7 @@ from torch.nn import functional
 import topi_ext
 import topi_ext.torch
 from tests.benchmarks import _common as common
-from tests.ops.warps import pictures, rotations
+from tests.ops.warps import random_images, rotations
 
 import tvm
 from tvm import relay
@@ -55,16 +55,16 @@ def function_of(number, size, layout, dtype, out_dtype, mode):
 
 
 def inputs_of(number, size, layout, dtype, *_):
-    return pictures(number, size, 3, layout, dtype), rotations(number, size).astype("float32")
+    return random_images(number, size, 3, layout, dtype), rotations(number, size).astype("float32")
 
 
 def by_cv2(data, matrices):
-    """Each picture of (N, H, W, C), into memory that is there already."""
+    """Each image of (N, H, W, C), into memory that is there already."""
     results = np.empty_like(data)
 
     def run():
-        for picture, matrix, result in zip(data, matrices, results):
-            cv2.warpAffine(picture, matrix, picture.shape[1::-1], dst=result)
+        for image, matrix, result in zip(data, matrices, results):
+            cv2.warpAffine(image, matrix, image.shape[1::-1], dst=result)
         return results
 
     return run
@@ -100,10 +100,10 @@ def compare_on_gpu():
     common.publish("warp_affine", "Affine warps", "\n".join(text))
 
 
-NOTES = """Pictures of 3 channels, each turned by up to 30 degrees, scaled by 0.8 to 1.25 and shifted; results
+NOTES = """Images of 3 channels, each turned by up to 30 degrees, scaled by 0.8 to 1.25 and shifted; results
 have the same size. ours: a kernel for these shapes. from torch: by `topi_ext.torch.warp_affine`, whose kernel
 takes any. torch: `affine_grid` and `grid_sample` in float32, and the result converted; NHWC is its memory
-format channels_last. floor: the time to read all pictures and write the results once at the bandwidth of a
+format channels_last. floor: the time to read all images and write the results once at the bandwidth of a
 copy. with the host: from the call to the end of the work, as the host's clock has it."""
 
 

@@ -20,23 +20,23 @@ def upscaler(scale=2):
     return nn.Sequential(nn.Conv2d(3, 3 * scale**2, 3, padding=1), nn.PixelShuffle(scale), nn.Sigmoid())
 
 
-def upscaler_and_picture():
+def upscaler_and_image():
     return upscaler(), torch.rand(1, 3, *SIZE)
 
 
 def colours(dtype="float32", height=SIZE[0], width=SIZE[1]):
-    """A detector in Relay: each colour of a picture is found, with its mean as score, in a box of its own."""
-    picture = relay.var("picture", shape=(1, 3, height, width), dtype=dtype)
-    scores = relay.reshape(relay.mean(picture, axis=(2, 3)), (3,))
+    """A detector in Relay: each colour of an image is found, with its mean as score, in a box of its own."""
+    image = relay.var("image", shape=(1, 3, height, width), dtype=dtype)
+    scores = relay.reshape(relay.mean(image, axis=(2, 3)), (3,))
     boxes = relay.const(np.float32([[2, 3, 12, 14], [6, 8, 30, 20], [0, 0, 31, 23]]))
     labels = relay.const(np.int64([0, 1, 2]))
-    return _returning({"boxes": boxes, "scores": scores, "labels": labels}, picture), {}
+    return _returning({"boxes": boxes, "scores": scores, "labels": labels}, image), {}
 
 
 def bright_pixels():
-    """Where a picture is brighter than 0.5: a shape that is known when it runs only."""
-    picture = relay.var("picture", shape=(1, 3, *SIZE))
-    return _returning({"where": relay.argwhere(picture > relay.const(0.5))}, picture), {}
+    """Where an image is brighter than 0.5: a shape that is known when it runs only."""
+    image = relay.var("image", shape=(1, 3, *SIZE))
+    return _returning({"where": relay.argwhere(image > relay.const(0.5))}, image), {}
 
 
 def number():
@@ -55,7 +55,7 @@ def _returning(outputs, *inputs):
 
 def write_onnx(path, *operators, domain="", shape=(1, 3, *SIZE)):
     """A file of operators in a row, each of one input and one output of the same shape."""
-    names = ["picture", *(f"value{index}" for index in range(len(operators)))]
+    names = ["image", *(f"value{index}" for index in range(len(operators)))]
     nodes = [
         helper.make_node(operator, [source], [result], name=f"node{index}", domain=domain)
         for index, (operator, source, result) in enumerate(zip(operators, names, names[1:]))
@@ -69,8 +69,8 @@ def write_onnx(path, *operators, domain="", shape=(1, 3, *SIZE)):
 class FirstBrightPixels(nn.Module):
     """A slice along an axis whose length only the run knows, which `Canonicalize` refuses to make static."""
 
-    def forward(self, picture):
-        return torch.nonzero(picture > 0.5)[:5]
+    def forward(self, image):
+        return torch.nonzero(image > 0.5)[:5]
 
 
 def first_bright_pixels():

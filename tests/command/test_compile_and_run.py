@@ -1,4 +1,4 @@
-"""`tvm-passes compile` writes a folder; `tvm-passes run` draws what is found in a picture, or made of it."""
+"""`tvm-passes compile` writes a folder; `tvm-passes run` draws what is found in an image, or made of it."""
 
 import json
 
@@ -8,16 +8,16 @@ import torch
 from PIL import Image
 
 from tests.command.networks import HERE, SIZE, upscaler, write_onnx
-from tests.models.zoo import picture, tiny_detector
+from tests.models.zoo import random_image, tiny_detector
 from topi_ext import cpu_target
 from tvm_passes.command.draw import detections_in, draw_detections
+from tvm_passes.command.images import ImageInput, image_of
 from tvm_passes.command.models import SEED
-from tvm_passes.command.pictures import PictureInput, picture_of
 
 import tvm
 
 HEIGHT, WIDTH = SIZE
-UPSCALER, COLOURS = f"{HERE}:upscaler_and_picture", f"{HERE}:colours"
+UPSCALER, COLOURS = f"{HERE}:upscaler_and_image", f"{HERE}:colours"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def compiled(folders, tvm_passes_command):
 
 @pytest.fixture
 def photo(tmp_path):
-    """A function that writes a picture, and gives its path."""
+    """A function that writes an image, and gives its path."""
 
     def write(values, name="photo.png"):
         Image.fromarray(np.asarray(values, "uint8")).save(tmp_path / name)
@@ -59,7 +59,7 @@ def noise(height=HEIGHT, width=WIDTH):
     return np.random.default_rng(0).integers(0, 256, (height, width, 3))
 
 
-def test_a_network_that_makes_a_picture(tvm_passes_command, compiled, photo, tmp_path):
+def test_a_network_that_makes_a_image(tvm_passes_command, compiled, photo, tmp_path):
     values = noise()
     out = tmp_path / "out.png"
     answer = tvm_passes_command("run", compiled(UPSCALER), "--image", photo(values), "-o", out)
@@ -102,13 +102,13 @@ def test_names_of_labels(tvm_passes_command, compiled, photo, tmp_path):
     assert sorted(each["label"] for each in found) == ["2", "green", "red"]
 
 
-def test_another_size_of_picture(tvm_passes_command, compiled, photo):
+def test_another_size_of_image(tvm_passes_command, compiled, photo):
     arguments = "run", compiled(COLOURS), "--image", photo(plain(255, 0, 0, 2 * HEIGHT, 4 * WIDTH)), "--json"
     refused = tvm_passes_command(*arguments)
     assert refused.status == 1
-    assert f"is 48x128, and {compiled(COLOURS)} was compiled for pictures of 24x32" in refused.error
+    assert f"is 48x128, and {compiled(COLOURS)} was compiled for images of 24x32" in refused.error
     (found,) = json.loads(tvm_passes_command(*arguments, "--resize").out)
-    assert found["box"] == [8, 6, 48, 28]  # in pixels of the picture as it was
+    assert found["box"] == [8, 6, 48, 28]  # in pixels of the image as it was
 
 
 def test_all_outputs_in_a_file(tvm_passes_command, compiled, photo, tmp_path):
@@ -120,7 +120,7 @@ def test_all_outputs_in_a_file(tvm_passes_command, compiled, photo, tmp_path):
         np.testing.assert_allclose(found["scores"], values.mean(axis=(0, 1)) / 255, rtol=1e-5)
 
 
-def test_outputs_that_are_no_picture(tvm_passes_command, compiled, photo, tmp_path):
+def test_outputs_that_are_no_image(tvm_passes_command, compiled, photo, tmp_path):
     folder, values = compiled(f"{HERE}:bright_pixels"), noise()
     answer = tvm_passes_command("run", folder, "--image", photo(values))
     assert answer.status == 1 and "give -o OUT.npz" in answer.error
@@ -168,7 +168,7 @@ def test_a_folder_is_written_again_but_no_other_files(tvm_passes_command, compil
 @pytest.mark.slow
 def test_a_detector_finds_what_torch_finds(tvm_passes_command, compiled, photo):
     folder = compiled("tests.models.zoo:tiny_detector", "--size", "96x128")
-    values = (picture(96, 128).permute(1, 2, 0) * 255).round().numpy()
+    values = (random_image(96, 128).permute(1, 2, 0) * 255).round().numpy()
     arguments = "run", folder, "--image", photo(values), "--score", "0", "--json"
     found = json.loads(tvm_passes_command(*arguments).out)
     with torch.no_grad():
@@ -179,7 +179,7 @@ def test_a_detector_finds_what_torch_finds(tvm_passes_command, compiled, photo):
     assert [int(each["label"]) for each in found] == expected["labels"].tolist()
 
 
-# --- pictures and drawings
+# --- images and drawings
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_a_detector_finds_what_torch_finds(tvm_passes_command, compiled, photo):
         ((1, 4, 5, 3), "uint8", "NHWC"),
     ],
 )
-def test_inputs_that_are_pictures(shape, dtype, layout):
-    found = PictureInput.of(shape, dtype)
+def test_inputs_that_are_images(shape, dtype, layout):
+    found = ImageInput.of(shape, dtype)
     assert found.layout == layout and found.dtype == dtype
     array = found.array(Image.new("RGB", (5, 4), (255, 255, 255)))
     assert array.dtype == dtype and array.flags.c_contiguous
@@ -205,13 +205,13 @@ def test_inputs_that_are_pictures(shape, dtype, layout):
     [((2, 3, 4, 5), "float32"), ((1, 64, 4, 5), "float32"), ((1, 3, 4, 5), "int64"), ((5,), "float32")],
 )
 def test_inputs_that_are_none(shape, dtype):
-    assert PictureInput.of(shape, dtype) is None
+    assert ImageInput.of(shape, dtype) is None
 
 
-def test_luminance_gets_the_colours_of_the_picture():
+def test_luminance_gets_the_colours_of_the_image():
     original = Image.new("RGB", (4, 4), (200, 40, 40))
     luminance = np.asarray(original.convert("YCbCr"))[:, :, 0].astype("float32")
-    made = picture_of((luminance / 255).repeat(2, 0).repeat(2, 1)[None, None], original)
+    made = image_of((luminance / 255).repeat(2, 0).repeat(2, 1)[None, None], original)
     assert made.size == (8, 8)
     np.testing.assert_allclose(np.asarray(made), np.asarray(original.resize((8, 8))), atol=2)
 
@@ -221,7 +221,7 @@ def test_detections_by_type_where_names_do_not_tell():
     found = detections_in({"6570": boxes, "6572": labels, "6887": scores})
     assert found["boxes"] is boxes and found["labels"] is labels and found["scores"] is scores
     assert detections_in({"a": boxes, "b": labels, "c": scores, "d": scores}) is None
-    assert detections_in({"picture": np.zeros((1, 3, 4, 4), "float32")}) is None
+    assert detections_in({"image": np.zeros((1, 3, 4, 4), "float32")}) is None
 
 
 @pytest.mark.parametrize("side", ["pasted", "of its box"])
@@ -246,9 +246,9 @@ def test_boxes_that_are_not_numbers_are_drawn_somewhere():
 @pytest.mark.gpu
 def test_on_a_gpu(tvm_passes_command, compiled, photo, tmp_path):
     target = f"cuda -arch=sm_{tvm.cuda(0).compute_version.replace('.', '')}"
-    values, pictures = noise(), []
+    values, images = noise(), []
     for name, options in (("cpu.png", ()), ("gpu.png", ("--target", target, "--dtype", "float32"))):
         folder = compiled(UPSCALER, *options)
         tvm_passes_command("run", folder, "--image", photo(values), "-o", tmp_path / name)
-        pictures.append(np.asarray(Image.open(tmp_path / name)).astype("int32"))
-    np.testing.assert_allclose(*pictures, atol=1)
+        images.append(np.asarray(Image.open(tmp_path / name)).astype("int32"))
+    np.testing.assert_allclose(*images, atol=1)

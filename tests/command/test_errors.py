@@ -74,13 +74,13 @@ def changed(path, change):
 BROKEN = {  # what is done to a file, and what is said of it
     "half": (lambda path: path.read_bytes()[: path.stat().st_size // 2], "is no ONNX model"),
     "noise": (lambda path: bytes(range(256)), "is no ONNX model"),
-    "not UTF-8": (lambda path: path.read_bytes().replace(b"picture", b"pictu\xffe"), "picture.onnx|UTF-8"),
+    "not UTF-8": (lambda path: path.read_bytes().replace(b"image", b"pictu\xffe"), "image.onnx|UTF-8"),
     "cycle": (
         lambda path: changed(path, lambda node, _: node.input.__setitem__(0, node.output[0])),
         r"'node0' \(Relu\) reads 'value0', which only a later node or itself computes",
     ),
     "too many inputs": (
-        lambda path: changed(path, lambda node, _: node.input.append("picture")),
+        lambda path: changed(path, lambda node, _: node.input.append("image")),
         r"'node0' \(Relu\) has 2 inputs; Relu has 1",
     ),
     "no name": (
@@ -92,7 +92,7 @@ BROKEN = {  # what is done to a file, and what is said of it
             path,
             lambda _, model: setattr(model.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", 2**62),
         ),
-        "the input 'picture' is too large",
+        "the input 'image' is too large",
     ),
     "outside": (
         lambda path: changed(path, add_weights_outside),
@@ -110,7 +110,7 @@ def add_weights_outside(node, model):
 @pytest.mark.parametrize("kind", BROKEN)
 def test_files_that_are_broken(tvm_passes_command, files, kind, command):
     make, said = BROKEN[kind]
-    path = files / "picture.onnx"
+    path = files / "image.onnx"
     path.write_bytes(make(files / "relu.onnx"))
     name, *options = command.split()
     answer = tvm_passes_command(name, path, *options)
@@ -168,7 +168,7 @@ def test_a_model_of_several_inputs_wants_their_names(tvm_passes_command, files):
     model.graph.input.append(onnx.helper.make_tensor_value_info("mask", 1, (1,)))
     onnx.save(model, "two.onnx")
     answer = tvm_passes_command("inspect", "two.onnx", "--size", "8x8")
-    assert answer.status == 1 and "inputs picture, mask: give --input-shape NAME=" in answer.error
+    assert answer.status == 1 and "inputs image, mask: give --input-shape NAME=" in answer.error
 
 
 RUNS = {
@@ -193,14 +193,14 @@ def compiled(tmp_path_factory):
     return folder
 
 
-def test_pictures_that_are_none(tvm_passes_command, files, compiled):
+def test_images_that_are_none(tvm_passes_command, files, compiled):
     from PIL import Image
 
     Image.new("RGB", (32, 24)).save("photo.png")
     cases = {
-        ("absent.png",): "there is no picture absent.png",
-        ("letter.txt",): "letter.txt is no picture that can be read",
-        ("folder",): "folder is no picture that can be read",
+        ("absent.png",): "there is no image absent.png",
+        ("letter.txt",): "letter.txt is no image that can be read",
+        ("folder",): "folder is no image that can be read",
         ("photo.png", "-o", "out.docx"): "cannot write out.docx",
         ("photo.png", "-o", "no/out.png"): "there is no folder no",
         ("photo.png", "--labels", "absent.txt"): "give one name a line",

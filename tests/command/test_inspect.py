@@ -13,7 +13,7 @@ from tvm_passes.command.history import apply_and_track, operators
 import tvm
 from tvm import relay
 
-UPSCALER = f"{HERE}:upscaler_and_picture"
+UPSCALER = f"{HERE}:upscaler_and_image"
 
 
 def test_the_table_says_what_each_pass_did(tvm_passes_command):

@@ -15,7 +15,7 @@ from tvm_passes.command.main import _parser
 
 import tvm
 
-UPSCALER, COLOURS = f"{HERE}:upscaler_and_picture", f"{HERE}:colours"
+UPSCALER, COLOURS = f"{HERE}:upscaler_and_image", f"{HERE}:colours"
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_detectors_are_called_as_torchvision_has_it():
     assert set(outputs[0]) == {"boxes", "scores", "labels"}
 
 
-def test_a_picture_is_resized_to_what_is_taken(tvm_passes_command, files):
+def test_a_image_is_resized_to_what_is_taken(tvm_passes_command, files):
     Image.fromarray(np.full((50, 60, 3), 255, "uint8")).save(files / "photo.png")
     answer = tvm_passes_command("profile", COLOURS, "--image", files / "photo.png", "--json")
     assert answer.status == 0, answer.err
@@ -92,7 +92,7 @@ def test_what_cannot_be_profiled(tvm_passes_command, files, monkeypatch):
         (path, "--size", "8x8", "--compare", "torch"): "has no torch model to compare with",
         (path, "--size", "8x8", "--compare", "onnxruntime"): "pip install onnxruntime",
         (UPSCALER, "--compare", "onnxruntime"): "is for ONNX files",
-        (UPSCALER, "--image", "absent.png"): "there is no picture absent.png",
+        (UPSCALER, "--image", "absent.png"): "there is no image absent.png",
         (UPSCALER, "--csv", files / "no" / "times.csv"): "there is no folder",
         (UPSCALER, "--target", "opencl"): "there is no device for opencl here",
     }

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 
 from frontends.l5kit.map import PALETTE, resampled
-from tests.ops.drawn_by_cv2 import SUBPIXEL, in_picture, product
+from tests.ops.drawn_by_cv2 import SUBPIXEL, in_image, product
 
 KEPT_LABELS = list(range(3, 16))
 AV_EXTENT = 4.87, 1.85, 1.8
@@ -58,7 +58,7 @@ class DrawnByCv2:
         sine, cosine = np.sin(agents["yaw"]), np.cos(agents["yaw"])
         turned = [product(corners, column) for column in ((cosine, -sine), (sine, cosine))]
         corners = (np.stack(turned, -1) + agents["centroid"][:, None, :2]).reshape(-1, 2)
-        cv2.fillPoly(image, in_picture(corners, matrix).reshape(-1, 4, 2), 255, **SUBPIXEL)
+        cv2.fillPoly(image, in_image(corners, matrix).reshape(-1, 4, 2), 255, **SUBPIXEL)
         return image
 
     def map(self, tl_faces, matrix):
@@ -72,13 +72,13 @@ class DrawnByCv2:
             for i, lane in enumerate(lanes):
                 for face in self.faces[lane].keys() & active:
                     states[i] = self.faces[lane][face].lower()
-            sides = in_picture(self.sides[lanes].reshape(-1, 2), matrix).reshape(len(lanes), 2, -1, 2)
+            sides = in_image(self.sides[lanes].reshape(-1, 2), matrix).reshape(len(lanes), 2, -1, 2)
             for area in sides.reshape(len(lanes), -1, 2):
                 cv2.fillPoly(image, [area], PALETTE["road"][0], **SUBPIXEL)
             for state in ("none", "red", "green", "yellow"):
                 lines = sides[np.array(states) == state].reshape(-1, sides.shape[2], 2)
                 cv2.polylines(image, lines, False, PALETTE[state][0], **SUBPIXEL)
-        corners = [in_picture(self.crosswalks[i], matrix) for i in crosswalks]
+        corners = [in_image(self.crosswalks[i], matrix) for i in crosswalks]
         cv2.polylines(image, corners, True, PALETTE["crosswalk"][0], **SUBPIXEL)
         return image.astype("float32") / 255
 

@@ -1,4 +1,4 @@
-"""Models fed by a camera: what torch makes of the float picture, and what MMDetection's convention says."""
+"""Models fed by a camera: what torch makes of the float image, and what MMDetection's convention says."""
 
 import io
 import warnings
@@ -14,7 +14,7 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from frontends import Camera, ImportFailure, MMDet, from_onnx, from_pytorch
 from tests.helpers import ops, run
 from tests.models.detectors import detect, share_found
-from tests.models.zoo import picture, tiny_detector
+from tests.models.zoo import random_image, tiny_detector
 from tvm_passes import FoldPreprocessing, detection_pipeline
 
 import tvm
@@ -37,13 +37,13 @@ class Transform(nn.Module):
 
 def frames(batch=1, height=HEIGHT, width=WIDTH):
     """What a camera gives."""
-    pictures = torch.stack([picture(height, width, seed=seed) for seed in range(batch)])
-    return (pictures * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    images = torch.stack([random_image(height, width, seed=seed) for seed in range(batch)])
+    return (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
 
-def planes(pictures, channels="RGB"):
+def planes(images, channels="RGB"):
     """What torch takes of it."""
-    return torch.from_numpy(pictures if channels == "RGB" else pictures[..., ::-1].copy()).permute(0, 3, 1, 2)
+    return torch.from_numpy(images if channels == "RGB" else images[..., ::-1].copy()).permute(0, 3, 1, 2)
 
 
 def through_pytorch(model, example, camera):
@@ -74,31 +74,31 @@ def load(request):
 @pytest.mark.parametrize("batch, channels", [(1, "RGB"), (1, "BGR"), (3, "BGR")])
 @pytest.mark.parametrize("options", [{}, {"fixed_size": (64, 60)}])
 def test_torchvisions_own_transform_is_one_operator(load, batch, channels, options):
-    model, pictures = Transform(**options).eval(), frames(batch)
-    example = planes(pictures, channels).float() / 255
+    model, images = Transform(**options).eval(), frames(batch)
+    example = planes(images, channels).float() / 255
     mod = load(model, example, Camera(HEIGHT, WIDTH, channels, batch))
     folded = FoldPreprocessing()(mod)
     assert ops(folded) == [PREPROCESS]
-    np.testing.assert_allclose(run(folded, pictures)[0], model(example).numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(run(folded, images)[0], model(example).numpy(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("channels", ["RGB", "BGR"])
-def test_of_a_picture_without_a_batch_also_before_it_is_folded(channels):
-    model, pictures = Transform().eval(), frames()
-    example = planes(pictures, channels)[0].float() / 255
+def test_of_a_image_without_a_batch_also_before_it_is_folded(channels):
+    model, images = Transform().eval(), frames()
+    example = planes(images, channels)[0].float() / 255
     mod = through_pytorch(model, example, Camera(HEIGHT, WIDTH, channels))
     assert mod["main"].params[0].name_hint == "image" == mod["main"].attrs["input_names"][0]
     folded = FoldPreprocessing()(mod)
     assert ops(folded) == [PREPROCESS]
     for each in (mod, folded):
-        np.testing.assert_allclose(run(each, pictures)[0], model(example).numpy(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(run(each, images)[0], model(example).numpy(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("frontend, channels", [("PyTorch", "BGR"), ("ONNX", "RGB")])
 def test_a_detector_finds_what_torch_finds(frontend, channels):
-    model, pictures = tiny_detector(min_size=64, max_size=96), frames()
-    image = planes(pictures, channels)[0].float() / 255
-    example = picture(HEIGHT, WIDTH, seed=9)
+    model, images = tiny_detector(min_size=64, max_size=96), frames()
+    image = planes(images, channels)[0].float() / 255
+    example = random_image(HEIGHT, WIDTH, seed=9)
     mod = FRONTENDS[frontend](
         model, example if frontend == "PyTorch" else example[None], Camera(HEIGHT, WIDTH, channels)
     )
@@ -106,7 +106,7 @@ def test_a_detector_finds_what_torch_finds(frontend, channels):
     assert ops(mod)[:2] == [PREPROCESS, "nn.conv2d"]
     expected = detect(model, image)
     names = list(expected) if frontend == "ONNX" else map(str, mod["main"].attrs["output_names"])
-    found = dict(zip(names, run(mod, pictures)))
+    found = dict(zip(names, run(mod, images)))
     assert len(found["boxes"]) == len(expected["boxes"]) >= 10
     assert share_found(found, expected) == 1
 
@@ -114,12 +114,12 @@ def test_a_detector_finds_what_torch_finds(frontend, channels):
 # --- models that begin at the first convolution
 
 
-def by_mmdetection(pictures, scale, mean, std, divisor):
+def by_mmdetection(images, scale, mean, std, divisor):
     """`mmcv.imrescale`, `imnormalize` and `impad_to_multiple`, without rounding; and the scale factor."""
-    height, width = pictures.shape[1:3]
+    height, width = images.shape[1:3]
     factor = min(max(scale) / max(height, width), min(scale) / min(height, width))
     new_width, new_height = int(width * float(factor) + 0.5), int(height * float(factor) + 0.5)
-    planes = torch.from_numpy(pictures).permute(0, 3, 1, 2).double()
+    planes = torch.from_numpy(images).permute(0, 3, 1, 2).double()
     planes = functional.interpolate(planes, (new_height, new_width), mode="bilinear", align_corners=False)
     mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (mean, std))
     right, bottom = (int(np.ceil(n / divisor)) * divisor - n for n in (new_width, new_height))
@@ -131,16 +131,16 @@ def by_mmdetection(pictures, scale, mean, std, divisor):
 @pytest.mark.parametrize("height, width", [(48, 64), (75, 40)])
 def test_as_mmdetection(load, height, width, channels, to_rgb):
     torch.manual_seed(0)
-    model, pictures = nn.Conv2d(3, 4, 3, 2, 1).eval(), frames(2, height, width)
+    model, images = nn.Conv2d(3, 4, 3, 2, 1).eval(), frames(2, height, width)
     preprocessing = MMDet(scale=(133, 80), to_rgb=to_rgb)
     camera = Camera(height, width, channels, 2, preprocessing)
-    swapped = pictures if channels == preprocessing.channels else pictures[..., ::-1].copy()
+    swapped = images if channels == preprocessing.channels else images[..., ::-1].copy()
     expected, scale_factor = by_mmdetection(swapped, (133, 80), preprocessing.mean, preprocessing.std, 32)
     assert camera.model_shape == tuple(expected.shape) and camera.sizes.scale_factor == scale_factor
     mod = load(model, torch.rand(camera.model_shape), camera)
     assert ops(mod)[0] == PREPROCESS
     with torch.no_grad():
-        np.testing.assert_allclose(run(mod, pictures)[0], model(expected).numpy(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(run(mod, images)[0], model(expected).numpy(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_a_model_in_half_precision():
     mod = through_pytorch(model, torch.rand(camera.model_shape).half(), camera)
     assert mod["main"].ret_type.dtype == "float16" and ops(mod) == [PREPROCESS, "nn.relu"]
     mod = through_pytorch(model, torch.rand(1, 3, 48, 64).half(), Camera(48, 64))
-    pictures = frames(1, 48, 64)
-    expected = (planes(pictures).float() / 255).half().numpy()
-    np.testing.assert_array_equal(run(mod, pictures)[0], expected)
+    images = frames(1, 48, 64)
+    expected = (planes(images).float() / 255).half().numpy()
+    np.testing.assert_array_equal(run(mod, images)[0], expected)
 
 
 def test_sizes_that_an_onnx_model_leaves_open_are_the_cameras():
@@ -192,7 +192,7 @@ def test_sizes_that_an_onnx_model_leaves_open_are_the_cameras():
         (Camera(48, 64, preprocessing=MMDet()), r"become \(1, 3, 800, 1088\) of"),
     ],
 )
-def test_pictures_of_another_size_are_refused(load, camera, reason):
+def test_images_of_another_size_are_refused(load, camera, reason):
     class Model(nn.Module):
         def forward(self, image):
             return image * 2

@@ -20,7 +20,7 @@ from torchvision.models.detection import roi_heads, transform
 from frontends import ImportFailure, from_pytorch
 from frontends._pytorch import convert as converter
 from tests.helpers import ops, run
-from tests.models.zoo import detection_model, picture
+from tests.models.zoo import detection_model, random_image
 from tests.ops.objects import heatmaps, objects
 from tvm_passes import runtime
 from tvm_passes.engine.graph import Graph
@@ -629,8 +629,8 @@ def mask_rcnn():
 
 @pytest.mark.slow
 def test_a_batch_of_one_and_an_image_differ_in_the_input_alone(mask_rcnn):
-    image, _ = from_pytorch(mask_rcnn, picture())
-    batch, _ = from_pytorch(mask_rcnn, picture()[None])
+    image, _ = from_pytorch(mask_rcnn, random_image())
+    batch, _ = from_pytorch(mask_rcnn, random_image()[None])
     assert names(image) == names(batch)
     assert [len(mod["main"].params[0].checked_type.shape) for mod in (image, batch)] == [3, 4]
 
@@ -668,7 +668,7 @@ def test_what_is_done_with_each_detection_is_one_operator(model, operator, array
 
 @pytest.mark.slow
 def test_several_images(mask_rcnn):
-    mod, _ = from_pytorch(mask_rcnn, [picture(96, 128), picture(128, 96)])
+    mod, _ = from_pytorch(mask_rcnn, [random_image(96, 128), random_image(128, 96)])
     assert names(mod)[0] == ["images0", "images1"]
     assert names(mod)[1][2:5] == ["output0.labels", "output0.masks", "output1.boxes"]
 

@@ -69,9 +69,9 @@ def test_pixels_must_be_square():
 
 @pytest.mark.parametrize("center", [(0.5, 0.5), (0.25, 0.5), (0.75, 0.5), (0.5, 0.25), (0.5, 0.75)])
 def test_the_ego_is_seen_in_any_centre(center):
-    pictures = boxes(samples(select=0.0), context(center=center))
-    assert (pictures[..., HISTORY + 1].sum(axis=(1, 2)) > 0).all()
-    rows, columns = (pictures[0, ..., HISTORY + 1] == 1).nonzero()
+    images = boxes(samples(select=0.0), context(center=center))
+    assert (images[..., HISTORY + 1].sum(axis=(1, 2)) > 0).all()
+    rows, columns = (images[0, ..., HISTORY + 1] == 1).nonzero()
     seen = columns.mean() / 112, 1 - rows.mean() / 112
     np.testing.assert_allclose(seen, center, atol=0.02)
 
@@ -87,10 +87,10 @@ def test_threshold():
 def test_every_agent_may_be_the_ego():
     frames, agents, faces, _ = (part[0] for part in samples())
     others = agents[0]
-    pictures = boxes(
+    images = boxes(
         [[frames] * len(others), [agents] * len(others), [faces] * len(others), list(others)], threshold=-1
     )
-    assert (pictures[..., HISTORY + 1].sum(axis=(1, 2)) > 0).all()
+    assert (images[..., HISTORY + 1].sum(axis=(1, 2)) > 0).all()
 
 
 @pytest.mark.parametrize("history", [0, 2, 5])
@@ -99,17 +99,17 @@ def test_shapes_and_ranges(history):
     batch = samples(frames=history + 1, count=3)
     whole = SemBoxRasterizer(context_, THRESHOLD, history, city_map())
     for rasterizer in (BoxRasterizer(context_, THRESHOLD, history), whole):
-        pictures = rasterizer.rasterize(*batch)
-        assert pictures.shape == (3, 70, 90, rasterizer.num_channels())
-        assert pictures.dtype == "float32" and pictures.min() == 0 and pictures.max() == 1
+        images = rasterizer.rasterize(*batch)
+        assert images.shape == (3, 70, 90, rasterizer.num_channels())
+        assert images.dtype == "float32" and images.min() == 0 and images.max() == 1
     assert whole.num_channels() == 2 * (history + 1) + 3
 
 
 def test_no_agents():
     frames, _, faces, _ = samples()
     none = [[np.zeros(0, AGENT_DTYPE)] * (HISTORY + 1)] * len(frames)
-    pictures = boxes([frames, none, faces, None])
-    assert not pictures[..., : HISTORY + 1].any() and pictures[..., HISTORY + 1 :].any()
+    images = boxes([frames, none, faces, None])
+    assert not images[..., : HISTORY + 1].any() and images[..., HISTORY + 1 :].any()
 
 
 def test_the_core_of_a_box_is_full():
@@ -117,8 +117,8 @@ def test_the_core_of_a_box_is_full():
     agent = np.zeros(1, AGENT_DTYPE)
     agent["centroid"], agent["extent"] = frames[0][0]["ego_translation"][:2], 20
     agent["label_probabilities"][:, 3] = 1
-    picture = boxes([frames, [[agent]], faces, None], context((100, 100), (0.5, 0.5), pixel=1))[0, ..., 0]
-    assert (picture[45:55, 45:55] == 1).all() and picture.sum() < 24**2 * 1.5
+    image = boxes([frames, [[agent]], faces, None], context((100, 100), (0.5, 0.5), pixel=1))[0, ..., 0]
+    assert (image[45:55, 45:55] == 1).all() and image.sum() < 24**2 * 1.5
 
 
 # --- as l5kit draws with OpenCV
@@ -169,7 +169,7 @@ def test_layouts_and_kinds_of_arrays():
     np.testing.assert_array_equal(found.permute(0, 2, 3, 1), expected)
     first = found.clone()
     boxes(samples(seed=1), layout="NCHW", output="torch")
-    assert torch.equal(first, found)  # a later call leaves the pictures of an earlier one
+    assert torch.equal(first, found)  # a later call leaves the images of an earlier one
 
 
 def test_on_cuda(emulated_cuda, fake_cuda):  # noqa: F811
@@ -204,20 +204,20 @@ def test_on_gpu(layout):
     np.testing.assert_array_equal(found.cpu(), by_cv2(batch, context(size), history=10))
 
 
-# --- pictures to look at
+# --- images to look at
 
 
 def test_to_rgb():
     rasterizer = SemBoxRasterizer(context(), THRESHOLD, HISTORY, city_map())
-    pictures = rasterizer.rasterize(*samples())
-    rgb = rasterizer.to_rgb(pictures)
+    images = rasterizer.rasterize(*samples())
+    rgb = rasterizer.to_rgb(images)
     assert rgb.shape == (12, 112, 112, 3) and rgb.dtype == np.uint8
-    np.testing.assert_array_equal(rasterizer.to_rgb(pictures[0]), rgb[0])
-    newest, ego = pictures[..., 0] > 0, pictures[..., HISTORY + 1] > 0
-    empty = ~(pictures[..., :-3] > 0).any(axis=3)
+    np.testing.assert_array_equal(rasterizer.to_rgb(images[0]), rgb[0])
+    newest, ego = images[..., 0] > 0, images[..., HISTORY + 1] > 0
+    empty = ~(images[..., :-3] > 0).any(axis=3)
     assert (rgb[newest][:, 2] == 255).all() and (rgb[ego][:, 1] == 255).all()
-    np.testing.assert_array_equal(rgb[empty], (pictures[..., -3:] * 255).astype("uint8")[empty])
-    old = (pictures[..., 1] > 0) & ~newest & ~(pictures[..., HISTORY + 1 : -3] > 0).any(axis=3)
+    np.testing.assert_array_equal(rgb[empty], (images[..., -3:] * 255).astype("uint8")[empty])
+    old = (images[..., 1] > 0) & ~newest & ~(images[..., HISTORY + 1 : -3] > 0).any(axis=3)
     assert old.any() and set(map(tuple, rgb[old])) == {(0, 0, int(0.85 * 255))}
 
 

@@ -102,7 +102,7 @@ def test_what_torch_computes(kind):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_boxes_outside_the_picture_are_as_the_loop_has_them():
+def test_boxes_outside_the_image_are_as_the_loop_has_them():
     """torchvision's own function fails at them."""
     boxes = [[40, 5, 60, 15], [-90, 5, -70, 15], [5, -60, 25, -45], [5, 70, 25, 75], [28, 2, 90, 40]]
     boxes += [[25, 5, 5, 15], [5, 15, 25, 5], [-30, -30, 50, 50], [40, 5, 100, 15], [-9, 3, 9, 4]]

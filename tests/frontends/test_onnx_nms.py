@@ -18,7 +18,7 @@ THRESHOLDS = [0.0, 1e-30, 0.1, 1 / 4, 1 / 3, 0.45, 0.5, 0.7, 1.0]
 def nms_model(constants=(), run_time=(), shape=(2, 3, 12), boxes_only=False, center=0):
     """A model with options that are constants, {name: array}, or inputs, {name: rank}, or not given."""
     constants, run_time = dict(constants), dict(run_time)
-    pictures, _, count = shape
+    images, _, count = shape
     given = [name if name in constants or name in run_time else "" for name in OPTIONS]
     while given and not given[-1]:
         given.pop()
@@ -28,7 +28,7 @@ def nms_model(constants=(), run_time=(), shape=(2, 3, 12), boxes_only=False, cen
     if boxes_only:
         nodes.append(helper.make_node("Gather", ["rows", "column"], ["index"], axis=1))
         constants["column"] = np.array(2)
-    inputs = [tensor_input("boxes", (pictures, count, 4)), tensor_input("scores", shape)]
+    inputs = [tensor_input("boxes", (images, count, 4)), tensor_input("scores", shape)]
     for name, rank in run_time.items():
         inputs.append(tensor_input(name, (1,) * rank, "int64" if name == "most" else "float32"))
     return model_of(nodes, inputs, ["index" if boxes_only else "rows"], weights(**constants))
@@ -45,15 +45,15 @@ def expected(boxes, scores, most=0, iou=0.0, score=-np.inf):
     """What ONNX says, for corners in any order."""
     rows = []
     first, second = np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])
-    for picture, of_classes in enumerate(scores):
+    for image, of_classes in enumerate(scores):
         for class_, of_boxes in enumerate(of_classes):
             kept = []
             for box in np.argsort(-of_boxes, kind="stable"):
                 if of_boxes[box] > score and len(kept) < most:
-                    ious = (overlap(first[picture], second[picture], box, other) for other in kept)
+                    ious = (overlap(first[image], second[image], box, other) for other in kept)
                     if not any(value > np.float32(iou) for value in ious):
                         kept.append(box)
-            rows += [(picture, class_, box) for box in kept]
+            rows += [(image, class_, box) for box in kept]
     return np.array(rows, "int64").reshape(-1, 3)
 
 

@@ -10,7 +10,7 @@ import torch
 import torchvision
 
 from frontends import from_onnx, from_pytorch
-from tests.models.zoo import detection_model, picture
+from tests.models.zoo import detection_model, random_image
 
 from tvm import relay
 
@@ -19,14 +19,14 @@ OPSET = 16
 
 
 def small_detector(name):
-    """One of the zoo, at the pictures' own size; SSDs have their own, and few classes."""
+    """One of the zoo, at the images' own size; SSDs have their own, and few classes."""
     if name.startswith("ssd"):
         return detection_model(name, num_classes=8)
     return detection_model(name, min_size=HEIGHT, max_size=WIDTH)
 
 
 def example(seed=0):
-    return picture(HEIGHT, WIDTH, seed=seed)
+    return random_image(HEIGHT, WIDTH, seed=seed)
 
 
 def detect(model, image):

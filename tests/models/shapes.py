@@ -17,9 +17,9 @@ COLOURS = ((0.9, 0.2, 0.2), (0.2, 0.8, 0.3), (0.3, 0.4, 0.95), (0.95, 0.85, 0.2)
 
 
 def drawn(height, width, count, seed=0, device="cpu", largest=0.3):
-    """A picture, 3xHxW between 0 and 1, and what is to be seen there, as torchvision wants to be told it.
+    """An image, 3xHxW between 0 and 1, and what is to be seen there, as torchvision wants to be told it.
 
-    `largest` is of the picture's height. Later shapes lie over earlier ones; those of which little is seen
+    `largest` is of the image's height. Later shapes lie over earlier ones; those of which little is seen
     are not among the targets.
     """
     random = torch.Generator().manual_seed(seed)
@@ -45,8 +45,8 @@ def drawn(height, width, count, seed=0, device="cpu", largest=0.3):
         0
     ]
     paint = torch.tensor(COLOURS, device=device)[colour] * uniform(0.8, 1.1, count, 1)
-    picture = torch.where(top < 0, ground, paint[top].permute(2, 0, 1))
-    picture = (picture + uniform(-0.05, 0.05, 3, height, width)).clamp(0, 1)
+    image = torch.where(top < 0, ground, paint[top].permute(2, 0, 1))
+    image = (image + uniform(-0.05, 0.05, 3, height, width)).clamp(0, 1)
     masks = top == order
     seen = masks.sum((1, 2)) > 0.4 * inside.sum((1, 2))
     boxes = torchvision.ops.masks_to_boxes(masks[seen])
@@ -55,11 +55,11 @@ def drawn(height, width, count, seed=0, device="cpu", largest=0.3):
         "labels": (1 + kind * len(COLOURS) + colour)[seen],
         "masks": masks[seen].to(torch.uint8),
     }
-    return picture, targets
+    return image, targets
 
 
 def _centres(lengths, whole, uniform):
-    """Places for the middle of shapes so that they are inside the picture."""
+    """Places for the middle of shapes so that they are inside the image."""
     return (lengths / 2 + uniform(0.0, 1.0, len(lengths)) * (whole - lengths))[:, None, None]
 
 
@@ -93,13 +93,11 @@ def trained_on_shapes(name="maskrcnn_resnet50_fpn", seconds=90, size=(480, 800),
     optimizer = torch.optim.SGD(weights, lr=0.0, momentum=0.9, weight_decay=1e-4)
     start, step = time.monotonic(), 0
     while (done := (time.monotonic() - start) / seconds) < 1:
-        pictures, targets = zip(
-            *(drawn(*size, 25, seed=1000 + 4 * step + i, device=device) for i in range(4))
-        )
+        images, targets = zip(*(drawn(*size, 25, seed=1000 + 4 * step + i, device=device) for i in range(4)))
         for group in optimizer.param_groups:
             group["lr"] = 0.02 * min(1, (step + 1) / 50) * (1 + math.cos(math.pi * done)) / 2
         with torch.autocast(device, dtype=torch.bfloat16):
-            losses = model(list(pictures), list(targets))
+            losses = model(list(images), list(targets))
         loss = sum(losses.values())
         if not torch.isfinite(loss):
             raise RuntimeError(f"training failed: {losses}")

@@ -120,7 +120,7 @@ class Clamp(nn.Module):
 
 
 class InterpolatedSkip(nn.Module):
-    """What a network adds to the picture upscaled by interpolation."""
+    """What a network adds to the image upscaled by interpolation."""
 
     def __init__(self, network, scale):
         super().__init__()
@@ -161,5 +161,5 @@ def super_resolution_model(name, seed=0, **options):
 
 
 def channels_of(name):
-    """Of the pictures that a model takes."""
+    """Of the images that a model takes."""
     return 1 if name == "espcn" else 3

@@ -134,14 +134,14 @@ def test_it_finds_what_torch_finds(detector, from_pytorch):
 
 
 def test_a_batch_on_fixed_shapes_finds_what_torch_finds():
-    model, pictures = small_detector("fasterrcnn_mobilenet_v3_large_320_fpn"), 2
-    imported = FRONTENDS["PyTorch"](model, [example(seed) for seed in range(pictures)])
+    model, count = small_detector("fasterrcnn_mobilenet_v3_large_320_fpn"), 2
+    imported = FRONTENDS["PyTorch"](model, [example(seed) for seed in range(count)])
     mod = relay.transform.InferType()(detection_pipeline(outputs="padded")(imported))
     assert not any("?" in str(getattr(node, "_checked_type_", "")) for node in Graph(mod["main"]).nodes)
     images = [example(seed=1), example(seed=5)]  # others than it was imported with
     *outputs, numbers = run(mod, *(image.numpy() for image in images))
     named = dict(zip(map(str, mod["main"].attrs["output_names"]), outputs))
-    assert len(numbers) == pictures
+    assert len(numbers) == count
     for place, (image, number) in enumerate(zip(images, numbers)):
         found = {name: named[f"output{place}.{name}"][:number] for name in ("boxes", "scores", "labels")}
         expected = detect(model, image)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from tests.models.zoo import detection_model, picture
+from tests.models.zoo import detection_model, random_image
 from tvm_passes.convolution.rounding import rounded_together
 
 
@@ -28,7 +28,7 @@ def error(backbone, image, rounded):
 
 
 def test_a_quarter_of_the_error_of_rounded_weights_goes(backbone):
-    image = picture(192, 256, seed=9)[None].double() * 4 - 2
+    image = random_image(192, 256, seed=9)[None].double() * 4 - 2
 
     def together(weight):
         return torch.from_numpy(rounded_together(weight.numpy(), "float16"))

@@ -32,7 +32,7 @@ TRANSPOSES = {"layout_transform", "transpose"}
 
 
 def imported(name):
-    """The model, a picture, and the module with its weights bound."""
+    """The model, an image, and the module with its weights bound."""
     model = super_resolution_model(name, **SMALL[name])
     x = torch.rand(1, channels_of(name), 24, 32, generator=torch.Generator().manual_seed(0))
     mod, params = frontends.from_pytorch(model, x)

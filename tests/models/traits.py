@@ -10,7 +10,7 @@ TOKENS, WIDTH = 64, 32  # multiples of what tensor cores multiply
 
 
 class Apply(nn.Module):
-    """A function of layers and the picture as a network."""
+    """A function of layers and the image as a network."""
 
     def __init__(self, function, *layers):
         super().__init__()
@@ -21,7 +21,7 @@ class Apply(nn.Module):
 
 
 class Group(nn.Module):
-    """Networks that see the same picture; the outputs of all."""
+    """Networks that see the same image; the outputs of all."""
 
     def __init__(self, networks):
         super().__init__()
@@ -46,7 +46,7 @@ def function(apply, *layers, outputs=CHANNELS):
 
 
 def behind(apply, *layers):
-    """What does not give a picture, behind a convolution."""
+    """What does not give an image, behind a convolution."""
     return nn.Sequential(conv(), Apply(apply, *layers))
 
 
@@ -86,7 +86,7 @@ class Encoder(nn.Module):
 
 
 def of_tokens(*layers):
-    """Patches of the picture as tokens, and back."""
+    """Patches of the image as tokens, and back."""
 
     def run(patch, encode, head, x):
         tokens = encode(patch(x).flatten(2).transpose(1, 2))
@@ -229,7 +229,7 @@ GROUPS = {
 
 
 def group(name):
-    """The networks of a group as one, with seeded weights, and a picture."""
+    """The networks of a group as one, with seeded weights, and an image."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Group(GROUPS[name]()).eval()

@@ -2,7 +2,7 @@
 
 Fresh torchvision detectors find nothing, or the same thing everywhere: their activations die or explode with
 the depth, and their scores lie under the threshold. `detection_model` makes up for the missing training.
-It fits the batch norms to a few pictures, does the like to the layers without one, and brings the last
+It fits the batch norms to a few images, does the like to the layers without one, and brings the last
 layers to a spread at which some tens of boxes come out, of many classes, overlapping enough for the
 non-maximum suppression to have work. Residual blocks add little to what they are given, as in trained
 networks. No layer then magnifies rounding errors, so that what two implementations find can be compared, also
@@ -53,17 +53,17 @@ LAST_LAYERS = {  # the standard deviation of what they give, and the background'
 }
 
 
-def detection_model(name, seed=0, pictures=None, **options):
+def detection_model(name, seed=0, images=None, **options):
     """One of DETECTION_MODELS in evaluation, with weights that depend on nothing but the arguments.
 
-    It is fitted to `pictures`, by default seeded ones, and finds most in such as these. `options` go to
+    It is fitted to `images`, by default seeded ones, and finds most in such as these. `options` go to
     torchvision, such as `min_size` and `max_size`, which bound the size it works at.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         build = getattr(torchvision.models.detection, name)
         model = build(weights=None, weights_backbone=None, **options).eval()
-        _fit(model, pictures or [picture(seed=index) for index in range(4)])
+        _fit(model, images or [random_image(seed=index) for index in range(4)])
     return model
 
 
@@ -77,11 +77,11 @@ def tiny_detector(seed=0, **options):
         backbone.out_channels = widths[-1]
         anchors = AnchorGenerator(((16, 32),), ((0.5, 1.0, 2.0),))
         model = RetinaNet(backbone, 8, anchor_generator=anchors, **options).eval()
-        _fit(model, [picture(seed=index) for index in range(4)])
+        _fit(model, [random_image(seed=index) for index in range(4)])
     return model
 
 
-def tiny_mask_rcnn(seed=0, pictures=None, **options):
+def tiny_mask_rcnn(seed=0, images=None, **options):
     """A Mask R-CNN of a few layers, with two levels of features; fitted like the others."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -99,7 +99,7 @@ def tiny_mask_rcnn(seed=0, pictures=None, **options):
             mask_predictor=MaskRCNNPredictor(16, 16, 91),
             **options,
         ).eval()
-        _fit(model, pictures or [picture(seed=index) for index in range(4)])
+        _fit(model, images or [random_image(seed=index) for index in range(4)])
     return model
 
 
@@ -111,13 +111,13 @@ class TwoLevels(nn.Module):
         self.first = nn.Sequential(nn.Conv2d(3, 16, 7, 8, 3), nn.ReLU())
         self.second = nn.Sequential(nn.Conv2d(16, 16, 3, 2, 1), nn.ReLU())
 
-    def forward(self, pictures):
-        first = self.first(pictures)
+    def forward(self, images):
+        first = self.first(images)
         return {"0": first, "1": self.second(first)}
 
 
-def picture(height=128, width=128, seed=0):
-    """A seeded 3xHxW picture between 0 and 1 that has edges and areas: noise at three scales."""
+def random_image(height=128, width=128, seed=0):
+    """A seeded 3xHxW image between 0 and 1 that has edges and areas: noise at three scales."""
     generator = torch.Generator().manual_seed(seed)
     layers = (
         torch.rand(1, 3, cells, cells, generator=generator, dtype=torch.float32) for cells in (4, 16, 64)
@@ -125,7 +125,7 @@ def picture(height=128, width=128, seed=0):
     return sum(torch.nn.functional.interpolate(layer, (height, width)) for layer in layers)[0] / 3
 
 
-def _fit(model, pictures):
+def _fit(model, images):
     """In one run: each layer is fitted when it is first reached, so what follows sees its new outputs."""
     norms = [(part, part.momentum) for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
     for norm, _ in norms:
@@ -140,7 +140,7 @@ def _fit(model, pictures):
             if background is not None:
                 layer.bias[:: _classes(model)] += background + math.log(_classes(model) - 1)
             hooks.append(layer.register_forward_hook(_fitting(spread)))
-    model(pictures)
+    model(images)
     for hook in hooks:
         hook.remove()
     for norm, momentum in norms:

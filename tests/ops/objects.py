@@ -4,7 +4,7 @@ import numpy as np
 
 
 def objects(count, image_size, side=28, seed=0):
-    """Masks (count, 1, side, side) between 0 and 1, and boxes inside a picture, as a detector gives them."""
+    """Masks (count, 1, side, side) between 0 and 1, and boxes inside an image, as a detector gives them."""
     rng = np.random.default_rng(seed)
     height, width = image_size
     centres = rng.uniform(0, 1, (count, 2)) * [width, height]
@@ -15,6 +15,6 @@ def objects(count, image_size, side=28, seed=0):
 
 
 def heatmaps(count, keypoints, size, seed=0, image_size=(60, 80)):
-    """Heatmaps (count, keypoints, *size) with more than one hill each, and rois inside a picture."""
+    """Heatmaps (count, keypoints, *size) with more than one hill each, and rois inside an image."""
     values = np.random.default_rng(seed).standard_normal((count, keypoints, *size)).astype("float32")
     return values, objects(count, image_size, seed=seed)[1]

@@ -1,10 +1,10 @@
-"""Random affine maps: boxes, masks and points go where their pictures go."""
+"""Random affine maps: boxes, masks and points go where their images go."""
 
 import numpy as np
 import pytest
 import torch
 
-from tests.ops.warps import pictures
+from tests.ops.warps import random_images
 from topi_ext.torch import AffineWarp, RandomAffine
 
 ALL = {
@@ -23,14 +23,14 @@ def seeded(seed=0, **options):
 
 
 def test_nothing_is_drawn_by_default():
-    images = torch.from_numpy(pictures(3, SIZE))
+    images = torch.from_numpy(random_images(3, SIZE))
     assert torch.equal(RandomAffine()(images), images)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_flips(layout):
-    images = torch.from_numpy(pictures(2, SIZE, layout=layout))
-    masks = torch.from_numpy(pictures(2, SIZE, 1, dtype="int64"))[:, 0]
+    images = torch.from_numpy(random_images(2, SIZE, layout=layout))
+    masks = torch.from_numpy(random_images(2, SIZE, 1, dtype="int64"))[:, 0]
     boxes, points = torch.tensor([[[10.0, 5, 30, 25]]] * 2), torch.tensor([[[0.5, 0.5]]] * 2)
     across, down = (layout.index(axis) for axis in "WH")
     found = RandomAffine(flip=1, layout=layout)(images, boxes, masks, points)
@@ -43,14 +43,14 @@ def test_flips(layout):
 
 
 def blobs(points):
-    """Pictures with a round spot at a point of each."""
+    """Images with a round spot at a point of each."""
     ys, xs = np.mgrid[: SIZE[0], : SIZE[1]] + 0.5
     distance = (xs - points[:, 0, 0, None, None]) ** 2 + (ys - points[:, 0, 1, None, None]) ** 2
     return torch.from_numpy(np.exp(-distance / 8)[:, None].astype("float32"))
 
 
 @pytest.mark.parametrize("out_size", [None, (100, 70)])
-def test_points_follow_pictures(out_size):
+def test_points_follow_images(out_size):
     points = np.random.default_rng(0).uniform(25, 45, (50, 1, 2))
     images, moved = seeded(**ALL, out_size=out_size)(blobs(points), points=torch.from_numpy(points))
     height, width = images.shape[2:]
@@ -85,8 +85,8 @@ def test_scaling_is_about_the_centre():
     assert masks[:, 10:50, 20:60].all() and masks.sum() == 40 * 40
 
 
-def test_one_tensor_for_each_picture():
-    images = torch.from_numpy(pictures(3, SIZE))
+def test_one_tensor_for_each_image():
+    images = torch.from_numpy(random_images(3, SIZE))
     boxes = torch.rand(3, 5, 4) * 30 + torch.tensor([0, 0, 30, 30])
     matrices = seeded(**ALL).draw(3, SIZE, SIZE)
     warp = AffineWarp()
@@ -97,7 +97,7 @@ def test_one_tensor_for_each_picture():
     _, ragged = warp(images, matrices, [boxes[0, :0], boxes[1, :2], boxes[2]])
     assert [len(some) for some in ragged] == [0, 2, 5]
     torch.testing.assert_close(ragged[1], together[1, :2])
-    with pytest.raises(ValueError, match="2 tensors of boxes or points for 3 pictures"):
+    with pytest.raises(ValueError, match="2 tensors of boxes or points for 3 images"):
         warp(images, matrices, [*boxes[:2]])
 
 
@@ -135,7 +135,7 @@ def test_scale_above_0():
 
 @pytest.mark.gpu
 def test_on_gpu():
-    images, masks = pictures(8, SIZE), pictures(8, SIZE, 1, dtype="int64")[:, 0]
+    images, masks = random_images(8, SIZE), random_images(8, SIZE, 1, dtype="int64")[:, 0]
     boxes = torch.rand(8, 5, 4) * 30 + torch.tensor([0, 0, 30, 30])
     given = torch.from_numpy(images), boxes, torch.from_numpy(masks)
     on_cpu = seeded(**ALL, mode="cv2_fixed")(*given)

@@ -140,7 +140,7 @@ NOWHERE = [
 ]
 
 
-def test_a_box_of_no_place_leaves_the_picture_empty(run):
+def test_a_box_of_no_place_leaves_the_image_empty(run):
     boxes = np.array([*NOWHERE, [5, 5, 25, 25]], "float32")
     found = run(np.ones((len(boxes), 1, 28, 28), "float32"), boxes, (40, 60))
     np.testing.assert_array_equal(found.any(axis=(1, 2, 3)), [*[False] * len(NOWHERE), True])

@@ -23,7 +23,7 @@ TOLERANCE = {"rtol": 1e-5, "atol": 3e-6}
 LAYOUTS = ("NCHW", "NHWC")
 
 
-def pictures(height, width, count=1, channels=3, dtype="uint8", layout="NHWC", seed=0):
+def images(height, width, count=1, channels=3, dtype="uint8", layout="NHWC", seed=0):
     """Noise, the hardest to resize rightly; between 0 and 1, or 0 and 255 for uint8."""
     shape = {"N": count, "H": height, "W": width, "C": channels}
     noise = np.random.default_rng(seed).random([shape[axis] for axis in layout], "float32")
@@ -31,7 +31,7 @@ def pictures(height, width, count=1, channels=3, dtype="uint8", layout="NHWC", s
 
 
 def options_for(image, size, **options):
-    """All options, with the mean and the deviation of pictures of this type."""
+    """All options, with the mean and the deviation of images of this type."""
     layout = options.get("image_layout", "NHWC")
     channels, scale = image.shape[layout.index("C")], 1 if image.dtype == "uint8" else 1 / 255
     mean, std = ([value * scale for value in values[:channels]] for values in (MEAN, STD))
@@ -91,7 +91,7 @@ def by_torch(image, size, padded_size, mean, std):
     [((37, 53), (20, 31), (32, 32)), ((21, 16), (50, 45), (50, 64)), ((90, 7), (31, 40), (31, 40))],
 )
 def test_as_torch(run, given, size, padded_size):
-    image = pictures(*given, count=2)
+    image = images(*given, count=2)
     options = options_for(image, size, padded_size=padded_size)
     expected = by_torch(image, size, padded_size, options["mean"], options["std"])
     assert_close(run(image, **options), expected)
@@ -102,7 +102,7 @@ def test_as_torch(run, given, size, padded_size):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float16"])
 def test_layouts_and_types(run, dtype, image_layout, layout):
-    image = pictures(19, 23, count=2, dtype=dtype, layout=image_layout)
+    image = images(19, 23, count=2, dtype=dtype, layout=image_layout)
     layouts = {"image_layout": image_layout, "layout": layout}
     assert_right(run, image, (14, 32), padded_size=(15, 36), swap_channels=True, **layouts)
 
@@ -110,7 +110,7 @@ def test_layouts_and_types(run, dtype, image_layout, layout):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("padded_size", [(16, 20), (15, 21)])
 def test_float16_is_rounded_once(run, layout, padded_size):
-    image = pictures(19, 23)
+    image = images(19, 23)
     options = options_for(image, (13, 17), padded_size=padded_size, layout=layout)
     exact, half = (run(image, dtype=dtype, **options) for dtype in ("float32", "float16"))
     np.testing.assert_array_equal(half, exact.astype("float16"))
@@ -118,7 +118,7 @@ def test_float16_is_rounded_once(run, layout, padded_size):
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
 def test_any_number_of_channels(run, channels):
-    image = pictures(9, 11, channels=channels)
+    image = images(9, 11, channels=channels)
     assert_right(run, image, (6, 8), layout="NHWC", swap_channels=True)
 
 
@@ -137,12 +137,12 @@ def test_any_number_of_channels(run, channels):
     ],
 )
 def test_small_sizes(run, given, size):
-    assert_right(run, pictures(*given), size, padded_size=(size[0] + 2, size[1]))
+    assert_right(run, images(*given), size, padded_size=(size[0] + 2, size[1]))
 
 
 @pytest.mark.parametrize("size", [(12, 18), (12, 7), (5, 18)])
 def test_a_side_that_keeps_its_length(run, size):
-    image = pictures(12, 18)
+    image = images(12, 18)
     assert_right(run, image, size, padded_size=(13, 21))
     if size == (12, 18):
         found = run(image, size=size, padded_size=(16, 18), mean=[0] * 3, std=[1] * 3)
@@ -158,26 +158,26 @@ def test_a_side_that_keeps_its_length(run, size):
 )
 def test_any_sizes(given, size, padding):
     padded_size = tuple(map(sum, zip(size, padding)))
-    assert_right(on_llvm, pictures(*given), size, padded_size=padded_size)
+    assert_right(on_llvm, images(*given), size, padded_size=padded_size)
 
 
 @pytest.mark.parametrize("given, size", [((1080, 1920), (750, 1333)), ((3, 16384), (2, 16383))])
-def test_places_are_exact_in_long_pictures(given, size):
-    assert_right(on_llvm, pictures(*given), size)
+def test_places_are_exact_in_long_images(given, size):
+    assert_right(on_llvm, images(*given), size)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_any_number_of_pictures(run, count, dynamic, layout):
-    image = pictures(8, 6, count=max(count, 1))[:count]
+def test_any_number_of_images(run, count, dynamic, layout):
+    image = images(8, 6, count=max(count, 1))[:count]
     options = options_for(image, (5, 7), padded_size=(8, 8), layout=layout)
     found = run(image, dynamic=dynamic, **options)
     assert_close(found, reference.preprocess(image, **options))
 
 
 def test_what_is_not_finite_stays_where_it_is(run):
-    image = pictures(16, 12, dtype="float32")
+    image = images(16, 12, dtype="float32")
     image[0, 8, 5] = [NAN, INF, -INF]
     options = options_for(image, (11, 23))
     found = run(image, **options)
@@ -243,7 +243,7 @@ def test_wrong_options_are_refused(wrong, reason):
     ],
 )
 def test_compiles_without_spills(emulated_cuda, tmp_path, layout, dtype, stores):
-    image = pictures(1080, 1920)
+    image = images(1080, 1920)
     options = options_for(image, (750, 1333), padded_size=(768, 1344), layout=layout, dtype=dtype)
     relay.build(tvm.IRModule.from_expr(function_of(image, **options)), emulated_cuda.target)
     source = emulated_cuda.sources[-1]
@@ -257,7 +257,7 @@ def test_compiles_without_spills(emulated_cuda, tmp_path, layout, dtype, stores)
 @pytest.mark.parametrize("image_dtype, image_layout", [("uint8", "NHWC"), ("float32", "NCHW")])
 @pytest.mark.parametrize("padded_size", [(768, 1344), (751, 1333)])
 def test_on_gpu(padded_size, image_dtype, image_layout, layout, dtype):
-    image = pictures(1080, 1920, count=2, dtype=image_dtype, layout=image_layout)
+    image = images(1080, 1920, count=2, dtype=image_dtype, layout=image_layout)
     layouts = {"image_layout": image_layout, "layout": layout}
     options = options_for(image, (750, 1333), padded_size=padded_size, **layouts)
     function = function_of(image, dynamic=True, dtype=dtype, **options)

@@ -77,7 +77,7 @@ def cameras(samples, image_size, rng, scale=1.0):
 
 
 def box_scenes(samples, layers, count, image_size, seed=0, spread=0.4):
-    """Boxes of cars, more or less, within `spread` of the picture's size from its centre."""
+    """Boxes of cars, more or less, within `spread` of the image's size from its centre."""
     rng = np.random.default_rng(seed)
     total = samples * layers * count
     centres = rng.uniform(-spread, spread, (total, 2)) * max(image_size)
@@ -114,7 +114,7 @@ def map_scenes(samples, count, image_size, of_sample=True, **options):
 
 @pytest.mark.parametrize("spread", [0.3, 0.9])
 def test_150_scenes_of_boxes_as_opencv(spread):
-    """The second half of the scenes is mostly outside the picture."""
+    """The second half of the scenes is mostly outside the image."""
     scenes, image_size = box_scenes(150, 1, 30, (112, 160), spread=spread), (112, 160)
     found = on_llvm("rasterize_boxes", scenes, image_size, mode="parity", dtype="uint8")
     expected = drawn_by_cv2.boxes(*scenes, image_size)
@@ -375,8 +375,8 @@ def test_what_it_cannot_take_is_refused(name, shapes, dtypes, reason):
 @pytest.mark.parametrize(
     "options, reason",
     [
-        ({"image_size": (0, 9)}, "pictures must be 1 to 16384 pixels high and wide, not 0x9"),
-        ({"image_size": (9, 2**15)}, "pictures must be"),
+        ({"image_size": (0, 9)}, "images must be 1 to 16384 pixels high and wide, not 0x9"),
+        ({"image_size": (9, 2**15)}, "images must be"),
         ({"layout": "CHW"}, "layout must be NHWC or NCHW, not CHW"),
         ({"dtype": "float16"}, "dtype must be float32 or uint8, not float16"),
         ({"palette": []}, "a palette and a background"),

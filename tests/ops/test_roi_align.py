@@ -179,7 +179,7 @@ def test_an_area_that_is_no_number_or_negative_has_no_level(run):
 @pytest.mark.parametrize("count", [0, 1, 17])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_any_number_of_regions(run, count, dynamic):
-    features, rois = pyramid(16, 24, channels=4, pictures=3), regions(count, pictures=3)
+    features, rois = pyramid(16, 24, channels=4, images=3), regions(count, images=3)
     options = {"pooled_size": 2, "scales": SCALES, "sampling_ratio": 0}
     assert_close(run(features, rois, dynamic=dynamic, **options), expected_of(features, rois, **options))
 
@@ -190,7 +190,7 @@ def test_half_precision_regions_and_an_odd_number_of_channels(run):
     assert_close(run(features, rois, **options), expected_of(features, rois, **options))
 
 
-def test_no_such_picture(run):
+def test_no_such_image(run):
     features, rois = pyramid(), regions(8)
     rois[1:6, 0] = [-1, 2, 1e9, NAN, INF]
     found = run(features, rois, pooled_size=2, scales=SCALES, sampling_ratio=2)

@@ -15,7 +15,7 @@ import topi_ext.torch as ops
 from tests.ops.detections import clustered_detections
 from tests.ops.objects import heatmaps, objects
 from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
-from tests.ops.warps import pictures, rotations
+from tests.ops.warps import random_images, rotations
 from topi_ext.batched_nms import reference as nms_reference
 from topi_ext.preprocess import reference as preprocess_reference
 from topi_ext.torch import _call
@@ -51,7 +51,7 @@ def tensors(device, *arrays):
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_warp_affine(device, compiled, dtype, layout):
     for count, size, out_size in ((2, (30, 40), (33, 44)), (5, (17, 64), (20, 64)), (0, (9, 9), (5, 5))):
-        data, matrices = pictures(count, size, 3, layout, dtype), rotations(count, size)
+        data, matrices = random_images(count, size, 3, layout, dtype), rotations(count, size)
         found = ops.warp_affine(*tensors(device, data, matrices), out_size, mode="cv2_fixed", layout=layout)
         expected = reference.warp_affine(data, matrices, out_size, mode="cv2_fixed", layout=layout)
         assert found.device.type == device and found.dtype == getattr(torch, dtype)
@@ -62,7 +62,7 @@ def test_warp_affine(device, compiled, dtype, layout):
 
 
 def test_one_matrix_and_another_type(device):
-    data, matrices = pictures(3, (30, 40)), rotations(1, (30, 40))
+    data, matrices = random_images(3, (30, 40)), rotations(1, (30, 40))
     found = ops.warp_affine(*tensors(device, data, matrices[0]), (30, 40), out_dtype="float16")
     expected = reference.warp_affine(data, matrices[0], (30, 40), out_dtype="float32")
     np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=1e-3, atol=1e-2)
@@ -140,7 +140,7 @@ def test_heatmaps_to_keypoints(device, compiled):
 def test_preprocess(device, compiled):
     options = {"mean": [100, 110, 120], "std": [50, 60, 70], "dtype": "float16"}
     for count in (1, 3):
-        images = pictures(count, (30, 40), layout="NHWC")
+        images = random_images(count, (30, 40), layout="NHWC")
         found = ops.preprocess(*tensors(device, images), (45, 60), (64, 64), **options)
         expected = preprocess_reference.preprocess(images, (45, 60), (64, 64), **options)
         assert found.dtype == torch.float16
@@ -159,7 +159,7 @@ def test_nothing_is_copied():
 
 
 def test_any_address():
-    data, matrices = pictures(3, (5, 7), 1), rotations(3, (5, 7))
+    data, matrices = random_images(3, (5, 7), 1), rotations(3, (5, 7))
     data, matrices = tensors("cpu", data, matrices)
     for first in range(3):
         assert data[first:].data_ptr() % _call.ALIGNMENT or first == 0
@@ -170,7 +170,7 @@ def test_any_address():
 def test_many_threads_compile_one_kernel(compiled, monkeypatch):
     made = []
     monkeypatch.setattr(_call, "Kernel", lambda *args: made.append(1) or Kernel(*args))
-    data, matrices = tensors("cpu", pictures(2, (30, 40)), rotations(2, (30, 40)))
+    data, matrices = tensors("cpu", random_images(2, (30, 40)), rotations(2, (30, 40)))
     expected = ops.warp_affine(data, matrices, (30, 40), border_value=1)
     compiled.clear()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -180,7 +180,7 @@ def test_many_threads_compile_one_kernel(compiled, monkeypatch):
 
 
 class Warped(torch.utils.data.Dataset):
-    """Pictures, each warped where a DataLoader asks for it."""
+    """Images, each warped where a DataLoader asks for it."""
 
     def __init__(self, data, matrices):
         self.data, self.matrices = data, matrices
@@ -196,7 +196,7 @@ class Warped(torch.utils.data.Dataset):
 def test_in_forked_workers(monkeypatch):
     """With more than one thread, of which none is there in the worker."""
     monkeypatch.setenv("TVM_NUM_THREADS", "2")
-    data, matrices = tensors("cpu", pictures(4, (30, 40)), rotations(4, (30, 40)))
+    data, matrices = tensors("cpu", random_images(4, (30, 40)), rotations(4, (30, 40)))
     expected = ops.warp_affine(data, matrices, (30, 40))
     loader = torch.utils.data.DataLoader(
         Warped(data, matrices), batch_size=2, num_workers=1, multiprocessing_context="fork", timeout=60
@@ -219,7 +219,7 @@ def test_threads_are_bound_to_no_core():
 
 @pytest.mark.gpu
 def test_runs_on_the_current_stream():
-    data, matrices = tensors("cuda", pictures(16, (256, 256)), rotations(16, (256, 256)))
+    data, matrices = tensors("cuda", random_images(16, (256, 256)), rotations(16, (256, 256)))
     expected = ops.warp_affine(data, matrices, (256, 256))
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -234,7 +234,7 @@ def test_runs_on_the_current_stream():
 
 @pytest.mark.gpu
 def test_in_a_cuda_graph():
-    data, matrices = tensors("cuda", pictures(4, (64, 64)), rotations(4, (64, 64)))
+    data, matrices = tensors("cuda", random_images(4, (64, 64)), rotations(4, (64, 64)))
     boxes, scores = tensors("cuda", *clustered_detections(500, 1)[:2])
 
     def run():
@@ -283,7 +283,7 @@ def test_sizes_of_the_result(emulated_cuda, width):
     def build(data, matrix, height, width):
         return topi_ext.warp_affine(data, matrix, (height, width), out_dtype="float16")
 
-    arrays, sizes = [pictures(2, (30, 40)), rotations(2, (30, 40))], {"Y": 33, "X": width}
+    arrays, sizes = [random_images(2, (30, 40)), rotations(2, (30, 40))], {"Y": 33, "X": width}
     (found,), outputs = on_emulated(emulated_cuda, build, arrays, [("N", 3, "H", "W"), ("N", 2, 3)], sizes)
     expected = reference.warp_affine(*arrays, (33, width), out_dtype="float32")
     assert outputs == 1 and found.dtype == "float16"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import topi_ext
 from tests.ops.nvcc import assert_compiles_without_spills
-from tests.ops.warps import odd_matrices, pictures, rotations
+from tests.ops.warps import odd_matrices, random_images, rotations
 from topi_ext.warp_affine import reference
 
 import tvm
@@ -108,14 +108,14 @@ def by_cv2(data, matrices, out_size, *, interpolation, border_mode, border_value
     pairs = zip(data, matrices)
     warped = [
         cv2.warpAffine(
-            picture,
+            image,
             matrix,
             out_size[::-1],
             flags=flags,
             borderMode=BORDERS[border_mode],
             borderValue=border_value,
         )
-        for picture, matrix in pairs
+        for image, matrix in pairs
     ]
     return np.stack(warped).reshape(len(data), *out_size, data.shape[-1])
 
@@ -130,7 +130,7 @@ def by_cv2(data, matrices, out_size, *, interpolation, border_mode, border_value
 def test_as_opencv(run_contracting, dtype, interpolation, border_mode):
     """To the bit for uint8, also where its integers overflow."""
     channels, count = {"constant": 3, "replicate": 1, "reflect": 4, "reflect_101": 2}[border_mode], 25
-    data = pictures(count, (40, 50), channels, "NHWC", dtype)
+    data = random_images(count, (40, 50), channels, "NHWC", dtype)
     options = {"interpolation": interpolation, "border_mode": border_mode}
     options["border_value"] = [7.4, 300.0, 91.5, -3.0][:channels]
     options["inverse_map"] = dtype == "float32"
@@ -147,7 +147,7 @@ def test_as_opencv(run_contracting, dtype, interpolation, border_mode):
 @needs_opencv_4
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 def test_the_oracle_is_as_opencv(interpolation):
-    data, matrices = pictures(200, (23, 31), 2, "NHWC"), odd_matrices(200, seed=99).astype("float32")
+    data, matrices = random_images(200, (23, 31), 2, "NHWC"), odd_matrices(200, seed=99).astype("float32")
     for number, border_mode in enumerate(BORDERS):
         options = {"interpolation": interpolation, "border_mode": border_mode, "border_value": [80, 9]}
         options["inverse_map"] = number % 2 == 1
@@ -162,7 +162,7 @@ def test_the_oracle_is_as_opencv(interpolation):
 @pytest.mark.parametrize("dtype, out_dtype", TYPES)
 @pytest.mark.parametrize("size, channels, border_mode", [((40, 64), 3, "constant"), ((37, 71), 1, "reflect")])
 def test_as_the_oracle(run, dtype, out_dtype, layout, size, channels, border_mode):
-    data = pictures(3, (48, 60), channels, layout, dtype)
+    data = random_images(3, (48, 60), channels, layout, dtype)
     options = {"layout": layout, "border_mode": border_mode, "border_value": [9.0, 200.0, 31.0][:channels]}
     found = run(data, rotations(3, (48, 60)), size, out_dtype=out_dtype, **options)
     assert found.dtype == out_dtype
@@ -172,7 +172,7 @@ def test_as_the_oracle(run, dtype, out_dtype, layout, size, channels, border_mod
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_labels(run, dtype, layout):
-    data, matrices = pictures(2, (20, 30), 4, layout, dtype) * 10**7, rotations(2, (20, 30))
+    data, matrices = random_images(2, (20, 30), 4, layout, dtype) * 10**7, rotations(2, (20, 30))
     options = {"layout": layout, "interpolation": "nearest", "border_value": -100}
     found = run(data, matrices, (24, 35), **options)
     assert found.dtype == dtype
@@ -184,7 +184,7 @@ def test_labels(run, dtype, layout):
     "channels, dtype", [(2, "uint8"), (4, "float16"), (5, "float32"), (6, "uint8"), (19, "uint8")]
 )
 def test_any_number_of_channels(run, channels, dtype, layout):
-    data, matrices = pictures(2, (20, 30), channels, layout, dtype), rotations(2, (20, 30))
+    data, matrices = random_images(2, (20, 30), channels, layout, dtype), rotations(2, (20, 30))
     options = {"layout": layout, "border_value": list(range(channels))}
     assert_exact(run(data, matrices, (24, 36), **options), data, matrices, (24, 36), **options)
 
@@ -192,7 +192,7 @@ def test_any_number_of_channels(run, channels, dtype, layout):
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("border_mode", BORDERS)
 def test_odd_matrices(run_contracting, border_mode, interpolation):
-    data, matrices = pictures(30, (40, 50), 3, "NHWC", "float32"), odd_matrices(30, seed=5)
+    data, matrices = random_images(30, (40, 50), 3, "NHWC", "float32"), odd_matrices(30, seed=5)
     options = {"border_mode": border_mode, "interpolation": interpolation, "layout": "NHWC"}
     assert_exact(run_contracting(data, matrices, (33, 41), **options), data, matrices, (33, 41), **options)
 
@@ -203,7 +203,7 @@ def test_odd_matrices(run_contracting, border_mode, interpolation):
 def test_the_oracle_is_as_torch(mode, padding):
     """Its grid is in float64, and its places are relative: from -1 to 1."""
     (height, width), size = (40, 50), (33, 70)
-    data, matrices = pictures(4, (height, width), dtype="float32"), rotations(4, (height, width), 180)
+    data, matrices = random_images(4, (height, width), dtype="float32"), rotations(4, (height, width), 180)
 
     def to_relative(height, width):
         return np.array([[2 / (width - 1), 0, -1], [0, 2 / (height - 1), -1], [0, 0, 1]])
@@ -227,7 +227,7 @@ def test_half_a_pixel_beyond_the_border(run):
 @pytest.mark.parametrize("mode", ["exact", "cv2_fixed"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_whole_steps_change_no_pixel(run, layout, mode):
-    data = pictures(3, (20, 70), 3, layout)
+    data = random_images(3, (20, 70), 3, layout)
     down, across = (layout.index(axis) for axis in "HW")
     matrices = np.array(
         [[[1, 0, 0], [0, 1, 0]], [[-1, 0, 69], [0, 1, 0]], [[1, 0, 5], [0, -1, 19]]], "float32"
@@ -242,7 +242,7 @@ def test_whole_steps_change_no_pixel(run, layout, mode):
 
 def test_far_places_keep_their_fractions(run_contracting):
     """At a hundred thousand pixels from the origin a float32 has steps of 1/128."""
-    data, size = pictures(1, (2, 100), 1, dtype="float32"), (2, 100_300)
+    data, size = random_images(1, (2, 100), 1, dtype="float32"), (2, 100_300)
     matrix = np.array([[1 / 3, 0.001, -100_000.21 / 3], [0, 1, 0]])
     found = run_contracting(data, matrix, size, inverse_map=True)
     assert found[..., 100_003:100_290].all()
@@ -264,7 +264,7 @@ def test_a_map_that_is_no_number_gives_the_border_value(run, border_mode, invers
     ):
         matrix[place] = value
     matrices[6] *= 1e-155  # so large is the inverse
-    data = pictures(8, (20, 30), dtype="float32")
+    data = random_images(8, (20, 30), dtype="float32")
     options = {"mode": mode, "inverse_map": inverse_map, "border_mode": border_mode, "border_value": 55}
     found = run(data, matrices, (21, 33), **options)
     np.testing.assert_array_equal(found[:6], 55)
@@ -274,7 +274,7 @@ def test_a_map_that_is_no_number_gives_the_border_value(run, border_mode, invers
 
 
 def test_a_singular_matrix_takes_all_from_the_first_pixel(run):
-    data = pictures(2, (20, 30))
+    data = random_images(2, (20, 30))
     matrices = np.array([[[1, 2, 5], [2, 4, 7]], [[0, 0, 3], [0, 0, 3]]], "float32")
     found = run(data, matrices, (5, 6))
     np.testing.assert_array_equal(found, np.broadcast_to(data[:, :, :1, :1], found.shape))
@@ -285,7 +285,7 @@ VALUES = st.floats(-60, 60) | st.floats(width=32) | st.floats() | st.integers(-3
 
 @functools.cache
 def small(mode, interpolation, border_mode):
-    data, matrices = pictures(1, (7, 9), 2, "NHWC"), np.zeros((1, 2, 3))
+    data, matrices = random_images(1, (7, 9), 2, "NHWC"), np.zeros((1, 2, 3))
     options = {"mode": mode, "interpolation": interpolation, "border_mode": border_mode}
     return compiled(function_of(data, matrices, (8, 70), True, layout="NHWC", border_value=9, **options))
 
@@ -298,7 +298,7 @@ def small(mode, interpolation, border_mode):
     st.sampled_from(["constant", "reflect"]),
 )
 def test_any_matrix(values, mode, interpolation, border_mode):
-    data, matrix = pictures(1, (7, 9), 2, "NHWC"), np.array(values).reshape(1, 2, 3)
+    data, matrix = random_images(1, (7, 9), 2, "NHWC"), np.array(values).reshape(1, 2, 3)
     found = small(mode, interpolation, border_mode)(data, matrix)
     options = {"mode": mode, "interpolation": interpolation, "border_mode": border_mode, "layout": "NHWC"}
     assert_exact(found, data, matrix, (8, 70), border_value=9, **options)
@@ -310,26 +310,26 @@ def test_any_matrix(values, mode, interpolation, border_mode):
 @pytest.mark.parametrize(
     "layout, border_mode", [("NCHW", "reflect"), ("NHWC", "constant"), ("NHWC", "reflect_101")]
 )
-def test_smallest_pictures(place, border_mode, layout):
+def test_smallest_images(place, border_mode, layout):
     matrices = rotations(2, (4, 4))
     options = {"border_mode": border_mode, "border_value": 9, "layout": layout}
-    function = function_of(pictures(2, (1, 1), 3, layout), matrices, (3, 2), dynamic=True, **options)
+    function = function_of(random_images(2, (1, 1), 3, layout), matrices, (3, 2), dynamic=True, **options)
     run_any = compiled(function, *place)
     for shape in ((1, 1), (1, 5), (7, 1), (2, 2)):
-        data = pictures(2, shape, 3, layout)
+        data = random_images(2, shape, 3, layout)
         assert_exact(run_any(data, matrices), data, matrices, (3, 2), **options)
 
 
 @pytest.mark.parametrize("layout, width", [("NCHW", 64), ("NHWC", 65)])
 def test_shapes_known_at_run_time(place, layout, width):
-    data, matrices = pictures(3, (20, 30), 3, layout), rotations(3, (20, 30)).astype("float32")
+    data, matrices = random_images(3, (20, 30), 3, layout), rotations(3, (20, 30)).astype("float32")
     run_any = compiled(function_of(data, matrices, (40, width), dynamic=True, layout=layout), *place)
     for count in (0, 3):
         found = run_any(data[:count], matrices[:count])
         assert_exact(found, data[:count], matrices[:count], (40, width), layout=layout)
 
 
-def test_a_picture_without_pixels_is_all_border(run):
+def test_a_image_without_pixels_is_all_border(run):
     data, matrices = np.zeros((2, 0, 5, 3), "uint8"), rotations(2, (20, 30))
     for border_mode in ("constant", "reflect"):
         options = {"layout": "NHWC", "border_mode": border_mode, "border_value": 6}
@@ -338,7 +338,7 @@ def test_a_picture_without_pixels_is_all_border(run):
 
 def test_to_the_last_of_a_hundred_million_pixels():
     side = 10_000
-    data = pictures(1, (side, side), 1)
+    data = random_images(1, (side, side), 1)
     matrix = np.array([[-1, 0, side - 1], [0, -1, side - 1]], "float32")
     found = runner((CONTRACTING, tvm.cpu()))(data, matrix, (side, side))
     np.testing.assert_array_equal(found, data[..., ::-1, ::-1])
@@ -349,10 +349,10 @@ def test_to_the_last_of_a_hundred_million_pixels():
     [
         ([(2, 3, 8), (2, 2, 3)], {}, {}, r"data must have the shape \(N, C, H, W\)"),
         ([(2, relay.Any(), 8, 8), (2, 2, 3)], {}, {}, "the number of channels must be known"),
-        ([(2, 3, 0, 8), (2, 2, 3)], {}, {}, "takes pictures of 1 to 1000000000 pixels a side"),
+        ([(2, 3, 0, 8), (2, 2, 3)], {}, {}, "takes images of 1 to 1000000000 pixels a side"),
         ([(2, 3, 40000, 8), (2, 2, 3)], {}, {"mode": "cv2_fixed"}, "of 1 to 32766 pixels a side"),
         ([(2, 3, 8, 8), (2, 3, 3)], {}, {}, r"matrix must have the shape \(N, 2, 3\) or \(2, 3\)"),
-        ([(2, 3, 8, 8), (3, 2, 3)], {}, {}, "as many matrices as pictures: 3 matrices, 2 pictures"),
+        ([(2, 3, 8, 8), (3, 2, 3)], {}, {}, "as many matrices as images: 3 matrices, 2 images"),
         (
             [(2, 3, 8, 8), (2, 2, 3)],
             {0: "int32"},
@@ -377,8 +377,8 @@ def test_what_it_cannot_take_is_refused(shapes, dtypes, options, reason):
 
 
 def test_numbers_that_differ_at_run_time_are_refused(run):
-    data, matrices = pictures(3, (20, 30)), rotations(2, (20, 30))
-    with pytest.raises(tvm.TVMError, match="as many matrices as pictures"):
+    data, matrices = random_images(3, (20, 30)), rotations(2, (20, 30))
+    with pytest.raises(tvm.TVMError, match="as many matrices as images"):
         run(data, matrices, (4, 6), dynamic=True)
 
 
@@ -413,7 +413,7 @@ def test_wrong_attributes_are_refused(wrong):
     ],
 )
 def test_compiles_without_spills(emulated_cuda, tmp_path, dtype, out_dtype, layout, stores):
-    data, matrices = pictures(1, (512, 512), 3, layout, dtype), rotations(1, (512, 512))
+    data, matrices = random_images(1, (512, 512), 3, layout, dtype), rotations(1, (512, 512))
     function = function_of(data, matrices, (512, 512), layout=layout, out_dtype=out_dtype)
     relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
     source = emulated_cuda.sources[-1]
@@ -430,7 +430,7 @@ def run_on_gpu():
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype, out_dtype", TYPES)
 def test_on_gpu(run_on_gpu, dtype, out_dtype, layout):
-    data = pictures(8, (300, 401), 3, layout, dtype)
+    data = random_images(8, (300, 401), 3, layout, dtype)
     matrices = np.concatenate([rotations(4, (300, 401)), odd_matrices(4)]).astype("float32")
     for size, dynamic in (((320, 512), False), ((299, 333), True)):
         found = run_on_gpu(data, matrices, size, dynamic=dynamic, layout=layout, out_dtype=out_dtype)
@@ -443,7 +443,7 @@ def test_on_gpu(run_on_gpu, dtype, out_dtype, layout):
 @pytest.mark.parametrize("border_mode", BORDERS)
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 def test_as_opencv_on_gpu(run_on_gpu, interpolation, border_mode):
-    data, matrices = pictures(200, (40, 50), 3, "NHWC"), odd_matrices(200)
+    data, matrices = random_images(200, (40, 50), 3, "NHWC"), odd_matrices(200)
     options = {"interpolation": interpolation, "border_mode": border_mode, "border_value": [7, 30, 250]}
     found = run_on_gpu(data, matrices, (33, 70), mode="cv2_fixed", layout="NHWC", **options)
     np.testing.assert_array_equal(found, by_cv2(data, matrices, (33, 70), inverse_map=False, **options))

@@ -1,9 +1,9 @@
-"""Pictures and matrices for tests and benchmarks of affine warps."""
+"""Images and matrices for tests and benchmarks of affine warps."""
 
 import numpy as np
 
 
-def pictures(count, size, channels=3, layout="NCHW", dtype="uint8", seed=0):
+def random_images(count, size, channels=3, layout="NCHW", dtype="uint8", seed=0):
     """Noise from 0 to 255, on which each wrong place shows."""
     shape = {"N": count, "C": channels, "H": size[0], "W": size[1]}
     noise = np.random.default_rng(seed).integers(0, 256, [shape[axis] for axis in layout])
@@ -11,7 +11,7 @@ def pictures(count, size, channels=3, layout="NCHW", dtype="uint8", seed=0):
 
 
 def rotations(count, size, most_degrees=30, seed=0):
-    """Matrices (count, 2, 3) that turn pictures around their centres, scale and shift them a little."""
+    """Matrices (count, 2, 3) that turn images around their centres, scale and shift them a little."""
     rng = np.random.default_rng(seed)
     angle = np.radians(rng.uniform(-most_degrees, most_degrees, count))
     scale = rng.uniform(0.8, 1.25, count)

@@ -30,7 +30,7 @@ FLATTEN = {
 
 
 @pytest.mark.parametrize("name", FLATTEN)
-def test_flattened_pictures(name):
+def test_flattened_images(name):
     x = relay.var("x", shape=(5, 4, 3, 2))
     mod = module(x, relay.nn.dense(FLATTEN[name](x), weights(6, 24)))
     after = assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 4, 3, 2), **TOLERANCE)
@@ -62,7 +62,7 @@ def test_a_transpose_in_between_keeps_the_order_of_the_rows():
     assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 4, 3, 2), **TOLERANCE)
 
 
-def test_another_number_of_rows_is_not_that_of_pictures():
+def test_another_number_of_rows_is_not_that_of_images():
     x = relay.var("x", shape=(5, 4, 3, 2))
     mod = module(x, relay.nn.dense(relay.reshape(x, (10, 12)), weights(6, 12)))
     assert_same_numbers(DenseAsConvolution(), mod, numbers(5, 4, 3, 2), **TOLERANCE)

@@ -32,7 +32,7 @@ def camera(shape=CAMERA, dtype="uint8"):
 
 
 def planes(x):
-    """As a network takes a camera's picture."""
+    """As a network takes a camera's image."""
     return relay.cast(relay.transpose(x, (0, 3, 1, 2)), "float32") / relay.const(255.0)
 
 
@@ -84,13 +84,13 @@ def test_all_of_it():
     np.testing.assert_allclose([float(value) for value in options["std"]], np.array(STD) * 255, rtol=1e-6)
 
 
-def test_of_a_float_picture():
+def test_of_a_float_image():
     x = camera((1, 3, 20, 30), "float32")
     options = folded(x, resized(normalised(x)), np.abs(numbers(1, 3, 20, 30)))
     assert options["image_layout"] == "NCHW"
 
 
-def test_of_one_picture_without_a_batch():
+def test_of_one_image_without_a_batch():
     x = camera((3, 20, 30), "float32")
     y = (x - per_channel(MEAN, 0, 3)) / per_channel(STD, 0, 3)
     y = relay.take(resized(relay.expand_dims(y, 0)), relay.const(0), axis=0, mode="wrap")
@@ -107,12 +107,12 @@ def test_of_a_batch_that_is_taken_apart(take, combine):
     results = []
     for index in range(3):
         if take == "split":
-            picture = relay.squeeze(split[index], [0])
+            image = relay.squeeze(split[index], [0])
         else:
-            picture = relay.take(whole, relay.const(index), axis=0)
-        picture = (picture - per_channel(MEAN, 0, 3)) / per_channel(STD, 0, 3)
-        picture = relay.squeeze(padded(resized(relay.expand_dims(picture, 0))), [0])
-        results.append(picture if combine == "stack" else relay.expand_dims(picture, 0))
+            image = relay.take(whole, relay.const(index), axis=0)
+        image = (image - per_channel(MEAN, 0, 3)) / per_channel(STD, 0, 3)
+        image = relay.squeeze(padded(resized(relay.expand_dims(image, 0))), [0])
+        results.append(image if combine == "stack" else relay.expand_dims(image, 0))
     y = relay.stack(results, 0) if combine == "stack" else relay.concatenate(results, 0)
     options = folded(x, y, pixels(3, 20, 30, 3))
     assert list(options["padded_size"]) == [16, 32]
@@ -155,7 +155,7 @@ def test_in_nhwc():
 
 
 def test_layout_and_type_that_come_later():
-    """First the picture, then what other passes put between it and its convolution."""
+    """First the image, then what other passes put between it and its convolution."""
     x = camera()
     y = convolution(padded(resized(normalised(planes(x)))), 4, 3)
     mod = module(x, y)
@@ -186,7 +186,7 @@ def test_a_cast_and_a_transpose_in_either_order():
 # --- what is refused
 
 
-def picture():
+def image():
     x = camera()
     return x, resized(normalised(planes(x)))
 
@@ -226,12 +226,12 @@ def test_another_resizing_is_refused(options, reason):
         (lambda y: relay.strided_slice(y, [0, 0, 1, 0], [1, 3, 20, 30]), "strided_slice comes between"),
     ],
 )
-def test_what_else_is_done_to_the_picture_is_refused(spoil, reason):
+def test_what_else_is_done_to_the_image_is_refused(spoil, reason):
     x = camera()
     assert_refused(x, resized(spoil(planes(x)) - relay.const(0.5)), reason)
 
 
-def test_a_picture_of_another_type_is_refused():
+def test_a_image_of_another_type_is_refused():
     x = camera(dtype="int32")
     assert_refused(x, resized(normalised(planes(x))), "the image is of type int32")
 
@@ -244,7 +244,7 @@ def test_what_is_no_input_is_refused():
     assert_refused_in(mod, "nn.conv2d comes between the image that the function takes and its resizing")
 
 
-def test_a_picture_that_is_wanted_elsewhere_is_refused():
+def test_a_image_that_is_wanted_elsewhere_is_refused():
     x = camera()
     y = planes(x)
     z = relay.Tuple([resized(normalised(y)), y])
@@ -276,7 +276,7 @@ def test_other_resizings_are_not_looked_at():
     ],
 )
 def test_what_follows_and_is_refused_stays(follow, reason):
-    x, y = picture()
+    x, y = image()
     mod = module(x, follow(y))
     after = assert_same_numbers(FoldPreprocessing(), mod, pixels(*CAMERA), rtol=1e-3, atol=1e-3)
     assert NAME in ops(after) and len(ops(after)) >= 2
@@ -292,7 +292,7 @@ def test_what_follows_and_is_refused_stays(follow, reason):
         ([0, 1, 2], False, None),
     ],
 )
-def test_only_all_pictures_of_a_batch_in_their_order_are_one(order, different, reason):
+def test_only_all_images_of_a_batch_in_their_order_are_one(order, different, reason):
     x = camera((3, 20, 30, 3))
     results = []
     for place, index in enumerate(order):

@@ -19,7 +19,7 @@ from tvm import relay
 SHAPE = (1, 3, 12, 18)
 
 
-def picture(shape=SHAPE):
+def image(shape=SHAPE):
     return relay.var("x", shape=shape)
 
 
@@ -35,7 +35,7 @@ def unshuffle(x, block, axes=(0, 1, 3, 5, 2, 4)):
     "options", [{}, {"kernel": 1}, {"strides": 2}, {"padding": (1, 0, 2, 1)}, {"kernel": 2, "padding": 0}]
 )
 def test_the_stride_takes_it(block, spell, options):
-    x = picture()
+    x = image()
     mod = module(x, convolution(spell(x, block), 4, 3 * block**2, **options))
     after = assert_same_numbers(FoldSpaceToDepth(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
     assert ops(after) == ["nn.conv2d"]
@@ -43,7 +43,7 @@ def test_the_stride_takes_it(block, spell, options):
 
 
 def test_in_nhwc():
-    x = picture((1, 12, 18, 3))
+    x = image((1, 12, 18, 3))
     y = relay.nn.space_to_depth(x, 2, "NHWC")
     mod = module(x, convolution(y, 4, 12, data_layout="NHWC", kernel_layout="HWIO"))
     after = assert_same_numbers(FoldSpaceToDepth(), mod, numbers(1, 12, 18, 3), rtol=1e-4, atol=1e-5)
@@ -51,7 +51,7 @@ def test_in_nhwc():
 
 
 def test_for_two_convolutions():
-    x = picture()
+    x = image()
     y = relay.nn.space_to_depth(x, 2)
     mod = module(x, relay.add(convolution(y, 4, 12), convolution(y, 4, 12, kernel=1)))
     after = assert_same_numbers(FoldSpaceToDepth(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
@@ -59,13 +59,13 @@ def test_for_two_convolutions():
 
 
 def with_other_user():
-    x = picture()
+    x = image()
     y = relay.nn.space_to_depth(x, 2)
     return module(x, relay.Tuple([convolution(y, 4, 12), y]))
 
 
 def one(make, shape=SHAPE):
-    x = picture(shape)
+    x = image(shape)
     return module(x, make(relay.nn.space_to_depth(x, 2)))
 
 
@@ -86,7 +86,7 @@ def test_refused(mod, reason):
 
 
 def test_other_reshapes_are_no_match():
-    x = picture()
+    x = image()
     mod = module(x, convolution(unshuffle(x, 2, (0, 1, 5, 3, 2, 4)), 4, 12))
     after, report = apply(FoldSpaceToDepth(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []

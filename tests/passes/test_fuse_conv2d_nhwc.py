@@ -26,7 +26,7 @@ SHAPE = (1, 6, 7, 8)
 FUSED = "topi_ext.conv2d_nhwc"
 
 
-def picture(shape=SHAPE, name="x", dtype="float32"):
+def image(shape=SHAPE, name="x", dtype="float32"):
     return relay.var(name, shape=shape, dtype=dtype)
 
 
@@ -80,7 +80,7 @@ EPILOGUES = {
 
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_one_operator(name):
-    x = picture()
+    x = image()
     mod = module(x, EPILOGUES[name](x, conv(x)))
     passes = FuseConv2dNHWC(also_float32=True)
     after = assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
@@ -97,7 +97,7 @@ def test_one_operator(name):
     ],
 )
 def test_of_any_geometry(options):
-    x = picture()
+    x = image()
     after = assert_same_numbers(
         FuseConv2dNHWC(also_float32=True),
         module(x, conv(x, **options)),
@@ -110,7 +110,7 @@ def test_of_any_geometry(options):
 
 @pytest.mark.parametrize("layout", ["OIHW", "HWOI", "OHWI"])
 def test_weights_of_any_layout(layout):
-    x = picture()
+    x = image()
     passes = FuseConv2dNHWC(also_float32=True)
     (expected, _), (found, _) = (
         apply(passes, module(x, conv(x, kernel_layout=kernel_layout))) for kernel_layout in ("HWIO", layout)
@@ -119,7 +119,7 @@ def test_weights_of_any_layout(layout):
 
 
 def half(dtype):
-    x = picture(dtype=dtype)
+    x = image(dtype=dtype)
     weight = relay.cast(relay.const(numbers(3, 3, 8, 8) / 10), dtype)
     y = relay.nn.conv2d(
         x, weight, padding=1, channels=8, kernel_size=(3, 3), data_layout="NHWC", kernel_layout="HWIO"
@@ -151,7 +151,7 @@ def test_constants_of_bfloat16_stay_the_same_numbers():
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_float32_that_is_to_be_half(name, dtype):
     """One operator in half precision, of which bias and slopes are what they were."""
-    x = picture()
+    x = image()
     mod = module(x, EPILOGUES[name](x, conv(x)))
     fused = FuseConv2dNHWC(to_be=dtype)(mod)
     after = InMixedPrecision(dtype)(fused)
@@ -167,7 +167,7 @@ def test_float32_that_is_to_be_half(name, dtype):
 
 def test_a_bias_is_not_rounded():
     """Its error, where all else is 0 and 1, is the one rounding of the result."""
-    x = picture()
+    x = image()
     weight = relay.const(np.zeros((1, 1, 8, 8), "float32"))
     y = relay.nn.conv2d(x, weight, channels=8, kernel_size=(1, 1), data_layout="NHWC", kernel_layout="HWIO")
     far, near = relay.const(np.full(8, 1 + 2**-12, "float32")), relay.const(np.full(8, -1, "float32"))
@@ -179,7 +179,7 @@ def test_a_bias_is_not_rounded():
 
 @pytest.mark.parametrize("what", ["weights", "bias", "slopes"])
 def test_numbers_that_float16_does_not_have(what):
-    x = picture()
+    x = image()
     large = relay.const(np.full(8, 1e6, "float32"))
     y = conv(x)
     if what == "weights":
@@ -206,7 +206,7 @@ def test_what_is_to_be_no_half():
 
 
 def test_the_other_sum_is_the_residual_of_one():
-    x = picture()
+    x = image()
     mod = module(x, relay.nn.relu(relay.add(conv(x), conv(x, seed=5, kernel=1))))
     passes = FuseConv2dNHWC(also_float32=True)
     after = assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
@@ -214,7 +214,7 @@ def test_the_other_sum_is_the_residual_of_one():
 
 
 def test_a_shared_convolution_is_a_residual_and_takes_none():
-    x = picture()
+    x = image()
     shared = bias(conv(x))
     mod = module(x, relay.add(shared, bias(conv(relay.nn.relu(shared), seed=5))))
     passes = FuseConv2dNHWC(also_float32=True)
@@ -224,7 +224,7 @@ def test_a_shared_convolution_is_a_residual_and_takes_none():
 
 def fused(make, **options):
     """A module in which the convolution is fused, and what follows is not."""
-    x = picture()
+    x = image()
     return module(x, make(x, conv(x, **options)))
 
 
@@ -276,19 +276,19 @@ def plain(x, weight=None, **options):
     return module(*inputs, relay.nn.conv2d(x, weight, **{**layout, **options}))
 
 
-HALF = picture(dtype="float16")
+HALF = image(dtype="float16")
 
 
 @pytest.mark.parametrize(
     "mod, reason",
     [
-        (plain(picture()), "do not multiply float32"),
+        (plain(image()), "do not multiply float32"),
         (plain(HALF, out_dtype="float32"), "wanted as float32"),
         (plain(HALF, relay.var("w", shape=(3, 3, 8, 8), dtype="float16")), "not constant"),
         (plain(HALF, relay.const(numbers(1, 1, 4, 8).astype("float16")), groups=2), "in groups"),
-        (plain(picture((relay.Any(), 6, 7, 8), dtype="float16")), "dynamic"),
-        (plain(picture((1, 1 << 14, 1 << 14, 8), dtype="float16")), "too many elements"),
-        (plain(picture((0, 6, 7, 8), dtype="float16")), "empty"),
+        (plain(image((relay.Any(), 6, 7, 8), dtype="float16")), "dynamic"),
+        (plain(image((1, 1 << 14, 1 << 14, 8), dtype="float16")), "too many elements"),
+        (plain(image((0, 6, 7, 8), dtype="float16")), "empty"),
     ],
 )
 def test_refused(mod, reason):
@@ -298,7 +298,7 @@ def test_refused(mod, reason):
 
 
 def test_nchw_is_no_match():
-    x = picture((1, 8, 6, 7), dtype="float16")
+    x = image((1, 8, 6, 7), dtype="float16")
     mod = module(x, relay.nn.conv2d(x, relay.const(numbers(8, 8, 1, 1).astype("float16"))))
     after, report = apply(FuseConv2dNHWC(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []

@@ -14,7 +14,7 @@ import tvm
 from tvm import relay
 
 SHAPE = (1, 8, 6, 10)
-PICTURE = relay.var("x", shape=SHAPE)
+IMAGE = relay.var("x", shape=SHAPE)
 
 
 def dtypes(mod, dtype="float16"):
@@ -31,30 +31,30 @@ def dtypes(mod, dtype="float16"):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_what_is_between_convolutions_follows(dtype):
-    y = relay.nn.space_to_depth(convolution(PICTURE, 8, 8), 2)
+    y = relay.nn.space_to_depth(convolution(IMAGE, 8, 8), 2)
     y = relay.concatenate([relay.nn.relu(y), relay.nn.max_pool2d(y, (3, 3), padding=(1, 1))], 1)
-    found = dtypes(module(PICTURE, convolution(y, 4, 64)), dtype)
+    found = dtypes(module(IMAGE, convolution(y, 4, 64)), dtype)
     for name in ("nn.conv2d", "nn.relu", "nn.max_pool2d", "nn.space_to_depth", "concatenate"):
         assert found[name] == {dtype}
 
 
 def test_parts_of_a_split_follow():
-    parts = relay.split(convolution(PICTURE, 8, 8), 2, axis=1)
-    found = dtypes(module(PICTURE, convolution(relay.multiply(parts[0], parts[1]), 4, 4)))
+    parts = relay.split(convolution(IMAGE, 8, 8), 2, axis=1)
+    found = dtypes(module(IMAGE, convolution(relay.multiply(parts[0], parts[1]), 4, 4)))
     assert found["multiply"] == {"float16"}
 
 
 def test_a_part_of_a_split_that_another_use_keeps_float32():
-    parts = relay.split(convolution(PICTURE, 8, 8), 2, axis=1)
-    mod = module(PICTURE, relay.Tuple([convolution(relay.nn.relu(parts[0]), 4, 4), relay.exp(parts[1])]))
+    parts = relay.split(convolution(IMAGE, 8, 8), 2, axis=1)
+    mod = module(IMAGE, relay.Tuple([convolution(relay.nn.relu(parts[0]), 4, 4), relay.exp(parts[1])]))
     assert dtypes(mod)["exp"] == {"float32"}
     assert dtypes(mod)["nn.relu"] == {"float16"}
 
 
 def test_scalars_between_stay_scalars():
-    y = convolution(PICTURE, 8, 8)
+    y = convolution(IMAGE, 8, 8)
     greatest = relay.expand_dims(relay.add(relay.max(y), relay.const(1.0)), 0, 4)
-    found = dtypes(module(PICTURE, convolution(relay.multiply(y, greatest), 4, 8)))
+    found = dtypes(module(IMAGE, convolution(relay.multiply(y, greatest), 4, 8)))
     assert found["max"] == found["add"] == found["multiply"] == {"float16"}
 
 
@@ -66,7 +66,7 @@ def test_scalars_between_stay_scalars():
     ],
 )
 def test_what_gives_float32_by_its_attributes_does_so(give_float32):
-    mod = module(PICTURE, convolution(give_float32(convolution(PICTURE, 8, 8)), 4, 8))
+    mod = module(IMAGE, convolution(give_float32(convolution(IMAGE, 8, 8)), 4, 8))
     calls = [node for node in Graph(InMixedPrecision()(mod)["main"]).nodes if op_name(node) == "nn.conv2d"]
     assert [arg.checked_type.dtype for call in calls for arg in call.args] == ["float16"] * 4
 
@@ -89,8 +89,8 @@ NOT_HALF = {
 
 @pytest.mark.parametrize("what", NOT_HALF)
 def test_constants_that_half_precision_does_not_have(what):
-    y = relay.nn.relu(convolution(PICTURE, 8, 8))
-    mod = module(PICTURE, NOT_HALF[what](y))
+    y = relay.nn.relu(convolution(IMAGE, 8, 8))
+    mod = module(IMAGE, NOT_HALF[what](y))
     (expected,), (half,) = run(mod, numbers(*SHAPE)), run(InMixedPrecision()(mod), numbers(*SHAPE))
     scale = np.abs(expected).max()
     np.testing.assert_allclose(half / scale, expected / scale, atol=5e-3)
@@ -100,8 +100,8 @@ def test_constants_that_half_precision_does_not_have(what):
 
 def test_sums_of_large_windows_are_float32():
     def pooled(pool, *size):
-        (name,) = ops(module(PICTURE, pool(PICTURE, *size)))
-        return dtypes(module(PICTURE, convolution(pool(convolution(PICTURE, 8, 8), *size), 4, 8)))[name]
+        (name,) = ops(module(IMAGE, pool(IMAGE, *size)))
+        return dtypes(module(IMAGE, convolution(pool(convolution(IMAGE, 8, 8), *size), 4, 8)))[name]
 
     assert pooled(relay.nn.avg_pool2d, (3, 3)) == {"float16"}
     assert pooled(relay.nn.avg_pool2d, (5, 5)) == {"float32"}
@@ -114,27 +114,27 @@ def test_an_unknown_type():
 
 
 def test_bias_activation_and_residual_of_the_last_convolution_are_half():
-    y = relay.nn.relu(relay.add(relay.add(convolution(PICTURE, 8, 8), per_channel(8)), PICTURE))
-    found = dtypes(module(PICTURE, y))
+    y = relay.nn.relu(relay.add(relay.add(convolution(IMAGE, 8, 8), per_channel(8)), IMAGE))
+    found = dtypes(module(IMAGE, y))
     assert found["add"] == found["nn.relu"] == {"float16"}
 
 
 def test_what_comes_of_the_heads_is_float32():
-    scores = relay.nn.bias_add(convolution(PICTURE, 4, 8), per_channel(4, rank=1))
+    scores = relay.nn.bias_add(convolution(IMAGE, 4, 8), per_channel(4, rank=1))
     boxes = relay.multiply(relay.reshape(scores, (-1, 4)), relay.const(1000.0))
-    found = dtypes(module(PICTURE, relay.add(boxes, relay.sigmoid(boxes))))
+    found = dtypes(module(IMAGE, relay.add(boxes, relay.sigmoid(boxes))))
     assert found["nn.bias_add"] == {"float16"}
     assert found["reshape"] == found["multiply"] == found["sigmoid"] == found["add"] == {"float32"}
 
 
 def test_what_a_head_and_a_convolution_use_is_float32():
-    y = relay.tanh(relay.reshape(convolution(PICTURE, 8, 8), SHAPE))
-    found = dtypes(module(PICTURE, relay.Tuple([convolution(y, 4, 8), relay.exp(y)])))
+    y = relay.tanh(relay.reshape(convolution(IMAGE, 8, 8), SHAPE))
+    found = dtypes(module(IMAGE, relay.Tuple([convolution(y, 4, 8), relay.exp(y)])))
     assert found["tanh"] == found["exp"] == {"float32"}
 
 
 def test_a_transpose_that_others_read_is_one_kernel_with_the_cast():
-    nhwc = relay.transpose(PICTURE, (0, 2, 3, 1))
+    nhwc = relay.transpose(IMAGE, (0, 2, 3, 1))
     y = relay.nn.conv2d(
         nhwc,
         relay.const(numbers(1, 1, 8, 4)),
@@ -143,23 +143,23 @@ def test_a_transpose_that_others_read_is_one_kernel_with_the_cast():
         data_layout="NHWC",
         kernel_layout="HWIO",
     )
-    after = InMixedPrecision()(module(PICTURE, relay.Tuple([y, relay.exp(nhwc)])))
+    after = InMixedPrecision()(module(IMAGE, relay.Tuple([y, relay.exp(nhwc)])))
     graph = Graph(after["main"])
     transposes = [node for node in graph.nodes if op_name(node) == "transpose"]
     assert sorted(op_name(user) for node in transposes for user in graph.users(node)) == ["cast", "exp"]
     assert len(transposes) == 2
 
 
-def test_the_picture_is_normalised_in_float32():
-    normal = relay.divide(relay.subtract(PICTURE, per_channel(8)), relay.const(0.2))
-    found = dtypes(module(PICTURE, convolution(normal, 4, 8)))
+def test_the_image_is_normalised_in_float32():
+    normal = relay.divide(relay.subtract(IMAGE, per_channel(8)), relay.const(0.2))
+    found = dtypes(module(IMAGE, convolution(normal, 4, 8)))
     assert found["subtract"] == found["divide"] == {"float32"}
 
 
 def test_means_are_float32():
-    y = convolution(PICTURE, 8, 8)
+    y = convolution(IMAGE, 8, 8)
     mean = convolution(relay.mean(y, axis=[2, 3], keepdims=True), 8, 8, kernel=1)
-    found = dtypes(module(PICTURE, convolution(relay.multiply(y, relay.sigmoid(mean)), 4, 8)))
+    found = dtypes(module(IMAGE, convolution(relay.multiply(y, relay.sigmoid(mean)), 4, 8)))
     assert found["mean"] == {"float32"}
     assert found["sigmoid"] == found["multiply"] == {"float16"}
 
@@ -168,9 +168,9 @@ def test_means_are_float32():
 def test_corners_of_regions_are_float32(dtype):
     rois = relay.var("rois", shape=(3, 5))
     corners = relay.add(rois, relay.const(0.25))
-    features = convolution(PICTURE, 8, 8)
+    features = convolution(IMAGE, 8, 8)
     regions = multiscale_roi_align([features], corners, pooled_size=2, scales=[1.0], sampling_ratio=2)
-    mod = module(PICTURE, rois, convolution(regions, 4, 8))
+    mod = module(IMAGE, rois, convolution(regions, 4, 8))
     found = dtypes(mod, dtype)
     assert found["topi_ext.multiscale_roi_align"] == {"float16" if dtype == "float16" else "float32"}
     assert found["add"] == {"float32"}
@@ -181,12 +181,12 @@ def test_corners_of_regions_are_float32(dtype):
 
 
 def test_a_wanted_type_is_half_too():
-    mod = module(PICTURE, relay.nn.relu(convolution(PICTURE, 8, 8, out_dtype="float32")))
+    mod = module(IMAGE, relay.nn.relu(convolution(IMAGE, 8, 8, out_dtype="float32")))
     assert dtypes(mod)["nn.relu"] == {"float16"}
 
 
 def test_other_functions_of_the_module():
-    mod = module(PICTURE, convolution(PICTURE, 8, 8))
+    mod = module(IMAGE, convolution(IMAGE, 8, 8))
     other = relay.var("y", shape=SHAPE)
     mod[relay.GlobalVar("second")] = relay.Function([other], convolution(other, 8, 8))
     after = InMixedPrecision()(mod)
@@ -195,7 +195,7 @@ def test_other_functions_of_the_module():
 
 
 def test_no_second_change():
-    mod = module(PICTURE, relay.nn.relu(convolution(PICTURE, 8, 8)))
+    mod = module(IMAGE, relay.nn.relu(convolution(IMAGE, 8, 8)))
     once = InMixedPrecision()(mod)
     assert tvm.ir.structural_equal(InMixedPrecision()(once), once)
 

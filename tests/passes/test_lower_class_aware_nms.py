@@ -57,8 +57,8 @@ class TestAllClasses:
     """Of `vision.all_class_non_max_suppression`."""
 
     def mod(self, shape=(2, 3, BOXES), most=0, iou=0.5, score=0.0, dtype="float32", whole=False, **options):
-        pictures, _, count = shape
-        boxes = relay.var("boxes", shape=(pictures, count, 4), dtype=dtype)
+        images, _, count = shape
+        boxes = relay.var("boxes", shape=(images, count, 4), dtype=dtype)
         scores = relay.var("scores", shape=shape, dtype=dtype)
         extra = [value for value in (most, iou, score) if isinstance(value, relay.Var)]
         most = most if isinstance(most, relay.Expr) else relay.const(most, "int64")
@@ -69,9 +69,9 @@ class TestAllClasses:
         rows = relay.strided_slice(result[0], relay.const([0], "int64"), result[1])
         return module(boxes, scores, *extra, rows)
 
-    def arrays(self, seed, pictures=2, classes=3, count=BOXES):
+    def arrays(self, seed, images=2, classes=3, count=BOXES):
         rng = np.random.default_rng(seed)
-        return random_boxes(rng, pictures, count), random_scores(rng, pictures, classes, count)
+        return random_boxes(rng, images, count), random_scores(rng, images, classes, count)
 
     def test_structure(self):
         changed = after(self.mod(whole=True))
@@ -230,11 +230,11 @@ class TestRows:
         result = result if isinstance(result, relay.Expr) else result.astuple()
         return module(rows, *extra, result)
 
-    def rows(self, seed, pictures=2, count=BOXES, classes=3):
+    def rows(self, seed, images=2, count=BOXES, classes=3):
         rng = np.random.default_rng(seed)
-        ids = rng.integers(-1, classes, (pictures, count, 1)).astype("float32")
-        scores = random_scores(rng, pictures, count, 1) - np.float32(0.25)
-        return np.concatenate([ids, scores, random_boxes(rng, pictures, count)], axis=2)
+        ids = rng.integers(-1, classes, (images, count, 1)).astype("float32")
+        scores = random_scores(rng, images, count, 1) - np.float32(0.25)
+        return np.concatenate([ids, scores, random_boxes(rng, images, count)], axis=2)
 
     LAYOUTS = (
         {},
@@ -327,7 +327,7 @@ class TestRows:
                     "return_indices": False,
                     "invalid_to_bottom": True,
                 },
-                "of a number of pictures that is known only at run time",
+                "of a number of images that is known only at run time",
             ),
             ({"shape": (2, ANY, 6)}, "class ids, of a number of boxes that is known only at run time"),
             ({"shape": (2, ANY, 6), "most": 5, "id_index": -1}, "some boxes are kept of a number"),

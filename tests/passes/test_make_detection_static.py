@@ -12,7 +12,7 @@ import topi_ext
 from frontends import from_pytorch
 from tests.helpers import apply, module, ops, refusals, runner
 from tests.ops.detections import clustered_detections
-from tests.passes.pictures_of_masks import MOST, Picture, a_picture, with_masks
+from tests.passes.images_of_masks import MOST, Image, a_image, with_masks
 from tvm_passes import Canonicalize, MakeDetectionStatic, detection_pipeline
 from tvm_passes.detection.selection import select
 from tvm_passes.engine.expressions import op_name
@@ -99,13 +99,13 @@ class TwoStages(torch.nn.Module):
 
 
 class Batch(TwoStages):
-    """The same for several pictures: the heads see the proposals of all, one picture's behind another's."""
+    """The same for several images: the heads see the proposals of all, one image's behind another's."""
 
     def forward(self, *inputs):
         proposals = [self.proposals(*inputs[first : first + 3]) for first in range(0, len(inputs), 3)]
         sizes = [boxes.shape[0] for boxes in proposals]
         scores, boxes = (part.split(sizes) for part in self.classified(torch.cat(proposals)))
-        found = [self.detections(*of_picture) for of_picture in zip(scores, boxes)]
+        found = [self.detections(*of_image) for of_image in zip(scores, boxes)]
         boxes, _, ids = (torch.cat(part) for part in zip(*found))
         sizes = [boxes.shape[0] for boxes, _, _ in found]
         masks, maps = (part.split(sizes) for part in self.maps(boxes, ids))
@@ -166,8 +166,8 @@ def test_the_same_detections(model, imported, dynamic, outputs):
 
 
 def test_a_batch():
-    model, pictures = Batch().eval(), 3
-    examples = [tensor for seed in range(pictures) for tensor in map(torch.from_numpy, detections(seed))]
+    model, images = Batch().eval(), 3
+    examples = [tensor for seed in range(images) for tensor in map(torch.from_numpy, detections(seed))]
     mod, params = from_pytorch(model, tuple(examples))
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     after = relay.transform.InferType()(static(detection_pipeline()(mod), "padded"))
@@ -177,13 +177,13 @@ def test_a_batch():
         arrays = [array for seed, scale in enumerate(scales) for array in detections(seed, scale)]
         *found, numbers = compute(*arrays)
         expected = [tensor.detach().numpy() for tensor in model(*map(torch.from_numpy, arrays))]
-        assert list(numbers) == [len(boxes) for boxes in expected[:: len(expected) // pictures]]
+        assert list(numbers) == [len(boxes) for boxes in expected[:: len(expected) // images]]
         for place, (array, wanted) in enumerate(zip(found, expected)):
-            detected, behind = np.split(array, [numbers[place * pictures // len(expected)]])
+            detected, behind = np.split(array, [numbers[place * images // len(expected)]])
             np.testing.assert_allclose(detected, wanted, rtol=1e-4, atol=1e-5)
             assert not behind.any()
         seen.update((place, bool(number)) for place, number in enumerate(numbers))
-    assert len(seen) == 2 * pictures  # each with something and with nothing
+    assert len(seen) == 2 * images  # each with something and with nothing
 
 
 def test_no_shape_is_known_only_at_run_time(imported):
@@ -322,11 +322,11 @@ def between(boxes, begin, end, columns=4):
 FEW = 4
 
 
-def pictures(number):
-    """Inputs, and the boxes that an NMS keeps of each picture, which are at most FEW."""
-    made = [Picture(place, FEW) for place in range(number)]
-    inputs = [each for picture in made for each in picture.inputs]
-    return inputs, [picture.rows(picture.boxes) for picture in made]
+def images(number):
+    """Inputs, and the boxes that an NMS keeps of each image, which are at most FEW."""
+    made = [Image(place, FEW) for place in range(number)]
+    inputs = [each for image in made for each in image.inputs]
+    return inputs, [image.rows(image.boxes) for image in made]
 
 
 def in_a_row(parts):
@@ -335,7 +335,7 @@ def in_a_row(parts):
 
 @pytest.mark.parametrize("outputs", ["cut", "padded"])
 def test_what_was_put_in_a_row_is_taken_apart(outputs):
-    inputs, boxes = pictures(3)
+    inputs, boxes = images(3)
     first, second, third = map(size, boxes)
     moved = in_a_row(boxes) * relay.const(2.0)
     others = between(moved, first, first + second + third)
@@ -348,7 +348,7 @@ def test_what_was_put_in_a_row_is_taken_apart(outputs):
     after = static(module(*inputs, relay.Tuple([relay.reshape(part, (-1, 4)) for part in parts])), outputs)
     compute, seen = runner(after), set()
     for scales in ((9, 9, 1), (0.01, 9, 9), (9, 0.01, 0.01), (1, 1, 9), (9, 9, 9), (0.01, 0.01, 0.01)):
-        arrays = [array for seed, scale in enumerate(scales) for array in a_picture(seed, scale)]
+        arrays = [array for seed, scale in enumerate(scales) for array in a_image(seed, scale)]
         expected = [2 * array for array in detected(*arrays)]
         numbers = list(map(len, expected))
         *found, counted = compute(*arrays) if outputs == "padded" else (*compute(*arrays), numbers)
@@ -362,12 +362,12 @@ def test_what_was_put_in_a_row_is_taken_apart(outputs):
 
 @functools.cache
 def _detects(number):
-    inputs, boxes = pictures(number)
+    inputs, boxes = images(number)
     return runner(module(*inputs, relay.Tuple(boxes)))
 
 
 def detected(*arrays):
-    """What `pictures` keeps of such inputs."""
+    """What `images` keeps of such inputs."""
     return _detects(len(arrays) // 3)(*arrays)
 
 
@@ -386,16 +386,16 @@ REFUSED_AMONG_OTHERS = {
 
 
 @pytest.mark.parametrize("reason", REFUSED_AMONG_OTHERS)
-def test_refusals_among_several_pictures(reason):
-    inputs, boxes = pictures(2)
+def test_refusals_among_several_images(reason):
+    inputs, boxes = images(2)
     mod = module(*inputs, REFUSED_AMONG_OTHERS[reason](*boxes))
     after, report = apply(MakeDetectionStatic("padded"), mod)
     assert after.same_as(mod)
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
 
 
-def test_each_picture_has_a_number():
-    first, second = Picture(0), Picture(1)
+def test_each_image_has_a_number():
+    first, second = Image(0), Image(1)
     boxes = first.rows(first.boxes)
     others = relay.transpose(second.rows(second.boxes))
     outputs = [boxes, others, relay.const(np.ones(MOST)), relay.stack([boxes], 0)]
@@ -405,7 +405,7 @@ def test_each_picture_has_a_number():
     assert counted == [[0, 0], [1, 1], [], [1, 0]]
     dynamic, padded = runner(mod), runner(after)
     for scale in (1.0, 0.3, 0.01):
-        inputs = *a_picture(), *a_picture(1, scale)
+        inputs = *a_image(), *a_image(1, scale)
         expected, (*found, numbers) = dynamic(*inputs), padded(*inputs)
         assert list(numbers) == [len(expected[0]), expected[1].shape[1]]
         for array, wanted, rows in zip(found, expected, counted):
@@ -420,11 +420,11 @@ def test_each_picture_has_a_number():
 def test_pasted_masks(outputs, threshold):
     mod = with_masks(threshold=threshold)
     after = static(mod, outputs)
-    # The small masks are zeroed or cut, not the pictures; but a threshold of 0 makes ones of zeros.
+    # The small masks are zeroed or cut, not the images; but a threshold of 0 makes ones of zeros.
     assert pastes(after["main"].body.fields[1]) == (threshold != 0)
     dynamic, compute, numbers = runner(mod), runner(after), []
     for scale in (1.0, 0.3, 0.01):
-        expected, found = dynamic(*a_picture(0, scale)), compute(*a_picture(0, scale))
+        expected, found = dynamic(*a_image(0, scale)), compute(*a_image(0, scale))
         numbers.append(len(expected[0]))
         for array, wanted in zip(found, expected):
             np.testing.assert_array_equal(array[: numbers[-1]], wanted)

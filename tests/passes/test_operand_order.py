@@ -53,7 +53,7 @@ def pyramid(frontend, folder):
     return regions.IMPORTS[frontend](regions.Pooled(), regions.inputs_of(), folder)
 
 
-def normalised_picture(_folder):
+def normalised_image(_folder):
     x, (factor, offset) = preprocessing.camera(), map(preprocessing.per_channel, ([0.5, 2, 3], [1, 2, 3]))
     normalised = relay.add(relay.multiply(preprocessing.planes(x), factor), offset)
     return module(x, preprocessing.padded(preprocessing.resized(normalised)))
@@ -73,7 +73,7 @@ MODELS = {
     "NMS of one class": (lambda _: nms.imported_by_tvm(nms.OneClass()), detection_pipeline()),
     "regions from PyTorch": (lambda folder: pyramid("PyTorch", folder), detection_pipeline()),
     "regions from ONNX": (lambda folder: pyramid("ONNX", folder), detection_pipeline()),
-    "preprocessing": (normalised_picture, detection_pipeline()),
+    "preprocessing": (normalised_image, detection_pipeline()),
     "dense layers": (dense_with_bias, detection_pipeline(CUDA)),
     "biases and residuals": (
         lambda _: super_resolution("edsr_x4", channels=16, blocks=1, prelu=True, clamp=True),

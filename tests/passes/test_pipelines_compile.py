@@ -42,7 +42,7 @@ class TwoScales(nn.Module):
         return {"low": low, "high": self.high(low)}
 
 
-MODELS = {  # of torchvision: a few blocks of each family, and the least picture that they take
+MODELS = {  # of torchvision: a few blocks of each family, and the least image that they take
     "resnet": (lambda: resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1]), 64),
     "resnext": (lambda: resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], groups=4, width_per_group=8), 64),
     "densenet": (lambda: models.DenseNet(8, (2, 2, 2, 2), 16), 64),
@@ -80,7 +80,7 @@ def imported(model, x):
 
 @pytest.fixture(scope="module")
 def groups():
-    """{name: (model, picture, module)}, each imported when it is first wanted."""
+    """{name: (model, image, module)}, each imported when it is first wanted."""
     known = {}
 
     def give(name):

@@ -20,7 +20,7 @@ from tvm import relay
 SHAPE = (1, 5, 6, 7)
 
 
-def picture(shape=SHAPE, name="x"):
+def image(shape=SHAPE, name="x"):
     return relay.var(name, shape=shape)
 
 
@@ -53,7 +53,7 @@ def modes(mod):
     ],
 )
 def test_the_weights_take_the_order(block, between):
-    x, count = picture(), 3 * block**2
+    x, count = image(), 3 * block**2
     mod = module(x, shuffle(between(convolution(x, count, 5), count), block))
     after = assert_same_numbers(ReorderDepthToSpace(), mod, numbers(*SHAPE), rtol=1e-5, atol=1e-5)
     assert modes(after) == ["DCR"] and ops(after) == ops(mod)
@@ -61,7 +61,7 @@ def test_the_weights_take_the_order(block, between):
 
 
 def test_both_sides_of_a_sum():
-    x = picture()
+    x = image()
     y = relay.add(convolution(x, 12, 5), convolution(x, 12, 5, kernel=1, seed=5))
     after = assert_same_numbers(
         ReorderDepthToSpace(), module(x, shuffle(y)), numbers(*SHAPE), rtol=1e-5, atol=1e-5
@@ -70,7 +70,7 @@ def test_both_sides_of_a_sum():
 
 
 def test_a_weight_for_each_channel_made_by_a_convolution():
-    x = picture()
+    x = image()
     mean = relay.nn.global_avg_pool2d(x)
     y = relay.multiply(convolution(x, 12, 5), relay.sigmoid(convolution(mean, 12, 5, kernel=1, seed=5)))
     after = assert_same_numbers(
@@ -80,7 +80,7 @@ def test_a_weight_for_each_channel_made_by_a_convolution():
 
 
 def test_a_weight_for_each_pixel_stays():
-    x, weight = picture(), picture((1, 1, 6, 7), "weight")
+    x, weight = image(), image((1, 1, 6, 7), "weight")
     mod = module(x, weight, shuffle(relay.multiply(convolution(x, 12, 5), weight)))
     after = assert_same_numbers(
         ReorderDepthToSpace(), mod, numbers(*SHAPE), numbers(1, 1, 6, 7), rtol=1e-5, atol=1e-5
@@ -89,7 +89,7 @@ def test_a_weight_for_each_pixel_stays():
 
 
 def test_in_nhwc():
-    x = picture((1, 6, 7, 5))
+    x = image((1, 6, 7, 5))
     y = convolution(x, 12, 5, data_layout="NHWC", kernel_layout="HWIO")
     y = relay.add(y, relay.const(numbers(12)))
     mod = module(x, shuffle(y, layout="NHWC"))
@@ -98,13 +98,13 @@ def test_in_nhwc():
 
 
 def test_to_one_channel_the_modes_are_the_same():
-    x = picture((1, 4, 6, 7))
+    x = image((1, 4, 6, 7))
     after = assert_same_numbers(ReorderDepthToSpace(), module(x, shuffle(x)), numbers(1, 4, 6, 7))
     assert modes(after) == ["DCR"]
 
 
 def of(make, shape=SHAPE):
-    x = picture(shape)
+    x = image(shape)
     return module(x, *(lambda made: made if isinstance(made, tuple) else (made,))(make(x)))
 
 

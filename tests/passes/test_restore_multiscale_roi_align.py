@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 
 
 class Pooled(torch.nn.Module):
-    """torchvision's own, of one or two pictures; boxes come in shares of the picture."""
+    """torchvision's own, of one or two images; boxes come in shares of the image."""
 
     def __init__(self, pooled_size=3, sampling_ratio=2, **formula):
         super().__init__()
@@ -39,8 +39,8 @@ class Pooled(torch.nn.Module):
         return self.pool(features, boxes, [(256, 320)] * len(f0)), more_boxes + 1
 
 
-def inputs_of(pictures=1, count=20, seed=0):
-    arrays = *pyramid(pictures=pictures, seed=seed), *(regions(count, seed=i)[:, 1:] / 256 for i in range(2))
+def inputs_of(images=1, count=20, seed=0):
+    arrays = *pyramid(images=images, seed=seed), *(regions(count, seed=i)[:, 1:] / 256 for i in range(2))
     return tuple(map(torch.from_numpy, arrays))
 
 
@@ -74,10 +74,10 @@ def options_of(mod):
     }
 
 
-@pytest.mark.parametrize("pictures", [1, 2])
+@pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("imported", IMPORTS)
-def test_restored(imported, pictures, tmp_path):
-    model, inputs = Pooled(), inputs_of(pictures)
+def test_restored(imported, images, tmp_path):
+    model, inputs = Pooled(), inputs_of(images)
     mod = IMPORTS[imported](model, inputs, tmp_path)
     after, report = apply(PASSES, mod)
     assert not refusals(report)
@@ -85,7 +85,7 @@ def test_restored(imported, pictures, tmp_path):
     assert not {"vision.roi_align", "argwhere", "scatter_elements", "floor"} & set(ops(after))
     options = options_of(after)
     assert options["scales"] == SCALES and options["pooled_size"] == [3, 3]
-    inputs = inputs_of(pictures, seed=1)
+    inputs = inputs_of(images, seed=1)
     found = run(after, *(tensor.numpy() for tensor in inputs))
     for tensor, array in zip(model(*inputs), found):
         np.testing.assert_allclose(array, tensor.numpy(), TOLERANCE, TOLERANCE)

@@ -1,10 +1,10 @@
-"""ReturnRawMasks: the small masks in place of pictures, before and after MakeDetectionStatic."""
+"""ReturnRawMasks: the small masks in place of images, before and after MakeDetectionStatic."""
 
 import numpy as np
 import pytest
 
 from tests.helpers import apply, assert_no_second_change, module, ops, refusals, runner
-from tests.passes.pictures_of_masks import CANVAS, Picture, a_picture, with_masks
+from tests.passes.images_of_masks import CANVAS, Image, a_image, with_masks
 from topi_ext.paste_masks import reference
 from tvm_passes import Canonicalize, MakeDetectionStatic, ReturnRawMasks
 
@@ -23,15 +23,15 @@ def static(outputs):
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.01])
-def test_pasting_them_gives_the_pictures(scale):
+def test_pasting_them_gives_the_images(scale):
     mod = with_masks()
     after = raw(mod)
     assert "topi_ext.paste_masks" not in ops(after)
-    boxes, pictures = runner(mod)(*a_picture(0, scale))
-    same_boxes, masks = runner(after)(*a_picture(0, scale))
+    boxes, images = runner(mod)(*a_image(0, scale))
+    same_boxes, masks = runner(after)(*a_image(0, scale))
     np.testing.assert_array_equal(same_boxes, boxes)
     assert masks.shape == (len(boxes), 1, 5, 5)
-    np.testing.assert_allclose(reference.paste_masks(masks, boxes, CANVAS[::-1]), pictures, atol=2e-6)
+    np.testing.assert_allclose(reference.paste_masks(masks, boxes, CANVAS[::-1]), images, atol=2e-6)
     assert_no_second_change(ReturnRawMasks(), after)
 
 
@@ -40,8 +40,8 @@ def test_before_or_after_shapes_are_fixed(outputs):
     before, _ = apply(static(outputs), raw(with_masks()))
     after = raw(apply(static(outputs), with_masks())[0])
     tvm.ir.assert_structural_equal(before["main"], after["main"])
-    expected = runner(raw(with_masks()))(*a_picture(0, 0.3))
-    for wanted, found in zip(expected, runner(after)(*a_picture(0, 0.3))):
+    expected = runner(raw(with_masks()))(*a_image(0, 0.3))
+    for wanted, found in zip(expected, runner(after)(*a_image(0, 0.3))):
         np.testing.assert_array_equal(found[: len(wanted)], wanted)
         assert not found[len(wanted) :].any()
 
@@ -53,20 +53,20 @@ def test_names_stay():
 
 
 def test_masks_alone():
-    picture = Picture()
-    after = raw(module(*picture.inputs, picture.pasted(threshold=0.5)))
+    image = Image()
+    after = raw(module(*image.inputs, image.pasted(threshold=0.5)))
     assert after["main"].ret_type.dtype == "float32"  # not what a threshold makes of them
 
 
 REFUSED = {
-    "something computed of them": lambda pictures: pictures > relay.const(0.5),
-    "beside that": lambda pictures: [pictures, relay.max(pictures, axis=[2, 3])],
-    "in a tuple of outputs": lambda pictures: relay.Tuple([pictures]),
+    "something computed of them": lambda images: images > relay.const(0.5),
+    "beside that": lambda images: [images, relay.max(images, axis=[2, 3])],
+    "in a tuple of outputs": lambda images: relay.Tuple([images]),
 }
 
 
 @pytest.mark.parametrize("use", REFUSED)
-def test_pictures_that_are_used(use):
+def test_images_that_are_used(use):
     mod = with_masks(REFUSED[use])
     after, report = apply(ReturnRawMasks(), mod)
     assert refusals(report) == ["the pasted images are used by more than the function's outputs"]

@@ -151,12 +151,12 @@ def test_the_weights_of_matrix_products_are_rounded_together():
     )
 
 
-def test_a_constant_picture_is_rounded_to_nearest():
-    picture, weight = numbers(1, 8, 6, 10), relay.var("weight", shape=(4, 8, 3, 3))
-    result = relay.nn.conv2d(relay.const(picture), weight, channels=4, kernel_size=(3, 3))
+def test_a_constant_image_is_rounded_to_nearest():
+    image, weight = numbers(1, 8, 6, 10), relay.var("weight", shape=(4, 8, 3, 3))
+    result = relay.nn.conv2d(relay.const(image), weight, channels=4, kernel_size=(3, 3))
     mod = InMixedPrecision()(module(weight, result))
     (call,) = [node for node in Graph(mod["main"]).nodes if op_name(node) == "nn.conv2d"]
-    np.testing.assert_array_equal(values(call.args[0]), picture.astype("float16"))
+    np.testing.assert_array_equal(values(call.args[0]), image.astype("float16"))
 
 
 def test_weights_that_are_not_finite_stay_so():

@@ -19,7 +19,7 @@ from tvm import relay
 SHAPE = (2, 12, 3, 5)  # of what is shuffled by 2 to (2, 3, 6, 10)
 
 
-def picture(shape=SHAPE, name="x"):
+def image(shape=SHAPE, name="x"):
     return relay.var(name, shape=shape)
 
 
@@ -41,7 +41,7 @@ def shuffle(x, mode="CRD", layout="NCHW"):
     ],
 )
 def test_the_operator_comes_before(mode, after, operator):
-    x = picture()
+    x = image()
     mod = module(x, after(shuffle(x, mode)))
     sunk = assert_same_numbers(SinkDepthToSpace(), mod, numbers(*SHAPE))
     assert ops(sunk) == [operator, "nn.depth_to_space"]
@@ -49,7 +49,7 @@ def test_the_operator_comes_before(mode, after, operator):
 
 
 def test_in_nhwc():
-    x = picture((2, 3, 5, 12))
+    x = image((2, 3, 5, 12))
     bias = relay.const(numbers(3))
     mod = module(x, relay.nn.relu(relay.add(shuffle(x, "DCR", "NHWC"), bias)))
     sunk = assert_same_numbers(SinkDepthToSpace(), mod, numbers(2, 3, 5, 12))
@@ -57,36 +57,36 @@ def test_in_nhwc():
 
 
 def test_two_shuffles_become_one():
-    x, y = picture(), picture(name="y")
+    x, y = image(), image(name="y")
     mod = module(x, y, relay.add(shuffle(x), shuffle(y)))
     sunk = assert_same_numbers(SinkDepthToSpace(), mod, numbers(*SHAPE), numbers(*SHAPE, seed=1))
     assert ops(sunk) == ["add", "nn.depth_to_space"]
 
 
 def test_of_unknown_batch():
-    x = picture((relay.Any(), *SHAPE[1:]))
+    x = image((relay.Any(), *SHAPE[1:]))
     sunk, _ = apply(SinkDepthToSpace(), module(x, relay.nn.relu(shuffle(x))))  # TVM cannot run such a shuffle
     assert ops(sunk) == ["nn.relu", "nn.depth_to_space"]
 
 
 def shared():
-    x = picture()
+    x = image()
     y = shuffle(x)
     return module(x, relay.Tuple([relay.nn.relu(y), y]))
 
 
 def plus(constant_shape):
-    x = picture()
+    x = image()
     return module(x, relay.add(shuffle(x), relay.const(numbers(*constant_shape))))
 
 
 def two(first, second):
-    x, y = picture(), picture(name="y")
+    x, y = image(), image(name="y")
     return module(x, y, relay.add(shuffle(x, first), shuffle(y, second)))
 
 
 def of_13_channels():
-    x = picture((1, 13, 3, 5))
+    x = image((1, 13, 3, 5))
     return module(x, relay.nn.prelu(shuffle(x), per_channel(3, rank=1)))
 
 
@@ -107,7 +107,7 @@ def test_refused(mod, reason):
 
 
 def test_what_is_not_elementwise_is_no_match():
-    x = picture()
+    x = image()
     mod = module(x, relay.nn.softmax(shuffle(x), axis=1))
     after, report = apply(SinkDepthToSpace(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []

@@ -19,7 +19,7 @@ from tvm import relay
 CHANNELS = (3, 5, 8)
 
 
-def pictures(layout="NCHW"):
+def images(layout="NCHW"):
     shapes = [(1, count, 6, 7) if layout == "NCHW" else (1, 6, 7, count) for count in CHANNELS]
     return [relay.var(f"x{i}", shape=shape) for i, shape in enumerate(shapes)], shapes
 
@@ -27,7 +27,7 @@ def pictures(layout="NCHW"):
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("options", [{}, {"strides": 2, "kernel": 5}, {"dilation": 2, "padding": (2, 1)}])
 def test_a_convolution_of_each_part(count, options):
-    xs, shapes = (each[:count] for each in pictures())
+    xs, shapes = (each[:count] for each in images())
     mod = module(*xs, convolution(relay.concatenate(xs, 1), 4, sum(CHANNELS[:count]), **options))
     arrays = [numbers(*shape, seed=i) for i, shape in enumerate(shapes)]
     after = assert_same_numbers(SplitConcatenate(), mod, *arrays, rtol=1e-4, atol=1e-5)
@@ -36,7 +36,7 @@ def test_a_convolution_of_each_part(count, options):
 
 
 def test_in_nhwc():
-    xs, shapes = pictures("NHWC")
+    xs, shapes = images("NHWC")
     y = convolution(relay.concatenate(xs, -1), 4, 16, data_layout="NHWC", kernel_layout="HWIO")
     arrays = [numbers(*shape, seed=i) for i, shape in enumerate(shapes)]
     after = assert_same_numbers(SplitConcatenate(), module(*xs, y), *arrays, rtol=1e-4, atol=1e-5)
@@ -44,7 +44,7 @@ def test_in_nhwc():
 
 
 def of(make, axis=1):
-    xs, _ = pictures()
+    xs, _ = images()
     xs = xs if axis == 1 else [xs[2], xs[2]]
     return module(*dict.fromkeys(xs), make(relay.concatenate(xs, axis)))
 

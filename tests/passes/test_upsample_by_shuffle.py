@@ -88,7 +88,7 @@ def test_weights_known_at_run_time_are_refused():
     assert refusals(report) == ["the weights of the convolution are not constant"]
 
 
-def test_a_dynamic_picture_is_refused():
+def test_a_dynamic_image_is_refused():
     x = relay.var("x", shape=(2, 4, relay.Any(), 5))
     _, report = apply(UpsampleByShuffle(), module(x, transposed(x, (2, 2))))
     assert refusals(report) == ["the shape is dynamic"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.helpers import module, numbers
-from tests.passes.pictures_of_masks import N, a_picture, with_masks
+from tests.passes.images_of_masks import N, a_image, with_masks
 from tests.profiled import profiled
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
@@ -179,7 +179,7 @@ def test_cut_on_cuda(compiled, give):
     model = compiled(detector(), cut=True)
     on_cpu = runtime.compile(detector(), "llvm", cut=True)
     for scale in (1.0, 0.3, 0.01):
-        inputs = a_picture(0, scale)
+        inputs = a_image(0, scale)
         wanted, found = on_cpu(*inputs), model(*map(give, inputs))
         for name in wanted:
             array = found[name] if give is np.copy else found[name].numpy()
@@ -281,7 +281,7 @@ def test_detections_on_gpu(mode):
     model, on_cpu = on_gpu(mode, detector(), cut=True), runtime.compile(detector(), "llvm", cut=True)
     for seed in range(3):
         for scale in (1.0, 0.3, 0.01):
-            inputs = a_picture(seed, scale)
+            inputs = a_image(seed, scale)
             wanted = on_cpu(*inputs)
             found = model(*(torch.from_numpy(array).cuda() for array in inputs))
             assert len(wanted["boxes"]) < N
@@ -296,7 +296,7 @@ def test_detections_on_gpu(mode):
 def test_one_read_and_one_wait_on_gpu(mode, cut, on_default):
     """And none of either without a cut."""
     model = on_gpu(mode, detector(), cut=cut)
-    inputs = [torch.from_numpy(array).cuda() for array in a_picture()]
+    inputs = [torch.from_numpy(array).cuda() for array in a_image()]
     stream = torch.cuda.default_stream() if on_default else torch.cuda.Stream()
     with torch.cuda.stream(stream):
         model(*inputs)

@@ -45,18 +45,18 @@ def rewrite(folder, forge=False, **changes):
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def picture(seed=0):
+def image(seed=0):
     return np.random.default_rng(seed).random((1, 3, *SIZE), "float32")
 
 
 def test_a_static_network(written):
     model = runtime.load(written)
-    found = model(picture())
+    found = model(image())
     assert list(found) == ["boxes", "scores", "labels"]
-    np.testing.assert_allclose(found["scores"], picture().mean(axis=(0, 2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(found["scores"], image().mean(axis=(0, 2, 3)), rtol=1e-5)
     manifest = runtime.read_manifest(written)
     assert manifest["executor"] == "graph" and manifest["about"] == {"by": "a test"}
-    assert manifest["inputs"] == [{"name": "picture", "shape": [1, 3, *SIZE], "dtype": "float32"}]
+    assert manifest["inputs"] == [{"name": "image", "shape": [1, 3, *SIZE], "dtype": "float32"}]
 
 
 def test_a_network_of_dynamic_shapes(tmp_path):
@@ -64,7 +64,7 @@ def test_a_network_of_dynamic_shapes(tmp_path):
     manifest = runtime.read_manifest(written)
     assert manifest["executor"] == "vm"
     assert manifest["outputs"] == [{"name": "where", "shape": [None, 4], "dtype": "int32"}]
-    np.testing.assert_array_equal(runtime.load(written)(picture()), np.argwhere(picture() > 0.5))
+    np.testing.assert_array_equal(runtime.load(written)(image()), np.argwhere(image() > 0.5))
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
@@ -159,7 +159,7 @@ def test_instructions_that_this_machine_lacks(folder, monkeypatch):
 
 def test_instructions_that_this_machine_has(folder):
     rewrite(folder, forge=True, target="llvm -mattr=+sse2,+sse3")
-    assert runtime.load(folder)(picture())["labels"].shape == (3,)
+    assert runtime.load(folder)(image())["labels"].shape == (3,)
 
 
 def test_a_device_that_is_not_here(folder):
@@ -181,7 +181,7 @@ def test_another_gpu(folder):
 def test_on_a_gpu(tmp_path):
     target = f"cuda -arch=sm_{tvm.cuda(0).compute_version.replace('.', '')}"
     model = runtime.load(saved_to(tmp_path, colours()[0], target))
-    np.testing.assert_allclose(model(picture())["scores"], picture().mean(axis=(0, 2, 3)), rtol=1e-4)
+    np.testing.assert_allclose(model(image())["scores"], image().mean(axis=(0, 2, 3)), rtol=1e-4)
 
 
 def test_outputs_that_are_no_tensors(tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 import tvm_passes
 from tests.helpers import module, numbers
-from tests.passes.pictures_of_masks import N, Picture, a_picture, with_masks
+from tests.passes.images_of_masks import Image, N, a_image, with_masks
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
 
 import tvm
@@ -422,7 +422,7 @@ def test_cut(kind):
     assert repr(cut).endswith("-> boxes, masks>")
     lengths = set()
     for scale in (1.0, 0.3, 0.01):
-        inputs = [AS[kind](array) for array in a_picture(0, scale)]
+        inputs = [AS[kind](array) for array in a_image(0, scale)]
         wanted, found = dynamic(*inputs), cut(*inputs)
         assert list(found) == ["boxes", "masks"]
         for name in wanted:
@@ -433,8 +433,8 @@ def test_cut(kind):
     assert list(uncut) == ["boxes", "masks", "num_detections"] and len(to_numpy(uncut["boxes"])) == 9
 
 
-def of_two_pictures():
-    first, second = Picture(0), Picture(1)
+def of_two_images():
+    first, second = Image(0), Image(1)
     outputs = [
         first.rows(first.boxes),
         relay.expand_dims(second.rows(second.scores), 0),
@@ -443,10 +443,10 @@ def of_two_pictures():
     return module(*first.inputs, *second.inputs, relay.Tuple(outputs))
 
 
-def test_cut_of_several_pictures(tmp_path):
-    mod = of_two_pictures()
+def test_cut_of_several_images(tmp_path):
+    mod = of_two_images()
     dynamic, cut = runtime.compile(mod, "llvm"), runtime.compile(padded(mod), "llvm", cut=True)
-    inputs = [torch.from_numpy(array) for array in (*a_picture(), *a_picture(1, 0.3))]
+    inputs = [torch.from_numpy(array) for array in (*a_image(), *a_image(1, 0.3))]
     wanted, found = dynamic(*inputs), cut(*inputs)
     assert len(wanted["output0"]) != wanted["output1"].shape[1]
     for name in wanted:
@@ -465,7 +465,7 @@ def test_cut_of_several_pictures(tmp_path):
 
 def test_cut_of_what_is_built_already():
     mod = padded(with_masks())
-    inputs = a_picture(0, 0.3)
+    inputs = a_image(0, 0.3)
     wanted = runtime.compile(mod, "llvm", cut=True)(*inputs)
     for build in (relay.build, relay.vm.compile):
         found = runtime.Model(build(mod, "llvm"), cut=True)(*inputs)
@@ -476,16 +476,16 @@ def test_cut_of_what_is_built_already():
 def test_what_cannot_be_cut(compiled):
     with pytest.raises(ValueError, match="the last output must be the number of detections, int32"):
         runtime.Model(compiled.lib, cut=True)(numbers(*SHAPE))
-    picture = Picture()
-    twice = relay.stack([picture.rows(picture.boxes)] * 2, 0)
+    image = Image()
+    twice = relay.stack([image.rows(image.boxes)] * 2, 0)
     with pytest.raises(ValueError, match="along axis 1 of float32 \\(2, 9, 4\\) are not in one piece"):
-        runtime.compile(padded(module(*picture.inputs, twice)), "llvm", cut=True)
+        runtime.compile(padded(module(*image.inputs, twice)), "llvm", cut=True)
 
 
 def test_one_detected_property_is_bare():
-    picture = Picture()
-    model = runtime.compile(padded(module(*picture.inputs, picture.rows(picture.scores))), "llvm", cut=True)
-    scores = model(*a_picture(0, 0.3))
+    image = Image()
+    model = runtime.compile(padded(module(*image.inputs, image.rows(image.scores))), "llvm", cut=True)
+    scores = model(*a_image(0, 0.3))
     assert isinstance(scores, np.ndarray) and 0 < len(scores) < N and (scores > 0.25).all()
 
 

@@ -101,9 +101,9 @@ def test_calls_are_waited_for():
 def test_a_model_that_was_saved(tmp_path, make):
     lib = runtime.build_library(make(), "llvm")
     runtime.save(tmp_path, lib, make(), "llvm")
-    picture = np.ones((1, 3, *SIZE), "float32")
+    image = np.ones((1, 3, *SIZE), "float32")
     names = [
-        [kernel.name for kernel in runtime.profile(model, picture)]
+        [kernel.name for kernel in runtime.profile(model, image)]
         for model in (runtime.Model(lib, "cpu"), runtime.load(tmp_path))
     ]
     assert names[0] == names[1]

@@ -108,10 +108,10 @@ def test_numpy_arrays(models, dtype, data):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float16"])
-def test_the_usual_transposed_picture(models, dtype):
+def test_the_usual_transposed_image(models, dtype):
     """Large enough that what is freed goes back to the system."""
-    picture = numbers(480, 640, 3).astype(dtype)
-    view = picture.transpose(2, 0, 1)[None]
+    image = numbers(480, 640, 3).astype(dtype)
+    view = image.transpose(2, 0, 1)[None]
     assert_read(models[dtype], view, np.ascontiguousarray(view))
 
 

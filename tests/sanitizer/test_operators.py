@@ -175,8 +175,8 @@ def warp_affine(
 
     def inputs(awkward):
         n, h, w = awkward.length() % 3, max(awkward.length(), 1), max(awkward.length(), 1)
-        picture = awkward.pixels(n, 3, h, w) if layout == "NCHW" else awkward.pixels(n, h, w, 3)
-        return picture, awkward.floats(n, 2, 3, scale=2.0, dtype="float64")
+        image = awkward.pixels(n, 3, h, w) if layout == "NCHW" else awkward.pixels(n, h, w, 3)
+        return image, awkward.floats(n, 2, 3, scale=2.0, dtype="float64")
 
     return [data, matrix, result], inputs
 

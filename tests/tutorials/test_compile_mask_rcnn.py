@@ -30,5 +30,5 @@ def test_it_runs(tmp_path, capsys, monkeypatch, target):
 
 
 def tiny_detector(_name, image, _weights):
-    model = tiny_mask_rcnn(pictures=[image, image.flip(2)], fixed_size=(image.shape[2], image.shape[1]))
+    model = tiny_mask_rcnn(images=[image, image.flip(2)], fixed_size=(image.shape[2], image.shape[1]))
     return model, [f"class {index}" for index in range(91)]

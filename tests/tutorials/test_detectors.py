@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torchvision.models import _api
 
-from tests.models.zoo import picture
+from tests.models.zoo import random_image
 from tutorials import detectors
 
 SMALL = "fasterrcnn_mobilenet_v3_large_320_fpn"
@@ -17,7 +17,7 @@ def test_without_a_network_weights_are_random(monkeypatch, capsys):
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(_api, "load_state_dict_from_url", unreachable)
-    image = picture(96, 112)
+    image = random_image(96, 112)
     model, names = detectors.detector(SMALL, image, "trained")
     said = capsys.readouterr().out
     assert "no network" in said and "The weights are random" in said

@@ -19,9 +19,9 @@ def test_it_runs(tmp_path, capsys, target):
     arguments = ["--target", target, "--samples", "2", "--size", str(SIZE), "--output", str(path)]
     rasterize_scene.main(arguments)
     assert re.search(r"\d+ lanes, 2 samples", capsys.readouterr().out)
-    picture = np.array(Image.open(path))
+    image = np.array(Image.open(path))
     side = SIZE + 2 * BORDER
-    assert picture.shape == (side, 2 * side, 3)
-    for sample in np.split(picture, 2, axis=1):
+    assert image.shape == (side, 2 * side, 3)
+    for sample in np.split(image, 2, axis=1):
         drawn = sample[BORDER:-BORDER, BORDER:-BORDER].reshape(-1, 3)
         assert len(np.unique(drawn, axis=0)) > 20  # lanes, crosswalks, agents, each fading

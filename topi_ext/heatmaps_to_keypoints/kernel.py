@@ -21,9 +21,9 @@ A = -0.75  # of the family of cubic kernels, the one that torch takes
 class Side:
     """One side of a roi, and of the map that is scaled to it."""
 
-    first: tir.PrimExpr  # where the roi begins in the picture
+    first: tir.PrimExpr  # where the roi begins in the image
     pixels: tir.PrimExpr  # of the scaled map; 0 where the roi is nowhere
-    step: tir.PrimExpr  # how long a pixel is in the picture
+    step: tir.PrimExpr  # how long a pixel is in the image
     ratio: tir.PrimExpr  # how long it is in the heatmap
     length: tir.PrimExpr  # of the heatmap
 

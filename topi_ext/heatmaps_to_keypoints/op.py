@@ -33,12 +33,12 @@ def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrap
         (N, K, H, W), float32 or float16: a heatmap for each object and keypoint. All lengths may be known
         only at run time; N may be 0.
     rois : relay.Expr
-        (N, 4), float32 or float16: the corners x1, y1, x2, y2 of the objects in the picture.
+        (N, 4), float32 or float16: the corners x1, y1, x2, y2 of the objects in the image.
 
     Returns
     -------
     keypoints_and_scores : relay.Expr
-        A tuple: (N, K, 3), float32, the place x, y of each keypoint in the picture and a 1; and (N, K),
+        A tuple: (N, K, 3), float32, the place x, y of each keypoint in the image and a 1; and (N, K),
         float32, the value of the scaled heatmap there.
 
     Convention
@@ -49,7 +49,7 @@ def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrap
     - The keypoint is in the middle of the pixel of greatest value; of those that are equal, of the first, row
       by row. NaN is greater than any number.
     - No map gets more than 4096 pixels high or wide: for a longer side each of its pixels stands for more
-      than one of the picture.
+      than one of the image.
     - A roi with a corner that is NaN, or farther out than a thousand million, at which torchvision mostly
       fails, is nowhere: its keypoints and scores are all 0.
 

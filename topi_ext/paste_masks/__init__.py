@@ -1,4 +1,4 @@
-"""Masks of single objects, each pasted into a picture of its own at the object's box.
+"""Masks of single objects, each pasted into an image of its own at the object's box.
 
 `paste_masks` builds the Relay expression; `reference.paste_masks` says in NumPy what it answers.
 """

@@ -1,4 +1,4 @@
-"""Pasting masks for LLVM: the rows of all pictures in parallel, each written once."""
+"""Pasting masks for LLVM: the rows of all images in parallel, each written once."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 
 
 class _Pasting:
-    """The one kernel; it takes the pixels of a picture in groups of those that are written at once."""
+    """The one kernel; it takes the pixels of an image in groups of those that are written at once."""
 
     def __init__(self, ib: IRBuilder, masks: Masks, out: tir.Buffer, image_size: Sequence[int]) -> None:
         self.ib, self._masks, self._dtype = ib, masks, out.dtype
@@ -50,7 +50,7 @@ class _Pasting:
         self._pixels = next(n for n in (16, 8, 4, 2, 1) if n <= MOST_PIXELS[out.dtype] and area % n == 0)
         self._groups = area // self._pixels
         size = out.shape[0].astype("int64") * area
-        self._out = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "pictures", data=out.data))
+        self._out = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "images", data=out.data))
 
     def emit(self, count: tir.PrimExpr) -> None:
         ib, blocks = self.ib, ceil_div(self._groups, THREADS * GROUPS)

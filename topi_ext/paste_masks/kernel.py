@@ -1,4 +1,4 @@
-"""Where a mask goes in its picture, and what a pixel there is, emitted alike for every target.
+"""Where a mask goes in its image, and what a pixel there is, emitted alike for every target.
 
 The border of zeros that a mask gets is not stored: a neighbour on it counts with weight 0.
 """
@@ -22,10 +22,10 @@ Neighbours = tuple[tuple[tir.PrimExpr, tir.PrimExpr], ...]  # pixels along an ax
 
 @dataclass(frozen=True)
 class Span:
-    """Where a mask is along an axis: from pixel `first` on; the picture has those from `begin` to `end`."""
+    """Where a mask is along an axis: from pixel `first` on; the image has those from `begin` to `end`."""
 
     first: tir.PrimExpr
-    ratio: tir.PrimExpr  # pixels of the mask with its border to one of the picture
+    ratio: tir.PrimExpr  # pixels of the mask with its border to one of the image
     begin: tir.PrimExpr
     end: tir.PrimExpr
 
@@ -95,7 +95,7 @@ class Masks:
         return (value >= self.local.exact(self._threshold)).astype("uint8")
 
     def neighbours(self, span: Span, at: tir.PrimExpr) -> Neighbours:
-        """The two pixels of the mask that one of the picture is between, with their weights."""
+        """The two pixels of the mask that one of the image is between, with their weights."""
         side, zero = self._side, tir.const(0.0)
         source = ((at - span.first).astype("float32") + 0.5) * span.ratio - 0.5
         source = self.local("source", clamp(source, zero, tir.const(float(side + 1))))

@@ -29,22 +29,22 @@ ARGUMENTS = {
 def paste_masks(
     masks: relay.Expr, boxes: relay.Expr, image_size: Sequence[int], *, threshold: float | None = None
 ) -> relay.Expr:
-    """Each mask, scaled to its box and pasted into an empty picture.
+    """Each mask, scaled to its box and pasted into an empty image.
 
     Parameters
     ----------
     masks : relay.Expr
         (N, 1, M, M), float32 or float16, such as probabilities. N may be 0, and known only at run time.
     boxes : relay.Expr
-        (N, 4), float32 or float16: the corners x1, y1, x2, y2 in the picture.
+        (N, 4), float32 or float16: the corners x1, y1, x2, y2 in the image.
     image_size : (int, int)
-        Height and width of the pictures.
+        Height and width of the images.
     threshold : float, optional
         If given, the result is whether a pixel is at least this.
 
     Returns
     -------
-    pictures : relay.Expr
+    images : relay.Expr
         (N, 1, height, width), float32, or with a threshold uint8, 0 or 1.
 
     Convention
@@ -53,7 +53,7 @@ def paste_masks(
       box grows about its centre in proportion, by (M + 2) / M.
     - Then the corners are truncated toward zero, and both belong to the box: it is x2 - x1 + 1 pixels wide.
       The mask is scaled to that bilinearly, `align_corners=False`, in float32. Outside its box all is zero.
-    - A box wholly outside the picture, at which torchvision fails, leaves the picture empty, and so does
+    - A box wholly outside the image, at which torchvision fails, leaves the image empty, and so does
       a box with x2 + 1 <= x1 or y2 + 1 <= y1 when truncated, and one with a corner that is NaN or infinite.
       Coordinates beyond a thousand million count as that.
 
@@ -69,9 +69,7 @@ def paste_masks(
     """
     height, width = (int(length) for length in image_size)
     if min(height, width) < 1 or height * width >= 2**31:
-        raise ValueError(
-            f"paste_masks: the picture must have from 1 to 2**31 - 1 pixels, not {height}x{width}"
-        )
+        raise ValueError(f"paste_masks: the image must have from 1 to 2**31 - 1 pixels, not {height}x{width}")
     if threshold is not None and math.isnan(threshold):
         raise ValueError("paste_masks: the threshold is NaN")
     attrs = tvm.ir.make_node(
@@ -111,16 +109,16 @@ def _refuse(reason: str) -> NoReturn:
 @script
 @no_type_check
 def _shapes(masks, boxes, height, width):
-    pictures = output_tensor((4,), "int64")
+    images = output_tensor((4,), "int64")
     assert masks[0] == boxes[0], "topi_ext.paste_masks: there must be as many masks as boxes"
     assert masks[1] == int64(1), "topi_ext.paste_masks: masks must have the shape (N, 1, M, M)"
     assert masks[2] == masks[3], "topi_ext.paste_masks: masks must have the shape (N, 1, M, M)"
     assert boxes[1] == int64(4), "topi_ext.paste_masks: boxes must have the shape (N, 4)"
-    pictures[0] = masks[0]
-    pictures[1] = int64(1)
-    pictures[2] = int64(height)
-    pictures[3] = int64(width)
-    return pictures
+    images[0] = masks[0]
+    images[1] = int64(1)
+    images[2] = int64(height)
+    images[3] = int64(width)
+    return images
 
 
 def _shape_function(
@@ -137,7 +135,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Each mask, scaled to its box and pasted into an empty picture.",
+    "Each mask, scaled to its box and pasted into an empty image.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -14,12 +14,12 @@ def paste_masks(
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.paste_masks`, as arrays."""
     result = np.zeros((len(masks), 1, *image_size), "float32")
-    for mask, box, picture in zip(masks[:, 0].astype("float32"), boxes.astype("float32"), result[:, 0]):
+    for mask, box, image in zip(masks[:, 0].astype("float32"), boxes.astype("float32"), result[:, 0]):
         if np.isfinite(box).all():
             left, top, right, bottom = grown(box, len(mask))
             rows = _weights(top, bottom, len(mask), image_size[0])
             columns = _weights(left, right, len(mask), image_size[1])
-            picture[:] = rows @ mask @ columns.T
+            image[:] = rows @ mask @ columns.T
     return result if threshold is None else (result >= np.float32(threshold)).astype("uint8")
 
 
@@ -34,7 +34,7 @@ def grown(box: np.ndarray, side: int) -> np.ndarray:
 
 
 def _weights(first: int, last: int, side: int, length: int) -> np.ndarray:
-    """How much each pixel of the mask counts in each of the picture, along one axis."""
+    """How much each pixel of the mask counts in each of the image, along one axis."""
     weights = np.zeros((length, side + 2), "float32")
     at = np.arange(max(first, 0), min(last + 1, length))
     ratio = np.float32(side + 2) / np.float32(max(last - first + 1, 1))

@@ -1,4 +1,4 @@
-"""What stands between a camera's picture and a network: resize, normalise, pad, order and type.
+"""What stands between a camera's image and a network: resize, normalise, pad, order and type.
 
 `preprocess` builds the Relay expression; `reference.preprocess` says in NumPy what it answers.
 """

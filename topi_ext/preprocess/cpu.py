@@ -25,7 +25,7 @@ def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
-        _Pictures(ib, problem, *ins, *outs).emit(image.shape[0])
+        _Images(ib, problem, *ins, *outs).emit(image.shape[0])
         return ib.get()
 
     shape = [image.shape[0], *problem.shape]
@@ -36,7 +36,7 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return te.create_schedule([out.op for out in outs])
 
 
-class _Pictures:
+class _Images:
     def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "global")
         self._image, self._output = flat(ib, image), flat(ib, output)
@@ -47,11 +47,11 @@ class _Pictures:
         columns = self._columns()
         normalisations = [normalisation(local, problem, channel) for channel in range(problem.channels)]
         with ib.for_range(0, count * height, "task", kind="parallel") as task:
-            picture, y = tir.truncdiv(task, height).astype("int64"), local("y", tir.truncmod(task, height))
-            target = local("target", picture * prod(problem.shape) + y * problem.strides[1])
+            index, y = tir.truncdiv(task, height).astype("int64"), local("y", tir.truncmod(task, height))
+            target = local("target", index * prod(problem.shape) + y * problem.strides[1])
             with ib.if_scope(y < size[0]):
                 down = place(local, y, problem.given[0], size[0])
-                row = self._row(local("start", picture * problem.image_elements), down)
+                row = self._row(local("start", index * problem.image_elements), down)
                 with ib.for_range(0, size[1], "x") as x:
                     across = columns(x)
                     for channel, (factor, summand) in enumerate(normalisations):

@@ -31,7 +31,7 @@ def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         with ib.if_scope(tir.const(0, "int32") < image.shape[0]):
-            _Pictures(ib, problem, ins[0], outs[0]).emit(image.shape[0])
+            _Images(ib, problem, ins[0], outs[0]).emit(image.shape[0])
         return ib.get()
 
     shape = [image.shape[0], *problem.shape]
@@ -52,7 +52,7 @@ class _Column:
     normalisations: list[tuple[tir.PrimExpr, tir.PrimExpr]]
 
 
-class _Pictures:
+class _Images:
     """The one kernel."""
 
     def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
@@ -69,18 +69,18 @@ class _Pictures:
         words, groups = self._row_length // self._lanes, height // self._rows
         blocks = ceil_div(words, THREADS)
         with launch(self._ib, count * (groups * blocks), THREADS) as (block, thread):
-            picture = local(self._ib, "picture", tir.truncdiv(block, groups * blocks))
+            index = local(self._ib, "index", tir.truncdiv(block, groups * blocks))
             group = local(self._ib, "group", tir.truncmod(tir.truncdiv(block, blocks), groups))
             word = local(self._ib, "word", tir.truncmod(block, blocks) * THREADS + thread)
             with self._ib.if_scope(word < words):
-                self._emit_rows(picture, group * self._rows, word)
+                self._emit_rows(index, group * self._rows, word)
 
-    def _emit_rows(self, picture: tir.PrimExpr, first: tir.PrimExpr, word: tir.PrimExpr) -> None:
+    def _emit_rows(self, index: tir.PrimExpr, first: tir.PrimExpr, word: tir.PrimExpr) -> None:
         """One word in each of the rows from `first` on."""
         problem, ib = self._problem, self._ib
         height = problem.padded_size[0]
-        start = self._local("start", picture.astype("int64") * problem.image_elements)
-        target = self._local("target", picture.astype("int64") * prod(problem.shape))
+        start = self._local("start", index.astype("int64") * problem.image_elements)
+        target = self._local("target", index.astype("int64") * prod(problem.shape))
         columns = [self._column(word * self._lanes + lane) for lane in range(self._lanes)]
         with ib.for_range(0, self._rows, "row", kind="unroll") as row:
             y = self._local("y", first + row)
@@ -111,14 +111,14 @@ class _Pictures:
         )
 
     def _padded(self, value: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr) -> tir.PrimExpr:
-        """A value of the result where it is of the picture, else zero."""
+        """A value of the result where it is of the image, else zero."""
         for at, length, padded in zip((y, x), self._problem.size, self._problem.padded_size):
             if length < padded:
                 value = tir.Select(at < length, value, tir.const(0.0))
         return value
 
     def _pixel(self, start: tir.PrimExpr, channel: IntExpr, down: Place, across: Place) -> tir.PrimExpr:
-        """The value of the picture at a place."""
+        """The value of the image at a place."""
         of_channel, of_row, of_column = self._problem.image_strides
         first = down.low * of_row + across.low * of_column + self._problem.source(channel) * of_channel
         first = self._local("first", start + first)

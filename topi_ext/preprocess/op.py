@@ -40,12 +40,12 @@ def preprocess(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """Pictures as a camera gives them, made into what a network takes: resized, normalised and padded.
+    """Images as a camera gives them, made into what a network takes: resized, normalised and padded.
 
     Parameters
     ----------
     image : relay.Expr
-        Pictures of 1 to 4 channels, uint8, float32 or float16. N may be known only at run time, and be 0.
+        Images of 1 to 4 channels, uint8, float32 or float16. N may be known only at run time, and be 0.
     size : (int, int)
         Height and width to resize to.
     padded_size : (int, int), optional
@@ -63,17 +63,17 @@ def preprocess(
 
     Returns
     -------
-    pictures : relay.Expr
+    images : relay.Expr
         (N, C, *padded_size) or (N, *padded_size, C).
 
     Convention
     ----------
-    - The picture is resized bilinearly, without antialiasing, pixel centres at halves: pixel i of n lies at
+    - The image is resized bilinearly, without antialiasing, pixel centres at halves: pixel i of n lies at
       `max((i + 0.5) * length / n - 0.5, 0)`, between that one and the next, or on the last. This is
       `torch.nn.functional.interpolate` with `align_corners=False` and a size (or a scale that is recomputed,
       as in torchvision's detectors). Places are exact, where torch rounds them to float32.
     - Then `(pixel - mean) / std`, then zeros. Everything is computed in float32, and rounded once.
-    - A uint8 picture is not rounded after it is resized, as OpenCV would do.
+    - A uint8 image is not rounded after it is resized, as OpenCV would do.
     - A pixel that is NaN or infinite may make NaN of those beside it.
 
     >>> from topi_ext.preprocess import reference
@@ -161,12 +161,12 @@ def _refuse(reason: str) -> NoReturn:
 @script
 @no_type_check
 def _shapes(image, first, second, third):
-    pictures = output_tensor((4,), "int64")
-    pictures[0] = image[0]
-    pictures[1] = int64(first)
-    pictures[2] = int64(second)
-    pictures[3] = int64(third)
-    return pictures
+    images = output_tensor((4,), "int64")
+    images[0] = image[0]
+    images[1] = int64(first)
+    images[2] = int64(second)
+    images[3] = int64(third)
+    return images
 
 
 def _shape_function(
@@ -186,7 +186,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Pictures resized, normalised and padded, as a network takes them.",
+    "Images resized, normalised and padded, as a network takes them.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -28,13 +28,13 @@ class Problem:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of a picture of the result."""
+        """Of an image of the result."""
         height, width = self.padded_size
         return (self.channels, height, width) if self.layout == "NCHW" else (height, width, self.channels)
 
     @property
     def image_elements(self) -> int:
-        """Of one picture."""
+        """Of one image."""
         return prod(self.given) * self.channels
 
     @property

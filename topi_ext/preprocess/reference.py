@@ -20,24 +20,24 @@ def preprocess(
     dtype: str = "float32",
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.preprocess`, as arrays."""
-    pictures = image.astype("float64")
+    images = image.astype("float64")
     if image_layout == "NCHW":
-        pictures = np.moveaxis(pictures, 1, 3)
+        images = np.moveaxis(images, 1, 3)
     if swap_channels:
-        pictures = pictures[..., ::-1]
-    pictures = (_resized(_resized(pictures, 1, size[0]), 2, size[1]) - mean) / np.asarray(std, "float64")
+        images = images[..., ::-1]
+    images = (_resized(_resized(images, 1, size[0]), 2, size[1]) - mean) / np.asarray(std, "float64")
     height, width = padded_size or size
     sides = [(0, 0), (0, height - size[0]), (0, width - size[1]), (0, 0)]
-    pictures = np.pad(pictures, sides)
+    images = np.pad(images, sides)
     if layout == "NCHW":
-        pictures = np.moveaxis(pictures, 3, 1)
-    return np.ascontiguousarray(pictures.astype(dtype))
+        images = np.moveaxis(images, 3, 1)
+    return np.ascontiguousarray(images.astype(dtype))
 
 
-def _resized(pictures: np.ndarray, axis: int, length: int) -> np.ndarray:
-    given = pictures.shape[axis]
+def _resized(images: np.ndarray, axis: int, length: int) -> np.ndarray:
+    given = images.shape[axis]
     source = np.maximum((np.arange(length) + 0.5) * given / length - 0.5, 0)
     low = source.astype("int64")
-    fraction = (source - low).reshape([-1 if at == axis else 1 for at in range(pictures.ndim)])
-    below, above = (pictures.take(at, axis) for at in (low, np.minimum(low + 1, given - 1)))
+    fraction = (source - low).reshape([-1 if at == axis else 1 for at in range(images.ndim)])
+    below, above = (images.take(at, axis) for at in (low, np.minimum(low + 1, given - 1)))
     return below * (1 - fraction) + above * fraction

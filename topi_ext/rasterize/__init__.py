@@ -1,4 +1,4 @@
-"""Scenes drawn as pictures: boxes, polygons and lines as masks, maps in colours, as OpenCV draws them.
+"""Scenes drawn as images: boxes, polygons and lines as masks, maps in colours, as OpenCV draws them.
 
 The functions build Relay expressions; `reference` says in NumPy what they answer.
 """

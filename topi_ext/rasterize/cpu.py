@@ -1,6 +1,6 @@
 """Rasterising for LLVM: samples in parallel, or their layers; shape by shape, each pixel that it changes.
 
-Pictures are drawn as planes of uint8, one a channel, and then brought into the result's layout and type. What
+Images are drawn as planes of uint8, one a channel, and then brought into the result's layout and type. What
 is inside polygons is kept as bits, 64 pixels of a row in a word. Where an edge crosses a row, one bit is
 flipped, which stands for all to its right; once a polygon has all its edges, crossings become pixels.
 """
@@ -24,10 +24,10 @@ from .kernel import (
     Contours,
     Corner,
     Edge,
+    Image,
     Line,
     Lines,
     Palette,
-    Picture,
     alpha,
     blended,
     corners_of_box,
@@ -49,7 +49,7 @@ def rasterize_masks(
     offsets: te.Tensor,
     layers: te.Tensor,
     matrices: te.Tensor,
-    picture: Picture,
+    image: Image,
     *,
     kind: str,
     mode: str,
@@ -72,16 +72,16 @@ def rasterize_masks(
                 canvas.draw(camera, *contours.span(begin + shape), tir.const(kind != "polylines"), WHITE)
             canvas.fill(WHITE)
 
-        if picture.layout == "NCHW":
+        if image.layout == "NCHW":
             with ib.for_range(0, samples * layer_count, "task", kind="parallel") as task:
-                planes = _Planes(ib, local, picture, 1)
+                planes = _Planes(ib, local, image, 1)
                 planes.clear([0])
                 canvas = _Canvas(ib, local, table, planes, together=mode == "parity")
                 draw(canvas, tir.truncdiv(task, layer_count), tir.truncmod(task, layer_count))
                 planes.write(outs[0], task)
         else:
             with ib.for_range(0, samples, "sample", kind="parallel") as sample:
-                planes = _Planes(ib, local, picture, layer_count)
+                planes = _Planes(ib, local, image, layer_count)
                 planes.clear([0] * layer_count)
                 canvas = _Canvas(ib, local, table, planes, together=mode == "parity")
                 with ib.for_range(0, layer_count, "layer") as layer:
@@ -91,10 +91,10 @@ def rasterize_masks(
         return ib.get()
 
     return te.extern(
-        [picture.shape(matrices.shape[0], layer_count)],
+        [image.shape(matrices.shape[0], layer_count)],
         [shapes, offsets, layers, matrices],
         emit,
-        dtype=[picture.dtype],
+        dtype=[image.dtype],
         name="rasterize_masks",
     )
 
@@ -104,7 +104,7 @@ def rasterize_map(
     offsets: te.Tensor,
     styles: te.Tensor,
     matrices: te.Tensor,
-    picture: Picture,
+    image: Image,
     *,
     palette: Palette,
     background: Sequence[int],
@@ -119,7 +119,7 @@ def rasterize_map(
         contours = Contours(ib, local, ins[1], length(ins[0], 0))
         bounds = _bounds(ib, local, points, contours)
         with ib.for_range(0, length(ins[3], 0), "sample", kind="parallel") as sample:
-            planes = _Planes(ib, local, picture, channels)
+            planes = _Planes(ib, local, image, channels)
             planes.clear(background)
             canvas = _Canvas(ib, local, table, planes, together=False)
             camera = Camera.of(ib, local, points, matrices, sample)
@@ -128,22 +128,22 @@ def rasterize_map(
                 with ib.for_range(0, contours.count, "shape") as shape:
                     own = styles[(sample, shape) if len(ins[2].shape) == 2 else shape]
                     with ib.if_scope(own.astype("int32") == style):
-                        finite, spans = bounds.in_picture(shape, camera)
-                        with ib.if_scope(tir.all(finite, *map(near, spans, picture.size[::-1]))):
+                        finite, spans = bounds.in_image(shape, camera)
+                        with ib.if_scope(tir.all(finite, *map(near, spans, image.size[::-1]))):
                             canvas.draw(camera, *contours.span(shape), is_fill, color)
                 with ib.if_scope(is_fill):
                     canvas.fill(color)
-            if picture.layout == "NCHW":
+            if image.layout == "NCHW":
                 planes.write(outs[0], sample)
             else:
                 planes.interleave(outs[0], sample, mostly_empty=False)
         return ib.get()
 
     return te.extern(
-        [picture.shape(matrices.shape[0], channels)],
+        [image.shape(matrices.shape[0], channels)],
         [points, offsets, styles, matrices],
         emit,
-        dtype=[picture.dtype],
+        dtype=[image.dtype],
         name="rasterize_map",
     )
 
@@ -176,11 +176,11 @@ def _shapes(
 
 
 class _Planes:
-    """The channels of a picture, each a plane of uint8, one after the other."""
+    """The channels of an image, each a plane of uint8, one after the other."""
 
-    def __init__(self, ib: IRBuilder, local: Locals, picture: Picture, count: int) -> None:
-        self.ib, self.local, self.picture, self.count = ib, local, picture, count
-        self.pixels = picture.height * picture.width
+    def __init__(self, ib: IRBuilder, local: Locals, image: Image, count: int) -> None:
+        self.ib, self.local, self.image, self.count = ib, local, image, count
+        self.pixels = image.height * image.width
         self.size = ceil_div(self.pixels, LANES) * LANES
         self.levels = ib.allocate("uint8", count * self.size, "levels", scope="global")
 
@@ -199,10 +199,10 @@ class _Planes:
         with ib.for_range(0, self.count, "plane") as plane:
             start = (number.astype("int64") * self.count + plane) * self.pixels
             with ib.for_range(0, self.pixels, "pixel") as pixel:
-                flat[start + pixel] = self.picture.value(self.local, self.levels[plane * self.size + pixel])
+                flat[start + pixel] = self.image.value(self.local, self.levels[plane * self.size + pixel])
 
     def interleave(self, out: tir.Buffer, sample: tir.PrimExpr, mostly_empty: bool) -> None:
-        """As the channels of the result's picture of a sample; `mostly_empty`: look for what is not."""
+        """As the channels of the result's image of a sample; `mostly_empty`: look for what is not."""
         ib, flat = self.ib, _flat(self.ib, out)
         first = sample.astype("int64") * (self.pixels * self.count)
         with ib.for_range(0, self.size // LANES, "group") as group:
@@ -210,13 +210,13 @@ class _Planes:
             start = first + group * (LANES * self.count)
             if mostly_empty:
                 with ib.for_range(0, pixels * self.count, "at") as at:
-                    flat[start + at] = self.picture.value(self.local, tir.const(0))
+                    flat[start + at] = self.image.value(self.local, tir.const(0))
             with ib.for_range(0, self.count, "plane") as plane:
                 own = plane * self.size + group * LANES
                 word = tir.reinterpret("uint64", self.levels[tir.Ramp(own, 1, LANES)])
                 is_drawn = word != _word(0) if mostly_empty else tir.const(True)
                 with ib.if_scope(is_drawn), ib.for_range(0, pixels, "pixel") as pixel:
-                    level = self.picture.value(self.local, self.levels[own + pixel])
+                    level = self.image.value(self.local, self.levels[own + pixel])
                     flat[start + pixel * self.count + plane] = level
 
 
@@ -228,8 +228,8 @@ class _Canvas:
     ) -> None:
         self.ib, self.local, self.first = ib, local, 0
         self._planes, self._table, self._together = planes, table, together
-        self._height, self._width = planes.picture.size
-        self._lines = Lines(ib, local, table, planes.picture.size)
+        self._height, self._width = planes.image.size
+        self._lines = Lines(ib, local, table, planes.image.size)
         self._words = self._width // BITS + 1  # so that there is a bit to the right of a row
         self._inside, self._crossings = (
             ib.allocate("uint64", self._height * self._words, name, scope="global")
@@ -248,7 +248,7 @@ class _Canvas:
         color: Sequence[tir.PrimExpr],
     ) -> None:
         """The outline of a polygon or a line; what is inside a polygon is drawn by `fill`."""
-        ib, (height, width) = self.ib, self._planes.picture.size
+        ib, (height, width) = self.ib, self._planes.image.size
         finite, spans = camera.extent(first, count)
         reach = REACH * SUBPIXELS
         seen = [

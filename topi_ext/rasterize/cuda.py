@@ -1,7 +1,7 @@
-"""Rasterising on CUDA: each block draws a tile of a picture, see `cuda_tile.py`.
+"""Rasterising on CUDA: each block draws a tile of an image, see `cuda_tile.py`.
 
 Kernels before compute the corners of boxes; and of a map the bounds of its shapes, and for each sample the
-list of those that may be in its picture, by style.
+list of those that may be in its image, by style.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._kernel import barrier, ceil_div, clamp, launch
 from .._types import IntExpr
 from .._warp import ballot, below, count_bits, count_threads
 from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile
-from .kernel import REACH, Bounds, Camera, Contours, Palette, Picture, corners_of_box, length, near, within
+from .kernel import REACH, Bounds, Camera, Contours, Image, Palette, corners_of_box, length, near, within
 
 MOST_CHANNELS = 24  # of a tile, whose pixels take a kilobyte for each
 LISTING_THREADS = 1024
@@ -31,14 +31,14 @@ def rasterize_masks(
     offsets: te.Tensor,
     layers: te.Tensor,
     matrices: te.Tensor,
-    picture: Picture,
+    image: Image,
     *,
     kind: str,
     mode: str,
 ) -> te.Tensor:
     """The result of `topi_ext.rasterize_masks`."""
     layer_count = int(layers.shape[1]) - 1
-    channels = 1 if picture.layout == "NCHW" else min(layer_count, MOST_CHANNELS)
+    channels = 1 if image.layout == "NCHW" else min(layer_count, MOST_CHANNELS)
     chunks = ceil_div(layer_count, channels)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -47,7 +47,7 @@ def rasterize_masks(
         contours, points = _shapes(ib, local, kind, *ins[:2])
         layers, matrices = map(ib.buffer_ptr, ins[2:])
         is_fill = tir.const(kind != "polylines")
-        with _tiles(ib, local, picture, length(ins[3], 0), chunks, channels) as (tile, sample, chunk):
+        with _tiles(ib, local, image, length(ins[3], 0), chunks, channels) as (tile, sample, chunk):
             first = local("first", chunk * channels)
             count = local("count", te.min(layer_count - first, channels))
             tile.clear([0] * channels)
@@ -61,10 +61,10 @@ def rasterize_masks(
         return ib.get()
 
     return te.extern(
-        [picture.shape(matrices.shape[0], layer_count)],
+        [image.shape(matrices.shape[0], layer_count)],
         [shapes, offsets, layers, matrices],
         emit,
-        dtype=[picture.dtype],
+        dtype=[image.dtype],
         name="rasterize_masks",
     )
 
@@ -74,7 +74,7 @@ def rasterize_map(
     offsets: te.Tensor,
     styles: te.Tensor,
     matrices: te.Tensor,
-    picture: Picture,
+    image: Image,
     *,
     palette: Palette,
     background: Sequence[int],
@@ -95,8 +95,8 @@ def rasterize_map(
 
         with ib.if_scope(samples > 0), launch(ib, samples, LISTING_THREADS) as (sample, thread):
             camera = Camera.of(ib, local, points, matrices, sample)
-            seen.find(thread, sample, style_at, bounds, camera, picture)
-        with _tiles(ib, local, picture, samples, 1, channels, palette) as (tile, sample, _):
+            seen.find(thread, sample, style_at, bounds, camera, image)
+        with _tiles(ib, local, image, samples, 1, channels, palette) as (tile, sample, _):
             tile.clear(background)
             camera = tile.camera(points, matrices, sample)
             with ib.for_range(0, len(palette), "style") as style:
@@ -107,10 +107,10 @@ def rasterize_map(
         return ib.get()
 
     return te.extern(
-        [picture.shape(matrices.shape[0], channels)],
+        [image.shape(matrices.shape[0], channels)],
         [points, offsets, styles, matrices],
         emit,
-        dtype=[picture.dtype],
+        dtype=[image.dtype],
         name="rasterize_map",
     )
 
@@ -123,20 +123,20 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 def _tiles(
     ib: IRBuilder,
     local: Locals,
-    picture: Picture,
+    image: Image,
     samples: IntExpr,
     chunks: int,
     channels: int,
     palette: Palette = (),
 ) -> Iterator[tuple[Tile, tir.PrimExpr, tir.PrimExpr]]:
     """The kernel that draws: its block's tile, and the sample and chunk of channels that it belongs to."""
-    rows, columns = (ceil_div(side, SIDE) for side in picture.size)
+    rows, columns = (ceil_div(side, SIDE) for side in image.size)
     tiles = rows * columns
     with ib.if_scope(samples > 0), launch(ib, samples * (chunks * tiles), THREADS) as (block, thread):
         place, number = tir.truncmod(block, tiles), tir.truncdiv(block, tiles)
         row, column = tir.truncdiv(place, columns), tir.truncmod(place, columns)
         sample, chunk = (local("number", part(number, chunks)) for part in (tir.truncdiv, tir.truncmod))
-        yield Tile(ib, local, thread, picture, channels, row, column, palette), sample, chunk
+        yield Tile(ib, local, thread, image, channels, row, column, palette), sample, chunk
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def _on_tile(tile: Tile, camera: Camera, contours: Contours, shape: tir.PrimExpr
 
 
 class _Seen:
-    """For each sample and style, the shapes that may be in the picture, in order, with their bounds there.
+    """For each sample and style, the shapes that may be in the image, in order, with their bounds there.
 
     A shape takes three int32: its number, and bounds of x and of y, the low one in the low half and the high
     one in the high half.
@@ -202,7 +202,7 @@ class _Seen:
         style_at: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
         bounds: Bounds,
         camera: Camera,
-        picture: Picture,
+        image: Image,
     ) -> None:
         """By one block for each sample."""
         ib, local = self._ib, self._local
@@ -218,8 +218,8 @@ class _Seen:
                 is_seen = local.variable("is_seen", tir.const(0))
                 exists = shape < self._shapes
                 with ib.if_scope(exists), ib.if_scope(style_at(sample, shape) == style):
-                    finite, spans = bounds.in_picture(shape, camera)
-                    is_seen[0] = tir.all(finite, *map(near, spans, picture.size[::-1])).astype("int32")
+                    finite, spans = bounds.in_image(shape, camera)
+                    is_seen[0] = tir.all(finite, *map(near, spans, image.size[::-1])).astype("int32")
                     for value, span in zip(low_high, spans):
                         value[0] = _packed(span)
                 found = local("found", count_threads(is_seen[0]))

@@ -1,4 +1,4 @@
-"""A block's tile of a picture, and how shapes are drawn on it.
+"""A block's tile of an image, and how shapes are drawn on it.
 
 Shapes are taken in order, as many at once as the block has threads.
 
@@ -46,10 +46,10 @@ from .kernel import (
     Contours,
     Corner,
     Edge,
+    Image,
     Line,
     Lines,
     Palette,
-    Picture,
     alpha,
     blended,
     zero_if_finite,
@@ -72,14 +72,14 @@ class Tile:
         ib: IRBuilder,
         local: Locals,
         thread: tir.PrimExpr,
-        picture: Picture,
+        image: Image,
         channels: int,
         row: tir.PrimExpr,
         column: tir.PrimExpr,
         palette: Palette = (),
     ) -> None:
         self.ib, self.local, self.thread = ib, local, thread
-        self.picture, self.channels = picture, channels
+        self.image, self.channels = image, channels
         self.top, self.left = local("top", row * SIDE), local("left", column * SIDE)
         self.lane = local("lane", tir.truncmod(thread, LANES))
         self.warp = local("warp", tir.truncdiv(thread, LANES))
@@ -144,7 +144,7 @@ class Tile:
 
     def place(self, pixel: tir.PrimExpr, channel: IntExpr) -> tir.PrimExpr:
         """Where the level of a pixel of the tile is: as in the result."""
-        if self.picture.layout == "NCHW":
+        if self.image.layout == "NCHW":
             return channel * (SIDE * SIDE) + pixel
         return pixel * self.channels + channel
 
@@ -154,7 +154,7 @@ class Tile:
         return tir.all(high >= begin - reach, low < begin + SIDE * SUBPIXELS + reach)
 
     def write(self, out: tir.Buffer, sample: tir.PrimExpr, first: IntExpr, count: IntExpr) -> None:
-        """The tile as `count` channels of a sample's picture, from `first` on."""
+        """The tile as `count` channels of a sample's image, from `first` on."""
         ib, local, size = self.ib, self.local, reduce(mul, out.shape, tir.const(1, "int64"))
         flat = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "flat", data=out.data))
         run, runs, aligned, run_of = self._runs(out, sample.astype("int64"), first, count)
@@ -167,7 +167,7 @@ class Tile:
             start, levels = run_of(number)
             with ib.if_scope(offset < levels):
                 for i in range(vector):
-                    values[i] = self.picture.value(local, self.levels[at * vector + i])
+                    values[i] = self.image.value(local, self.levels[at * vector + i])
                 every = tir.Ramp(0, 1, vector) if vector > 1 else 0
                 place = local("place", start + offset)
                 flat[tir.Ramp(place, 1, vector) if vector > 1 else place] = values[every]
@@ -176,14 +176,14 @@ class Tile:
         self, out: tir.Buffer, sample: tir.PrimExpr, first: tir.PrimExpr, count: tir.PrimExpr
     ) -> tuple[int, int, bool, Callable[[tir.PrimExpr], tuple[tir.PrimExpr, tir.PrimExpr]]]:
         """The levels of the tile as runs that are side by side in the result too: how long, how many, and
-        whether vectors fit; and of each where it begins there, and how many of it are in the picture."""
-        (height, width), channels = self.picture.size, self.channels
+        whether vectors fit; and of each where it begins there, and how many of it are in the image."""
+        (height, width), channels = self.image.size, self.channels
         columns = te.min(width - self.left, SIDE)
 
         def seen(row: tir.PrimExpr, levels: IntExpr) -> tir.PrimExpr:
             return tir.Select(self.top + row < height, levels, 0)
 
-        if self.picture.layout == "NCHW":
+        if self.image.layout == "NCHW":
 
             def run_of_plane(number: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
                 channel, row = tir.truncdiv(number, SIDE), tir.truncmod(number, SIDE)
@@ -234,7 +234,7 @@ class Drawing:
         self.ib, self.local, self.tile = tile.ib, tile.local, tile
         self._camera, self._contours, self._color, self._is_fill = camera, contours, color, is_fill
         self._channel, self._together = channel, together
-        self._lines = Lines(tile.ib, tile.local, tile.table, tile.picture.size)
+        self._lines = Lines(tile.ib, tile.local, tile.table, tile.image.size)
         # Of the lane's row, which pixels are inside a polygon or on the edge of one; and, of all polygons
         # together, after an odd number of edges.
         self._covered, self._odd = (self.local.variable(name, _bits(0)) for name in ("covered", "odd"))

@@ -1,7 +1,7 @@
-"""What is drawn where, emitted alike for every target: places in a picture, lines, colours.
+"""What is drawn where, emitted alike for every target: places in an image, lines, colours.
 
 Places are int32, 1/65536 of a pixel each, as in `reference.py`; and as there, all is rounded as OpenCV rounds
-it. Corners are moved to within `FARTHEST` pixels, and pictures are no larger, so that no sum or
+it. Corners are moved to within `FARTHEST` pixels, and images are no larger, so that no sum or
 difference overflows; products and quotients that might are of int64.
 """
 
@@ -29,8 +29,8 @@ Palette = Sequence[tuple[Sequence[int], str]]  # of each style its colour, and "
 
 
 @dataclass(frozen=True)
-class Picture:
-    """What pictures are like."""
+class Image:
+    """What images are like."""
 
     height: int
     width: int
@@ -158,7 +158,7 @@ def row_of(y: tir.PrimExpr) -> tir.PrimExpr:
 
 
 class Camera:
-    """Brings points into the picture of a sample."""
+    """Brings points into the image of a sample."""
 
     def __init__(
         self,
@@ -233,10 +233,10 @@ class Bounds:
                 finite[0] != 0, half[1] - half[0], tir.const(-1.0, "float64")
             )
 
-    def in_picture(
+    def in_image(
         self, shape: tir.PrimExpr, camera: Camera
     ) -> tuple[tir.PrimExpr, list[tuple[tir.PrimExpr, tir.PrimExpr]]]:
-        """Whether the shape is finite, and its bounds in the picture: of x and of y, low and high."""
+        """Whether the shape is finite, and its bounds in the image: of x and of y, low and high."""
         local = self._local
         x, y, width, height = (local("bound", self._bounds[shape, at]) for at in range(4))
         spans, finite = [], [width >= tir.const(0.0, "float64")]
@@ -249,7 +249,7 @@ class Bounds:
 
 
 def near(span: Sequence[tir.PrimExpr], length: int) -> tir.PrimExpr:
-    """Whether what is drawn of a shape, within these bounds along an axis, may be on the picture."""
+    """Whether what is drawn of a shape, within these bounds along an axis, may be on the image."""
     low, high = span
     return tir.all(high >= -float(REACH), low <= float(length + REACH))
 
@@ -294,7 +294,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Line:
-    """A line in the picture: step k is at the pixel `start + k` along it, and across at `at + k * step`."""
+    """A line in the image: step k is at the pixel `start + k` along it, and across at `at + k * step`."""
 
     flat: tir.PrimExpr  # whether along is x
     start: tir.PrimExpr
@@ -333,7 +333,7 @@ def blended(local: Locals, before: tir.PrimExpr, color: tir.PrimExpr, alpha: tir
 
 
 class Lines:
-    """Emits the lines of pictures of one size; `table` is `TABLE`, wherever the target keeps it."""
+    """Emits the lines of images of one size; `table` is `TABLE`, wherever the target keeps it."""
 
     def __init__(
         self, ib: IRBuilder, local: Locals, table: BufferVar | Part, image_size: Sequence[int]
@@ -343,7 +343,7 @@ class Lines:
 
     @contextmanager
     def line(self, p: Sequence[tir.PrimExpr], q: Sequence[tir.PrimExpr]) -> Iterator[Line]:
-        """The line between two places, for what is emitted if any of it is in the picture."""
+        """The line between two places, for what is emitted if any of it is in the image."""
         ib, variable = self._ib, self._local.variable
         ends = [[variable("end", coordinate) for coordinate in end] for end in (p, q)]
         sides = [variable("beyond", self._beyond(x[0], y[0])) for x, y in ends]
@@ -360,7 +360,7 @@ class Lines:
         return self._beyond_sides(x) + (y < 0).astype("int32") * 4 + (y > self._bottom).astype("int32") * 8
 
     def _clip(self, ends: list[list[BufferVar]], sides: list[BufferVar]) -> None:
-        """Move the ends into the picture: each to the edge above or below, then to that on a side."""
+        """Move the ends into the image: each to the edge above or below, then to that on a side."""
         ib, ((x1, y1), (x2, y2)) = self._ib, ends
         for (x, y), beyond in zip(ends, sides):
             with ib.if_scope((beyond[0] & 12) != 0):
@@ -377,7 +377,7 @@ class Lines:
                     beyond[0] = tir.const(0)
 
     def _crosses(self, sides: list[BufferVar]) -> tir.PrimExpr:
-        """Whether a line that ends on these sides of the picture may have a part in it, and one outside.
+        """Whether a line that ends on these sides of the image may have a part in it, and one outside.
 
         In variables of its own: TVM would take what held before for what holds after an assignment.
         """

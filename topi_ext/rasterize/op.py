@@ -13,13 +13,13 @@ from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
-from .kernel import Picture
+from .kernel import Image
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor
 
 MASKS, MAP = "topi_ext.rasterize_masks", "topi_ext.rasterize_map"
-LONGEST = 2**14  # side of a picture, in pixels
+LONGEST = 2**14  # side of an image, in pixels
 FLOATS, OFFSETS, STYLES = ("float32", "float64"), ("int32", "int64"), ("int8", "int32")
 MODES, LAYOUTS, DTYPES, KINDS = ("union", "parity"), ("NHWC", "NCHW"), ("float32", "uint8"), ("fill", "line")
 
@@ -34,7 +34,7 @@ def rasterize_boxes(
     layout: str = "NHWC",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """Boxes drawn as masks: of each sample a picture of several layers, such as the frames of a history.
+    """Boxes drawn as masks: of each sample an image of several layers, such as the frames of a history.
 
     Parameters
     ----------
@@ -48,17 +48,17 @@ def rasterize_boxes(
         (B, 3, 3), float32 or float64: of each sample, from the boxes' coordinates to pixels. The last row
         is not looked at.
     image_size : (int, int)
-        Height and width of the pictures.
+        Height and width of the images.
     mode : {"union", "parity"}
         What becomes of a pixel that several boxes cover. "parity" leaves out those that an even number of
-        them covers, as one call of `cv2.fillPoly` for all boxes does, and so do l5kit's pictures.
+        them covers, as one call of `cv2.fillPoly` for all boxes does, and so do l5kit's images.
     layout : {"NHWC", "NCHW"}
     dtype : {"float32", "uint8"}
         Of the result: from 0 to 1, or from 0 to 255.
 
     Returns
     -------
-    pictures : relay.Expr
+    images : relay.Expr
         (B, height, width, L) or (B, L, height, width).
 
     Convention
@@ -72,8 +72,8 @@ def rasterize_boxes(
 
     >>> from topi_ext.rasterize import reference
     >>> boxes, layers = np.float32([[3, 2, 4, 2, 0]]), np.array([[0, 1]])
-    >>> pictures = reference.rasterize_boxes(boxes, layers, np.eye(3)[None], (5, 7), dtype="uint8")
-    >>> print(pictures[0, :, :, 0])
+    >>> images = reference.rasterize_boxes(boxes, layers, np.eye(3)[None], (5, 7), dtype="uint8")
+    >>> print(images[0, :, :, 0])
     [[  0  25  51  53  53  27   0]
      [ 25 255 255 255 255 255  31]
      [ 51 255 255 255 255 255  58]
@@ -103,8 +103,8 @@ def rasterize_polygons(
     >>> from topi_ext.rasterize import reference
     >>> points, offsets = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3])
     >>> layers, matrices = np.array([[0, 1]]), np.eye(3)[None]
-    >>> pictures = reference.rasterize_polygons(points, offsets, layers, matrices, (7, 7), dtype="uint8")
-    >>> print(pictures[0, :, :, 0])
+    >>> images = reference.rasterize_polygons(points, offsets, layers, matrices, (7, 7), dtype="uint8")
+    >>> print(images[0, :, :, 0])
     [[  0  25  51  53  53  27   0]
      [ 25 255 255 255 255 255  42]
      [ 51 255 255 255 255 100   0]
@@ -133,8 +133,8 @@ def rasterize_polylines(
     >>> from topi_ext.rasterize import reference
     >>> points, offsets = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3])
     >>> layers, matrices = np.array([[0, 1]]), np.eye(3)[None]
-    >>> pictures = reference.rasterize_polylines(points, offsets, layers, matrices, (7, 7), dtype="uint8")
-    >>> print(pictures[0, :, :, 0])
+    >>> images = reference.rasterize_polylines(points, offsets, layers, matrices, (7, 7), dtype="uint8")
+    >>> print(images[0, :, :, 0])
     [[  0  25  51  53  53  27   0]
      [  0 143 230 232 236 227  42]
      [  0  29  58 113 255 100   0]
@@ -170,28 +170,28 @@ def rasterize_map(
     matrices, image_size, layout, dtype
         As for `rasterize_boxes`.
     palette : sequence of (colour, kind)
-        A style is a colour, as many numbers from 0 to 255 as pictures have channels, and "fill" for a
+        A style is a colour, as many numbers from 0 to 255 as images have channels, and "fill" for a
         polygon or "line" for an open line. Shapes are drawn in the order of styles, those of one style in
         their own: later ones cover earlier ones.
     background : sequence of int
-        The colour of the empty picture.
+        The colour of the empty image.
 
     Returns
     -------
-    pictures : relay.Expr
+    images : relay.Expr
         (B, height, width, C) or (B, C, height, width).
 
     Convention
     ----------
     - As for `rasterize_boxes`. Polygons are filled one by one.
-    - Shapes are left out by their bounds where these are out of the picture: a large map costs little.
+    - Shapes are left out by their bounds where these are out of the image: a large map costs little.
 
     >>> from topi_ext.rasterize import reference
     >>> points, offsets, styles = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3]), np.int8([0])
     >>> palette = [((10, 20, 30), "fill")]
     >>> options = {"palette": palette, "background": (99, 99, 99), "dtype": "uint8"}
-    >>> pictures = reference.rasterize_map(points, offsets, styles, np.eye(3)[None], (7, 7), **options)
-    >>> print(pictures[0, :, :, 0])
+    >>> images = reference.rasterize_map(points, offsets, styles, np.eye(3)[None], (7, 7), **options)
+    >>> print(images[0, :, :, 0])
     [[99 90 82 80 80 89 99]
      [90 10 10 10 10 10 85]
      [82 10 10 10 10 64 99]
@@ -210,7 +210,7 @@ def rasterize_map(
         _require(MAP, "a kind of style", kind, KINDS)
     attrs = tvm.ir.make_node(
         "DictAttrs",
-        **_picture(MAP, image_size, layout, dtype),
+        **_image(MAP, image_size, layout, dtype),
         colors=[number for color, _ in palette for number in color],
         fills=[int(kind == "fill") for _, kind in palette],
         background=background,
@@ -230,17 +230,15 @@ def _masks(
     dtype: str,
 ) -> relay.Expr:
     _require(MASKS, "mode", mode, MODES)
-    picture = _picture(MASKS, image_size, layout, dtype)
-    attrs = tvm.ir.make_node("DictAttrs", kind=kind, mode=mode, **picture)
+    image = _image(MASKS, image_size, layout, dtype)
+    attrs = tvm.ir.make_node("DictAttrs", kind=kind, mode=mode, **image)
     return relay.Call(relay.op.get(MASKS), [shapes, offsets, layers, matrices], attrs)
 
 
-def _picture(name: str, image_size: Sequence[int], layout: str, dtype: str) -> dict[str, Any]:
+def _image(name: str, image_size: Sequence[int], layout: str, dtype: str) -> dict[str, Any]:
     height, width = (int(length) for length in image_size)
     if not (1 <= height <= LONGEST and 1 <= width <= LONGEST):
-        raise ValueError(
-            f"{name}: pictures must be 1 to {LONGEST} pixels high and wide, not {height}x{width}"
-        )
+        raise ValueError(f"{name}: images must be 1 to {LONGEST} pixels high and wide, not {height}x{width}")
     _require(name, "layout", layout, LAYOUTS)
     _require(name, "dtype", dtype, DTYPES)
     return {"image_size": [height, width], "layout": layout, "dtype": dtype}
@@ -278,7 +276,7 @@ def _masks_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Tenso
         _register.refuse(
             MASKS, f"the number of layers must be known, and at least 1: layers is {layers.shape}"
         )
-    return _pictures_type(MASKS, attrs, "layers", layers.shape[0], matrices.shape[0], count)
+    return _images_type(MASKS, attrs, "layers", layers.shape[0], matrices.shape[0], count)
 
 
 def _map_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
@@ -294,7 +292,7 @@ def _map_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorT
     if given is not None and bounds is not None and given + 1 != bounds:
         _register.refuse(MAP, f"there must be a style for each shape: {given} for {bounds - 1}")
     samples = styles.shape[0] if of_sample else matrices.shape[0]
-    return _pictures_type(MAP, attrs, "styles", samples, matrices.shape[0], len(attrs["background"]))
+    return _images_type(MAP, attrs, "styles", samples, matrices.shape[0], len(attrs["background"]))
 
 
 def _check(
@@ -311,7 +309,7 @@ def _check(
         _register.refuse(name, f"{argument} must have the shape ({shape}), not {type_.shape}")
 
 
-def _pictures_type(
+def _images_type(
     name: str,
     attrs: tvm.ir.Attrs,
     argument: str,
@@ -336,29 +334,29 @@ def _pictures_type(
 @script
 @no_type_check
 def _mask_shapes(layers, matrices, height, width, y, x, channel):
-    pictures = output_tensor((4,), "int64")
+    images = output_tensor((4,), "int64")
     assert layers[0] == matrices[0], (
         "topi_ext.rasterize_masks: layers and matrices must be of as many samples"
     )
-    pictures[0] = matrices[0]
-    pictures[y] = int64(height)
-    pictures[x] = int64(width)
-    pictures[channel] = layers[1] - int64(1)
-    return pictures
+    images[0] = matrices[0]
+    images[y] = int64(height)
+    images[x] = int64(width)
+    images[channel] = layers[1] - int64(1)
+    return images
 
 
 @script
 @no_type_check
 def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y, x, channel):
-    pictures = output_tensor((4,), "int64")
+    images = output_tensor((4,), "int64")
     assert offsets[0] == styles[of_sample] + int64(1), "topi_ext.rasterize_map: each shape must have a style"
     if of_sample == 1:
         assert styles[0] == matrices[0], "topi_ext.rasterize_map: styles must be of as many samples"
-    pictures[0] = matrices[0]
-    pictures[y] = int64(height)
-    pictures[x] = int64(width)
-    pictures[channel] = int64(channels)
-    return pictures
+    images[0] = matrices[0]
+    images[y] = int64(height)
+    images[x] = int64(width)
+    images[channel] = int64(channels)
+    return images
 
 
 def _mask_shape_function(
@@ -384,7 +382,7 @@ def _sides_and_axes(attrs: tvm.ir.Attrs) -> list[int]:
 
 
 def _compute_masks(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    return [kernels.rasterize_masks(*inputs, _picture_of(attrs), kind=attrs["kind"], mode=attrs["mode"])]
+    return [kernels.rasterize_masks(*inputs, _image_of(attrs), kind=attrs["kind"], mode=attrs["mode"])]
 
 
 def _compute_map(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
@@ -395,12 +393,12 @@ def _compute_map(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.T
         for style, fill in enumerate(attrs["fills"])
     ]
     background = [int(number) for number in attrs["background"]]
-    return [kernels.rasterize_map(*inputs, _picture_of(attrs), palette=palette, background=background)]
+    return [kernels.rasterize_map(*inputs, _image_of(attrs), palette=palette, background=background)]
 
 
-def _picture_of(attrs: tvm.ir.Attrs) -> Picture:
+def _image_of(attrs: tvm.ir.Attrs) -> Image:
     height, width = map(int, attrs["image_size"])
-    return Picture(height, width, str(attrs["layout"]), str(attrs["dtype"]))
+    return Image(height, width, str(attrs["layout"]), str(attrs["dtype"]))
 
 
 SHAPES = {

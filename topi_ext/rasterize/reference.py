@@ -14,7 +14,7 @@ import numpy as np
 ONE = 1 << 16
 HALF = ONE >> 1
 SUBPIXELS = 512  # of a pixel, to which corners are truncated
-FARTHEST = 16383  # pixels from the origin of a picture; a corner beyond is moved there
+FARTHEST = 16383  # pixels from the origin of an image; a corner beyond is moved there
 MOST_YAW = 1e6  # radians; a box turned further is not drawn
 CORNERS = ((-1, -1), (-1, 1), (1, 1), (1, -1))  # of a box, along and aside
 LENGTHENING = (  # of the profile of a line, by its slope: 256 for a diagonal
@@ -55,9 +55,9 @@ def rasterize_polygons(
     """The arguments and the result of `topi_ext.rasterize_polygons`, as arrays."""
     together = mode == "parity"
 
-    def draw(picture: np.ndarray, contours: list[np.ndarray]) -> None:
+    def draw(image: np.ndarray, contours: list[np.ndarray]) -> None:
         for figure in [contours] if together else [[contour] for contour in contours]:
-            fill_polygon(picture, figure, (255,))
+            fill_polygon(image, figure, (255,))
 
     return _masks(draw, points, offsets, layers, matrices, image_size, **options)
 
@@ -72,9 +72,9 @@ def rasterize_polylines(
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.rasterize_polylines`, as arrays."""
 
-    def draw(picture: np.ndarray, contours: list[np.ndarray]) -> None:
+    def draw(image: np.ndarray, contours: list[np.ndarray]) -> None:
         for contour in contours:
-            draw_polyline(picture, contour, (255,))
+            draw_polyline(image, contour, (255,))
 
     return _masks(draw, points, offsets, layers, matrices, image_size, **options)
 
@@ -91,18 +91,18 @@ def rasterize_map(
     **options: Any,
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.rasterize_map`, as arrays."""
-    pictures = np.empty((len(matrices), *image_size, len(background)), "uint8")
-    pictures[:] = background
-    for sample, (picture, matrix) in enumerate(zip(pictures, matrices)):
-        contours = contours_in_picture(points, offsets, matrix)
+    images = np.empty((len(matrices), *image_size, len(background)), "uint8")
+    images[:] = background
+    for sample, (image, matrix) in enumerate(zip(images, matrices)):
+        contours = contours_in_image(points, offsets, matrix)
         own = styles[sample] if styles.ndim == 2 else styles
         for style, (color, kind) in enumerate(palette):
             for contour in (contours[i] for i in np.flatnonzero(own == style)):
                 if kind == "fill":
-                    fill_polygon(picture, [contour], color)
+                    fill_polygon(image, [contour], color)
                 else:
-                    draw_polyline(picture, contour, color)
-    return _finished(pictures, **options)
+                    draw_polyline(image, contour, color)
+    return _finished(images, **options)
 
 
 def _masks(
@@ -115,18 +115,18 @@ def _masks(
     **options: Any,
 ) -> np.ndarray:
     count = layers.shape[1] - 1
-    pictures = np.zeros((len(matrices), count, *image_size, 1), "uint8")
+    images = np.zeros((len(matrices), count, *image_size, 1), "uint8")
     for sample, matrix in enumerate(matrices):
-        contours = contours_in_picture(points, offsets, matrix)
+        contours = contours_in_image(points, offsets, matrix)
         begins = np.clip(layers[sample], 0, len(contours))
         for layer in range(count):
-            draw(pictures[sample, layer], contours[begins[layer] : begins[layer + 1]])
-    return _finished(np.moveaxis(pictures[..., 0], 1, -1), **options)
+            draw(images[sample, layer], contours[begins[layer] : begins[layer + 1]])
+    return _finished(np.moveaxis(images[..., 0], 1, -1), **options)
 
 
-def _finished(pictures: np.ndarray, layout: str = "NHWC", dtype: str = "float32") -> np.ndarray:
-    pictures = pictures if dtype == "uint8" else pictures.astype("float32") / np.float32(255)
-    return np.ascontiguousarray(pictures if layout == "NHWC" else np.moveaxis(pictures, -1, 1))
+def _finished(images: np.ndarray, layout: str = "NHWC", dtype: str = "float32") -> np.ndarray:
+    images = images if dtype == "uint8" else images.astype("float32") / np.float32(255)
+    return np.ascontiguousarray(images if layout == "NHWC" else np.moveaxis(images, -1, 1))
 
 
 # --- where things are
@@ -145,7 +145,7 @@ def box_corners(boxes: np.ndarray) -> np.ndarray:
     return places.transpose(2, 0, 1)
 
 
-def contours_in_picture(points: np.ndarray, offsets: np.ndarray, matrix: np.ndarray) -> list[np.ndarray]:
+def contours_in_image(points: np.ndarray, offsets: np.ndarray, matrix: np.ndarray) -> list[np.ndarray]:
     """Each contour's corners, truncated as l5kit does; none of one with a corner that is not finite."""
     points, matrix = points.astype("float64"), matrix.astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -162,13 +162,13 @@ def contours_in_picture(points: np.ndarray, offsets: np.ndarray, matrix: np.ndar
 # --- polygons
 
 
-def fill_polygon(picture: np.ndarray, contours: Sequence[np.ndarray], color: Sequence[int]) -> None:
+def fill_polygon(image: np.ndarray, contours: Sequence[np.ndarray], color: Sequence[int]) -> None:
     """`cv2.fillPoly` with these corners, LINE_AA: outlines on whole rows, then what is inside."""
     contours = [np.stack([c[:, 0] * (ONE // SUBPIXELS), c[:, 1] + SUBPIXELS // 2 >> 9], 1) for c in contours]
     for corners in contours:
         for p, q in zip(np.roll(corners, 1, axis=0), corners):
-            draw_line(picture, p * [1, ONE], q * [1, ONE], color)
-    picture[inside(contours, picture.shape[:2])] = color
+            draw_line(image, p * [1, ONE], q * [1, ONE], color)
+    image[inside(contours, image.shape[:2])] = color
 
 
 def inside(contours: Sequence[np.ndarray], image_size: Sequence[int]) -> np.ndarray:
@@ -197,16 +197,16 @@ def divide(a: int, b: int) -> int:
 # --- lines
 
 
-def draw_polyline(picture: np.ndarray, corners: np.ndarray, color: Sequence[int]) -> None:
+def draw_polyline(image: np.ndarray, corners: np.ndarray, color: Sequence[int]) -> None:
     """`cv2.polylines` with these corners, open, LINE_AA."""
     corners = corners * (ONE // SUBPIXELS)
     for p, q in zip(corners, corners[1:]):
-        draw_line(picture, p, q, color)
+        draw_line(image, p, q, color)
 
 
-def draw_line(picture: np.ndarray, p: np.ndarray, q: np.ndarray, color: Sequence[int]) -> None:
-    """A line between two places, one pixel wide, blended into the picture."""
-    height, width, _ = picture.shape
+def draw_line(image: np.ndarray, p: np.ndarray, q: np.ndarray, color: Sequence[int]) -> None:
+    """A line between two places, one pixel wide, blended into the image."""
+    height, width, _ = image.shape
     clipped = clip_line([*p.tolist(), *q.tolist()], width * ONE - 1, height * ONE - 1)
     if clipped is None:
         return
@@ -229,8 +229,8 @@ def draw_line(picture: np.ndarray, p: np.ndarray, q: np.ndarray, color: Sequence
     seen = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     rows, columns, alpha = rows[seen], columns[seen], alpha[seen][:, None]
     for _ in range(2):  # OpenCV blends each pixel twice
-        before = picture[rows, columns].astype("int64")
-        picture[rows, columns] = before + ((color - before) * alpha + 127 >> 8)
+        before = image[rows, columns].astype("int64")
+        image[rows, columns] = before + ((color - before) * alpha + 127 >> 8)
 
 
 def _strength(u1: int, u2: int, step: int, k: np.ndarray, last: int) -> np.ndarray:
@@ -250,7 +250,7 @@ def _strength(u1: int, u2: int, step: int, k: np.ndarray, last: int) -> np.ndarr
 
 
 def clip_line(ends: Sequence[int], right: int, bottom: int) -> tuple[int, int, int, int] | None:
-    """The part of a line in the picture, as OpenCV rounds it; None where there is none."""
+    """The part of a line in the image, as OpenCV rounds it; None where there is none."""
     x1, y1, x2, y2 = ends
 
     def beyond_sides(x: int) -> int:

@@ -176,7 +176,7 @@ class _Maps:
         self._channels = channels // lanes if self._beside else channels
 
     def start(self, number: tir.PrimExpr, vector: tir.PrimExpr) -> tir.PrimExpr:
-        """Of a vector of channels, the one of this number, on the map of a picture or region."""
+        """Of a vector of channels, the one of this number, on the map of an image or region."""
         size = self.height * self.width
         start = number.astype(self._index_type) * (size * self._channels)
         return start + vector * (1 if self._beside else self._lanes * size)

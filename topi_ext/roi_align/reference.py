@@ -92,10 +92,10 @@ def _pool(
             sides = np.array([y2 - y1, x2 - x1])
         if np.isfinite(sides).all():
             height, width = sides if aligned else np.maximum(sides, 1)
-            picture = features[level][int(index)].astype("float32")
-            rows, row_count = _weights(y1, height, down, sampling_ratio, picture.shape[0])
-            columns, column_count = _weights(x1, width, across, sampling_ratio, picture.shape[1])
-            total = np.einsum("ph,qw,hwc->pqc", rows, columns, picture, optimize=True)
+            image = features[level][int(index)].astype("float32")
+            rows, row_count = _weights(y1, height, down, sampling_ratio, image.shape[0])
+            columns, column_count = _weights(x1, width, across, sampling_ratio, image.shape[1])
+            total = np.einsum("ph,qw,hwc->pqc", rows, columns, image, optimize=True)
             result[row] = total / np.maximum(row_count * column_count, 1)
     result = result.astype(features[0].dtype)
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result

@@ -1,4 +1,4 @@
-"""The operators of `topi_ext` on torch tensors, on the CPU and on CUDA, and random affine maps of pictures.
+"""The operators of `topi_ext` on torch tensors, on the CPU and on CUDA, and random affine maps of images.
 
 Tensors go in and come out by DLPack, without a copy; only one that starts at no multiple of 64 bytes, as some
 of NumPy's do, is copied first. torch allocates all memory, and kernels run on its current stream. A kernel is

@@ -1,4 +1,4 @@
-"""Random affine maps of training data: pictures, and the boxes, label masks and points that go with them."""
+"""Random affine maps of training data: images, and the boxes, label masks and points that go with them."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from torch import nn
 
 from .functions import warp_affine
 
-Targets = Union[torch.Tensor, Sequence[torch.Tensor]]  # a tensor for all pictures, or one for each
+Targets = Union[torch.Tensor, Sequence[torch.Tensor]]  # a tensor for all images, or one for each
 
 
 class AffineWarp(nn.Module):
-    """Moves pictures, boxes, label masks and points by the same matrices, one for each picture.
+    """Moves images, boxes, label masks and points by the same matrices, one for each image.
 
     Parameters
     ----------
     out_size : (int, int), optional
-        Height and width of the results, if not those of the pictures.
+        Height and width of the results, if not those of the images.
     layout, mode
         Of `warp_affine`.
     interpolation, border_mode, border_value
-        Of `warp_affine`, for the pictures.
+        Of `warp_affine`, for the images.
     out_dtype : torch.dtype, optional
-        Of the pictures' results: a float type.
+        Of the images' results: a float type.
     mask_value : int
         Of a mask, where it is moved away from.
 
-    Called with pictures (N, C, H, W) or (N, H, W, C), matrices (N, 2, 3) that take their pixels to where they
+    Called with images (N, C, H, W) or (N, H, W, C), matrices (N, 2, 3) that take their pixels to where they
     go, and what there is of
 
     - boxes, (N, K, 4), or N tensors (K, 4): x1, y1, x2, y2. A moved box is the least upright one around its
-      moved corners, cut at the edges of the picture. None is left out: one that is moved away has no area,
+      moved corners, cut at the edges of the image. None is left out: one that is moved away has no area,
       and is for the caller to drop with its label;
-    - masks, (N, H, W), or of the pictures' layout, of an integer type or bool: moved by the nearest pixel;
+    - masks, (N, H, W), or of the images' layout, of an integer type or bool: moved by the nearest pixel;
     - points, (N, K, 2), or N tensors (K, 2): x and y, wherever they go,
 
-    it gives the pictures alone, or else a tuple of the pictures and of each of these that it was given, in
+    it gives the images alone, or else a tuple of the images and of each of these that it was given, in
     this order.
 
     Matrices have (0, 0) at the centre of the first pixel, as in `warp_affine`. Boxes and points have it at
-    the corner of the picture, as in detection, where a box around the first pixel is 0, 0, 1, 1.
+    the corner of the image, as in detection, where a box around the first pixel is 0, 0, 1, 1.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class AffineWarp(nn.Module):
 
 
 class RandomAffine(nn.Module):
-    """Turns, scales, shears, shifts and flips each picture by chance, and what belongs to it alike.
+    """Turns, scales, shears, shifts and flips each image by chance, and what belongs to it alike.
 
     Each is drawn evenly from a range, (least, most), or from -x to x if it is given as x. All but the shift
-    are about the centre of the picture, which then goes to that of the result.
+    are about the centre of the image, which then goes to that of the result.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class RandomAffine(nn.Module):
     **options
         Of `AffineWarp`.
 
-    Called with pictures and what an `AffineWarp` takes beside the matrices, it gives what that does.
+    Called with images and what an `AffineWarp` takes beside the matrices, it gives what that does.
     """
 
     def __init__(
@@ -210,13 +210,11 @@ def _move_boxes(boxes: torch.Tensor, matrix: torch.Tensor, height: int, width: i
 def _each(
     move: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], targets: Targets, matrices: torch.Tensor
 ) -> Targets:
-    """What belongs to each picture, moved; a tensor for all, or one for each."""
+    """What belongs to each image, moved; a tensor for all, or one for each."""
     if isinstance(targets, torch.Tensor):
         return move(targets, matrices)
     if len(targets) != len(matrices):
-        raise ValueError(
-            f"AffineWarp: {len(targets)} tensors of boxes or points for {len(matrices)} pictures"
-        )
+        raise ValueError(f"AffineWarp: {len(targets)} tensors of boxes or points for {len(matrices)} images")
     return [move(target, matrix) for target, matrix in zip(targets, matrices)]
 
 

@@ -26,11 +26,11 @@ def warp_affine(
     layout: str = "NCHW",
     **options: Any,
 ) -> torch.Tensor:
-    """`topi_ext.warp_affine` of tensors. A kernel serves all numbers and sizes of pictures."""
+    """`topi_ext.warp_affine` of tensors. A kernel serves all numbers and sizes of images."""
     sides, most = getattr(data, "shape", ())[1:], MOST_PIXELS["cv2_fixed"]
     if mode == "cv2_fixed" and max(sides, default=0) > most:
         raise ValueError(
-            f"warp_affine: cv2_fixed takes pictures of 1 to {most} pixels a side, not {data.shape}"
+            f"warp_affine: cv2_fixed takes images of 1 to {most} pixels a side, not {data.shape}"
         )
     tensors = {
         "data": (data, "N H W c" if layout == "NHWC" else "N c H W"),
@@ -125,7 +125,7 @@ def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> rel
 def paste_masks(
     masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], *, threshold: float | None = None
 ) -> torch.Tensor:
-    """`topi_ext.paste_masks` of tensors. A kernel serves all numbers of masks, and one size of pictures."""
+    """`topi_ext.paste_masks` of tensors. A kernel serves all numbers of masks, and one size of images."""
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
     image_size = tuple(map(int, image_size))
     return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
@@ -149,7 +149,7 @@ def preprocess(
     image_layout: str = "NHWC",
     **options: Any,
 ) -> torch.Tensor:
-    """`topi_ext.preprocess` of tensors. A kernel serves all numbers of pictures, and one size of them."""
+    """`topi_ext.preprocess` of tensors. A kernel serves all numbers of images, and one size of them."""
     tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}
     options.update(
         size=tuple(size), padded_size=padded_size and tuple(padded_size), image_layout=image_layout

@@ -1,4 +1,4 @@
-"""Pictures moved, turned, scaled, sheared and flipped, each by a matrix.
+"""Images moved, turned, scaled, sheared and flipped, each by a matrix.
 
 `warp_affine` builds the Relay expression; `reference.warp_affine` says in NumPy what it answers.
 """

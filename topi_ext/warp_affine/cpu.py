@@ -31,9 +31,9 @@ def warp_affine(
         count, height = (out_shape[options["layout"].index(axis)] for axis in "NH")
         blocks = tir.truncdiv(height + (ROWS - 1), ROWS)
         with ib.for_range(0, count * blocks, "block", kind="parallel") as block:
-            picture, first = tir.truncdiv(block, blocks), tir.truncmod(block, blocks) * ROWS
+            image, first = tir.truncdiv(block, blocks), tir.truncmod(block, blocks) * ROWS
             warp = Warp(ib, ins[0], ins[1], outs[0], options, scope="global")
-            _Block(ib, warp, picture, options["layout"]).emit(first, te.min(height - first, ROWS))
+            _Block(ib, warp, image, options["layout"]).emit(first, te.min(height - first, ROWS))
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
@@ -44,10 +44,10 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 
 
 class _Block:
-    """Rows of one picture."""
+    """Rows of one image."""
 
-    def __init__(self, ib: IRBuilder, warp: Warp, picture: tir.PrimExpr, layout: str) -> None:
-        self.ib, self.warp, self._picture = ib, warp, picture
+    def __init__(self, ib: IRBuilder, warp: Warp, image: tir.PrimExpr, layout: str) -> None:
+        self.ib, self.warp, self._image = ib, warp, image
         self._channels = warp.source.channels
         # Fetched at once: some channels of a pixel, or one channel of some pixels.
         self._by_channels = layout == "NHWC" and self._channels >= 3
@@ -59,7 +59,7 @@ class _Block:
 
     def emit(self, first: tir.PrimExpr, count: tir.PrimExpr) -> None:
         ib, warp = self.ib, self.warp
-        map_, width = warp.map(self._picture), warp.out.width
+        map_, width = warp.map(self._image), warp.out.width
         with ib.if_scope(map_.valid):
             strips = tir.truncdiv(width + (STRIP - 1), STRIP)
             with ib.for_range(0, strips, "strip") as strip, ib.for_range(0, count, "y") as y:
@@ -79,7 +79,7 @@ class _Block:
             lanes = tir.Ramp(number * LANES, 1, LANES)
             place = warp.place(map_, row, first + lanes)
             ys[lanes], xs[lanes] = place.y, place.x
-            self._starts[lanes] = warp.source.at(self._picture, place.y, place.x)
+            self._starts[lanes] = warp.source.at(self._image, place.y, place.x)
             for array, weight in zip(self._weights, warp.weights(place)):
                 array[lanes] = weight
             marks = tir.reinterpret(f"uint{LANES}", warp.inside(place, beyond=min(self._excess, 1)))
@@ -99,7 +99,7 @@ class _Block:
                     self._emit_border(y, first + i)
                 with ib.else_scope(), ib.for_range(0, self._channels, "channel") as channel:
                     weights = [array[i] for array in self._weights]
-                    pixel = warp.edge_pixel(self._picture, place, weights, channel)
+                    pixel = warp.edge_pixel(self._image, place, weights, channel)
                     self._store(y, first + i, channel, pixel)
 
     def _emit_run(self, y: tir.PrimExpr, first: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> None:
@@ -139,7 +139,7 @@ class _Block:
 
     def _store(self, y: tir.PrimExpr, x: tir.PrimExpr, channel: IntExpr, value: tir.PrimExpr) -> None:
         out = self.warp.out
-        out[out.at(self._picture, y, x, channel)] = value
+        out[out.at(self._image, y, x, channel)] = value
 
 
 def _first_bit(marks: tir.PrimExpr) -> tir.PrimExpr:

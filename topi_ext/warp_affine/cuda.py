@@ -42,13 +42,13 @@ def warp_affine(
         blocks = extent["N"] * down * across
         with ib.if_scope(tir.const(0, "int32") < extent["N"]), launch(ib, blocks, THREADS) as (block, thread):
             tile, tile_x = tir.truncdiv(block, across), tir.truncmod(block, across)
-            picture, tile_y = local(ib, "picture", tir.truncdiv(tile, down)), tir.truncmod(tile, down)
+            image, tile_y = local(ib, "image", tir.truncdiv(tile, down)), tir.truncmod(tile, down)
             number, lane = tir.truncdiv(thread, 32), tir.truncmod(thread, 32)
             x = tile_x * ACROSS + tir.truncmod(number, WARPS[0]) * GROUPS[0] + tir.truncmod(lane, GROUPS[0])
             y = tir.truncdiv(number, WARPS[0]) * GROUPS[1] + tir.truncdiv(lane, GROUPS[0])
             x, y = local(ib, "x", x * pixels), local(ib, "y", tile_y * (DOWN * rows) + y)
             warp = Warp(ib, ins[0], ins[1], outs[0], options, scope="local")
-            _Thread(ib, warp, picture, options["layout"], pixels).emit(x, y, rows)
+            _Thread(ib, warp, image, options["layout"], pixels).emit(x, y, rows)
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
@@ -59,17 +59,17 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 
 
 class _Thread:
-    """The pixels of one thread, which lie in one picture, so many side by side."""
+    """The pixels of one thread, which lie in one image, so many side by side."""
 
-    def __init__(self, ib: IRBuilder, warp: Warp, picture: tir.PrimExpr, layout: str, pixels: int) -> None:
-        self.ib, self.warp, self._picture, self._beside = ib, warp, picture, layout == "NHWC"
+    def __init__(self, ib: IRBuilder, warp: Warp, image: tir.PrimExpr, layout: str, pixels: int) -> None:
+        self.ib, self.warp, self._image, self._beside = ib, warp, image, layout == "NHWC"
         self._pixels = pixels
         self._channels, self._all_channels = warp.out.channels_at_once, warp.out.channels
 
     def emit(self, x: tir.PrimExpr, y: tir.PrimExpr, rows: int) -> None:
         ib, out = self.ib, self.warp.out
         with ib.if_scope(tir.all(x < out.width, y < out.height)):
-            map_ = self.warp.map(self._picture)
+            map_ = self.warp.map(self._image)
             with ib.for_range(0, rows, "row") as row:
                 at = local(ib, "y", y + row * DOWN)
                 with ib.if_scope(at < out.height):
@@ -94,7 +94,7 @@ class _Thread:
         ib, warp, source = self.ib, self.warp, self.warp.source
         weights = warp.weights(place)
         with ib.if_scope(tir.all(map_.valid, warp.inside(place))):
-            start = local(ib, "start", source.at(self._picture, place.y, place.x, first))
+            start = local(ib, "start", source.at(self._image, place.y, place.x, first))
             for channel in range(self._channels):
                 taps = [source[start + source.at(0, *corner, channel)] for corner in warp.corners]
                 values[at + channel * step] = warp.blend(taps, weights)
@@ -104,7 +104,7 @@ class _Thread:
                     values[at + channel * step] = warp.border(first + channel)
             with ib.else_scope():
                 for channel in range(self._channels):
-                    pixel = warp.edge_pixel(self._picture, place, weights, first + channel)
+                    pixel = warp.edge_pixel(self._image, place, weights, first + channel)
                     values[at + channel * step] = pixel
 
     def _emit_stores(self, y: tir.PrimExpr, x: tir.PrimExpr, first: IntExpr, values: BufferVar) -> None:
@@ -131,7 +131,7 @@ class _Thread:
         most = BYTES // np.dtype(out.dtype).itemsize
         lanes = next(n for n in (16, 8, 4, 2, 1) if n <= most and length % n == 0)
         for number, (pixel, channel) in enumerate(runs):
-            start = local(self.ib, "start", out.at(self._picture, y, x + pixel, first + channel))
+            start = local(self.ib, "start", out.at(self._image, y, x + pixel, first + channel))
             for at in range(0, length, lanes):
                 place = number * length + at
                 if lanes == 1:
@@ -146,4 +146,4 @@ class _Thread:
             with self.ib.if_scope(x + pixel < out.width):
                 for channel in range(count):
                     place = pixel * count + channel if self._beside else channel * self._pixels + pixel
-                    out[out.at(self._picture, y, x + pixel, first + channel)] = values[place]
+                    out[out.at(self._image, y, x + pixel, first + channel)] = values[place]

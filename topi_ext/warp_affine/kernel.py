@@ -1,4 +1,4 @@
-"""Where a pixel of a warped picture comes from, and what it is, emitted alike for every target.
+"""Where a pixel of a warped image comes from, and what it is, emitted alike for every target.
 
 Coordinates are float64, each operation rounded by itself, so that all targets take the same pixels. Those of
 OpenCV are integers made of such numbers.
@@ -62,8 +62,8 @@ class Warp:
     ) -> None:
         self.ib, self.local, self._options = ib, Locals(ib, scope), options
         self._matrix, self._one_for_all = ib.buffer_ptr(matrix), len(matrix.shape) == 2
-        self.source = Pictures(ib, data, options["layout"])
-        self.out = Pictures(ib, out, options["layout"])
+        self.source = Images(ib, data, options["layout"])
+        self.out = Images(ib, out, options["layout"])
         self._fixed = options["mode"] == "cv2_fixed"
         self._nearest = options["interpolation"] == "nearest"
         self._in_integers = "int" in data.dtype and (self._fixed or self._nearest)
@@ -77,10 +77,10 @@ class Warp:
 
     # --- maps
 
-    def map(self, picture: tir.PrimExpr) -> Map:
-        """The map of a picture."""
+    def map(self, image: tir.PrimExpr) -> Map:
+        """The map of an image."""
         given = [
-            self._matrix[(i, j) if self._one_for_all else (picture, i, j)].astype("float64")
+            self._matrix[(i, j) if self._one_for_all else (image, i, j)].astype("float64")
             for i, j in product(range(2), range(3))
         ]
         given = [self.local("given", value) for value in given]
@@ -219,12 +219,10 @@ class Warp:
         return tir.any(place.y < -reach, place.y >= height, place.x < -reach, place.x >= width)
 
     def edge_pixel(
-        self, picture: tir.PrimExpr, place: Place, weights: list[tir.PrimExpr], channel: IntExpr
+        self, image: tir.PrimExpr, place: Place, weights: list[tir.PrimExpr], channel: IntExpr
     ) -> tir.PrimExpr:
         """A pixel of the result in one channel, wherever it comes from."""
-        taps = [
-            self._tap(picture, place.y + down, place.x + across, channel) for down, across in self.corners
-        ]
+        taps = [self._tap(image, place.y + down, place.x + across, channel) for down, across in self.corners]
         return self.blend(taps, weights)
 
     def border(self, channel: IntExpr) -> tir.PrimExpr:
@@ -237,21 +235,21 @@ class Warp:
             value = tir.Select(channel == at, other, value)
         return value
 
-    def _tap(self, picture: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, channel: IntExpr) -> tir.PrimExpr:
+    def _tap(self, image: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, channel: IntExpr) -> tir.PrimExpr:
         source, mode = self.source, self._options["border_mode"]
         if mode == "constant":
-            pixel = source[source.at(picture, y, x, channel)].astype(self.sum_type)
+            pixel = source[source.at(image, y, x, channel)].astype(self.sum_type)
             inside = tir.all(y >= 0, y < source.height, x >= 0, x < source.width)
             return tir.if_then_else(inside, pixel, self._border_at(channel))
         y, x = (
             self.local("continued", CONTINUED[mode](at, length))
             for at, length in ((y, source.height), (x, source.width))
         )
-        return source[source.at(picture, y, x, channel)]
+        return source[source.at(image, y, x, channel)]
 
 
-class Pictures:
-    """A tensor of pictures as if it had one axis, with what it takes to find a pixel there."""
+class Images:
+    """A tensor of images as if it had one axis, with what it takes to find a pixel there."""
 
     def __init__(self, ib: IRBuilder, buffer: tir.Buffer, layout: str) -> None:
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
@@ -270,9 +268,9 @@ class Pictures:
         """A divisor of the number of channels."""
         return next(count for count in range(MOST_CHANNELS, 0, -1) if self.channels % count == 0)
 
-    def at(self, picture: IntExpr, y: IntExpr, x: IntExpr, channel: IntExpr = 0) -> tir.PrimExpr:
+    def at(self, image: IntExpr, y: IntExpr, x: IntExpr, channel: IntExpr = 0) -> tir.PrimExpr:
         """The place of a pixel."""
-        steps = zip("NHWC", (picture, y, x, channel))
+        steps = zip("NHWC", (image, y, x, channel))
         return reduce(add, (_as_index(at, self.index_type) * self._strides[axis] for axis, at in steps))
 
     def __getitem__(self, at: IntExpr) -> tir.PrimExpr:

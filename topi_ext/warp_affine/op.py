@@ -31,7 +31,7 @@ CHOICES = {
 MOST_PIXELS = {"exact": int(FARTHEST), "cv2_fixed": 2**15 - 2}  # along a side
 ARGUMENTS = {
     "data": "(N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for nearest also int32 or int64.",
-    "matrix": "(N, 2, 3), or (2, 3) for all pictures, float32 or float64.",
+    "matrix": "(N, 2, 3), or (2, 3) for all images, float32 or float64.",
 }
 
 
@@ -48,16 +48,16 @@ def warp_affine(
     layout: str = "NCHW",
     out_dtype: str | None = None,
 ) -> relay.Expr:
-    """Each picture moved by an affine map: turned, scaled, sheared, flipped, shifted.
+    """Each image moved by an affine map: turned, scaled, sheared, flipped, shifted.
 
     Parameters
     ----------
     data : relay.Expr
-        Pictures, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64,
+        Images, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64,
         which labels often are. The number of channels must be known; N, H and W may be known only at run
         time, and N may be 0.
     matrix : relay.Expr
-        (N, 2, 3), or (2, 3) for all pictures, float32 or float64.
+        (N, 2, 3), or (2, 3) for all images, float32 or float64.
     out_size : (int, int)
         Height and width of the result.
     inverse_map : bool
@@ -67,7 +67,7 @@ def warp_affine(
         Whether pixels are weighted by where they exactly come from, or in the fixed point of OpenCV 4.
     interpolation : "bilinear" or "nearest"
     border_mode : "constant", "replicate", "reflect" or "reflect_101"
-        What lies around a picture abcd: the border value, aaa|abcd|ddd, cba|abcd|dcb or dcb|abcd|cba.
+        What lies around an image abcd: the border value, aaa|abcd|ddd, cba|abcd|dcb or dcb|abcd|cba.
     border_value : number, or one for each channel
     layout : "NCHW" or "NHWC"
         Of the data and of the result.
@@ -85,10 +85,10 @@ def warp_affine(
     - The inverse is that of OpenCV, which takes every pixel from (0, 0) where the matrix is singular. All is
       computed in float64, also with a matrix of float32.
     - Pixels are picked by floor, `nearest` by floor(x + 0.5). Each of four neighbours that lies outside the
-      picture is replaced by what `border_mode` says; the border value is rounded to the type of the data.
+      image is replaced by what `border_mode` says; the border value is rounded to the type of the data.
     - Sums are float32, rounded to uint8 with halves to the even number.
     - `cv2_fixed` takes places in 32nds of a pixel, as `cv2.warpAffine` does. Of uint8 data it has the result
-      of that to the bit, which is then converted to the type asked for. Like it, it takes pictures of less
+      of that to the bit, which is then converted to the type asked for. Like it, it takes images of less
       than 32767 pixels a side.
     - Where the matrix or the inverse that is taken of it has a coefficient that is NaN, infinite or beyond
       2**500, all of the result is the border value. Coordinates beyond a thousand million count as that in
@@ -149,7 +149,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
         _refuse(f"the number of channels must be known, and not 0: {data.shape}")
     most = MOST_PIXELS[attrs["mode"]]
     if not all(known(extent[axis]) is None or 0 < extent[axis] <= most for axis in "HW"):
-        _refuse(f"{attrs['mode']} takes pictures of 1 to {most} pixels a side, not {data.shape}")
+        _refuse(f"{attrs['mode']} takes images of 1 to {most} pixels a side, not {data.shape}")
     if len(attrs["border_value"]) not in (1, channels):
         _refuse(f"there must be one border value, or one for each of {channels} channels")
     shape = list(matrix.shape)
@@ -158,7 +158,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if matrix.dtype not in ("float32", "float64"):
         _refuse(f"matrix must be of type float32 or float64, not {matrix.dtype}")
     if len(shape) == 3 and None not in (known(extent["N"]), known(shape[0])) and extent["N"] != shape[0]:
-        _refuse(f"there must be as many matrices as pictures: {shape[0]} matrices, {extent['N']} pictures")
+        _refuse(f"there must be as many matrices as images: {shape[0]} matrices, {extent['N']} images")
     extent["H"], extent["W"] = attrs["out_size"]
     return relay.TensorType([extent[axis] for axis in layout], out_dtype)
 
@@ -173,10 +173,10 @@ def _shapes(data, matrix, height, width, row_axis, one_for_all, most):
     warped = output_tensor((4,), "int64")
     for axis in const_range(4):
         warped[axis] = data[axis]
-    assert data[row_axis] <= int64(most), "topi_ext.warp_affine: a picture is too large for this mode"
-    assert data[row_axis + 1] <= int64(most), "topi_ext.warp_affine: a picture is too large for this mode"
+    assert data[row_axis] <= int64(most), "topi_ext.warp_affine: an image is too large for this mode"
+    assert data[row_axis + 1] <= int64(most), "topi_ext.warp_affine: an image is too large for this mode"
     if one_for_all == 0:
-        assert matrix[0] == data[0], "topi_ext.warp_affine: there must be as many matrices as pictures"
+        assert matrix[0] == data[0], "topi_ext.warp_affine: there must be as many matrices as images"
     warped[row_axis] = int64(height)
     warped[row_axis + 1] = int64(width)
     return warped
@@ -205,7 +205,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Each picture moved by an affine map.",
+    "Each image moved by an affine map.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -27,13 +27,13 @@ def warp_affine(
     out_dtype: DTypeLike = None,
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.warp_affine`, as arrays."""
-    pictures = np.moveaxis(data, 1, 3) if layout == "NCHW" else data
-    count, *_, channels = pictures.shape
+    images = np.moveaxis(data, 1, 3) if layout == "NCHW" else data
+    count, *_, channels = images.shape
     matrices = np.broadcast_to(np.asarray(matrix, "float64"), (count, 2, 3))
     out_dtype = np.dtype(out_dtype or data.dtype)
     border = as_pixel(border_value, channels, data.dtype)
     result = np.empty((count, *out_size, channels), out_dtype)
-    for picture, given, out in zip(pictures, matrices, result):
+    for image, given, out in zip(images, matrices, result):
         coefficients = given if inverse_map else inverse_affine(given)
         if not (np.abs([given, coefficients]) <= LARGEST).all():  # NaN too
             out[...] = border
@@ -43,7 +43,7 @@ def warp_affine(
         taps = [(ys, xs, (1 - fy) * (1 - fx))]
         if interpolation == "bilinear":
             taps += [(ys, xs + 1, (1 - fy) * fx), (ys + 1, xs, fy * (1 - fx)), (ys + 1, xs + 1, fy * fx)]
-        value = sum(_pixels(picture, y, x, border_mode, border) * weight[..., None] for y, x, weight in taps)
+        value = sum(_pixels(image, y, x, border_mode, border) * weight[..., None] for y, x, weight in taps)
         if data.dtype == np.uint8 and mode == "cv2_fixed":
             value = np.floor(value + 0.5)
         elif out_dtype == np.uint8:
@@ -110,16 +110,16 @@ def _grid(out_size: Sequence[int]) -> np.ndarray:
 
 
 def _pixels(
-    picture: np.ndarray, y: np.ndarray, x: np.ndarray, border_mode: str, border: np.ndarray
+    image: np.ndarray, y: np.ndarray, x: np.ndarray, border_mode: str, border: np.ndarray
 ) -> np.ndarray:
     """The pixels in these rows and columns, in float64."""
-    height, width, _ = picture.shape
+    height, width, _ = image.shape
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     if border_mode == "constant":
         y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
-        return np.where(inside[..., None], picture[y, x].astype("float64"), border)
+        return np.where(inside[..., None], image[y, x].astype("float64"), border)
     continued = {"replicate": _replicate, "reflect": _reflect, "reflect_101": _reflect_101}[border_mode]
-    return picture[continued(y, height), continued(x, width)].astype("float64")
+    return image[continued(y, height), continued(x, width)].astype("float64")
 
 
 def _replicate(at: np.ndarray, length: int) -> np.ndarray:

@@ -35,7 +35,7 @@ def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
 
 
 def channel_axis(layout: str) -> int | None:
-    """Where the channels of a picture are, or None for a layout that splits them."""
+    """Where the channels of an image are, or None for a layout that splits them."""
     return layout.index("C") if layout in ("NCHW", "NHWC") else None
 
 
@@ -118,7 +118,7 @@ def of_each_channel(expr: relay.Expr, rank: int, axis: int) -> np.ndarray | None
 
 
 def constant_channels(call: relay.Call, axis: int) -> dict[int, np.ndarray] | None:
-    """{argument: vector} of a call over a picture and constants, or None where one is of another kind."""
+    """{argument: vector} of a call over an image and constants, or None where one is of another kind."""
     name, rank = op_name(call), len(call.checked_type.shape)
     found = {}
     for index, argument in enumerate(call.args):

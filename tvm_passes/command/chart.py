@@ -1,4 +1,4 @@
-"""The times of `profile` as a picture."""
+"""The times of `profile` as an image."""
 
 from __future__ import annotations
 

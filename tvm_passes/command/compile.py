@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
     with step(f"Write {folder}"):
         runtime.save(folder, lib, mod, work.target, about)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    say(f"{folder}: {size:.1f} MB; run it by: tvm-passes run {folder} --image picture.png -o out.png")
+    say(f"{folder}: {size:.1f} MB; run it by: tvm-passes run {folder} --image image.png -o out.png")
 
 
 def _check_free(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""What a network finds, drawn on the picture.
+"""What a network finds, drawn on the image.
 
 found = detections_in(model(image))
-draw_detections(picture, found, labels).save("found.png")
+draw_detections(image, found, labels).save("found.png")
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def at_least(found: Found, score: float) -> Found:
 
 
 def scaled(found: Found, factor: Sequence[float]) -> Found:
-    """Detections of a picture that was resized, in pixels of what it was: `factor` is that of (x, y)."""
+    """Detections of an image that was resized, in pixels of what it was: `factor` is that of (x, y)."""
     result = dict(found, boxes=found["boxes"] * np.tile(np.array(factor, "float32"), 2))
     if "keypoints" in found:
         result["keypoints"] = found["keypoints"] * np.array([*factor, 1], "float32")
@@ -75,15 +75,15 @@ def label_name(label: int, labels: Sequence[str] = ()) -> str:
 
 
 def draw_detections(
-    picture: Image.Image, found: Found, labels: Sequence[str] = (), least_score: float = LEAST_SCORE
+    image: Image.Image, found: Found, labels: Sequence[str] = (), least_score: float = LEAST_SCORE
 ) -> Image.Image:
-    """A copy of a PIL picture with masks, boxes, keypoints, and names with scores.
+    """A copy of a PIL image with masks, boxes, keypoints, and names with scores.
 
-    Masks are those of torchvision, (n, 1, height, width) of probabilities: of the whole picture, which they
+    Masks are those of torchvision, (n, 1, height, width) of probabilities: of the whole image, which they
     are resized to, or, where they are square and small, of their box.
     """
     found = at_least(found, least_score)
-    image = picture.convert("RGB")
+    image = image.convert("RGB")
     for mask, box, label in reversed(list(zip(found.get("masks", ()), found["boxes"], found["labels"]))):
         image = _with_mask(image, mask[0], box, _colour(label))
     drawing = ImageDraw.Draw(image)
@@ -127,7 +127,7 @@ def _with_mask(image: Image.Image, mask: np.ndarray, box: np.ndarray, colour: Co
 
 
 def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """A box with corners in order and inside the picture, whatever the network gave."""
+    """A box with corners in order and inside the image, whatever the network gave."""
     limits = np.tile(np.array(size, "float32"), 2) - 1
     left, top, right, bottom = np.clip(np.nan_to_num(box.astype("float32")), 0, limits).tolist()
     return left, top, max(left, right), max(top, bottom)

@@ -86,14 +86,14 @@ def _parser() -> argparse.ArgumentParser:
     command("doctor", "say what works here, what is missing, and how to get it")
     _add_inspect(command("inspect", "say what each pass does to a model, refuses, where, and why", MODEL))
     _add_compile(command("compile", "apply passes to a model, compile it, and save it in a folder", MODEL))
-    _add_run(command("run", "run a compiled model on a picture, and draw what it finds or makes of it"))
+    _add_run(command("run", "run a compiled model on an image, and draw what it finds or makes of it"))
     _add_profile(command("profile", "time a model before and after the passes, kernel by kernel", MODEL))
     return parser
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="what to import; see below")
-    parser.add_argument("--size", metavar="HxW", type=_size, help="of the pictures that the model takes")
+    parser.add_argument("--size", metavar="HxW", type=_size, help="of the images that the model takes")
     parser.add_argument(
         "--input-shape",
         metavar="[NAME=]N,C,H,W",
@@ -106,7 +106,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--camera",
         metavar="HxW[:BGR]",
         type=_camera,
-        help="let the model take uint8 pictures of this size, (1, H, W, 3), in place of its one input",
+        help="let the model take uint8 images of this size, (1, H, W, 3), in place of its one input",
     )
     parser.add_argument(
         "--weights", choices=("seeded", "trained"), default="seeded", help="of models of torchvision"
@@ -150,18 +150,18 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="what tvm-passes compile wrote")
-    parser.add_argument("--image", metavar="PICTURE", required=True, help="a picture file")
+    parser.add_argument("--image", metavar="IMAGE", required=True, help="an image file")
     parser.add_argument(
         "-o",
         "--output",
         metavar="OUT",
-        help="OUT.png: the picture with detections, or the one that the network made; OUT.npz: all outputs",
+        help="OUT.png: the image with detections, or the one that the network made; OUT.npz: all outputs",
     )
     parser.add_argument(
         "--resize",
         action="store_true",
-        help="resize a picture of another size than compiled for, bilinearly, whatever its shape becomes; "
-        "detections are drawn on the picture as it was",
+        help="resize an image of another size than compiled for, bilinearly, whatever its shape becomes; "
+        "detections are drawn on the image as it was",
     )
     parser.add_argument("--score", type=float, default=0.5, help="of the detections that are shown, at least")
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line, from class 0 on")
@@ -173,7 +173,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     _add_pipeline(parser)
     parser.add_argument(
         "--image",
-        metavar="PICTURE",
+        metavar="IMAGE",
         help="resized to what the model takes; without it, noise: in noise a "
         "detector finds little, and so has little to do",
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SEED = 0
 DETECTOR_SIZE = 480, 640
-PICTURE_SIZE = 224, 224
+IMAGE_SIZE = 224, 224
 Imported = tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]  # with the parameters
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
@@ -96,7 +96,7 @@ class OnnxModel:
         return frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
 
     def _name_shapes(self, args: argparse.Namespace) -> None:
-        """The shapes that were given without a name, or as the size of pictures, are the one input's."""
+        """The shapes that were given without a name, or as the size of images, are the one input's."""
         try:
             graph = onnx.load(str(self.path), load_external_data=False).graph
         except (DecodeError, OSError):
@@ -114,7 +114,7 @@ class OnnxModel:
             self.shapes = {name: self.shapes[None]}
         elif len(lengths) not in (3, 4):
             raise CommandError(
-                f"the input {name} of {self.title} is no picture: give --input-shape, not --size"
+                f"the input {name} of {self.title} is no image: give --input-shape, not --size"
             )
         else:
             before = [length or 1 for length in lengths[:-2]]
@@ -208,8 +208,8 @@ def _of_torchvision(text: str, args: argparse.Namespace) -> TorchModel:
         ) from reason
     categories = weights.DEFAULT.meta.get("categories") or ()
     labels = tuple(categories) if is_detector(module) and "num_classes" not in options else ()
-    shape = _shape(args, module, DETECTOR_SIZE if is_detector(module) else PICTURE_SIZE)
-    return TorchModel(text, module, (_picture(shape),), camera_of(args), labels, note)
+    shape = _shape(args, module, DETECTOR_SIZE if is_detector(module) else IMAGE_SIZE)
+    return TorchModel(text, module, (_image(shape),), camera_of(args), labels, note)
 
 
 def _of_function(text: str, args: argparse.Namespace) -> TorchModel | RelayModel:
@@ -231,7 +231,7 @@ def _of_function(text: str, args: argparse.Namespace) -> TorchModel | RelayModel
         inputs = (rest[0],) if isinstance(rest[0], torch.Tensor) else tuple(rest[0])
     else:
         shapes = [shape for _, shape in args.input_shape] or [_shape(args, module, None)]
-        inputs = tuple(map(_picture, shapes))
+        inputs = tuple(map(_image, shapes))
     return TorchModel(text, module.eval(), inputs, camera_of(args))
 
 
@@ -244,11 +244,11 @@ def _seeded(function: Callable, *arguments: Any, **options: Any) -> Any:
 def _shape(
     args: argparse.Namespace, module: torch.nn.Module, default: tuple[int, int] | None
 ) -> tuple[int, ...]:
-    """Of the one picture that a module takes."""
+    """Of the one image that a module takes."""
     if args.input_shape:
         (_, shape), *others = args.input_shape
         if others:
-            raise CommandError(f"{args.model} takes one picture: give --input-shape once")
+            raise CommandError(f"{args.model} takes one image: give --input-shape once")
         return shape
     size = args.camera[:2] if args.camera else args.size or default
     if size is None:
@@ -261,11 +261,11 @@ def _shape(
 
 
 def is_detector(module: torch.nn.Module) -> bool:
-    """Of torchvision: it takes one picture, without a batch."""
+    """Of torchvision: it takes one image, without a batch."""
     return isinstance(getattr(module, "transform", None), GeneralizedRCNNTransform)
 
 
-def _picture(shape: tuple[int, ...]) -> torch.Tensor:
+def _image(shape: tuple[int, ...]) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(SEED))
 
 

@@ -29,8 +29,8 @@ from ..engine.expressions import static_shape
 from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
 from .chart import write_chart
 from .errors import CommandError, check_can_write
+from .images import ImageInput, read_image
 from .peers import peer_of
-from .pictures import PictureInput, read_picture
 from .pipelines import Work, prepare
 from .progress import say, step
 
@@ -54,10 +54,10 @@ class Times:
 def run(args: argparse.Namespace) -> None:
     for path in filter(None, (args.csv, args.chart)):
         check_can_write(path)
-    picture = read_picture(args.image) if args.image else None
+    image = read_image(args.image) if args.image else None
     work = prepare(args)
     _check_device(args, work.target)
-    inputs = _inputs(args, work, picture)
+    inputs = _inputs(args, work, image)
     peer = peer_of(args.compare, work, inputs) if args.compare else None
     if work.target.kind.name == "llvm" and not work.target.attrs.get("mcpu"):
         say("This target is for any processor; --target native is for this one.")
@@ -89,17 +89,15 @@ def _check_device(args: argparse.Namespace, target: tvm.target.Target) -> None:
         )
 
 
-def _inputs(args: argparse.Namespace, work: Work, picture: Image.Image | None) -> list[np.ndarray]:
-    """What to run on, as arrays: the picture if one is given, else the model's examples, else noise."""
+def _inputs(args: argparse.Namespace, work: Work, image: Image.Image | None) -> list[np.ndarray]:
+    """What to run on, as arrays: the image if one is given, else the model's examples, else noise."""
     params = work.mod["main"].params
     types = [(param.name_hint, _shape(args, param), param.checked_type.dtype) for param in params]
-    if picture is not None:
-        only = PictureInput.of(*types[0][1:]) if len(types) == 1 else None
+    if image is not None:
+        only = ImageInput.of(*types[0][1:]) if len(types) == 1 else None
         if only is None:
-            raise CommandError(f"{args.model} does not take one picture: leave out --image")
-        return [
-            only.array(picture.resize((only.width, only.height)), args.camera[2] if args.camera else "RGB")
-        ]
+            raise CommandError(f"{args.model} does not take one image: leave out --image")
+        return [only.array(image.resize((only.width, only.height)), args.camera[2] if args.camera else "RGB")]
     examples = getattr(work.model, "inputs", ())
     arrays = [each.numpy() for each in examples if hasattr(each, "numpy")]
     if [(each.shape, str(each.dtype)) for each in arrays] == [type_[1:] for type_ in types]:
@@ -118,7 +116,7 @@ def _shape(args: argparse.Namespace, param: relay.Var) -> tuple[int, ...]:
 
 
 def _noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """From 0 to 1, as pictures are, or 0 to 255."""
+    """From 0 to 1, as images are, or 0 to 255."""
     random = np.random.default_rng(SEED)
     if np.dtype(dtype).kind == "f":
         return random.random(shape, "float32").astype(dtype)

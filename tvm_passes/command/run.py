@@ -1,4 +1,4 @@
-"""`tvm-passes run`: what a compiled network finds in a picture, or makes of it."""
+"""`tvm-passes run`: what a compiled network finds in an image, or makes of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from .. import runtime
 from .draw import Found, at_least, detections_in, draw_detections, label_name, scaled
 from .errors import CommandError, check_can_write
-from .pictures import PictureInput, picture_of, read_picture, write_picture
+from .images import ImageInput, image_of, read_image, write_image
 from .progress import say, step
 
 
@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         check_can_write(args.output)
     manifest, model = _loaded(args.folder)
-    taken = _picture_input(args.folder, manifest)
-    picture = read_picture(args.image)
-    fitting = _fitting(args, taken, picture)
+    taken = _image_input(args.folder, manifest)
+    image = read_image(args.image)
+    fitting = _fitting(args, taken, image)
     array = taken.array(fitting, manifest["about"].get("channels", "RGB"))
     with step("Run"):
         outputs = model(array)
@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> None:
         np.savez(args.output, **outputs)
         say(f"The outputs: {args.output}")
     elif found is not None:
-        _show_detections(args, manifest, picture, fitting, found)
+        _show_detections(args, manifest, image, fitting, found)
     else:
-        _show_picture(args, picture, outputs)
+        _show_image(args, image, outputs)
 
 
 def _loaded(folder: str) -> tuple[dict[str, Any], runtime.Model]:
@@ -51,39 +51,39 @@ def _loaded(folder: str) -> tuple[dict[str, Any], runtime.Model]:
             raise CommandError(str(error)) from error
 
 
-def _picture_input(folder: str, manifest: dict[str, Any]) -> PictureInput:
-    taken = [PictureInput.of(each["shape"], each["dtype"]) for each in manifest["inputs"]]
+def _image_input(folder: str, manifest: dict[str, Any]) -> ImageInput:
+    taken = [ImageInput.of(each["shape"], each["dtype"]) for each in manifest["inputs"]]
     if len(taken) != 1 or taken[0] is None:
         described = ", ".join(
             f"{each['name']}: {each['dtype']} {each['shape']}" for each in manifest["inputs"]
         )
         raise CommandError(
-            f"{folder} takes {described}, which is not one picture: use tvm_passes.runtime.load in Python"
+            f"{folder} takes {described}, which is not one image: use tvm_passes.runtime.load in Python"
         )
     return taken[0]
 
 
-def _fitting(args: argparse.Namespace, taken: PictureInput, picture: Image.Image) -> Image.Image:
-    """The picture at the size that the network was compiled for."""
-    if taken.takes(picture):
-        return picture
+def _fitting(args: argparse.Namespace, taken: ImageInput, image: Image.Image) -> Image.Image:
+    """The image at the size that the network was compiled for."""
+    if taken.takes(image):
+        return image
     if not args.resize:
         raise CommandError(
-            f"{args.image} is {picture.height}x{picture.width}, and {args.folder} was compiled for pictures "
+            f"{args.image} is {image.height}x{image.width}, and {args.folder} was compiled for images "
             f"of {taken.size_text}: give --resize, or compile with another --size"
         )
-    size = taken.width or picture.width, taken.height or picture.height
-    return picture.resize(size, Image.BILINEAR)
+    size = taken.width or image.width, taken.height or image.height
+    return image.resize(size, Image.BILINEAR)
 
 
 def _show_detections(
     args: argparse.Namespace,
     manifest: dict[str, Any],
-    picture: Image.Image,
+    image: Image.Image,
     fitting: Image.Image,
     found: Found,
 ) -> None:
-    found = scaled(found, [whole / part for whole, part in zip(picture.size, fitting.size)])
+    found = scaled(found, [whole / part for whole, part in zip(image.size, fitting.size)])
     shown = at_least(found, args.score)
     labels = _labels(args, manifest)
     if args.json:
@@ -94,20 +94,20 @@ def _show_detections(
             f"{len(shown['boxes'])} of {len(found['boxes'])} detections have a score of {args.score} or more."
         )
     if args.output:
-        write_picture(draw_detections(picture, found, labels, args.score), args.output)
-        say(f"The picture with them: {args.output}")
+        write_image(draw_detections(image, found, labels, args.score), args.output)
+        say(f"The image with them: {args.output}")
 
 
-def _show_picture(args: argparse.Namespace, picture: Image.Image, outputs: Mapping[str, Any]) -> None:
-    made = picture_of(next(iter(outputs.values())), picture) if len(outputs) == 1 else None
+def _show_image(args: argparse.Namespace, image: Image.Image, outputs: Mapping[str, Any]) -> None:
+    made = image_of(next(iter(outputs.values())), image) if len(outputs) == 1 else None
     if made is None:
         described = ", ".join(f"{name}: {value.dtype} {list(value.shape)}" for name, value in outputs.items())
-        raise CommandError(f"the outputs are neither detections nor a picture ({described}): give -o OUT.npz")
+        raise CommandError(f"the outputs are neither detections nor an image ({described}): give -o OUT.npz")
     if not args.output:
-        say(f"The result is a picture of {made.height}x{made.width}: give -o OUT.png")
+        say(f"The result is an image of {made.height}x{made.width}: give -o OUT.png")
         return
-    write_picture(made, args.output)
-    say(f"The picture, {made.height}x{made.width}: {args.output}")
+    write_image(made, args.output)
+    say(f"The image, {made.height}x{made.width}: {args.output}")
 
 
 def _labels(args: argparse.Namespace, manifest: dict[str, Any]) -> Sequence[str]:

@@ -18,11 +18,11 @@ from .reshape_back import ReshapeBack
 
 
 class OfDense(Rule):
-    """Replace nn.dense of flattened pictures with a convolution as large as a picture.
+    """Replace nn.dense of flattened images with a convolution as large as an image.
 
-    Why legal: it is the same sum of products, in the order in which the pictures were flattened. Tensor cores
-    then see the pictures in NHWC, with the weights rearranged, where the flat rows would have to be NCHW.
-    Rows that are no pictures count as pictures of one pixel.
+    Why legal: it is the same sum of products, in the order in which the images were flattened. Tensor cores
+    then see the images in NHWC, with the weights rearranged, where the flat rows would have to be NCHW.
+    Rows that are no images count as images of one pixel.
     """
 
     data, weight = wildcard(), wildcard()
@@ -43,10 +43,10 @@ class OfDense(Rule):
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         weights: Any = values(match.weight)
-        pictures, (count, *picture) = _pictures(match.data)
-        weight = weights.reshape(-1, *picture)
+        images, (count, *image) = _images(match.data)
+        weight = weights.reshape(-1, *image)
         conv = relay.nn.conv2d(
-            pictures,
+            images,
             as_constant(weight, match.weight.data.dtype),
             channels=len(weight),
             kernel_size=weight.shape[2:],
@@ -74,7 +74,7 @@ class _BeforeReshape(Rule):
 class BiasBeforeReshape(_BeforeReshape):
     """Add a bias to the convolution instead of the matrix.
 
-    Why legal: pictures are one pixel, so a column of the matrix is a channel.
+    Why legal: images are one pixel, so a column of the matrix is a channel.
     """
 
     bias = wildcard()
@@ -127,14 +127,14 @@ class DenseAsConvolution(RulePass):
     rules = (OfDense, BiasBeforeReshape, ActivationBeforeReshape, ReshapeBack)
 
 
-def _pictures(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
+def _images(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
     """What was flattened to the rows of a matrix, (N, C, H, W), and its shape."""
     rows, length = known_shape(matrix)
-    pictures = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)
+    images = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)
     source = matrix
     while keeps_order(source):
         source = source.args[0]
         shape = static_shape(source)
         if shape is not None and len(shape) == 4 and shape[0] == rows:
-            pictures = source, shape
-    return pictures
+            images = source, shape
+    return images

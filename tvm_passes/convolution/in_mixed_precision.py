@@ -37,14 +37,14 @@ class InMixedPrecision(Pass):
     TVM's registry says which operators gain by it, and which can follow. TVM's own ToMixedPrecision lets all
     follow that can; here an operator follows if all that uses its result is in half precision too, or if it
     is the bias, activation, residual or shuffle of a convolution. So what comes of the heads of a network,
-    such as scores and corners of boxes, is computed in float32, and so is what becomes of the picture before
+    such as scores and corners of boxes, is computed in float32, and so is what becomes of the image before
     the first convolution. Corners of regions stay float32 as well, bias and slopes of `topi_ext.conv2d_nhwc`,
     and operators of which a constant is too large or too small for half precision. What is computed may still
     be: float16 ends at 65504.
 
     Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
     inputs and results stay. Constants are cast here, each to one of the two numbers of half precision next to
-    it. It is the nearest but for weights of convolutions of pictures and of matrix products (nn.conv2d,
+    it. It is the nearest but for weights of convolutions of images and of matrix products (nn.conv2d,
     nn.dense, `topi_ext.conv2d_nhwc`), of which the errors of a filter are to cancel: see `_rounding.py`.
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))

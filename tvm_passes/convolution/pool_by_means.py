@@ -1,4 +1,4 @@
-"""Average a whole picture in two steps, rows first, in float32."""
+"""Average a whole image in two steps, rows first, in float32."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GlobalPool(Rule):
 
 
 class PoolByMeans(RulePass):
-    """Average whole pictures, as channel attention does, by rows first.
+    """Average whole images, as channel attention does, by rows first.
 
     >>> x = relay.var("x", shape=(1, 64, 90, 160), dtype="float16")
     >>> mod = tvm.IRModule.from_expr(relay.nn.global_avg_pool2d(x))

@@ -1,4 +1,4 @@
-"""Return the small masks of detections, not pictures that they are pasted into."""
+"""Return the small masks of detections, not images that they are pasted into."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PastedMasks(Rule):
     """Replace an output `paste_masks(masks, boxes)` with `masks`, (N, 1, M, M), in their own type.
 
     Why legal: it changes what the function returns, as it was asked to, and nothing else, since nothing else
-    uses the pictures. Masks and the box of each are still what the caller needs to paste them.
+    uses the images. Masks and the box of each are still what the caller needs to paste them.
     """
 
     masks = wildcard()
@@ -36,13 +36,13 @@ class PastedMasks(Rule):
 class ReturnRawMasks(RulePass):
     """Make a Mask R-CNN return the mask of each detection as the network computes it: (N, 1, 28, 28).
 
-    It changes the outputs, so no pipeline has it. The pictures that it saves are most of what such a network
+    It changes the outputs, so no pipeline has it. The images that it saves are most of what such a network
     writes: 100 of 800x1333 are 427 MB. Names and order of the outputs stay. It goes before or after
     `MakeDetectionStatic`.
 
     >>> masks, boxes = relay.var("masks", shape=(9, 1, 28, 28)), relay.var("boxes", shape=(9, 4))
-    >>> pictures = topi_ext.paste_masks(masks, boxes, (800, 1333))
-    >>> mod = tvm.IRModule.from_expr(relay.Tuple([boxes, pictures]))
+    >>> images = topi_ext.paste_masks(masks, boxes, (800, 1333))
+    >>> mod = tvm.IRModule.from_expr(relay.Tuple([boxes, images]))
     >>> print(tvm_passes.as_text(tvm_passes.ReturnRawMasks()(mod)))
     def @main(%boxes: Tensor[(9, 4), float32], %masks: Tensor[(9, 1, 28, 28), float32])
         -> (Tensor[(9, 4), float32], Tensor[(9, 1, 28, 28), float32]) {

@@ -1,8 +1,8 @@
 """Move nn.depth_to_space past the convolution after it, where that makes the convolution faster.
 
-A convolution of few channels on a large picture is bound by memory, and by tensor cores that compute columns
-nobody wants. The same convolution before the shuffle has block² times the channels and the filters, on a
-picture block² times smaller.
+A convolution of few channels on a large image is bound by memory, and by tensor cores that compute columns
+nobody wants. The same convolution before the shuffle has block² times the channels and the filters, on an
+image block² times smaller.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MULTIPLICATIONS_PER_ELEMENT = 200
 class PastConvolution(Rule):
     """Replace `conv2d(depth_to_space(x), w)` with `depth_to_space(conv2d(x, w'))`.
 
-    Why legal: the pixel (y, x) of the shuffled picture is in the channels (y % b, x % b) of pixel (y // b,
+    Why legal: the pixel (y, x) of the shuffled image is in the channels (y % b, x % b) of pixel (y // b,
     x // b). So each of the b x b pixels of a block, which w' computes as filters of their own, sees some
     pixels of x, each through the channels and weights that w has for it, and through zeros elsewhere. Zeros
-    padded around the shuffled picture are zeros around x, as the result is as large as the picture.
+    padded around the shuffled image are zeros around x, as the result is as large as the image.
     """
 
     data, weight = wildcard(), wildcard()
@@ -64,7 +64,7 @@ class PastConvolution(Rule):
         weights = weights_of(conv)
         for extent, (_, dilation, before, after) in zip(weights.shape[2:], pairs(conv)):
             if before + after != (extent - 1) * dilation:
-                return Refusal("the result is not as large as the shuffled picture")
+                return Refusal("the result is not as large as the shuffled image")
             if min(before, after) < 0:
                 return Refusal("the padding is negative")
         moved = _moved_weights(match, weights)

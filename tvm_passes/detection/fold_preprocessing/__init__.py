@@ -1,12 +1,12 @@
-"""Let one kernel make of a camera's picture what a network takes."""
+"""Let one kernel make of a camera's image what a network takes."""
 
 from ...engine.rule import RulePass
 from .after_resizing import AFTER_RESIZING
-from .resized_picture import ResizedPicture
+from .resized_image import ResizedImage
 
 
 class FoldPreprocessing(RulePass):
-    """Replace all that is done to a picture that is resized, from the function's input on, with one operator.
+    """Replace all that is done to an image that is resized, from the function's input on, with one operator.
 
     After the passes that choose layout and type of the first convolution it takes in what they have put
     before it, too. It may be applied before them and again: TVM's own ToMixedPrecision rounds the mean.
@@ -27,4 +27,4 @@ class FoldPreprocessing(RulePass):
     }
     """
 
-    rules = (ResizedPicture, *AFTER_RESIZING)
+    rules = (ResizedImage, *AFTER_RESIZING)

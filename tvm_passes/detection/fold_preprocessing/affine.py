@@ -55,21 +55,21 @@ class Affine:
 
 @dataclass(frozen=True)
 class Step:
-    """An operator of ARITHMETIC between a picture and a constant for each of its channels."""
+    """An operator of ARITHMETIC between an image and a constant for each of its channels."""
 
     op: str
     constants: np.ndarray
-    from_constant: bool  # whether the picture is the second argument
+    from_constant: bool  # whether the image is the second argument
 
     @classmethod
     def of(cls, graph: Graph, call: relay.Call, channel_axis: int) -> tuple[Step, relay.Expr] | None:
-        """The step that a call is, and the argument that is the picture; None where it is none."""
+        """The step that a call is, and the argument that is the image; None where it is none."""
         values = [folded(graph, argument) for argument in call.args]
         if sum(value is None for value in values) != 1 or call.checked_type.dtype != "float32":
             return None
         at = values.index(None)
-        picture, shape, from_constant = call.args[at], static_shape(call), at == 1
-        if shape is None or static_shape(picture) != shape:
+        image, shape, from_constant = call.args[at], static_shape(call), at == 1
+        if shape is None or static_shape(image) != shape:
             return None
         constants = of_each_channel(values[1 - at], len(shape), channel_axis)
         if constants is None:
@@ -77,7 +77,7 @@ class Step:
         if from_constant and op_name(call) == "divide":
             return None
         constants = np.broadcast_to(constants.astype("float64"), (shape[channel_axis],))
-        return cls(call.op.name, constants, from_constant), picture
+        return cls(call.op.name, constants, from_constant), image
 
 
 def folded(graph: Graph, expr: relay.Expr) -> relay.Constant | None:

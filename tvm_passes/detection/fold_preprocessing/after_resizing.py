@@ -16,7 +16,7 @@ from ...engine.expressions import constant, op_name, static_shape
 from ...engine.match import any_op
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 from .affine import ARITHMETIC, ZERO, Affine, Step
-from .picture import OF_TUPLES, VIEWS, Picture, picture_in
+from .image import OF_TUPLES, VIEWS, Image, image_in
 
 Options = dict[str, Any]  # of `topi_ext.preprocess`, of which a rule changes some
 
@@ -27,23 +27,23 @@ class _Follows(Rule):
     data = wildcard()
 
     def plan(self, match: Match) -> relay.Expr | Refusal | Answer:
-        picture = self.picture(match)
-        if picture is None:
+        image = self.image(match)
+        if image is None:
             return NO_MATCH
-        options = self.options(match, picture)
+        options = self.options(match, image)
         if not isinstance(options, dict):
             return options
-        if picture.is_wanted_elsewhere(match.graph):
+        if image.is_wanted_elsewhere(match.graph):
             return Refusal("the image is also wanted as it is before")
-        return picture.remade(**options)
+        return image.remade(**options)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
         return plan
 
-    def picture(self, match: Match) -> Picture | None:
-        return picture_in(match.data)
+    def image(self, match: Match) -> Image | None:
+        return image_in(match.data)
 
-    def options(self, match: Match, picture: Picture) -> Options | Refusal | Answer:
+    def options(self, match: Match, image: Image) -> Options | Refusal | Answer:
         """What the operator makes of the options of the one in front."""
         raise NotImplementedError
 
@@ -53,16 +53,16 @@ class Normalised(_Follows):
 
     pattern = any_op(ARITHMETIC, wildcard(), wildcard())
 
-    def picture(self, match: Match) -> Picture | None:
-        return next(filter(None, map(picture_in, match.root.args)), None)
+    def image(self, match: Match) -> Image | None:
+        return next(filter(None, map(image_in, match.root.args)), None)
 
-    def options(self, match: Match, picture: Picture) -> Options | Refusal | Answer:
-        if "C" not in picture.axes:
+    def options(self, match: Match, image: Image) -> Options | Refusal | Answer:
+        if "C" not in image.axes:
             return NO_MATCH
-        found = Step.of(match.graph, match.root, picture.axes.index("C"))
+        found = Step.of(match.graph, match.root, image.axes.index("C"))
         if found is None:
             return NO_MATCH
-        before = picture.options
+        before = image.options
         if before["size"] != before["padded_size"]:
             return Refusal("the image is normalised after it is padded")
         return Affine.of(before["mean"], before["std"]).then(found[0]).mean_and_std or Refusal(ZERO)
@@ -74,17 +74,17 @@ class Padded(_Follows):
     value = wildcard()
     pattern = is_op("nn.pad")(_Follows.data, value)
 
-    def options(self, match: Match, picture: Picture) -> Options | Refusal:
+    def options(self, match: Match, image: Image) -> Options | Refusal:
         if str(match.root.attrs.pad_mode) != "constant" or constant(match.value) != 0:
             return Refusal("the image is not padded with zeros")
         # How many elements are added before and after, by axis.
-        widths = dict(zip(picture.axes, (tuple(map(int, pair)) for pair in match.root.attrs.pad_width)))
+        widths = dict(zip(image.axes, (tuple(map(int, pair)) for pair in match.root.attrs.pad_width)))
         for axis, (before, after) in widths.items():
             if before or after < 0 or (after and axis not in "HW"):
                 return Refusal("the image is padded elsewhere than at the right and at the bottom")
         if max(map(int, match.root.checked_type.shape)) > LONGEST:
             return Refusal(f"the image is longer than {LONGEST} pixels")
-        lengths = zip("HW", picture.options["padded_size"])
+        lengths = zip("HW", image.options["padded_size"])
         return {"padded_size": [length + widths.get(axis, (0, 0))[1] for axis, length in lengths]}
 
 
@@ -93,11 +93,11 @@ class Transposed(_Follows):
 
     pattern = is_op("transpose")(_Follows.data) | is_op("layout_transform")(_Follows.data)
 
-    def options(self, match: Match, picture: Picture) -> Options | Refusal | Answer:
-        if picture.views:
+    def options(self, match: Match, image: Image) -> Options | Refusal | Answer:
+        if image.views:
             return NO_MATCH
         order = order_of_axes(match.root)
-        layout = None if order is None else "".join(picture.axes[axis] for axis in order)
+        layout = None if order is None else "".join(image.axes[axis] for axis in order)
         if layout not in LAYOUTS:
             return Refusal("the layout of the image becomes neither NCHW nor NHWC")
         return {"layout": layout}
@@ -112,7 +112,7 @@ class Cast(_Follows):
         dtypes = match.data.checked_type.dtype, match.root.checked_type.dtype
         return dtypes == ("float32", "float16")
 
-    def options(self, match: Match, picture: Picture) -> Options:
+    def options(self, match: Match, image: Image) -> Options:
         return {"dtype": "float16"}
 
 
@@ -122,10 +122,10 @@ class Unviewed(Rule):
     pattern = any_op(VIEWS, wildcard()) | is_op("take")(wildcard(), wildcard())
 
     def plan(self, match: Match) -> relay.Expr | Answer:
-        picture = picture_in(match.root)
-        if picture is None or static_shape(picture.call) != static_shape(match.root):
+        image = image_in(match.root)
+        if image is None or static_shape(image.call) != static_shape(match.root):
             return NO_MATCH
-        return picture.call
+        return image.call
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
         return plan
@@ -140,18 +140,18 @@ class Batch(Rule):
     def plan(self, match: Match) -> relay.Expr | Refusal | Answer:
         if not isinstance(match.parts, relay.Tuple) or len(match.parts.fields) < 2:
             return NO_MATCH
-        pictures = [picture for picture in map(picture_in, match.parts.fields) if picture is not None]
-        if len(pictures) < len(match.parts.fields) or int(match.root.attrs.axis) != 0:
+        images = [image for image in map(image_in, match.parts.fields) if image is not None]
+        if len(images) < len(match.parts.fields) or int(match.root.attrs.axis) != 0:
             return NO_MATCH
-        first, *others = pictures
-        if tuple(map(int, match.root.checked_type.shape)) != (len(pictures), *_one_shape(first)[1:]):
+        first, *others = images
+        if tuple(map(int, match.root.checked_type.shape)) != (len(images), *_one_shape(first)[1:]):
             return NO_MATCH
         if any(not structural_equal(first.call.attrs, other.call.attrs) for other in others):
             return Refusal("not all images of the batch are made in the same way")
-        batch = _batch(pictures)
+        batch = _batch(images)
         if batch is None:
             return Refusal("the images are not those of one batch, in its order")
-        if any(picture.is_wanted_elsewhere(match.graph) for picture in pictures):
+        if any(image.is_wanted_elsewhere(match.graph) for image in images):
             return Refusal("an image of the batch is also wanted by itself")
         return first.of(batch)
 
@@ -159,24 +159,24 @@ class Batch(Rule):
         return plan
 
 
-def _one_shape(picture: Picture) -> tuple[int, ...]:
-    return tuple(map(int, picture.call.checked_type.shape))
+def _one_shape(image: Image) -> tuple[int, ...]:
+    return tuple(map(int, image.call.checked_type.shape))
 
 
-def _batch(pictures: Sequence[Picture]) -> relay.Expr | None:
-    """What pictures are all of, one after the other; None if of nothing."""
+def _batch(images: Sequence[Image]) -> relay.Expr | None:
+    """What images are all of, one after the other; None if of nothing."""
     batch = None
-    for index, picture in enumerate(pictures):
-        image = picture.call.args[0]
-        if op_name(image) != "strided_slice" or image.attrs.axes is None:
+    for index, image in enumerate(images):
+        source = image.call.args[0]
+        if op_name(source) != "strided_slice" or source.attrs.axes is None:
             return None
-        batch = batch or image.args[0]
-        attrs = [list(map(int, getattr(image.attrs, name))) for name in ("axes", "begin", "end", "strides")]
-        is_one = attrs == [[0], [index], [index + 1], [1]] and str(image.attrs.slice_mode) == "end"
-        if not is_one or not image.args[0].same_as(batch):
+        batch = batch or source.args[0]
+        attrs = [list(map(int, getattr(source.attrs, name))) for name in ("axes", "begin", "end", "strides")]
+        is_one = attrs == [[0], [index], [index + 1], [1]] and str(source.attrs.slice_mode) == "end"
+        if not is_one or not source.args[0].same_as(batch):
             return None
     whole = None if batch is None else static_shape(batch)
-    return batch if whole is not None and whole[0] == len(pictures) else None
+    return batch if whole is not None and whole[0] == len(images) else None
 
 
 AFTER_RESIZING = (Normalised, Padded, Transposed, Cast, Unviewed, Batch)

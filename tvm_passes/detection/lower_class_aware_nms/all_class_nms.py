@@ -1,4 +1,4 @@
-"""Replace TVM's NMS of every picture and class with topi_ext.batched_nms, and gather what it keeps."""
+"""Replace TVM's NMS of every image and class with topi_ext.batched_nms, and gather what it keeps."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ INT64_MAX = 2**63 - 1
 
 
 class AllClassNms(Rule):
-    """Replace `vision.all_class_non_max_suppression` with `topi_ext.batched_nms` of as many pictures.
+    """Replace `vision.all_class_non_max_suppression` with `topi_ext.batched_nms` of as many images.
 
-    Why legal: TVM suppresses within each class of each picture, which here is a picture of its own. The kept
-    (picture, class, box) are gathered to the front, in that order, those of a class in descending order of
+    Why legal: TVM suppresses within each class of each image, which here is an image of its own. The kept
+    (image, class, box) are gathered to the front, in that order, those of a class in descending order of
     score. TVM leaves the rows behind them undefined; here they are of some box, or -1. A box may be given by
     any two opposite corners, which are put in order. No more than 0 boxes to keep are all, as TVM takes it.
     TVM suppresses no box of a score of 0 or less, and leaves out those of -1 or less; ONNX compares all
@@ -101,7 +101,7 @@ def _numbers(tensor: relay.Expr) -> relay.Expr:
 
 
 def _gathered(indices: relay.Expr, counts: relay.Expr, places: relay.Expr, classes: int) -> relay.Expr:
-    """Rows of (picture, class, box), the first `counts` of the `indices` of each class, and their number.
+    """Rows of (image, class, box), the first `counts` of the `indices` of each class, and their number.
 
     Each place looks up its row by itself, in the running sums of the counts, so that all can do so at once.
     """
@@ -113,6 +113,6 @@ def _gathered(indices: relay.Expr, counts: relay.Expr, places: relay.Expr, class
     column = (places - relay.take(ends - counts, item, axis=0)) * is_taken
     box = relay.gather_nd(indices, relay.stack([item, column], axis=0), index_rank=2)
     classes = relay.const(classes, "int64")
-    picture = relay.floor_divide(item, classes)
-    rows = relay.stack([picture, item - picture * classes, box], axis=1)
+    image = relay.floor_divide(item, classes)
+    rows = relay.stack([image, item - image * classes, box], axis=1)
     return relay.Tuple([rows, total])

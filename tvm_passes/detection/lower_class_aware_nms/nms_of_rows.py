@@ -88,9 +88,7 @@ def _why_no_rows(match: Match, rows: relay.Expr) -> Refusal | None:
         # TVM's `reinterpret` has no shape function.
         return Refusal("there are class ids, of a number of boxes that is known only at run time")
     if not match.root.attrs.return_indices and known(rows.checked_type.shape[0]) is None:
-        return Refusal(
-            "the rows are of a number of pictures that is known only at run time"
-        )  # not for `take`
+        return Refusal("the rows are of a number of images that is known only at run time")  # not for `take`
     return None
 
 

@@ -1,4 +1,4 @@
-"""Fixed shapes from the picture to the detections, whose number is an output instead of a length."""
+"""Fixed shapes from the image to the detections, whose number is an output instead of a length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MakeDetectionStatic(Pass):
 
     Why legal: each operator between a filter and the outputs is known to give the rows that count what it
     gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
-    one operator is not known to, the module stays as it is. The rows of several pictures may be put in a row
+    one operator is not known to, the module stays as it is. The rows of several images may be put in a row
     for a head, and are taken apart by slices between their numbers.
 
     Parameters
@@ -31,7 +31,7 @@ class MakeDetectionStatic(Pass):
         "cut": the outputs are what they were, cut to the number of detections at the very end; only there
         shapes are dynamic. "padded": the outputs have as many rows as there can be; those behind the first
         `num_detections`, an int32 scalar that becomes the last output, are 0. Where outputs are of several
-        pictures, it is a vector with a number for each, in the order of the outputs. The function's attribute
+        images, it is a vector with a number for each, in the order of the outputs. The function's attribute
         `padded_rows` says which number counts what.
 
     >>> import frontends, torch, torchvision

@@ -28,7 +28,7 @@ def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
 
 
 def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs]:
-    """Each output with zeros behind the detections, and their number: of each picture, if there are several.
+    """Each output with zeros behind the detections, and their number: of each image, if there are several.
 
     The attribute `padded_rows` has for each output but the last its axis of detections and which number
     counts them, or nothing where it has no such axis.
@@ -89,7 +89,7 @@ def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
         return finished[key]
 
     def pasted(output: Padded) -> relay.Expr:
-        """Finish the small masks, rather than the pictures that they are pasted into."""
+        """Finish the small masks, rather than the images that they are pasted into."""
         call = output.expr
         return relay.Call(call.op, [of(Padded(arg, output.rows)) for arg in call.args], call.attrs)
 

@@ -69,9 +69,9 @@ class NmsOfPyTorch(Rule):
 
 
 class NmsOfOnnx(Rule):
-    """Replace an ONNX NonMaxSuppression of one picture and one class of which only the box is taken.
+    """Replace an ONNX NonMaxSuppression of one image and one class of which only the box is taken.
 
-    Why legal: the rows of its result are (picture, class, box), in descending order of score. TVM suppresses
+    Why legal: the rows of its result are (image, class, box), in descending order of score. TVM suppresses
     at an IoU equal to the threshold, the operator only above it, and is given the next float down: what TVM
     computes is kept, and where `frontends.from_onnx` gave TVM the next float up, it is the model's threshold
     again. No more than 0 boxes to keep are all, as TVM takes it. A box may be given by any two opposite
@@ -95,7 +95,7 @@ class NmsOfOnnx(Rule):
         if not all_equal(graph, match.column, 2):
             return Refusal("more than the index of the box is taken of the result")
         if [known(dim) for dim in scores[:2]] != [1, 1]:
-            return Refusal("the NMS is of several pictures or classes")
+            return Refusal("the NMS is of several images or classes")
         if str(match.nms.attrs.output_format) != "onnx" or str(match.rows.attrs.slice_mode) != "end":
             return Refusal("the result is not taken as ONNX gives it")
         if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):

@@ -10,7 +10,7 @@ from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 from ..selection import as_class_ids, as_given, in_order
 
 # An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
-# 7,680, an earlier YOLOv5 4,096; pictures given to a detector are smaller.
+# 7,680, an earlier YOLOv5 4,096; images given to a detector are smaller.
 MIN_FIXED_OFFSET = 4096
 
 

@@ -200,10 +200,10 @@ def _why_not_together(match: Match, levels: list[_Level]) -> Refusal | None:
     shapes = [map_.shape for map_ in maps]
     if len({map_.dtype for map_ in maps}) > 1 or maps[0].dtype not in ("float32", "float16"):
         return Refusal("the feature maps are not all float32 or all float16")
-    pictures, channels, *sides = ([getattr(n, "value", None) for n in axis] for axis in zip(*shapes))
+    images, channels, *sides = ([getattr(n, "value", None) for n in axis] for axis in zip(*shapes))
     if None in channels:
         return Refusal("the number of channels is known only at run time")
-    if len({*pictures} - {None}) > 1 or any(0 in lengths for lengths in sides):
+    if len({*images} - {None}) > 1 or any(0 in lengths for lengths in sides):
         return Refusal("the feature maps are not of one batch, or without pixels")
     return None
 

@@ -1,4 +1,4 @@
-"""Graphs written by hand: what an NMS keeps of a picture's boxes, and masks pasted for it."""
+"""Graphs written by hand: what an NMS keeps of an image's boxes, and masks pasted for it."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ N, MOST = 60, 9
 CANVAS = (50, 40)
 
 
-class Picture:
+class Image:
     """The variables `boxes`, `scores` and `ids`, and the indices of what an NMS keeps of them."""
 
     def __init__(self, name="", most=MOST):
@@ -33,15 +33,15 @@ class Picture:
         return topi_ext.paste_masks(masks, self.rows(self.boxes), CANVAS[::-1], **options)
 
 
-def with_masks(finish=lambda pictures: pictures, **options):
+def with_masks(finish=lambda images: images, **options):
     """A module that returns the boxes that are kept, and what `finish` makes of their masks."""
-    picture = Picture()
-    finished = finish(picture.pasted(**options))
+    image = Image()
+    finished = finish(image.pasted(**options))
     finished = finished if isinstance(finished, list) else [finished]
-    return module(*picture.inputs, relay.Tuple([picture.rows(picture.boxes), *finished]))
+    return module(*image.inputs, relay.Tuple([image.rows(image.boxes), *finished]))
 
 
-def a_picture(seed=0, scale=1.0):
-    """Inputs for a picture; a `scale` of 0.3 leaves few scores above the threshold, of 0.01 none."""
+def a_image(seed=0, scale=1.0):
+    """Inputs for an image; a `scale` of 0.3 leaves few scores above the threshold, of 0.01 none."""
     boxes, scores, ids = clustered_detections(N, 3, seed, CANVAS)
     return boxes / 5, scores * np.float32(scale), ids

@@ -15,7 +15,7 @@ from ...engine.graph import Graph
 
 
 @dataclass(frozen=True)
-class Picture:
+class Image:
     """`axes` names those of the outermost of `views`, in its order; those that views add are named 1."""
 
     call: relay.Call
@@ -50,8 +50,8 @@ class Picture:
         return expr
 
 
-def picture_in(expr: relay.Expr) -> Picture | None:
-    """The picture that an expression is a view of, or None."""
+def image_in(expr: relay.Expr) -> Image | None:
+    """The image that an expression is a view of, or None."""
     views: list[relay.Call] = []
     while expr is not None and op_name(expr) != NAME:
         views.insert(0, expr)
@@ -61,7 +61,7 @@ def picture_in(expr: relay.Expr) -> Picture | None:
     axes = list(str(expr.attrs["layout"]))
     for view in views:
         _change_axes(view, axes)
-    return Picture(expr, tuple(views), tuple(axes))
+    return Image(expr, tuple(views), tuple(axes))
 
 
 VIEWS = ("expand_dims", "squeeze", "take", "stack", "concatenate")

@@ -1,4 +1,4 @@
-"""Compute convolutions as large as their pictures, such as dense layers, as a matrix product."""
+"""Compute convolutions as large as their images, such as dense layers, as a matrix product."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .fused_call import FusedCall
 from .reshape_back import ReshapeBack
 
 
-class OfWholePictures(Rule):
-    """Make each picture that a kernel covers whole a pixel of one picture, with all its channels.
+class OfWholeImages(Rule):
+    """Make each image that a kernel covers whole a pixel of one image, with all its channels.
 
     Why legal: in NHWC the bytes are the same, and a convolution by 1x1 does not mind which pixels are
-    neighbours. Kernels are cut into tiles of one picture: of a thousand pictures of one pixel each tile
+    neighbours. Kernels are cut into tiles of one image: of a thousand images of one pixel each tile
     would have one pixel.
     """
 
@@ -34,10 +34,10 @@ class OfWholePictures(Rule):
             return NO_MATCH
         (count, *one), filters = data, len(weight)
         rows = max(each for each in range(1, math.isqrt(count) + 1) if count % each == 0)
-        picture, length = (1, rows, count // rows), math.prod(one)
-        call.data = relay.reshape(call.data, (*picture, length))
+        image, length = (1, rows, count // rows), math.prod(one)
+        call.data = relay.reshape(call.data, (*image, length))
         if call.residual is not None:
-            call.residual = relay.reshape(call.residual, (*picture, filters))
+            call.residual = relay.reshape(call.residual, (*image, filters))
         call.weight = as_constant(weight.reshape(filters, 1, 1, length), call.weight.data.dtype)
         call.strides = 1, 1
         return call
@@ -46,12 +46,12 @@ class OfWholePictures(Rule):
         return relay.reshape(plan.call(), match.root.checked_type.shape)
 
 
-class PicturesAsOne(RulePass):
-    """Bring pictures that a convolution sees whole into one, and leave out reshapes between such ones.
+class ImagesAsOne(RulePass):
+    """Bring images that a convolution sees whole into one, and leave out reshapes between such ones.
 
     >>> x, weight = relay.var("x", shape=(100, 7, 7, 16)), relay.const(np.ones((32, 7, 7, 16), "float32"))
     >>> mod = tvm.IRModule.from_expr(topi_ext.conv2d_nhwc(x, weight))
-    >>> print(tvm_passes.as_text(tvm_passes.PicturesAsOne()(mod)))
+    >>> print(tvm_passes.as_text(tvm_passes.ImagesAsOne()(mod)))
     def @main(%x: Tensor[(100, 7, 7, 16), float32]) -> Tensor[(100, 1, 1, 32), float32] {
       %0 = reshape(%x, newshape=[1, 10, 10, 784]);
       %1 = topi_ext.conv2d_nhwc(%0, const[(32, 1, 1, 784), float32], 0f, 0f, 0f, activation="none",
@@ -62,4 +62,4 @@ class PicturesAsOne(RulePass):
     }
     """
 
-    rules = (OfWholePictures, ReshapeBack)
+    rules = (OfWholeImages, ReshapeBack)

@@ -1,4 +1,4 @@
-"""Picture files, and what a network takes and gives as pictures."""
+"""Image files, and what a network takes and gives as images."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .errors import CommandError
 
 
 @dataclass(frozen=True)
-class PictureInput:
-    """An input that takes one picture: uint8 (1, H, W, 3), or floats from 0 to 1, (1, C, H, W) or (C, H, W).
+class ImageInput:
+    """An input that takes one image: uint8 (1, H, W, 3), or floats from 0 to 1, (1, C, H, W) or (C, H, W).
 
     A length that may be any is None.
     """
@@ -27,28 +27,28 @@ class PictureInput:
     dtype: str
 
     @staticmethod
-    def of(shape: Sequence[int | None], dtype: str) -> PictureInput | None:
-        """None where the input is no picture."""
+    def of(shape: Sequence[int | None], dtype: str) -> ImageInput | None:
+        """None where the input is no image."""
         if len(shape) == 4 and shape[0] in (1, None) and shape[3] == 3 and dtype == "uint8":
-            return PictureInput(shape[1], shape[2], 3, "NHWC", dtype)
+            return ImageInput(shape[1], shape[2], 3, "NHWC", dtype)
         layout = {3: "CHW", 4: "NCHW"}.get(len(shape))
         if layout is None or not dtype.startswith("float") or shape[-3] not in (1, 3):
             return None
         if len(shape) == 4 and shape[0] not in (1, None):
             return None
-        return PictureInput(shape[-2], shape[-1], shape[-3], layout, dtype)
+        return ImageInput(shape[-2], shape[-1], shape[-3], layout, dtype)
 
     @property
     def size_text(self) -> str:
         return "x".join("any" if length is None else str(length) for length in (self.height, self.width))
 
-    def takes(self, picture: Image.Image) -> bool:
+    def takes(self, image: Image.Image) -> bool:
         wanted = (self.width, self.height)
-        return all(length in (None, found) for length, found in zip(wanted, picture.size))
+        return all(length in (None, found) for length, found in zip(wanted, image.size))
 
-    def array(self, picture: Image.Image, channels: str = "RGB") -> np.ndarray:
-        """A PIL picture as this input takes it; `channels` is the order in which a camera gives them."""
-        pixels = np.asarray(picture.convert("RGB" if self.channels == 3 else "L"))
+    def array(self, image: Image.Image, channels: str = "RGB") -> np.ndarray:
+        """A PIL image as this input takes it; `channels` is the order in which a camera gives them."""
+        pixels = np.asarray(image.convert("RGB" if self.channels == 3 else "L"))
         if self.layout == "NHWC":
             return np.ascontiguousarray(pixels[None, :, :, :: -1 if channels == "BGR" else 1])
         values = (pixels.astype("float32") / 255).astype(self.dtype)
@@ -56,26 +56,26 @@ class PictureInput:
         return np.ascontiguousarray(values if self.layout == "CHW" else values[None])
 
 
-def read_picture(path: str | Path) -> Image.Image:
+def read_image(path: str | Path) -> Image.Image:
     """As it is meant to be seen, in RGB."""
     try:
         with Image.open(path) as file:
             return ImageOps.exif_transpose(file).convert("RGB")
     except FileNotFoundError:
-        raise CommandError(f"there is no picture {path}") from None
+        raise CommandError(f"there is no image {path}") from None
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise CommandError(f"{path} is no picture that can be read: {error}") from error
+        raise CommandError(f"{path} is no image that can be read: {error}") from error
 
 
-def write_picture(picture: Image.Image, path: str | Path) -> None:
+def write_image(image: Image.Image, path: str | Path) -> None:
     try:
-        picture.save(path)
+        image.save(path)
     except (ValueError, OSError) as error:
         raise CommandError(f"cannot write {path} ({error}): give a name such as out.png") from error
 
 
-def picture_of(output: Any, original: Image.Image) -> Image.Image | None:
-    """What a network made of a picture, as a picture; None where the output is none.
+def image_of(output: Any, original: Image.Image) -> Image.Image | None:
+    """What a network made of an image, as an image; None where the output is none.
 
     One channel is taken for the luminance, and gets the colours of the original.
     """

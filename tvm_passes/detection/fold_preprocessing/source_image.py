@@ -1,4 +1,4 @@
-"""Where a picture comes from: the way up from what is resized to the function's input."""
+"""Where an image comes from: the way up from what is resized to the function's input."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .affine import ARITHMETIC, ZERO, Affine, Step
 LAYOUTS = {"NCHW": "NCHW", "NHWC": "NHWC", "CHW": "NCHW", "HWC": "NHWC"}  # by the axes of the source
 
 
-class SourcePicture:
+class SourceImage:
     """What a tensor is of the tensor `source`: which pixels, and what became of their values.
 
     `axes` names the axes of the source; `channels` are the source's, for each of the tensor's; `item` is the
-    picture of a batch that is taken.
+    image of a batch that is taken.
     """
 
     def __init__(self, graph: Graph, data: relay.Expr, axes: str) -> None:
@@ -44,16 +44,16 @@ class SourcePicture:
 
     @property
     def layout(self) -> str | None:
-        """Of `pictures`, or None for one that has no name."""
+        """Of `images`, or None for one that has no name."""
         return LAYOUTS.get("".join(self.axes))
 
     @property
-    def pictures(self) -> relay.Expr:
-        """The source with an axis for the batch; of a batch, the picture that is taken."""
-        pictures = self.source if "N" in self.axes else relay.expand_dims(self.source, 0)
+    def images(self) -> relay.Expr:
+        """The source with an axis for the batch; of a batch, the image that is taken."""
+        images = self.source if "N" in self.axes else relay.expand_dims(self.source, 0)
         if self.item is None:
-            return pictures
-        return relay.strided_slice(pictures, [self.item], [self.item + 1], axes=[0])
+            return images
+        return relay.strided_slice(images, [self.item], [self.item + 1], axes=[0])
 
     @property
     def is_changed(self) -> bool:
@@ -76,12 +76,12 @@ class SourcePicture:
 
     @property
     def is_wanted_elsewhere(self) -> bool:
-        """Whether what comes between has other users than what takes the pictures of a batch."""
+        """Whether what comes between has other users than what takes the images of a batch."""
         users = [self._graph.users(node) for node in self._between if not node.same_as(self._batch)]
         return any(len(users_of_one) > 1 for users_of_one in users)
 
     def options(self) -> dict[str, Any] | Refusal:
-        """What `topi_ext.preprocess` is to do to `pictures`, or why it cannot do what was done."""
+        """What `topi_ext.preprocess` is to do to `images`, or why it cannot do what was done."""
         if not self.is_input:
             between = op_name(self.source) or type(self.source).__name__
             return Refusal(f"{between} comes between the image that the function takes and its resizing")
@@ -99,7 +99,7 @@ class SourcePicture:
         return {**mean_and_std, "swap_channels": self.swaps_channels, "image_layout": self.layout}
 
     def _go_up(self) -> bool:
-        """To the argument of the source that the picture is in, if what the source does is understood."""
+        """To the argument of the source that the image is in, if what the source does is understood."""
         node = self.source
         go = WAYS_UP.get(op_name(node) or type(node).__name__)
         above = go(self, node) if go else None
@@ -189,13 +189,13 @@ class SourcePicture:
 
 
 WAYS_UP = {
-    "expand_dims": SourcePicture._expand_dims,
-    "squeeze": SourcePicture._squeeze,
-    "take": SourcePicture._take,
-    "TupleGetItem": SourcePicture._field_of_split,
-    "transpose": SourcePicture._transpose,
-    "layout_transform": SourcePicture._transpose,
-    "reverse": SourcePicture._reverse,
-    "cast": SourcePicture._cast,
-    **dict.fromkeys(ARITHMETIC, SourcePicture._arithmetic),
+    "expand_dims": SourceImage._expand_dims,
+    "squeeze": SourceImage._squeeze,
+    "take": SourceImage._take,
+    "TupleGetItem": SourceImage._field_of_split,
+    "transpose": SourceImage._transpose,
+    "layout_transform": SourceImage._transpose,
+    "reverse": SourceImage._reverse,
+    "cast": SourceImage._cast,
+    **dict.fromkeys(ARITHMETIC, SourceImage._arithmetic),
 }

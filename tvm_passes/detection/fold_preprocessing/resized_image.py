@@ -1,4 +1,4 @@
-"""A picture that a function takes and resizes, as one operator."""
+"""An image that a function takes and resizes, as one operator."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ...engine.expressions import static_shape
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
-from .source_picture import SourcePicture
+from .source_image import SourceImage
 
 
-class ResizedPicture(Rule):
-    """Replace the resizing of a picture, and what is done to it before, with `topi_ext.preprocess`.
+class ResizedImage(Rule):
+    """Replace the resizing of an image, and what is done to it before, with `topi_ext.preprocess`.
 
     Why legal: a bilinearly resized pixel is a mean of pixels, so it does not matter whether a channel is
     normalised before or after. What else is understood moves pixels, or takes them to float32 as they are.
@@ -33,7 +33,7 @@ class ResizedPicture(Rule):
             or min(shape) == 0
         ):
             return NO_MATCH
-        source = SourcePicture(match.graph, match.data, layout)
+        source = SourceImage(match.graph, match.data, layout)
         if not source.is_changed:
             return NO_MATCH
         if str(attrs.method) != "linear":
@@ -48,7 +48,7 @@ class ResizedPicture(Rule):
         options = source.options()
         if isinstance(options, Refusal):
             return options
-        return preprocess(source.pictures, tuple(map(int, attrs.size)), **options, layout=layout)
+        return preprocess(source.images, tuple(map(int, attrs.size)), **options, layout=layout)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
         return plan
