@@ -80,22 +80,22 @@ class _AtLeast(NamedTuple):
 
 def shape_values(graph: Graph, expr: relay.Expr) -> np.ndarray | None:
     """An array of elements in the shape of `expr`, or None if it has too many."""
-    return values_of(expr, graph.notes.setdefault(shape_values, {}))
+    return values_of(expr, graph.notes.setdefault(shape_values, {}), INTEGERS)
 
 
-def values_of(expr: relay.Expr, known: Values) -> Any:
-    """What is known of an expression, which is kept in `known` for the next that asks."""
+def values_of(expr: relay.Expr, known: Values, dtypes: tuple[str, ...] = NUMBERS) -> Any:
+    """What is known of an expression, through tensors of these types. It is kept in `known`."""
     stack = [expr]
     while stack:  # no recursion: shape arithmetic can be as deep as the network
         node = stack[-1]
-        inputs = _inputs(node)
+        inputs = _inputs(node, dtypes)
         waiting = [arg for arg in inputs if arg not in known] if node not in known else []
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
         if node not in known:
-            known[node] = _values(node, [known[arg] for arg in inputs])
+            known[node] = _values(node, [known[arg] for arg in inputs], dtypes)
     return known[expr]
 
 
@@ -121,29 +121,29 @@ def all_equal(graph: Graph, expr: relay.Expr, number: int) -> bool:
     return values is not None and all(value == number for value in values.flat)
 
 
-def _inputs(node: relay.Expr) -> list[relay.Expr]:
+def _inputs(node: relay.Expr, dtypes: tuple[str, ...]) -> list[relay.Expr]:
     """The arguments whose values count; of `shape_of` and the like only the type does."""
     if isinstance(node, relay.Tuple):
         return list(node.fields)
     name = op_name(node)
-    if name in _BY_TYPE or not (name in TABLE or name in _WITH_LENGTHS) or _small_shape(node) is None:
+    if name in _BY_TYPE or not (name in TABLE or name in _WITH_LENGTHS) or _small_shape(node, dtypes) is None:
         return []
     return list(node.args[:1] if known_of(node).lends_type else node.args)
 
 
-def _small_shape(node: relay.Expr) -> tuple[int, ...] | None:
+def _small_shape(node: relay.Expr, dtypes: tuple[str, ...]) -> tuple[int, ...] | None:
     """The shape of a tensor whose elements are followed."""
     type_ = type_of(node)
     shape = shape_of_type(type_)
-    if shape is None or type_.dtype not in NUMBERS or np.prod(shape, dtype="int64") > MAX_ELEMENTS:
+    if shape is None or type_.dtype not in dtypes or np.prod(shape, dtype="int64") > MAX_ELEMENTS:
         return None
     return shape
 
 
-def _values(node: relay.Expr, inputs: list[Any]) -> Any:
+def _values(node: relay.Expr, inputs: list[Any], dtypes: tuple[str, ...]) -> Any:
     if isinstance(node, relay.Tuple):
         return None if any(field is None for field in inputs) else tuple(inputs)
-    shape = _small_shape(node)
+    shape = _small_shape(node, dtypes)
     if shape is None:
         return None
     value = constant(node)
@@ -353,12 +353,16 @@ def _floor_divide(left: Element, right: Element) -> Element:
     return left // right if right else UNKNOWN
 
 
+def _size(call: relay.Call) -> int:
+    return int(np.prod(shape_of_type(type_of(call)) or ()))
+
+
 def _filled(value: int) -> Callable:
-    return lambda call: _array(np.full(_small_shape(call) or (), value, type_of(call).dtype).ravel().tolist())
+    return lambda call: _array(np.full(_size(call), value, type_of(call).dtype).tolist())
 
 
 def _full(call: relay.Call, value: np.ndarray) -> np.ndarray:
-    return _array(list(value.flat) * int(np.prod(_small_shape(call) or ())))
+    return _array(list(value.flat) * _size(call))
 
 
 def _cast(call: relay.Call, data: np.ndarray) -> np.ndarray:
