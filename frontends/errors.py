@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 
-LONGEST = 2000  # characters: names come from the model and may be of any length
+MAX_CHARACTERS = 2000  # characters: names come from the model and may be of any length
 
 
 class ImportFailure(ValueError):
@@ -17,7 +17,7 @@ class ImportFailure(ValueError):
 
     def __init__(self, message: str) -> None:
         line = " ".join(message.split())
-        super().__init__(line if len(line) <= LONGEST else line[:LONGEST] + " …")
+        super().__init__(line if len(line) <= MAX_CHARACTERS else line[:MAX_CHARACTERS] + " …")
 
 
 # What only someone who knows the sources of Python, TVM and the converters can read.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST = 500  # characters; TVM may quote a whole module
+MAX_CHARACTERS = 500  # characters; TVM may quote a whole module
 
 
 def one_line(error: BaseException) -> str:
@@ -15,4 +15,4 @@ def one_line(error: BaseException) -> str:
         text = re.sub(r"^\s*\w+(\.\w+)*(Error|Exception): ", "", text)
     text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+:\d+: ", "", text)
     text = " ".join(text.split()) or type(error).__name__
-    return text if len(text) <= LONGEST else text[:LONGEST] + " …"
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + " …"

@@ -25,11 +25,11 @@ from .load import graphs_of, tensors_of
 from .schema import schema_of
 from .scope import describe
 
-MOST_ELEMENTS = 2**31 - 1  # of a tensor: TVM computes places in it as int32
-MOST_OPERATORS_IN_A_ROW = (
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: TVM computes places in it as int32
+MAX_OPERATORS_IN_A_ROW = (
     10_000  # TVM's passes recurse; on a stack of 8 MiB 19,000 are seen to fit, 40,000 not
 )
-MOST_NODES = 1_000_000  # that calls of functions are replaced by
+MAX_NODES = 1_000_000  # that calls of functions are replaced by
 RELEASE_OF_OPSET = 5  # onnx 1.16 has opset 21, 1.17 has 22, and so on since 1.10
 FOUR_BITS = {"INT4", "UINT4", "FLOAT4E2M1"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
@@ -71,8 +71,8 @@ def _fault_of_size(shape: Iterable[int | None]) -> str | None:
     known = [size for size in shape if size is not None]
     if any(size < 0 for size in known):
         return f"has a negative size: its shape is {known}"
-    if max(math.prod(known), *known, 0) > MOST_ELEMENTS:
-        return f"is too large: TVM has no tensors of more than {MOST_ELEMENTS} elements"
+    if max(math.prod(known), *known, 0) > MAX_ELEMENTS:
+        return f"is too large: TVM has no tensors of more than {MAX_ELEMENTS} elements"
     return None
 
 
@@ -89,7 +89,7 @@ def check_result(main: relay.Function) -> None:
             continue
         stack.pop()
         depths[expr] = 1 + max(depths[child] for child in below) if below else 0
-        if depths[expr] > MOST_OPERATORS_IN_A_ROW:
+        if depths[expr] > MAX_OPERATORS_IN_A_ROW:
             raise ImportFailure(too_deep(_place(expr)))
         for type_ in _tensor_types(expr):
             fault = _fault_of_size(sizes(type_))
@@ -177,14 +177,14 @@ def _check_order(graph: onnx.GraphProto) -> None:
                     "the graph has a cycle, or its nodes are not sorted"
                 )
         depth = 1 + max((depths.get(name, 0) for name in node.input), default=0)
-        if depth > MOST_OPERATORS_IN_A_ROW:
+        if depth > MAX_OPERATORS_IN_A_ROW:
             raise ImportFailure(too_deep(describe(node)))
         depths.update(dict.fromkeys(filter(None, node.output), depth))
 
 
 def too_deep(place: str) -> str:
     """Why a graph is refused that is not wide but long."""
-    most = MOST_OPERATORS_IN_A_ROW
+    most = MAX_OPERATORS_IN_A_ROW
     return f"at {place} more than {most} operators follow each other, which is deeper than TVM can compile"
 
 
@@ -241,8 +241,8 @@ def _check_functions(model: onnx.ModelProto) -> None:
         if function is not None:
             _check_count(node, "input", len(node.input), 0, len(function.input))
             _check_count(node, "output", len(node.output), 0, len(function.output))
-    if sum(sizes.get((node.domain, node.op_type), 0) for node in called) > MOST_NODES:
-        raise ImportFailure(f"the model's functions stand for more than {MOST_NODES} nodes")
+    if sum(sizes.get((node.domain, node.op_type), 0) for node in called) > MAX_NODES:
+        raise ImportFailure(f"the model's functions stand for more than {MAX_NODES} nodes")
 
 
 def _nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

@@ -25,7 +25,7 @@ from tvm_passes.engine.expressions import shape_of_type, type_of
 import tvm
 from tvm import relay
 
-LARGEST_RESULT = 1 << 24  # elements that a few may be folded to
+MAX_RESULT = 1 << 24  # elements that a few may be folded to
 SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
 
 
@@ -155,7 +155,7 @@ def _is_large(call: relay.Call) -> bool:
         return False
     size = math.prod(shape_of_type(made) or ())
     constants = (arg.data.shape for arg in call.args if isinstance(arg, relay.Constant))
-    return size > LARGEST_RESULT and size > 4 * sum(map(math.prod, constants))
+    return size > MAX_RESULT and size > 4 * sum(map(math.prod, constants))
 
 
 def _make_static(call: relay.Call) -> relay.Expr:

@@ -20,7 +20,7 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
-SMALLEST = np.nextafter(np.float32(0), np.float32(1))
+MIN_POSITIVE = np.nextafter(np.float32(0), np.float32(1))
 LOWEST = np.finfo("float32").min
 
 # For a positive float t that is not subnormal, t / JUST_BELOW_1 rounds to the next float up: it exceeds t by
@@ -66,11 +66,11 @@ def _corners(boxes: relay.Expr) -> relay.Expr:
 def _next_up(threshold: relay.Expr | None) -> relay.Expr:
     """The least float32 that is greater than the threshold, and greater than 0."""
     if threshold is None:
-        return relay.const(SMALLEST)
+        return relay.const(MIN_POSITIVE)
     if isinstance(threshold, relay.Constant):
         above = np.nextafter(threshold.data.numpy().astype("float32").reshape(()), np.float32(np.inf))
-        return relay.const(np.maximum(above, SMALLEST))
-    return relay.maximum(_scalar(threshold) / relay.const(JUST_BELOW_1), relay.const(SMALLEST))
+        return relay.const(np.maximum(above, MIN_POSITIVE))
+    return relay.maximum(_scalar(threshold) / relay.const(JUST_BELOW_1), relay.const(MIN_POSITIVE))
 
 
 def _scalar(tensor: relay.Expr) -> relay.Expr:

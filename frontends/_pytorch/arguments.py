@@ -36,7 +36,7 @@ NEUTRAL_OF = {  # of one operator
 }
 # Of any operator: what has no default need not be read while it has this value.
 OFF = {"indexing": "ij", "output_padding": 0, "train": False, "training": False}
-LONGEST = 60  # characters of a value in a message
+MAX_CHARACTERS = 60  # characters of a value in a message
 
 
 class Arguments(list):
@@ -134,7 +134,7 @@ def value_text(converter: Any, value: Any) -> str:
     if isinstance(value, list) and _has_tensors(value):
         return f"[{', '.join(value_text(converter, item) for item in value)}]"
     text = " ".join(repr(value).split())
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
 
 
 def type_text(shape: Iterable[Any], dtype: str) -> str:

@@ -18,7 +18,7 @@ from tvm.relay.frontend import pytorch as stock
 FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$")
 OWN = (str(Path(__file__).parent), *topi_ext.__path__)
 LIBRARIES = (*torch.__path__, *torchvision.__path__, OWN[0])
-LONGEST = 400  # characters
+MAX_CHARACTERS = 400  # characters
 
 
 def place(node: torch.Node) -> str:
@@ -36,7 +36,7 @@ def line_of(error: BaseException) -> str:
     if any("Traceback" in line for line in lines):
         lines = lines[-1:]
     text = " ".join(lines)
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    text = text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."
     kind = type(error).__name__
     return text if isinstance(error, RuntimeError) and text else f"{kind}: {text}" if text else kind
 

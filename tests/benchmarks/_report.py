@@ -1,4 +1,4 @@
-"""One report of all results: what was measured on which machine, beside what, and how much faster ours is."""
+"""One report of all results: what was measured on which machine, versus what, and how much faster ours is."""
 
 import re
 import statistics

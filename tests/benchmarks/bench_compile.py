@@ -1,4 +1,4 @@
-"""How long Mask R-CNN takes to import and compile, beside stock TVM.
+"""How long Mask R-CNN takes to import and compile, versus stock TVM.
 
 `python -m tests.benchmarks.bench_compile`: needs no GPU; nvcc compiles CUDA kernels. Each is a process of its
 own, one after the other.

@@ -1,4 +1,4 @@
-"""Time the NHWC convolution beside cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
+"""Time the NHWC convolution versus cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
 
 Both kernels of the operator are timed: ours, and the one that cuDNN's graph API fuses. Each has all of it in
 one kernel, and is compared with torch's float32 before it is timed. Beside them, torch's `conv2d` of
@@ -128,7 +128,7 @@ def time_of_cudnn(case, tensors):
 
 
 def host_cost():
-    """What a call costs the host beside its time on the device: cuDNN's goes through Python."""
+    """What a call costs the host versus its time on the device: cuDNN's goes through Python."""
     case = replace_bias(Case((25, 42), 256, 256, residual=True, **options(activation="relu")))
     tensors = case.tensors(torch)
     costs = [f"ours {host_us(checked(case, tensors).run):.0f}"]

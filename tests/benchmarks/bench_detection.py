@@ -1,4 +1,4 @@
-"""Time Mask R-CNN beside torchvision: `python -m tests.benchmarks.bench_detection`.
+"""Time Mask R-CNN versus torchvision: `python -m tests.benchmarks.bench_detection`.
 
 The image is one of so many shapes that 100 detections are found, all that the model returns. What it finds
 in float16 is told by `bench_detection_accuracy`, and how long a batch takes by `bench_detection_batch`.

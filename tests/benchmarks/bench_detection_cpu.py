@@ -1,4 +1,4 @@
-"""Time Mask R-CNN on the CPU beside stock TVM: `python -m tests.benchmarks.bench_detection_cpu`.
+"""Time Mask R-CNN on the CPU versus stock TVM: `python -m tests.benchmarks.bench_detection_cpu`.
 
 Both start from torchvision's model, one through TVM's own importer, one through ours and
 `detection_pipeline`, and run in TVM's virtual machine. What they find is compared with torch's before they

@@ -1,6 +1,6 @@
 """Time the image operators, affine warps and rasterisers: `python -m tests.benchmarks.bench_image_ops`.
 
-It runs `bench_warp_affine` and `bench_rasterize`, which say what they time beside what.
+It runs `bench_warp_affine` and `bench_rasterize`, which say what they time versus what.
 
 `--target llvm` (or any such target) times the CPU instead.
 """

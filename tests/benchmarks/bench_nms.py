@@ -1,4 +1,4 @@
-"""Time batched NMS beside torchvision's two ways and stock TVM: `python -m tests.benchmarks.bench_nms`.
+"""Time batched NMS versus torchvision's two ways and stock TVM: `python -m tests.benchmarks.bench_nms`.
 
 torchvision's `batched_nms` shifts each class to a place of its own ("shifted"), or calls NMS class by class
 ("loop"). Stock TVM is `vision.non_max_suppression` with class ids; its sort, which hangs, is this project's.

@@ -1,4 +1,4 @@
-"""Time rasterisation beside OpenCV: `python -m tests.benchmarks.bench_rasterize`.
+"""Time rasterisation versus OpenCV: `python -m tests.benchmarks.bench_rasterize`.
 
 A batch of samples of 224x224 pixels, with 11 frames of 60 agents each, in a town of some 2,000 lanes. OpenCV
 draws it as l5kit does, sample by sample on one core, and drops each image before it draws the next. Ours

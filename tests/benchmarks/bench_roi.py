@@ -1,4 +1,4 @@
-"""Time RoIAlign, pasted masks and keypoints beside torchvision: `python -m tests.benchmarks.bench_roi`.
+"""Time RoIAlign, pasted masks and keypoints versus torchvision: `python -m tests.benchmarks.bench_roi`.
 
 The pyramid is that of an image of 800x1344: four maps of 256 channels. torchvision's `MultiScaleRoIAlign`
 finds the regions of each level, pools them, and writes them to their rows; for NHWC its maps are in the
@@ -72,7 +72,7 @@ def pooling(count, bins, layout, dtype, bandwidth):
     theirs = by_torchvision(features, rois, bins, layout)
     module.run()
     (found,) = common.outputs_of(module)
-    # Regions of float16, as torchvision takes them beside maps of float16, are up to half a pixel off.
+    # Regions of float16, as torchvision takes them versus maps of float16, are up to half a pixel off.
     expected = by_torchvision([map_.float() for map_ in features], rois, bins, layout)()
     same(found, expected.permute(0, 2, 3, 1) if layout == "NHWC" else expected, TOLERANCE[dtype])
     item = found.element_size()

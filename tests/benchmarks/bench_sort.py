@@ -1,4 +1,4 @@
-"""Time argsort, sort and topk on a GPU beside torch: `python -m tests.benchmarks.bench_sort`.
+"""Time argsort, sort and topk on a GPU versus torch: `python -m tests.benchmarks.bench_sort`.
 
 torch answers int64 indices and TVM int32; torch's topk promises no order among ties, ours does.
 `--sweep` instead times argsort for several shapes of tile, to choose those in `topi_ext/sort/tile.py`.

@@ -1,4 +1,4 @@
-"""Time super-resolution networks beside torch and stock TVM: `python -m tests.benchmarks.bench_subpixel`.
+"""Time super-resolution networks versus torch and stock TVM: `python -m tests.benchmarks.bench_subpixel`.
 
 On the GPU, fp16 in and out, batch 1. "layouts by TVM" is our convolution after TVM's own ConvertLayout alone:
 it shows what the shuffles and transposes cost that `subpixel_pipeline` does away with. "shuffles stay" leaves

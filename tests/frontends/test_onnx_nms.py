@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 
 from frontends import from_onnx
-from frontends._onnx.nms import JUST_BELOW_1, SMALLEST
+from frontends._onnx.nms import JUST_BELOW_1, MIN_POSITIVE
 from tests.frontends.onnx_models import compiled, model_of, operators, run, tensor_input, weights
 from tvm_passes import detection_pipeline
 from tvm_passes.engine.expressions import op_name
@@ -152,4 +152,4 @@ def test_the_next_float_at_run_time():
     above = values / JUST_BELOW_1
     np.testing.assert_array_equal(above, np.nextafter(values, np.float32(np.inf)))
     np.testing.assert_array_equal(above * JUST_BELOW_1, values)
-    assert SMALLEST > 0 and SMALLEST / np.float32(2) == 0
+    assert MIN_POSITIVE > 0 and MIN_POSITIVE / np.float32(2) == 0

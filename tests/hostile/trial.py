@@ -24,7 +24,7 @@ import tvm
 SECONDS = 20.0  # of the processor, to import; a compilation and a run have as many each
 PATIENCE = 6  # times as long by the clock, on a machine that does other things too
 BYTES = 2 << 30  # more than the process had when it was forked
-LONGEST_MESSAGE = 2002
+MAX_MESSAGE = 2002
 BARE = re.compile(  # what Python and TVM say to those who work on them
     r"NoneType|has no attribute|Check failed|Traceback|unexpected keyword|positional argument|not subscr"
     r"|unsupported operand|InternalError|TVMError|AttributeError|TypeError|KeyError|IndexError|AssertionError"
@@ -77,9 +77,7 @@ def import_model(path: Path, as_proto: bool) -> tuple[Outcome, Any]:
 
 def is_clear(message: str) -> bool:
     """Whether a refusal is one line of words that users know."""
-    return (
-        bool(message) and "\n" not in message and len(message) <= LONGEST_MESSAGE and not BARE.search(message)
-    )
+    return bool(message) and "\n" not in message and len(message) <= MAX_MESSAGE and not BARE.search(message)
 
 
 def compile_and_run(mod: tvm.IRModule, report: Any) -> Outcome:

@@ -17,8 +17,8 @@ from tvm import relay
 from tvm.contrib import graph_executor
 from tvm.runtime.vm import VirtualMachine
 
-TILE, LONGEST_SORTED_AT_ONCE = SHAPE.boxes, ONE_TILE[-1].size
-SIZES = [0, 1, 2, 31, 32, 33, TILE - 1, TILE, TILE + 1, 3 * TILE + 7, 1000, 3000, LONGEST_SORTED_AT_ONCE + 1]
+TILE, MAX_SORTED_AT_ONCE = SHAPE.boxes, ONE_TILE[-1].size
+SIZES = [0, 1, 2, 31, 32, 33, TILE - 1, TILE, TILE + 1, 3 * TILE + 7, 1000, 3000, MAX_SORTED_AT_ONCE + 1]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -82,7 +82,7 @@ def test_batch_of_nothing(emulated_cuda):
 @pytest.mark.parametrize("options", [{}, {"max_output_size": 100, "score_threshold": 0.2}])
 def test_size_known_at_run_time(emulated_cuda, options):
     run = compiled_for_any_size(emulated_cuda, clustered_detections(1, 5), **options)
-    for n in (0, 1, 33, TILE, TILE + 1, 3000, LONGEST_SORTED_AT_ONCE + 1):
+    for n in (0, 1, 33, TILE, TILE + 1, 3000, MAX_SORTED_AT_ONCE + 1):
         arrays = clustered_detections(n, 5)
         assert_equal(run(*arrays), reference.batched_nms(*arrays, 0.5, **options))
 
@@ -234,7 +234,7 @@ def test_any_class_id(emulated_cuda, n, values):
 
 
 @pytest.mark.parametrize("max_output_size", [0, 1, 7, 700, 5000])
-@pytest.mark.parametrize("n", [0, 600, LONGEST_SORTED_AT_ONCE + 1])
+@pytest.mark.parametrize("n", [0, 600, MAX_SORTED_AT_ONCE + 1])
 def test_max_output_size(emulated_cuda, n, max_output_size):
     check(emulated_cuda, clustered_detections(n, 80), max_output_size=max_output_size)
 

@@ -16,8 +16,8 @@ from tvm import relay, te, tir
 from tvm.contrib import graph_executor
 from tvm.runtime.vm import VirtualMachine
 
-TILE, LONGEST_TILE = MANY_TILES.size, ONE_TILE[-1].size
-LENGTHS = [0, 1, 2, 31, 32, 33, 127, 128, 129, 1000, *(LONGEST_TILE + i for i in (-1, 0, 1))]
+TILE, MAX_TILE = MANY_TILES.size, ONE_TILE[-1].size
+LENGTHS = [0, 1, 2, 31, 32, 33, 127, 128, 129, 1000, *(MAX_TILE + i for i in (-1, 0, 1))]
 LENGTHS += [2 * TILE - 1, 2 * TILE, 2 * TILE + 1, 3 * TILE + 7, 20_000]
 DTYPES = ["float16", "float32", "float64", "bool", "int8", "uint8", "int16", "int32", "uint32", "int64"]
 
@@ -92,7 +92,7 @@ def test_more_rows_than_a_grid_is_high(emulated_cuda):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_key_type(emulated_cuda, dtype):
-    data = keys((2, LONGEST_TILE + 100), dtype)
+    data = keys((2, MAX_TILE + 100), dtype)
     function, expected = both_ways(data)
     assert_all_equal(emulated_cuda.run_relay(function, data), expected)
 
@@ -305,10 +305,10 @@ def test_no_races(emulated_cuda, length):
 
 
 def test_a_row_that_fits_into_a_tile_takes_one_launch(emulated_cuda):
-    x = relay.var("x", shape=(5, LONGEST_TILE))
+    x = relay.var("x", shape=(5, MAX_TILE))
     for output in (relay.argsort(x), relay.sort(x), relay.topk(x, 7).astuple()):
         emulated_cuda.sources.clear()
-        emulated_cuda.run_relay(relay.Function([x], output), keys((5, LONGEST_TILE)))
+        emulated_cuda.run_relay(relay.Function([x], output), keys((5, MAX_TILE)))
         assert kernels_in("".join(emulated_cuda.sources)) == 1
 
 

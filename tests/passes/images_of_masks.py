@@ -9,14 +9,14 @@ from tvm_passes.detection.selection import select
 
 from tvm import relay
 
-N, MOST = 60, 9
+N, MAX_KEPT = 60, 9
 CANVAS = (50, 40)
 
 
 class Image:
     """The variables `boxes`, `scores` and `ids`, and the indices of what an NMS keeps of them."""
 
-    def __init__(self, name="", most=MOST):
+    def __init__(self, name="", most=MAX_KEPT):
         self.boxes = relay.var(f"boxes{name}", shape=(N, 4))
         self.scores = relay.var(f"scores{name}", shape=(N,))
         self.ids = relay.var(f"ids{name}", shape=(N,), dtype="int64")

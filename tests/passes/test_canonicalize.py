@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals, run
-from tvm_passes.analysis.shape_values import Clamped, Dim, Least, Total, shape_values
+from tvm_passes.analysis.shape_values import Clamped, Dim, Minimum, Total, shape_values
 from tvm_passes.cleanup.canonicalize import Canonicalize
 from tvm_passes.engine.graph import Graph
 
@@ -89,7 +89,7 @@ def test_lengths_that_follow_from_several():
         shape_values(graph, result).item() for result in mod["main"].body.fields
     )
     x, y, z = (Dim(variable, 0) for variable in mod["main"].params)
-    assert total == Total((x, y, z)) and least == Least(Total((x, y)), z)
+    assert total == Total((x, y, z)) and least == Minimum(Total((x, y)), z)
     assert unknown is None and is_negative == 0 and positive == least
 
 

@@ -12,7 +12,7 @@ import topi_ext
 from frontends import from_pytorch
 from tests.helpers import apply, module, ops, refusals, runner
 from tests.ops.detections import clustered_detections
-from tests.passes.images_of_masks import MOST, Image, a_image, with_masks
+from tests.passes.images_of_masks import MAX_KEPT, Image, a_image, with_masks
 from tvm_passes import Canonicalize, MakeDetectionStatic, detection_pipeline
 from tvm_passes.detection.selection import select
 from tvm_passes.engine.expressions import op_name
@@ -398,7 +398,7 @@ def test_each_image_has_a_number():
     first, second = Image(0), Image(1)
     boxes = first.rows(first.boxes)
     others = relay.transpose(second.rows(second.boxes))
-    outputs = [boxes, others, relay.const(np.ones(MOST)), relay.stack([boxes], 0)]
+    outputs = [boxes, others, relay.const(np.ones(MAX_KEPT)), relay.stack([boxes], 0)]
     mod = module(*first.inputs, *second.inputs, relay.Tuple(outputs))
     after = static(mod, "padded")
     counted = [list(map(int, rows)) for rows in after["main"].attrs["padded_rows"]]

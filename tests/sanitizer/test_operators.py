@@ -11,8 +11,22 @@ from tvm_passes import runtime
 from tvm import relay
 
 ANY = relay.Any()
-LARGEST = np.finfo("float32").max
-FLOATS = [np.nan, np.inf, -np.inf, LARGEST, -LARGEST, 1e10, -1e10, 2.0**31, -(2.0**31), 1e-40, -0.0, 0.0, 0.5]
+MAX_FLOAT = np.finfo("float32").max
+FLOATS = [
+    np.nan,
+    np.inf,
+    -np.inf,
+    MAX_FLOAT,
+    -MAX_FLOAT,
+    1e10,
+    -1e10,
+    2.0**31,
+    -(2.0**31),
+    1e-40,
+    -0.0,
+    0.0,
+    0.5,
+]
 INTEGERS = [np.iinfo("int32").max, np.iinfo("int32").min, -1, 0, 1, 7, 1000]
 LENGTHS = (0, 1, 2, 7, 40)
 

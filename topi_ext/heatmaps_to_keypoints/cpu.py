@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm import te, tir
 
 from ..sort.order import from_ordered_bits, ordered_bits
-from .kernel import LONGEST, Heatmaps, weighted
+from .kernel import MAX_SIDE, Heatmaps, weighted
 
 BEFORE, BEYOND = 2, 2  # places that are read before the first of a row, and beyond the last
 
@@ -23,8 +23,8 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
         with ib.for_range(0, count * keypoints, "heatmap", kind="parallel") as heatmap:
             number, keypoint = tir.truncdiv(heatmap, keypoints), tir.truncmod(heatmap, keypoints)
             down, across = heatmaps.sides(number)
-            firsts = ib.allocate("int32", LONGEST, "firsts", scope="global")
-            columns = ib.allocate("float32", LONGEST * 4, "columns", scope="global")
+            firsts = ib.allocate("int32", MAX_SIDE, "firsts", scope="global")
+            columns = ib.allocate("float32", MAX_SIDE * 4, "columns", scope="global")
             with ib.for_range(0, across.pixels, "x") as x:
                 low, weights = heatmaps.neighbours(across, x)
                 firsts[x] = low - 1 + BEFORE

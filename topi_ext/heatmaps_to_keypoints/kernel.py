@@ -12,8 +12,8 @@ from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import MAGNITUDE, Locals, bits, bits_of
 
-LONGEST = 4096  # pixels along a side; longer ones are counted as that, which bounds the work
-FARTHEST = 1e9
+MAX_SIDE = 4096  # pixels along a side; longer ones are counted as that, which bounds the work
+MAX_COORDINATE = 1e9
 A = -0.75  # of the family of cubic kernels, the one that torch takes
 
 
@@ -46,7 +46,7 @@ class Heatmaps:
     def sides(self, number: tir.PrimExpr) -> tuple[Side, Side]:
         """The sides of a roi, down and across."""
         read = [self.local("corner", self._rois[number, at].astype("float32")) for at in range(4)]
-        somewhere = tir.all(*((bits(corner) & MAGNITUDE) <= bits_of(FARTHEST) for corner in read))
+        somewhere = tir.all(*((bits(corner) & MAGNITUDE) <= bits_of(MAX_COORDINATE) for corner in read))
         somewhere = self.local("somewhere", somewhere.astype("int32"))
         # What is computed with a NaN, and be it not used, LLVM takes for anything.
         x1, y1, x2, y2 = (
@@ -59,7 +59,7 @@ class Heatmaps:
         self, low: tir.PrimExpr, high: tir.PrimExpr, somewhere: tir.PrimExpr, length: tir.PrimExpr
     ) -> Side:
         extent = self.local("extent", te.max(high - low, tir.const(1.0)))
-        pixels = self.local("pixels", tir.ceil(te.min(extent, tir.const(float(LONGEST)))).astype("int32"))
+        pixels = self.local("pixels", tir.ceil(te.min(extent, tir.const(float(MAX_SIDE)))).astype("int32"))
         return Side(
             low,
             self.local("visited", pixels * somewhere),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LONGEST, FARTHEST = 4096, 1e9
+MAX_SIDE, MAX_COORDINATE = 4096, 1e9
 
 
 def heatmaps_to_keypoints(maps: np.ndarray, rois: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -23,12 +23,12 @@ def heatmaps_to_keypoints(maps: np.ndarray, rois: np.ndarray) -> tuple[np.ndarra
 
 
 def is_somewhere(roi: np.ndarray) -> bool:
-    return bool((np.abs(roi) <= FARTHEST).all())
+    return bool((np.abs(roi) <= MAX_COORDINATE).all())
 
 
 def pixels(roi: np.ndarray) -> tuple[int, int]:
     """How high and wide a map is once it is scaled to its roi."""
-    down, across = np.ceil(np.minimum(_sides(roi), LONGEST)).astype("int64")
+    down, across = np.ceil(np.minimum(_sides(roi), MAX_SIDE)).astype("int64")
     return down, across
 
 

@@ -16,7 +16,7 @@ from .._kernel import ceil_div, launch, local
 from .kernel import Masks, Span
 
 THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once
-MOST_PIXELS = {"float32": 4, "uint8": 16}  # of 16 bytes
+MAX_PIXELS = {"float32": 4, "uint8": 16}  # of 16 bytes
 
 
 def paste_masks(
@@ -47,7 +47,7 @@ class _Pasting:
         self.ib, self._masks, self._dtype = ib, masks, out.dtype
         height, self._width = image_size
         area = height * self._width
-        self._pixels = next(n for n in (16, 8, 4, 2, 1) if n <= MOST_PIXELS[out.dtype] and area % n == 0)
+        self._pixels = next(n for n in (16, 8, 4, 2, 1) if n <= MAX_PIXELS[out.dtype] and area % n == 0)
         self._groups = area // self._pixels
         size = out.shape[0].astype("int64") * area
         self._out = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "images", data=out.data))

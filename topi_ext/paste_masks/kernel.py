@@ -16,7 +16,7 @@ from tvm.tir.ir_builder import IRBuilder
 from .._floats import Locals, is_finite, rounded
 from .._kernel import clamp
 
-FARTHEST = 1e9
+MAX_COORDINATE = 1e9
 Neighbours = tuple[tuple[tir.PrimExpr, tir.PrimExpr], ...]  # pixels along an axis, with their weights
 
 
@@ -63,8 +63,9 @@ class Masks:
         # Rounded only once, with the sum, it would be truncated to another pixel.
         half = self.local("half", rounded(half, invalid))
         centre = self.local("centre", (high + low) * tir.const(0.5))
+        limit = tir.const(MAX_COORDINATE)
         first, last = (
-            self.local("bound", clamp(bound, tir.const(-FARTHEST), tir.const(FARTHEST)).astype("int32"))
+            self.local("bound", clamp(bound, -limit, limit).astype("int32"))
             for bound in (centre - half, centre + half)
         )
         pixels = te.max(last - first + 1, 1).astype("float32")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-FARTHEST = 1e9
+MAX_COORDINATE = 1e9
 
 
 def paste_masks(
@@ -30,7 +30,7 @@ def grown(box: np.ndarray, side: int) -> np.ndarray:
         half = ((second - first) * np.float32(0.5)) * np.float32((side + 2) / side)
         centre = (second + first) * np.float32(0.5)
         corners = np.concatenate([centre - half, centre + half])
-    return np.trunc(np.clip(corners, -FARTHEST, FARTHEST)).astype("int64")
+    return np.trunc(np.clip(corners, -MAX_COORDINATE, MAX_COORDINATE)).astype("int64")
 
 
 def _weights(first: int, last: int, side: int, length: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from .problem import Problem
 
 THREADS = 128
 WRITTEN_AT_ONCE = {"float32": 1, "float16": 2}  # elements, of 4 bytes
-MOST_ROWS = 4
+MAX_ROWS = 4
 
 
 def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
@@ -62,7 +62,7 @@ class _Images:
         self._interleaved = problem.channels if problem.layout == "NHWC" else 1
         self._row_length = width * self._interleaved
         self._lanes = _largest_divisor(self._row_length, WRITTEN_AT_ONCE[problem.dtype])
-        self._rows = _largest_divisor(height, MOST_ROWS)
+        self._rows = _largest_divisor(height, MAX_ROWS)
 
     def emit(self, count: tir.PrimExpr) -> None:
         height, _ = self._problem.padded_size

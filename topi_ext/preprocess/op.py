@@ -23,8 +23,8 @@ NAME = "topi_ext.preprocess"
 IMAGE_TYPES = ("uint8", "float32", "float16")
 TYPES = ("float32", "float16")
 LAYOUTS = ("NCHW", "NHWC")
-MOST_CHANNELS = 4
-LONGEST = 2**14  # a side: places between pixels are exact in int32, and it has the number of each element
+MAX_CHANNELS = 4
+MAX_SIDE = 2**14  # a side: places between pixels are exact in int32, and it has the number of each element
 ARGUMENTS = {"image": "(N, H, W, C) or (N, C, H, W), uint8, float32 or float16."}
 
 
@@ -86,14 +86,14 @@ def preprocess(
     """
     size, padded_size = (tuple(map(int, lengths)) for lengths in (size, padded_size or size))
     for name, lengths in (("size", size), ("padded_size", padded_size)):
-        if len(lengths) != 2 or min(lengths) < 1 or max(lengths) > LONGEST:
-            raise ValueError(f"preprocess: {name} must be two numbers from 1 to {LONGEST}, not {lengths}")
+        if len(lengths) != 2 or min(lengths) < 1 or max(lengths) > MAX_SIDE:
+            raise ValueError(f"preprocess: {name} must be two numbers from 1 to {MAX_SIDE}, not {lengths}")
     if any(padded < length for length, padded in zip(size, padded_size)):
         raise ValueError(f"preprocess: padded_size {padded_size} is smaller than size {size}")
     mean, std = ([float(value) for value in values] for values in (mean, std))
-    if len(mean) != len(std) or not 1 <= len(mean) <= MOST_CHANNELS:
+    if len(mean) != len(std) or not 1 <= len(mean) <= MAX_CHANNELS:
         raise ValueError(
-            f"preprocess: mean and std must have a number for each of 1 to {MOST_CHANNELS} channels, "
+            f"preprocess: mean and std must have a number for each of 1 to {MAX_CHANNELS} channels, "
             f"not {mean} and {std}"
         )
     if not all(map(math.isfinite, mean + std)) or 0 in std:
@@ -139,8 +139,8 @@ def problem_of(image: relay.TensorType | te.Tensor, attrs: tvm.ir.Attrs) -> Prob
     if extents["C"] != channels:
         _refuse(f"image must have the {channels} channels of mean and std in {layout}, not {image.shape}")
     height, width = extents["H"], extents["W"]
-    if not (height and width and min(height, width) >= 1 and max(height, width) <= LONGEST):
-        _refuse(f"height and width of image must be known, and from 1 to {LONGEST}, not {image.shape}")
+    if not (height and width and min(height, width) >= 1 and max(height, width) <= MAX_SIDE):
+        _refuse(f"height and width of image must be known, and from 1 to {MAX_SIDE}, not {image.shape}")
     return Problem(
         given=(height, width),
         size=tuple(map(int, attrs["size"])),

@@ -20,7 +20,7 @@ from .._warp import ballot, below, count_bits, count_threads
 from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile
 from .kernel import REACH, Bounds, Camera, Contours, Image, Palette, corners_of_box, length, near, within
 
-MOST_CHANNELS = 24  # of a tile, whose pixels take a kilobyte for each
+MAX_CHANNELS = 24  # of a tile, whose pixels take a kilobyte for each
 LISTING_THREADS = 1024
 FAR = 2**15 - 1  # pixels; bounds beyond are as good as there
 WHITE = [tir.const(255)]
@@ -38,7 +38,7 @@ def rasterize_masks(
 ) -> te.Tensor:
     """The result of `topi_ext.rasterize_masks`."""
     layer_count = int(layers.shape[1]) - 1
-    channels = 1 if image.layout == "NCHW" else min(layer_count, MOST_CHANNELS)
+    channels = 1 if image.layout == "NCHW" else min(layer_count, MAX_CHANNELS)
     chunks = ceil_div(layer_count, channels)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:

@@ -1,7 +1,7 @@
 """What is drawn where, emitted alike for every target: places in an image, lines, colours.
 
 Places are int32, 1/65536 of a pixel each, as in `reference.py`; and as there, all is rounded as OpenCV rounds
-it. Corners are moved to within `FARTHEST` pixels, and images are no larger, so that no sum or
+it. Corners are moved to within `MAX_COORDINATE` pixels, and images are no larger, so that no sum or
 difference overflows; products and quotients that might are of int64.
 """
 
@@ -21,7 +21,7 @@ from .._kernel import clamp
 from .._register import known
 from .._types import IntExpr
 from .._warp import Part
-from .reference import CORNERS, FARTHEST, LENGTHENING, MOST_YAW, ONE, PROFILE, SUBPIXELS
+from .reference import CORNERS, LENGTHENING, MAX_COORDINATE, MAX_YAW, ONE, PROFILE, SUBPIXELS
 
 REACH = 3  # pixels that a line is drawn beyond its ends and sides, at most
 TABLE = PROFILE + LENGTHENING
@@ -116,7 +116,7 @@ def _product(local: Locals, zero: tir.PrimExpr) -> Callable[[tir.PrimExpr, tir.P
 def _cosine_and_sine(local: Locals, angle: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
     """By their series about the nearest quarter of a turn. NaN for what is no angle, or none any more."""
     half_pi = local.exact(np.pi / 2, "float64")
-    known = local("known", tir.all(is_finite(angle), tir.abs(angle) <= MOST_YAW).astype("int32"))
+    known = local("known", tir.all(is_finite(angle), tir.abs(angle) <= MAX_YAW).astype("int32"))
     angle = local("angle", tir.Select(known != 0, angle, tir.const(0.0, "float64")))
     quarter = local("quarter", tir.floor(angle / half_pi + 0.5))
     rest = local("rest", angle - quarter * half_pi)
@@ -204,7 +204,7 @@ class Camera:
         return finite[0] != 0, [(low[0], high[0]) for low, high in spans]
 
     def _truncated(self, place: tir.PrimExpr, finite: tir.PrimExpr) -> tir.PrimExpr:
-        far = tir.const(float(FARTHEST), "float64")
+        far = tir.const(float(MAX_COORDINATE), "float64")
         near = tir.Select(finite != 0, clamp(place, -far, far), tir.const(0.0, "float64"))
         return tir.Cast("int32", near * float(SUBPIXELS))
 

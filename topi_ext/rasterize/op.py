@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .._types import int64, output_tensor
 
 MASKS, MAP = "topi_ext.rasterize_masks", "topi_ext.rasterize_map"
-LONGEST = 2**14  # side of an image, in pixels
+MAX_SIDE = 2**14  # side of an image, in pixels
 FLOATS, OFFSETS, STYLES = ("float32", "float64"), ("int32", "int64"), ("int8", "int32")
 MODES, LAYOUTS, DTYPES, KINDS = ("union", "parity"), ("NHWC", "NCHW"), ("float32", "uint8"), ("fill", "line")
 
@@ -237,8 +237,8 @@ def _masks(
 
 def _image(name: str, image_size: Sequence[int], layout: str, dtype: str) -> dict[str, Any]:
     height, width = (int(length) for length in image_size)
-    if not (1 <= height <= LONGEST and 1 <= width <= LONGEST):
-        raise ValueError(f"{name}: images must be 1 to {LONGEST} pixels high and wide, not {height}x{width}")
+    if not (1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
+        raise ValueError(f"{name}: images must be 1 to {MAX_SIDE} pixels high and wide, not {height}x{width}")
     _require(name, "layout", layout, LAYOUTS)
     _require(name, "dtype", dtype, DTYPES)
     return {"image_size": [height, width], "layout": layout, "dtype": dtype}

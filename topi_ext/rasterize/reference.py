@@ -14,8 +14,8 @@ import numpy as np
 ONE = 1 << 16
 HALF = ONE >> 1
 SUBPIXELS = 512  # of a pixel, to which corners are truncated
-FARTHEST = 16383  # pixels from the origin of an image; a corner beyond is moved there
-MOST_YAW = 1e6  # radians; a box turned further is not drawn
+MAX_COORDINATE = 16383  # pixels from the origin of an image; a corner beyond is moved there
+MAX_YAW = 1e6  # radians; a box turned further is not drawn
 CORNERS = ((-1, -1), (-1, 1), (1, 1), (1, -1))  # of a box, along and aside
 LENGTHENING = (  # of the profile of a line, by its slope: 256 for a diagonal
     *(181, 181, 181, 182, 182, 183, 184, 185, 187, 188, 190, 192, 194, 196, 198, 201),
@@ -137,7 +137,7 @@ def box_corners(boxes: np.ndarray) -> np.ndarray:
     x, y, length, width, *turn = boxes.astype("float64").T
     with np.errstate(invalid="ignore", over="ignore"):
         if len(turn) == 1:
-            yaw = np.where(np.abs(turn[0]) <= MOST_YAW, turn[0], np.nan)
+            yaw = np.where(np.abs(turn[0]) <= MAX_YAW, turn[0], np.nan)
             turn = [np.cos(yaw), np.sin(yaw)]
         cosine, sine = turn
         along, aside = length / 2 * np.array([cosine, sine]), width / 2 * np.array([-sine, cosine])
@@ -152,7 +152,7 @@ def contours_in_image(points: np.ndarray, offsets: np.ndarray, matrix: np.ndarra
         # Not a matrix product: its last bits would depend on the machine.
         places = points[:, :1] * matrix[:2, 0] + points[:, 1:] * matrix[:2, 1] + matrix[:2, 2]
     finite = np.isfinite(places).all(axis=1)
-    places = np.clip(np.where(finite[:, None], places, 0), -FARTHEST, FARTHEST) * SUBPIXELS
+    places = np.clip(np.where(finite[:, None], places, 0), -MAX_COORDINATE, MAX_COORDINATE) * SUBPIXELS
     places = np.trunc(places).astype("int64")
     bounds = np.clip(offsets, 0, len(points)).tolist()
     spans = [slice(begin, end) for begin, end in zip(bounds, bounds[1:])]

@@ -10,7 +10,7 @@ from tvm import te, tir
 from .kernel import Pooling, most_lanes
 
 # Channels pooled at once. In NCHW each of them is read from a place of its own, and few places fit the cache.
-MOST_LANES = {"NHWC": 64, "NCHW": 16}
+MAX_LANES = {"NHWC": 64, "NCHW": 16}
 
 
 def multiscale_roi_align(
@@ -18,7 +18,7 @@ def multiscale_roi_align(
 ) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
     channels = int(features[0].shape[layout.index("C")])
-    lanes = most_lanes(channels, MOST_LANES[layout])
+    lanes = most_lanes(channels, MAX_LANES[layout])
     down, across = options["pooled_size"]
     shape = [{"N": rois.shape[0], "C": channels, "H": down, "W": across}[axis] for axis in layout]
 

@@ -16,7 +16,7 @@ from .._kernel import ceil_div, launch, local
 from .kernel import Pooling, most_lanes
 
 THREADS = 128
-MOST_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
+MAX_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
 
 
 def multiscale_roi_align(
@@ -24,7 +24,7 @@ def multiscale_roi_align(
 ) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
     channels = int(features[0].shape[layout.index("C")])
-    lanes = most_lanes(channels, MOST_LANES[layout])
+    lanes = most_lanes(channels, MAX_LANES[layout])
     down, across = options["pooled_size"]
     rows = rois.shape[0]
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]

@@ -23,7 +23,7 @@ from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_fin
 from .._register import known
 from .._types import IntExpr
 
-MOST_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
+MAX_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Pooling:
         if self._options["sampling_ratio"]:
             count = self._options["sampling_ratio"]
             return _Samples(start, size, self._local.exact(count), 0, count, length)
-        count = self._local("count", te.min(tir.ceil(size), tir.const(MOST_SAMPLES)))
+        count = self._local("count", te.min(tir.ceil(size), tir.const(MAX_SAMPLES)))
         # Those on the map, and one more on either side as this is rounded.
         step = self._local("step", size / te.max(count, tir.const(1.0)))
         begin = tir.floor((-1.0 - start) / step - 1.5)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .levels import level_of
 
-MOST_SAMPLES = 2**20  # of a side of a bin
+MAX_SAMPLES = 2**20  # of a side of a bin
 
 
 def multiscale_roi_align(
@@ -106,7 +106,7 @@ def _weights(
 ) -> tuple[np.ndarray, int]:
     """How much each pixel along a side counts in each bin, (bins, length), and how many samples a bin has."""
     bin_side = side / np.float32(bins)
-    count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MOST_SAMPLES))
+    count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MAX_SAMPLES))
     weights = np.zeros((bins, length), "float32")
     for place in range(bins):
         samples = (

@@ -13,7 +13,7 @@ import topi_ext
 from tvm import relay
 
 from .._types import IntExpr
-from ..warp_affine.op import MOST_PIXELS
+from ..warp_affine.op import MAX_PIXELS
 from ._call import call
 
 
@@ -27,7 +27,7 @@ def warp_affine(
     **options: Any,
 ) -> torch.Tensor:
     """`topi_ext.warp_affine` of tensors. A kernel serves all numbers and sizes of images."""
-    sides, most = getattr(data, "shape", ())[1:], MOST_PIXELS["cv2_fixed"]
+    sides, most = getattr(data, "shape", ())[1:], MAX_PIXELS["cv2_fixed"]
     if mode == "cv2_fixed" and max(sides, default=0) > most:
         raise ValueError(
             f"warp_affine: cv2_fixed takes images of 1 to {most} pixels a side, not {data.shape}"

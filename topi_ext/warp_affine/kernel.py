@@ -22,9 +22,9 @@ from .._floats import Locals, bits, bits_of, lanes_of, rounded
 from .._kernel import clamp
 from .._register import known
 from .._types import IntExpr
-from .reference import FARTHEST, LARGEST, UNITS
+from .reference import MAX_COEFFICIENT, MAX_COORDINATE, UNITS
 
-MOST_CHANNELS = 4  # for which there is code one after the other
+MAX_CHANNELS = 4  # for which there is code one after the other
 FRACTION_BITS = 5  # of OpenCV's fixed point; its weights have twice as many
 SHORT = 2**15
 ROUND = {"float32": 2.0**23, "float64": 1.5 * 2.0**52}  # added, it leaves no bits for a fraction
@@ -143,7 +143,7 @@ class Warp:
         return Place(wholes[1], wholes[0], None if self._nearest else fractions[::-1])
 
     def _floating_point(self, place: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        farthest = tir.const(FARTHEST, "float64")
+        farthest = tir.const(MAX_COORDINATE, "float64")
         place = self.local("place", clamp(place, -farthest, farthest))
         if self._nearest:
             place = self.local("place", place + tir.const(0.5, "float64"))
@@ -266,7 +266,7 @@ class Images:
     @property
     def channels_at_once(self) -> int:
         """A divisor of the number of channels."""
-        return next(count for count in range(MOST_CHANNELS, 0, -1) if self.channels % count == 0)
+        return next(count for count in range(MAX_CHANNELS, 0, -1) if self.channels % count == 0)
 
     def at(self, image: IntExpr, y: IntExpr, x: IntExpr, channel: IntExpr = 0) -> tir.PrimExpr:
         """The place of a pixel."""
@@ -300,7 +300,7 @@ CONTINUED = {"replicate": _replicate, "reflect": _reflect, "reflect_101": _refle
 
 def _is_usable(value: tir.PrimExpr) -> tir.PrimExpr:
     magnitude = bits(value) & tir.const(2**63 - 1, "int64")
-    return magnitude <= tir.const(bits_of(LARGEST, "float64"), "int64")
+    return magnitude <= tir.const(bits_of(MAX_COEFFICIENT, "float64"), "int64")
 
 
 def _as_index(value: IntExpr, dtype: str) -> tir.PrimExpr:

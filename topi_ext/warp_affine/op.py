@@ -14,7 +14,7 @@ from tvm.te.hybrid import script
 from .. import _register
 from .._register import known
 from .._types import Shape
-from .reference import FARTHEST, as_pixel
+from .reference import MAX_COORDINATE, as_pixel
 
 if TYPE_CHECKING:
     from .._types import const_range, int64, output_tensor
@@ -28,7 +28,7 @@ CHOICES = {
     "border_mode": ("constant", "replicate", "reflect", "reflect_101"),
     "layout": ("NCHW", "NHWC"),
 }
-MOST_PIXELS = {"exact": int(FARTHEST), "cv2_fixed": 2**15 - 2}  # along a side
+MAX_PIXELS = {"exact": int(MAX_COORDINATE), "cv2_fixed": 2**15 - 2}  # along a side
 ARGUMENTS = {
     "data": "(N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for nearest also int32 or int64.",
     "matrix": "(N, 2, 3), or (2, 3) for all images, float32 or float64.",
@@ -112,9 +112,9 @@ def warp_affine(
             raise ValueError(f"warp_affine: {name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
     # topi_ext.torch gives variables, so that one kernel serves all sizes.
     out_size = [side if isinstance(side, tir.Var) else int(side) for side in out_size]
-    if len(out_size) != 2 or not all(known(side) is None or 0 < side <= FARTHEST for side in out_size):
+    if len(out_size) != 2 or not all(known(side) is None or 0 < side <= MAX_COORDINATE for side in out_size):
         raise ValueError(
-            f"warp_affine: out_size must be two numbers from 1 to {FARTHEST:.0e}, not {out_size}"
+            f"warp_affine: out_size must be two numbers from 1 to {MAX_COORDINATE:.0e}, not {out_size}"
         )
     if out_dtype not in (None, *TYPES, *LABELS):
         raise ValueError(f"warp_affine: out_dtype must be one of {', '.join(TYPES)}, not {out_dtype!r}")
@@ -147,7 +147,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     channels = known(extent["C"])
     if channels is None or channels < 1:
         _refuse(f"the number of channels must be known, and not 0: {data.shape}")
-    most = MOST_PIXELS[attrs["mode"]]
+    most = MAX_PIXELS[attrs["mode"]]
     if not all(known(extent[axis]) is None or 0 < extent[axis] <= most for axis in "HW"):
         _refuse(f"{attrs['mode']} takes images of 1 to {most} pixels a side, not {data.shape}")
     if len(attrs["border_value"]) not in (1, channels):
@@ -187,7 +187,7 @@ def _shape_function(
 ) -> list[te.Tensor]:
     row_axis = str(attrs["layout"]).index("H")
     one_for_all = int(int(inputs[1].shape[0]) == 2)
-    most = MOST_PIXELS[attrs["mode"]]
+    most = MAX_PIXELS[attrs["mode"]]
     return [_shapes(*inputs, *map(convert, [*attrs["out_size"], row_axis, one_for_all, most]))]
 
 

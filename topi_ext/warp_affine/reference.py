@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-FARTHEST = 1e9  # pixels from the origin; what is farther counts as this far
-LARGEST = 2.0**500  # a coefficient beyond counts as infinite
+MAX_COORDINATE = 1e9  # pixels from the origin; what is farther counts as this far
+MAX_COEFFICIENT = 2.0**500  # a coefficient beyond counts as infinite
 UNITS = 1024  # to a pixel, of a coordinate of OpenCV
 INT_MIN = -(2**31)
 
@@ -35,7 +35,7 @@ def warp_affine(
     result = np.empty((count, *out_size, channels), out_dtype)
     for image, given, out in zip(images, matrices, result):
         coefficients = given if inverse_map else inverse_affine(given)
-        if not (np.abs([given, coefficients]) <= LARGEST).all():  # NaN too
+        if not (np.abs([given, coefficients]) <= MAX_COEFFICIENT).all():  # NaN too
             out[...] = border
             continue
         place = _exact_place if mode == "exact" else _cv2_place
@@ -77,7 +77,7 @@ def _exact_place(
     row, column = _grid(out_size)
     places = []
     for across, down, offset in coefficients[::-1]:
-        place = np.clip(across * column + (down * row + offset), -FARTHEST, FARTHEST)
+        place = np.clip(across * column + (down * row + offset), -MAX_COORDINATE, MAX_COORDINATE)
         whole = np.floor(place + 0.5 if interpolation == "nearest" else place)
         places.append((whole.astype("int64"), (place - whole) * (interpolation == "bilinear")))
     return places

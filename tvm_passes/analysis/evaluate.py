@@ -116,12 +116,12 @@ def _full(attrs: tvm.ir.Attrs, result: relay.Type, value: np.ndarray) -> np.ndar
     return np.full(_small_shape(result), value, result.dtype)
 
 
-LARGEST_FILL = 4096  # elements: a shape or an index list; a larger one stays the operator it is
+MAX_FILL = 4096  # elements: a shape or an index list; a larger one stays the operator it is
 
 
 def _small_shape(result: relay.Type) -> tuple[int, ...]:
     shape = _shape(result)
-    if np.prod(shape, dtype="int64") > LARGEST_FILL:
+    if np.prod(shape, dtype="int64") > MAX_FILL:
         raise NotFolded("a large tensor of one value")
     return shape
 

@@ -23,7 +23,7 @@ CONV2D_NHWC = "topi_ext.conv2d_nhwc"
 # The least and the greatest normal number of each type.
 RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
 HALF = tuple(RANGES)
-LARGEST_WINDOW = 16  # of which pixels are summed in half precision
+MAX_WINDOW = 16  # of which pixels are summed in half precision
 
 
 def gains(node: relay.Expr, dtype: str) -> bool:
@@ -52,8 +52,8 @@ def why_not_half(node: relay.Expr, dtype: str) -> str | None:
         return "stays float32: it gives float32 whatever it is given"
     if name == "divide" and values(node.args[1]) is None:
         return f"stays float32: in {dtype} the divisor may become 0"
-    if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > LARGEST_WINDOW:
-        return f"stays float32: it sums more than {LARGEST_WINDOW} pixels"
+    if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > MAX_WINDOW:
+        return f"stays float32: it sums more than {MAX_WINDOW} pixels"
     if not all(_holds(dtype, values(data)) for data in data_of(node) if is_float32(data)):
         return f"stays float32: a constant is out of the range of {dtype}"
     return None

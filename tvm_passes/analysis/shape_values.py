@@ -2,8 +2,8 @@
 
 Imported graphs compute slice bounds and reshape targets with ordinary operators on `shape_of`. Most
 elements of such tensors are known even where a dimension is not: `concatenate(take(shape_of(x), 0), [364])`
-is (the first dimension of x, 364). Here each element is a number, a `Dim`, a `Clamped`, a `Total`, a `Least`
-or UNKNOWN.
+is (the first dimension of x, 364). Here each element is a number, a `Dim`, a `Clamped`, a `Total`, a
+`Minimum` or UNKNOWN.
 
 Operators that move elements move whatever those are; a few compute with lengths (`_WITH_LENGTHS`); all else
 is known where NumPy has the operator and all that goes in is a number.
@@ -30,7 +30,7 @@ TO_THE_END = 2**31 - 1  # a bound of a slice that is no bound
 INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 NUMBERS = (*INTEGERS, "float16", "float32", "float64")
 UNKNOWN = None
-Element = Any  # an int, a float, a `Dim`, a `Clamped`, a `Total`, a `Least` or UNKNOWN
+Element = Any  # an int, a float, a `Dim`, a `Clamped`, a `Total`, a `Minimum` or UNKNOWN
 Values = dict[
     relay.Expr, Any
 ]  # an array of elements, a tuple of arrays, or None where too much is to be known
@@ -56,7 +56,7 @@ class Total(NamedTuple):
     dims: tuple[Dim, ...]
 
 
-class Least(NamedTuple):
+class Minimum(NamedTuple):
     """The lesser of two, each a dimension or a total: a bound, and the length of the axis that it cuts."""
 
     left: Element
@@ -101,7 +101,7 @@ def values_of(expr: relay.Expr, known: Values, dtypes: tuple[str, ...] = NUMBERS
 
 def dims_in(value: Element) -> tuple[Dim, ...]:
     """The dimensions that an element is computed from."""
-    if isinstance(value, Least):
+    if isinstance(value, Minimum):
         return (*dims_in(value.left), *dims_in(value.right))
     if isinstance(value, Total):
         return value.dims
@@ -321,7 +321,7 @@ def _minimum(left: Element, right: Element) -> Element:
     if left == right:
         return left
     both = all(isinstance(length, (Dim, Total)) for length in (left, right))
-    return Least(left, right) if both else UNKNOWN
+    return Minimum(left, right) if both else UNKNOWN
 
 
 def _maximum(left: Element, right: Element) -> Element:

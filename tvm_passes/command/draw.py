@@ -13,7 +13,7 @@ from typing import Any, SupportsInt
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-LEAST_SCORE = 0.5
+MIN_SCORE = 0.5
 MASK_OPACITY = 0.45
 Found = dict[str, np.ndarray]  # what was detected: boxes, scores and labels, and what else there is
 Colour = tuple[int, int, int]
@@ -75,14 +75,14 @@ def label_name(label: int, labels: Sequence[str] = ()) -> str:
 
 
 def draw_detections(
-    image: Image.Image, found: Found, labels: Sequence[str] = (), least_score: float = LEAST_SCORE
+    image: Image.Image, found: Found, labels: Sequence[str] = (), min_score: float = MIN_SCORE
 ) -> Image.Image:
     """A copy of a PIL image with masks, boxes, keypoints, and names with scores.
 
     Masks are those of torchvision, (n, 1, height, width) of probabilities: of the whole image, which they
     are resized to, or, where they are square and small, of their box.
     """
-    found = at_least(found, least_score)
+    found = at_least(found, min_score)
     image = image.convert("RGB")
     for mask, box, label in reversed(list(zip(found.get("masks", ()), found["boxes"], found["labels"]))):
         image = _with_mask(image, mask[0], box, _colour(label))

@@ -132,14 +132,14 @@ def _with_plan(rule: Any) -> Rule:
     return type(old.__name__, (old,), {"plan": plan, "rewrite": rewrite})()
 
 
-LEAST_ROUNDS = 100
+MIN_ROUNDS = 100
 
 
 def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     """Apply rules to every function until none applies; the same module where none ever did."""
     before = mod
     # A chain in which each link makes the next one match takes a round a link.
-    rounds = max(LEAST_ROUNDS, sum(len(Graph(function).nodes) for function in relay_functions(mod).values()))
+    rounds = max(MIN_ROUNDS, sum(len(Graph(function).nodes) for function in relay_functions(mod).values()))
     for _ in range(rounds):
         typed = relay.transform.InferType()(mod)
         report.forget_refusals()

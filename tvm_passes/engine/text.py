@@ -12,7 +12,7 @@ from .expressions import constant
 from .graph import Graph, relay_functions
 
 WIDTH = 96  # of a line: what fits into a docstring, and into a page without scrolling
-MOST_SHOWN = 4  # numbers of a constant
+MAX_SHOWN = 4  # numbers of a constant
 
 NOISE = {
     r'#\[version = ".*"\]\n': "",
@@ -47,7 +47,7 @@ def _with_named_constants(function: relay.Function) -> relay.Function:
         if value is None or value.ndim == 0:
             continue
         name = f"const[{value.shape}, {node.checked_type.dtype}]"
-        if value.dtype.kind == "i" and value.ndim == 1 and len(value) <= MOST_SHOWN:
+        if value.dtype.kind == "i" and value.ndim == 1 and len(value) <= MAX_SHOWN:
             name = f"const({value.tolist()})"
         named.setdefault(name, relay.var(name, node.checked_type))
         graph.notes[node] = named[name]

@@ -25,7 +25,7 @@ from .model import Model, device_of
 
 FORMAT = 1
 MANIFEST, LIBRARY, PARAMETERS = "manifest.json", "library.so", "parameters.bin"
-LEAST_BYTES = 1024  # of a constant of the virtual machine that goes with the parameters
+MIN_BYTES = 1024  # of a constant of the virtual machine that goes with the parameters
 
 
 class FolderError(ValueError):
@@ -190,7 +190,7 @@ def _load_graph(folder: Path) -> tvm.runtime.Module:
 
 def _save_executable(lib: tvm.runtime.Module, folder: Path) -> None:
     executable, parameters = Executable(lib), str(folder / PARAMETERS)
-    executable.move_late_bound_consts(parameters, LEAST_BYTES)
+    executable.move_late_bound_consts(parameters, MIN_BYTES)
     lib.export_library(str(folder / LIBRARY))
     executable.load_late_bound_consts(parameters)  # which were moved out of it
 

@@ -20,7 +20,7 @@ from tvm.runtime.vm import Executable
 
 from .model import Model
 
-LEAST_RUNS, MOST_RUNS, ENOUGH_SECONDS = 3, 30, 2.0
+MIN_RUNS, MAX_RUNS, ENOUGH_SECONDS = 3, 30, 2.0
 
 # The first of which something is in a kernel's name, which TVM makes of the names of its operators: what a
 # convolution is fused with is part of its time.
@@ -137,7 +137,7 @@ def _repeats(run: Callable[[], object]) -> int:
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
-    return min(max(round(ENOUGH_SECONDS / max(seconds, 1e-9)), LEAST_RUNS), MOST_RUNS)
+    return min(max(round(ENOUGH_SECONDS / max(seconds, 1e-9)), MIN_RUNS), MAX_RUNS)
 
 
 def _plain(name: str) -> str:

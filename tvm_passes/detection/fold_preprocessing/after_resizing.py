@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topi_ext.preprocess.op import LAYOUTS, LONGEST
+from topi_ext.preprocess.op import LAYOUTS, MAX_SIDE
 
 from tvm import relay
 from tvm.ir import structural_equal
@@ -82,8 +82,8 @@ class Padded(_Follows):
         for axis, (before, after) in widths.items():
             if before or after < 0 or (after and axis not in "HW"):
                 return Refusal("the image is padded elsewhere than at the right and at the bottom")
-        if max(map(int, match.root.checked_type.shape)) > LONGEST:
-            return Refusal(f"the image is longer than {LONGEST} pixels")
+        if max(map(int, match.root.checked_type.shape)) > MAX_SIDE:
+            return Refusal(f"the image is longer than {MAX_SIDE} pixels")
         lengths = zip("HW", image.options["padded_size"])
         return {"padded_size": [length + widths.get(axis, (0, 0))[1] for axis, length in lengths]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topi_ext import preprocess
-from topi_ext.preprocess.op import LAYOUTS, LONGEST, MOST_CHANNELS
+from topi_ext.preprocess.op import LAYOUTS, MAX_CHANNELS, MAX_SIDE
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
@@ -29,7 +29,7 @@ class ResizedImage(Rule):
         if (
             layout not in LAYOUTS
             or shape is None
-            or shape[layout.index("C")] > MOST_CHANNELS
+            or shape[layout.index("C")] > MAX_CHANNELS
             or min(shape) == 0
         ):
             return NO_MATCH
@@ -43,8 +43,8 @@ class ResizedImage(Rule):
             return Refusal(f"the image is resized with {mode}, not half_pixel")
         if {match.data.checked_type.dtype, match.root.checked_type.dtype} != {"float32"}:
             return Refusal("the image is not resized in float32")
-        if max(*shape, *map(int, attrs.size)) > LONGEST:
-            return Refusal(f"the image is longer than {LONGEST} pixels")
+        if max(*shape, *map(int, attrs.size)) > MAX_SIDE:
+            return Refusal(f"the image is longer than {MAX_SIDE} pixels")
         options = source.options()
         if isinstance(options, Refusal):
             return options

@@ -6,7 +6,7 @@ import tvm
 from tvm import relay
 
 from ...analysis.filters import LOWEST, is_bounded
-from ...analysis.shape_values import TO_THE_END, Clamped, Element, Least
+from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
 from ...engine.expressions import op_name
 from .padded import Became, NotStatic, Padded, Rows
 from .walk import Walk, data_of
@@ -65,7 +65,7 @@ def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
     """A bound that may be greater than the number of rows, in the place of one that stays inside."""
     if isinstance(bound, Clamped):
         return bound.bound if walk.counted(bound.dim) == rows.counted else None
-    if isinstance(bound, Least):
+    if isinstance(bound, Minimum):
         whole = [walk.counted(length) == rows.counted for length in bound]
         return bound[1 - whole.index(True)] if any(whole) else None
     return bound

@@ -12,7 +12,7 @@ import tvm
 from tvm import relay
 
 from ...analysis.operators import keeps_column, known_of
-from ...analysis.shape_values import Clamped, Dim, Element, Least, Total, all_equal, dims_in, shape_values
+from ...analysis.shape_values import Clamped, Dim, Element, Minimum, Total, all_equal, dims_in, shape_values
 from ...engine.expressions import location, op_name, static_shape
 from ...engine.graph import Graph, children
 from ...engine.match import match as match_pattern
@@ -186,7 +186,7 @@ class Walk:
             return self.shape(self.expr(self.of(value.tensor)))[value.axis]
         if isinstance(value, Clamped):
             return min(value.bound, self.length(value.dim))
-        if isinstance(value, Least):
+        if isinstance(value, Minimum):
             return min(map(self.length, value))
         return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
 
