@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
 
-from tests.benchmarks import _quotes, _report, run
+from tests.benchmarks import _common, _quotes, _report, run
 
 ROOT = _report.RESULTS.parents[2]
 NAMES = [path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks").glob("bench_*.py")]
@@ -16,6 +16,24 @@ def test_the_report_is_that_of_the_results():
     text = _report.compose(_report.results())
     assert _report.REPORT.read_text() == text, "run `python -m tests.benchmarks.run --compose`"
     assert _report.IMAGE.exists()
+
+
+@pytest.mark.parametrize("result", _report.results(), ids=lambda result: result.path.stem)
+def test_a_result_names_its_commit_and_command(result):
+    assert re.fullmatch("[0-9a-f]{7,}(-dirty)?", result.facts["Commit"])
+    module = re.match("`python -m tests.benchmarks.bench_([a-z0-9_]+)( .*)?`$", result.facts["Command"])
+    assert module and module[1] in NAMES
+
+
+def test_a_report_says_how_it_was_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(_common, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench_sort", "--target", "llvm -mcpu=native"])
+    monkeypatch.setenv("COMMIT", "0123abc")
+    path = _common.publish("sort", "Sorting", "- CPU: one\n\ntext", machine="A CPU")
+    assert path == tmp_path / "sort-a-cpu.md"
+    said = path.read_text()
+    assert said.startswith("# Sorting\n\n- Commit: 0123abc\n- Command: `python -m ")
+    assert "--target 'llvm -mcpu=native'`\n- Date: " in said and said.endswith("- CPU: one\n\ntext\n")
 
 
 def test_the_image_is_drawn(tmp_path, monkeypatch):

@@ -4,8 +4,10 @@ A benchmark is a script: `python -m tests.benchmarks.bench_sort` on a machine wi
 its results before it times them, and writes its table to `results/`, named after the card.
 """
 
+import os
 import platform
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -109,7 +111,6 @@ def environment(bandwidth, times=ON_DEVICE) -> str:
         "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
         "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
         "TVM": f"{bootstrap.tvm_in_use.version}, kernels by nvcc {nvcc_version()}",
-        "Date": today(),
         "Times": times,
     }
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items() if fact)
@@ -129,15 +130,34 @@ def markdown_table(header, rows) -> str:
     return "\n".join(map(line, [header, ruler, *rows]))
 
 
-def publish(name, title, text) -> Path:
-    """Print a report and write it to `results/<name>-<card>.md`."""
-    report = f"# {title}\n\n{text}\n"
+def publish(name, title, text, machine=None) -> Path:
+    """Print a report, which begins with a list of facts, and write it to `results/<name>-<machine>.md`.
+
+    The machine is the card, unless another is given, or "" for one that the report tells.
+    """
+    facts = {"Commit": commit(), "Command": f"`{command()}`", "Date": today()}
+    said = "".join(f"- {name}: {fact}\n" for name, fact in facts.items())
+    report = f"# {title}\n\n{said}{text.strip()}\n"
     print(report)
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}-{slug(card())}.md"
+    path = RESULTS / f"{'-'.join(filter(None, [name, slug(card() if machine is None else machine)]))}.md"
     path.write_text(report)
     print(f"written to {path}")
     return path
+
+
+def commit() -> str:
+    """Of the code that is measured: the environment's COMMIT, for a copy without a repository, or git's."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=RESULTS, capture_output=True, text=True
+    )
+    return os.environ.get("COMMIT") or described.stdout.strip() or "(unknown)"
+
+
+def command() -> str:
+    """The one that runs."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    return shlex.join(["python", "-m", module.name if module else Path(sys.argv[0]).stem, *sys.argv[1:]])
 
 
 def cpu_ms(run):

@@ -9,6 +9,7 @@ from tests.benchmarks._common import RESULTS, markdown_table
 
 REPORT, IMAGE = RESULTS / "README.md", RESULTS / "README.png"
 MACHINES = ("GPU", "CPU", "Machine")  # the facts that name one
+OF_A_RUN = ("Commit", "Command")
 RATIO = re.compile(r"(?P<peer>.+) / (?:ours|the better)$|times faster$")
 
 
@@ -94,6 +95,8 @@ def environment(found):
     said = {}
     for result in found:
         for name, fact in result.facts.items():
+            if name in OF_A_RUN:
+                continue
             said.setdefault(name, {})[fact] = None
     return "\n".join(f"- {name}: {'; '.join(facts)}" for name, facts in said.items())
 
@@ -124,7 +127,7 @@ def draw(found):
         axis.plot(result.ratios, [place] * len(result.ratios), "o", color=colour, alpha=0.35, mew=0)
         axis.plot(statistics.median(result.ratios), place, "|", color=colour, markersize=16, mew=2.5)
     axis.axvline(1, color="black", linewidth=1)
-    labels = [f"{result.title}\nbeside {result.peer}, {result.machine}" for result in found]
+    labels = [f"{result.title}\nversus {result.peer}, {result.machine}" for result in found]
     axis.set_yticks(range(len(found)), labels, fontsize=7)
     axis.invert_yaxis()
     axis.set(xscale="log", xlabel="times faster; a dot is a case, a line the median")

@@ -57,9 +57,8 @@ def main():
         for step, theirs, ours in zip(STEPS, took[STOCK, peers], took[OURS, target])
     ]
     table = common.markdown_table(["", f"{STOCK}, s", f"{OURS}, s", f"{STOCK} / {OURS}"], rows)
-    text = "\n\n".join(["# Compiling Mask R-CNN", environment(), NOTE.strip(), table])
-    print(text)
-    (common.RESULTS / "compile.md").write_text(text + "\n")
+    text = "\n\n".join([environment(), NOTE.strip(), table])
+    common.publish("compile", "Compiling Mask R-CNN", text, machine="")
 
 
 def in_a_process(who, target):
@@ -106,7 +105,6 @@ def environment():
         "TVM": bootstrap.tvm_in_use.version,
         "nvcc": common.nvcc_version(),
         "Machine": f"{common.cpu_name()}, {len(os.sched_getaffinity(0))} cores, shared",
-        "Date": common.today(),
         "Times": "one run each, in a process of its own",
     }
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())

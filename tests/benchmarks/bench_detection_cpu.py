@@ -70,7 +70,6 @@ def publish(target, detections, times, kinds):
         "Target": f"`{target}`, untuned",
         "Model": f"torchvision's maskrcnn_resnet50_fpn, seeded weights, {HEIGHT}x{WIDTH}, float32, batch 1",
         "Found": f"{detections} detections",
-        "Date": common.today(),
     }
     row = ["an image", *(f"{ms:.0f}" for ms in times.values()), f"{times[STOCK] / times[OURS]:.2f}"]
     by_kind = [
@@ -79,18 +78,13 @@ def publish(target, detections, times, kinds):
     ]
     header = ["", *(f"{peer}, {what}" for peer in kinds for what in ("ms", "share"))]
     parts = [
-        "# Mask R-CNN on a CPU",
         "\n".join(f"- {name}: {fact}" for name, fact in facts.items()),
         f"In ms, the median of {ROUNDS} rounds, in each of which each runs once:",
         common.markdown_table(["", *times, f"{STOCK} / {OURS}"], [row]),
         BY_KIND,
         common.markdown_table(header, by_kind),
     ]
-    text = "\n\n".join(parts) + "\n"
-    print(text)
-    path = common.RESULTS / f"detection-{common.slug(common.cpu_name())}.md"
-    path.write_text(text)
-    print(f"written to {path}")
+    common.publish("detection", "Mask R-CNN on a CPU", "\n\n".join(parts), common.cpu_name())
 
 
 def share(times, kind):

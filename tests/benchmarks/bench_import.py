@@ -17,7 +17,7 @@ import torch
 import torchvision
 
 import frontends
-from tests.benchmarks._common import RESULTS, markdown_table, today
+from tests.benchmarks._common import markdown_table, publish
 from topi_ext import bootstrap
 
 from tvm import relay
@@ -50,10 +50,7 @@ def main():
             row("PyTorch", lambda: frontends.from_pytorch(model, image), lambda: stock_torch(model, image)),
         ]
     table = markdown_table(["from", "TVM's own, s", "ours, s", "times faster"], rows)
-    report = f"# Importing Mask R-CNN\n\n{environment(nodes)}\n\n{table}\n"
-    print(report)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "import.md").write_text(report)
+    publish("import", "Importing Mask R-CNN", f"{environment(nodes)}\n\n{table}", machine="")
 
 
 def row(source, ours, stock):
@@ -85,7 +82,6 @@ def environment(nodes):
         "onnx, torch, NumPy": f"{onnx.__version__}, {torch.__version__}, {np.__version__}",
         "Python": platform.python_version(),
         "Machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared",
-        "Date": today(),
         "Times": "one run each, in one process, ours first",
     }
     return "\n".join(f"- {name}: {fact}" for name, fact in facts.items())

@@ -257,11 +257,8 @@ def compare_on_cpu(target):
     table = common.markdown_table(
         ["boxes / classes", "ours", "shifted", "loop", "best torchvision / ours"], rows
     )
-    report = "\n".join(["# Batched NMS on a CPU", "", *facts, "", table, "", "Medians, in ms."])
-    print(report)
-    path = common.RESULTS / f"nms-{common.slug(common.cpu_name())}.md"
-    path.write_text(report + "\n")
-    print(f"written to {path}")
+    text = "\n".join([*facts, "", table, "", "Medians, in ms."])
+    common.publish("nms", "Batched NMS on a CPU", text, common.cpu_name())
 
 
 if __name__ == "__main__":

@@ -184,11 +184,8 @@ def compare_on_cpu(target):
     ]
     facts += [f"- OpenCV: {cv2.__version__}, one thread", scene.facts]
     table = common.markdown_table(["", "ours", "OpenCV", "OpenCV / ours"], rows)
-    text = "\n".join(["# Rasterisation of scenes on a CPU", "", *facts, "", table, "", CPU_NOTES, ""])
-    print(text)
-    path = common.RESULTS / f"rasterize-{common.slug(common.cpu_name())}.md"
-    path.write_text(text)
-    print(f"written to {path}")
+    text = "\n".join([*facts, "", table, "", CPU_NOTES])
+    common.publish("rasterize", "Rasterisation of scenes on a CPU", text, common.cpu_name())
 
 
 CPU_NOTES = f"""Medians, in ms, for the whole batch. Each sample: {SIZE[0]}x{SIZE[1]} pixels, {FRAMES}

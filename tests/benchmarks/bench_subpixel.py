@@ -375,12 +375,8 @@ def compare_on_cpu(names, target):
     height, width = CPU_SIZE
     facts = [f"- CPU: {common.cpu_name()}, {threads} threads", f"- Target: `{target}`"]
     facts += [f"- torch: {torch.__version__}", f"- Images: {height}x{width}, float32, batch 1"]
-    report = ["# Super-resolution networks on a CPU", "", *facts, "", common.markdown_table(header, rows), ""]
-    text = "\n".join([*report, CPU_NOTES, ""])
-    print(text)
-    path = common.RESULTS / f"subpixel-{common.slug(common.cpu_name())}.md"
-    path.write_text(text)
-    print(f"written to {path}")
+    text = "\n".join([*facts, "", common.markdown_table(header, rows), "", CPU_NOTES])
+    common.publish("subpixel", "Super-resolution networks on a CPU", text, common.cpu_name())
 
 
 CPU_NOTES = f"""Medians of {CPU_ROUNDS} rounds in which each runs once, in ms. ours:

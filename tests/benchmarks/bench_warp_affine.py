@@ -167,11 +167,9 @@ def compare_on_cpu(target, threads):
         f"- torch: {torch.__version__}",
     ]
     table = common.markdown_table(["", "ours", "OpenCV", "torch", "OpenCV / ours", "torch / ours"], rows)
-    text = "\n".join(["# Affine warps on a CPU", "", *facts, "- Times: median, in ms", "", table, ""])
-    print(text)
-    path = common.RESULTS / f"warp_affine-{common.slug(f'{common.cpu_name()} {threads} threads')}.md"
-    path.write_text(text)
-    print(f"written to {path}")
+    text = "\n".join([*facts, "- Times: median, in ms", "", table])
+    machine = f"{common.cpu_name()} {threads} threads"
+    common.publish("warp_affine", "Affine warps on a CPU", text, machine)
 
 
 def row_on_cpu(case, target):
