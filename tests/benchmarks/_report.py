@@ -10,7 +10,7 @@ from tests.benchmarks._common import RESULTS, markdown_table
 REPORT, IMAGE = RESULTS / "README.md", RESULTS / "README.png"
 MACHINES = ("GPU", "CPU", "Machine")  # the facts that name one
 OF_A_RUN = ("Commit", "Command")
-RATIO = re.compile(r"(?P<peer>.+) / (?:ours|the better)$|times faster$")
+RATIO = re.compile(r"(?P<peer>.+) / (?:ours|chosen)$|times faster$")
 
 
 @dataclass
