@@ -18,7 +18,10 @@ IMAGES = 32  # with each
 TEXT = """Of what torchvision eager finds in float32 with a score above 0.05, the share that is found in
 float16: of the same class, IoU at least 0.9, the score within 0.02. Its float32 is exact here; TF32, which
 torch lets cuDNN use unless told otherwise, has a column of its own. The model returns 100 detections at most:
-where it finds more, which of them is the hundredth is a matter of a score's last digits, and counts."""
+where it finds more, which of them is the hundredth is a matter of a score's last digits, and counts.
+
+The network was trained here for {training:g} seconds to find drawn shapes (`tests/models/shapes.py`), and the images
+are of such shapes, with as many in each as the first column says: no weights or photographs are downloaded."""
 
 
 def main():
@@ -28,7 +31,7 @@ def main():
     note, model, target = begin(options)
     ours = built(prepared(model, 1, target), target)
     note("compiled")
-    text = [environment(target), "", TEXT, "", table(model, ours)]
+    text = [environment(target), "", TEXT.format(training=options.training), "", table(model, ours)]
     common.publish("detection_accuracy", "What Mask R-CNN finds in float16", "\n".join(text))
 
 

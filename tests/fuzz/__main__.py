@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--frontend", choices=("onnx", "pytorch"), help="by default ONNX, every fourth model PyTorch"
     )
-    parser.add_argument("--target", choices=("llvm", "cuda"), default="llvm")
+    parser.add_argument(
+        "--target", default="llvm", help="cuda, or such as 'llvm -opt-level=0', which compiles sooner"
+    )
     parser.add_argument(
         "--stock", type=int, default=10, help="stock TVM runs each Nth model, and what is wrong"
     )

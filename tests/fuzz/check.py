@@ -46,7 +46,7 @@ def pipelines(target: str, of_our_own: bool = False) -> list[Pipeline]:
         Pipeline("subpixel", subpixel_pipeline(target, dtype="float32")),
     ]
     if of_our_own:
-        is_cpu = target == "llvm"
+        is_cpu = target.startswith("llvm")
         gpu = "cuda -arch=sm_90" if is_cpu else target
         cut = {"cut": True}
         found += [
