@@ -20,8 +20,8 @@ float16: of the same class, IoU at least 0.9, the score within 0.02. Its float32
 torch lets cuDNN use unless told otherwise, has a column of its own. The model returns 100 detections at most:
 where it finds more, which of them is the hundredth is a matter of a score's last digits, and counts.
 
-The network was trained here for {training:g} seconds to find drawn shapes (`tests/models/shapes.py`), and the images
-are of such shapes, with as many in each as the first column says: no weights or photographs are downloaded."""
+The network was trained here for {training:g} seconds to find drawn shapes (`tests/models/shapes.py`). The
+images are of such shapes, with as many in each as the first column says: nothing is downloaded."""
 
 
 def main():

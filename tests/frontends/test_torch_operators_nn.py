@@ -38,6 +38,23 @@ def test_interpolate_by_the_scale_that_is_given(mode):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 3), (1, 2, 2, 3), (2, 5, 3, 3), (1, 1, 3, 110), (1, 1, 2, 2, 3)], ids=str
+)
+def test_interpolate_to_as_many_elements_or_twice_as_many(shape, dtype):
+    """PyTorch may copy, and take no notice of the scale."""
+    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(shape) - 2]
+    options = [{"scale_factor": scale, "mode": mode} for scale in (1.2, 2.2) for mode in ("nearest", linear)]
+    if len(shape) == 4:
+        options += [
+            {"scale_factor": 1.2, "mode": mode, "antialias": True} for mode in ("bilinear", "bicubic")
+        ]
+        options += [{"scale_factor": (1.2, 2), "mode": mode} for mode in ("nearest-exact", "bicubic")]
+    given = torch.randn(shape, dtype=dtype)
+    assert_all([lambda x, kw=kw: F.interpolate(x, **kw) for kw in options], given)
+
+
 def test_interpolate_to_a_size():
     options = [
         {"size": (1, 1), "mode": "bilinear", "align_corners": True},

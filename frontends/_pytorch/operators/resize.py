@@ -2,7 +2,7 @@
 
 PyTorch resizes by the scale that it is given, TVM's operators by the ratio of the sizes. Where both are the
 same, Relay's operators for images serve, which passes know; elsewhere `_resize` makes it of positions and
-weights that are computed here as PyTorch computes them.
+weights that are computed here as PyTorch computes them on CPUs, of contiguous tensors.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .pooling import adaptive_avg_pool, numbers
 
 AXES = {1: "W", 2: "HW", 3: "DHW"}
 CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the coefficient of each kernel
+SMALL = 128  # the height and width together of images that PyTorch takes for small
 TVM_EPSILON = np.float32(1e-5)  # what TVM adds to a coordinate before it is rounded down
 
 
@@ -110,6 +111,10 @@ def resize(
         size = [int(np.floor(float(extent) * scale)) for extent, scale in zip(spatial, scales)]
     sizes = numbers(size)
     precision = np.float64 if dtype == "float64" else np.float32
+    scales = [
+        None if _is_ignored(extent, out, sizes, mode, antialias) else scale
+        for extent, out, scale in zip(spatial, sizes, scales)
+    ]
     axes = [
         _Axis(extent, out, scale, align_corners, precision)
         for extent, out, scale in zip(spatial, sizes, scales)
@@ -125,6 +130,14 @@ def resize(
         )
     taps = {2 + place: axis.taps(mode, antialias) for place, axis in enumerate(axes)}
     return _resize.resample(data, shape, dtype, taps)
+
+
+def _is_ignored(inputs: int, outputs: int, sizes: list[int], mode: str, antialias: bool) -> bool:
+    """Whether PyTorch takes no notice of a scale: it copies then, as many elements, or each one twice."""
+    if mode == "nearest":  # of small images only, which are left to another kernel
+        is_small = len(sizes) == 2 and sum(sizes) <= SMALL
+        return is_small and outputs in (inputs, 2 * inputs)
+    return outputs == inputs and (mode == "linear" or antialias)
 
 
 def _is_relays(axes: list[_Axis], mode: str) -> bool:
