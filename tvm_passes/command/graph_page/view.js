@@ -8,7 +8,7 @@ const COLOURS = { // fill, border
   added: ["#dcf5e3", "#1f8f4a"], other: ["#e3e9fb", "#5b76c9"],
 };
 const MEANS = { same: "as it was", changed: "of another type, layout or attribute", removed: "removed, or part of something new", added: "new", other: "input, output, control flow" };
-const NEAREST = 2.5, READABLE = 0.32, MOST_LISTED = 300;
+const NEAREST = 2.5, READABLE = 0.32, MAX_LISTED = 300;
 const at = (id) => document.getElementById(id);
 
 function made(tag, text, classes, onClick) {
@@ -377,7 +377,7 @@ function table(parent, title, rows) {
 function links(parent, title, targets) {
   if (!targets.length) return;
   parent.append(made("h3", title));
-  for (const [side, index, more] of targets.slice(0, MOST_LISTED)) parent.append(link(side, index, more));
+  for (const [side, index, more] of targets.slice(0, MAX_LISTED)) parent.append(link(side, index, more));
 }
 
 function link(side, index, more = "") {
@@ -479,7 +479,7 @@ function listOutcomes(parent, step, outcomes, classes, titleOf) {
   for (const [title, locations] of groups) {
     parent.append(made("div", `${title}: ${locations.length}`, classes));
     const places = made("div", undefined, "places");
-    for (const location of [...new Set(locations)].slice(0, MOST_LISTED)) {
+    for (const location of [...new Set(locations)].slice(0, MAX_LISTED)) {
       places.append(location ? made("a", location, "", () => jump(step, location)) : made("span", "(place not known)"));
     }
     parent.append(places);
