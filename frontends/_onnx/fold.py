@@ -9,9 +9,9 @@ A shape of which only some sizes are known is followed too: the channels of a te
 of boxes are a constant, and an operator told its shape at run time keeps the sizes that are known in its
 type. Convolutions need them: TVM compiles none whose channels are unknown.
 
-onnxscript's `fold_constants` does not follow shapes: of the 2,308 nodes of an exported Mask R-CNN it folds 20. Its
-`optimize` leaves 895 in as long as the whole import takes here, which then is a quarter shorter, and some of what
-it leaves reads names that are gone.
+onnxscript's `fold_constants` does not follow shapes: of an exported Mask R-CNN's 2,308 nodes it folds 20. Its
+`optimize` leaves 895, but takes as long as the whole import does here, which it shortens by a quarter, and
+some of what it leaves reads names that are gone.
 """
 
 from __future__ import annotations
