@@ -11,6 +11,7 @@ Each module corrects as it is imported.
 | `in_bounds` | reads and writes wherever an index points |
 | `in_float32` | adds up float16 in float16 |
 | `kernels` | computes some operators wrongly or has no code for them, see below |
+| `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `mixed_precision` | does not know what four operators do with half precision |
 | `range` | dies of a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond for the type of a convolution, ten times what it needs |
@@ -44,6 +45,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     in_bounds,
     in_float32,
     kernels,
+    layout_transform,
     mixed_precision,
     range,
     remembered_types,

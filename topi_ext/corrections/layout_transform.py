@@ -1,0 +1,79 @@
+"""A change of layout that asks nothing of indices that cannot be wrong.
+
+TVM guards every element by `index < extent`, also where blocks divide the axis. What then reads the result at
+an offset, such as a pad of channels that were moved last, gives its simplifier the condition
+`o * 4 + floordiv(i - 1, 4) < 4`. It makes that `o < 1`, which differs where `i` is 0: elements become zeros.
+Importing this module computes such a change of layout without a guard; where blocks do not divide an axis, or
+its extent is known only at run time, TVM's own stays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import tvm
+from tvm import te, tir, topi
+
+from .._strategy import compute_by, generic
+
+
+class _Axis(NamedTuple):
+    """An axis of a layout: all of "C", or of its blocks of 4 in "NCHW4c" the outer or the inner one."""
+
+    letter: str
+    block: int  # the extent of the inner one, 1 if there is none
+    is_inner: bool
+
+
+def _axes_of(layout: str) -> list[_Axis] | None:
+    """The axes, None for what has blocks of blocks."""
+    parts = re.findall(r"(\d*)([A-Za-z])", layout)
+    inner = [letter.upper() for size, letter in parts if size]
+    if len(inner) != len(set(inner)):
+        return None
+    blocks = {letter.upper(): int(size) for size, letter in parts if size}
+    return [_Axis(letter.upper(), blocks.get(letter.upper(), 1), bool(size)) for size, letter in parts]
+
+
+def _lengths(axes: list[_Axis], shape: list[int]) -> dict[str, int]:
+    """How long each axis is with its blocks together."""
+    lengths: dict[str, int] = {}
+    for axis, extent in zip(axes, shape):
+        lengths[axis.letter] = lengths.get(axis.letter, 1) * extent
+    return lengths
+
+
+def layout_transform(
+    attrs: tvm.ir.Attrs, inputs: list[te.Tensor], result: tvm.ir.TensorType
+) -> list[te.Tensor]:
+    (data,) = inputs
+    source, target = _axes_of(attrs.src_layout), _axes_of(attrs.dst_layout)
+    shapes = [*data.shape, *result.shape]
+    if source is None or target is None or not all(isinstance(extent, tir.IntImm) for extent in shapes):
+        return _by_tvm(attrs, data)
+    given, wanted = ([int(extent) for extent in shape] for shape in (data.shape, result.shape))
+    if _lengths(source, given) != _lengths(target, wanted):
+        return _by_tvm(attrs, data)
+
+    def element(*at: tir.Var) -> tir.PrimExpr:
+        whole: dict[str, tir.PrimExpr] = {}
+        for axis, index in zip(target, at):
+            part = index if axis.is_inner else index * axis.block
+            whole[axis.letter] = whole[axis.letter] + part if axis.letter in whole else part
+        return data(*(_part(axis, whole[axis.letter]) for axis in source))
+
+    return [te.compute(wanted, element, name="T_layout_trans", tag=topi.tag.INJECTIVE)]
+
+
+def _part(axis: _Axis, index: tir.PrimExpr) -> tir.PrimExpr:
+    if axis.block == 1:
+        return index
+    return (tir.floormod if axis.is_inner else tir.floordiv)(index, axis.block)
+
+
+def _by_tvm(attrs: tvm.ir.Attrs, data: te.Tensor) -> list[te.Tensor]:
+    return [topi.layout_transform(data, attrs.src_layout, attrs.dst_layout)]
+
+
+compute_by("layout_transform", layout_transform, generic.schedule_injective)
