@@ -17,6 +17,7 @@ Each module corrects as it is imported.
 | `remembered_types` | takes half a millisecond for the type of a convolution, ten times what it needs |
 | `reshape` | divides by 0 where a tensor without elements is reshaped |
 | `shape_functions` | does not compile some operators where a shape is known only at run time |
+| `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
 
@@ -51,6 +52,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     remembered_types,
     reshape,
     shape_functions,
+    shuffles,
     split_channels,
     where,
 )
