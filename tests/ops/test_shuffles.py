@@ -69,11 +69,3 @@ def test_every_other_element_backwards():
     y = relay.strided_slice(relay.nn.depth_to_space(x, 2, mode="CRD"), [15], [-17], [-2], axes=[3])
     (found,) = run(module(x, y), given)
     np.testing.assert_array_equal(found, _to_space(given, 2, "CRD")[..., ::-2])
-
-
-def test_of_a_batch_that_is_known_at_run_time():
-    given = _given(4, *SIZE)
-    x = relay.var("x", shape=(relay.Any(), 4, *SIZE))
-    y = relay.reverse(relay.nn.depth_to_space(x, 2), 3)
-    (found,) = run(module(x, y), given)
-    np.testing.assert_array_equal(found, _to_space(given, 2, "DCR")[..., ::-1])
