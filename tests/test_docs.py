@@ -44,8 +44,8 @@ def test_every_pass_says_why_it_is_legal():
 
 def test_reasons_are_those_of_the_code():
     found = generate.refusals(tvm_passes.SplitConcatenate)
-    assert "what is concatenated are not the channels" in found  # its own
-    assert "the partial sums take … times the memory of what is concatenated" in found
+    assert "the tensors are not concatenated along the channels" in found  # its own
+    assert "the partial sums take … times the memory of the concatenated tensor" in found
     assert "the weights of the convolution are not constant" in found  # of a function that it imports
 
 

@@ -11,19 +11,19 @@ try:
 except ImportError as error:
     import warnings as _warnings
 
-    # Said now and raised at the first use, so that `python -m tvm_passes doctor` can say what is missing.
+    # A warning now, an error at the first use, so that `python -m tvm_passes doctor` can say what is missing.
     _warnings.warn(f"tvm_passes cannot be used: {error}", RuntimeWarning, stacklevel=2)
     _missing = error
 
     def __getattr__(name: str) -> Any:
-        """Whatever is wanted needs what is missing."""
+        """Raise: every attribute needs the missing package."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise _missing
 
 else:
     from ._moved import keep_old_names as _keep_old_names
-    from ._moved import renamed as __getattr__  # noqa: F401  (of what has another name)
+    from ._moved import renamed as __getattr__  # noqa: F401  (for renamed attributes)
 
     _keep_old_names()
     from . import analysis, engine, runtime

@@ -1,4 +1,4 @@
-"""What moved or has another name: for one release the old names still work, with a line of warning."""
+"""Moved and renamed modules: for one release the old names still work, with a warning."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _OldNames(MetaPathFinder, Loader):
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Make the old module answer with what the new one has."""
+        """Make the old module forward its attributes to the new one."""
         name = new_name(module.__name__) or ""
         warnings.warn(f"{module.__name__} is now {name}", DeprecationWarning, stacklevel=2)
         moved = importlib.import_module(name)
@@ -68,7 +68,7 @@ class _OldNames(MetaPathFinder, Loader):
 
 
 def renamed(name: str) -> Any:
-    """What `tvm_passes` has under another name than this: its `__getattr__`."""
+    """The attribute of `tvm_passes` that had this name, with a warning: its `__getattr__`."""
     if name not in RENAMED:
         raise AttributeError(f"module 'tvm_passes' has no attribute {name!r}")
     warnings.warn(f"tvm_passes.{name} is now tvm_passes.{RENAMED[name]}", DeprecationWarning, stacklevel=2)
@@ -77,4 +77,4 @@ def renamed(name: str) -> Any:
 
 def keep_old_names() -> None:
     if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
-        sys.meta_path.append(_OldNames())  # behind all others, who no longer find them
+        sys.meta_path.append(_OldNames())  # last, since no other finder still knows them

@@ -1,6 +1,6 @@
 """The passes of this project in order: pipelines of stages, stages of passes.
 
-Each line that needs its place says why.
+Each line whose position matters says why.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from .subpixel.restore_depth_to_space import RestoreDepthToSpace
 from .subpixel.sink_depth_to_space import SinkDepthToSpace
 from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 
-TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture that multiplies the type
+TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture with tensor cores for the type
 
 
 def detection_pipeline(
     target: str | tvm.target.Target | None = None, dtype: str | None = None, outputs: str | None = None
 ) -> tvm.transform.Sequential:
-    """What makes detection networks fast, in order; for a GPU, weights must be bound to the function.
+    """The passes that make detection networks fast; for a GPU, weights must be bound to the function.
 
-    `target` is what the network is for, by default the current one. For a GPU with tensor cores, which
-    `-arch=sm_XX` tells, shapes become fixed and convolutions are computed in `dtype`, "float16" unless said
-    otherwise, in NHWC; boxes and scores stay float32. "float32" keeps all types, and the layout.
+    `target` is the target to compile for, by default the current one. For a GPU with tensor cores, as
+    `-arch=sm_XX` tells, shapes become static and convolutions are computed in NHWC and in `dtype`, by default
+    "float16"; boxes and scores stay float32. "float32" keeps all types, and the layout.
 
-    `outputs` says what the outputs are: "dynamic", as long as there are detections; "cut", the same, of a
-    graph with fixed shapes up to there, for TVM's virtual machine; or "padded", with fixed shapes too and
-    `num_detections` as the last output, which TVM's graph executor can run. By default they are "cut" for
-    tensor cores, else "dynamic": a CPU is faster where it computes no more than there is.
+    `outputs` is the form of the outputs: "dynamic", with a row per detection; "cut", the same, but from a
+    graph that is static up to there, for TVM's virtual machine; or "padded", static too, with
+    `num_detections` as the last output, for TVM's graph executor. The default is "cut" for tensor cores,
+    else "dynamic": a CPU is faster if it computes no padding.
     """
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
@@ -62,23 +62,23 @@ def detection_pipeline(
     if has_tensor_cores:
         stages += [_convolutions_of_all(), _in_nhwc(machine, dtype), _whole_images()]
     else:
-        stages.append(_stage("the image in front", FoldPreprocessing()))
+        stages.append(_stage("fold preprocessing", FoldPreprocessing()))
     return _stage("detection_pipeline", *stages, _finish())
 
 
 def subpixel_pipeline(
     target: str | tvm.target.Target | None = None, dtype: str | None = None
 ) -> tvm.transform.Sequential:
-    """What makes networks with sub-pixel convolutions fast, in order; weights must be bound to the function.
+    """The passes that make sub-pixel convolution networks fast; weights must be bound to the function.
 
-    `target` is what the network is for, by default the current one; without one, whatever can run NHWC. For
-    a GPU with tensor cores, which `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`:
-    "float16" unless said otherwise, as they do not multiply float32. "float32" keeps all types.
+    `target` is the target to compile for, by default the current one; without one, any that can run NHWC. For
+    a GPU with tensor cores, as `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`, by
+    default "float16", since tensor cores do not multiply float32. "float32" keeps all types.
     """
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
     stages = [_restore_shuffles()]
-    # For the CPU, TVM lays NCHW out in blocks as it compiles, which is several times faster there than NHWC,
+    # For the CPU, TVM compiles NCHW to a blocked layout, which is several times faster there than NHWC,
     # and faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
     if machine is None or machine.kind.name != "llvm":
         stages += [_move_shuffles(_has_tensor_cores(machine, dtype)), _in_nhwc(machine, dtype)]
@@ -87,15 +87,15 @@ def subpixel_pipeline(
 
 def default_pipeline() -> tvm.transform.Sequential:
     """Every pass that keeps a network's results, in order."""
-    front = _stage("the image in front", FoldPreprocessing())
+    front = _stage("fold preprocessing", FoldPreprocessing())
     shuffles = _stage("shuffles", RestoreDepthToSpace())
     return _stage("tvm_vision_passes", _restore_detection(), front, shuffles, _finish())
 
 
 def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
-    """Apply passes (by default all of `default_pipeline`), and say what each rule did and refused.
+    """Apply passes (by default all of `default_pipeline`), and report what each rule did and refused.
 
-    The answer prints as a table; `answer.module` is the rewritten module.
+    The report prints as a table; its `module` is the rewritten module.
     """
     with recording() as report:
         report.module = (passes or default_pipeline())(mod)
@@ -110,11 +110,11 @@ def _restore_detection() -> tvm.transform.Sequential:
         "restore detection",
         Canonicalize(),  # the frontends have done it; other importers' modules need it
         RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
-        FoldPostNMSTopK(),  # after the branch for no boxes is gone from between NMS and slice
-        FoldPreNMSFilter(),  # after the top-k has found that it takes the first of the kept boxes
+        FoldPostNMSTopK(),  # after the branch for no boxes, between NMS and slice, is gone
+        FoldPreNMSFilter(),  # after FoldPostNMSTopK has seen that its top-k takes the first kept boxes
         RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
-        LowerClassAwareNMS(),  # takes what is left: one image and class need no rows to gather
-        Canonicalize(),  # folds the bounds of the slices that the passes before have written
+        LowerClassAwareNMS(),  # takes the NMS that are left: one image and class need no gathered rows
+        Canonicalize(),  # folds the bounds of slices that the passes before have written
     )
 
 
@@ -124,17 +124,17 @@ def _fix_shapes(outputs: str) -> tvm.transform.Sequential:
 
 def _convolutions_of_all() -> tvm.transform.Sequential:
     return _stage(
-        "convolutions of all that can be one",
+        "rewrite as convolutions",
         DenseAsConvolution(),
         UpsampleByShuffle(),
-        FoldIntoConvolutions(),  # batch norms; while their results are float32
-        SinkDepthToSpace(),  # behind bias and activation, which a convolution takes in
+        FoldIntoConvolutions(),  # batch norms, while their results are still float32
+        SinkDepthToSpace(),  # past bias and activation, which a convolution takes in
     )
 
 
 def _whole_images() -> tvm.transform.Sequential:
     return _stage(
-        "the image in front, and convolutions of whole images",
+        "fold preprocessing, and merge whole images",
         FoldPreprocessing(),  # with the layout and the type that the first convolution takes
         ImagesAsOne(),
         Canonicalize(),
@@ -147,8 +147,8 @@ def _restore_shuffles() -> tvm.transform.Sequential:
         Canonicalize(),
         RestoreDepthToSpace(),
         FoldIntoConvolutions(),  # factors that the passes below would have to carry along
-        FoldSpaceToDepth(),  # while the reshapes of pixel_unshuffle, which fit no layout, are NCHW
-        SinkDepthToSpace(),  # so that a shuffle has convolutions for neighbours
+        FoldSpaceToDepth(),  # while still in NCHW: the reshapes of pixel_unshuffle cannot be converted
+        SinkDepthToSpace(),  # so that shuffles are next to convolutions
     )
 
 
@@ -158,10 +158,10 @@ def _move_shuffles(has_tensor_cores: bool) -> tvm.transform.Sequential:
     return _stage(
         "move shuffles",
         PoolByMeans(),
-        SplitConcatenate(),  # before shuffles move: a part may be shuffled, the whole is not
+        SplitConcatenate(),  # before shuffles move: a part may be shuffled where the whole is not
         ReorderDepthToSpace(),
         MoveDepthToSpace(),
-        SinkDepthToSpace(),  # behind the bias of the convolution moved past
+        SinkDepthToSpace(),  # past the bias of the convolution that they moved past
     )
 
 
@@ -172,14 +172,14 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
     return _stage(
         f"in NHWC and {dtype}",
         *converted,
-        FuseConv2dNHWC(to_be=dtype),  # after all that changes what is next to what
-        InMixedPrecision(dtype),  # after a bias is part of a convolution, which adds it in float32
-        Canonicalize(),  # it casts some tensors to the type they have
+        FuseConv2dNHWC(to_be=dtype),  # after all passes that change which operators are adjacent
+        InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
+        Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
     )
 
 
 def _finish() -> tvm.transform.Sequential:
-    return _stage("finish", LimitFusion())  # of the graph as TVM compiles it
+    return _stage("finish", LimitFusion())  # on the graph that TVM compiles
 
 
 def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:

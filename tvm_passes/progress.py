@@ -1,4 +1,4 @@
-"""A bar on standard error for what may take long: one at a time, gone at its end, only on a terminal."""
+"""A progress bar on standard error: one at a time, erased when done, and only on a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _display = threading.Lock()
 
 @contextlib.contextmanager
 def only_display() -> Iterator[bool]:
-    """Whether the terminal is free; while it is this block's, other blocks and threads show nothing."""
+    """Yield whether the terminal is free; while this block has it, other blocks and threads show nothing."""
     is_free = _display.acquire(blocking=False)
     try:
         yield is_free
@@ -28,7 +28,7 @@ def only_display() -> Iterator[bool]:
 
 @contextlib.contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[], None]]:
-    """Gives a function to be called after each of `total` steps.
+    """Yield a function to be called after each of `total` steps.
 
     It draws without a thread of its own, and leaves `sys.stdout` and `sys.stderr` as they are.
     """

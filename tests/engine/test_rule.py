@@ -235,7 +235,7 @@ def test_a_plan_that_forgets_to_answer_is_a_refusal():
     after, report = apply(with_rule(plan=lambda self, match: None), mod)
     assert after.same_as(mod)
     assert [outcome.reason for outcome in report.passes[0].refusals] == [
-        "OfRelus.plan answers neither with a plan nor with a refusal"
+        "OfRelus.plan returned neither a plan nor a refusal"
     ]
 
 
@@ -247,7 +247,7 @@ def test_no_match_is_not_reported():
 
 def test_a_rewrite_that_forgets_to_answer_is_an_error():
     x = variable()
-    with pytest.raises(TypeError, match=r"OfRelus\.rewrite gives None, which is no expression"):
+    with pytest.raises(TypeError, match=r"OfRelus\.rewrite returned None, which is not an expression"):
         apply(with_rule(rewrite=lambda self, match, plan: None), module(x, relus(x, 2)))
 
 

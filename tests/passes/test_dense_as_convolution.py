@@ -89,7 +89,7 @@ def test_a_bias_of_each_row_stays_behind_also_where_there_are_as_many():
 def test_refusals():
     cases = {
         "the shape is dynamic": relay.var("x", shape=(relay.Any(), 24)),
-        "the data is not a matrix": relay.var("x", shape=(0, 24)),
+        "the data is empty or not a matrix": relay.var("x", shape=(0, 24)),
     }
     for reason, x in cases.items():
         after, report = apply(DenseAsConvolution(), module(x, relay.nn.dense(x, weights(6, 24))))

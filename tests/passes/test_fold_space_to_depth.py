@@ -72,10 +72,10 @@ def one(make, shape=SHAPE):
 @pytest.mark.parametrize(
     "mod, reason",
     [
-        (with_other_user(), "by what is no convolution"),
+        (with_other_user(), "a user that is not a convolution"),
         (one(lambda y: convolution(y, 4, 12, dilation=2)), "is dilated"),
         (one(lambda y: convolution(y, 4, 12), (1, 3, 12, 17)), "drops some of the 17"),
-        (one(lambda y: relay.nn.conv2d(y, relay.const(numbers(4, 6, 1, 1)), groups=2)), "in groups"),
+        (one(lambda y: relay.nn.conv2d(y, relay.const(numbers(4, 6, 1, 1)), groups=2)), "is grouped"),
         (one(lambda y: convolution(y, 4, 12), (relay.Any(), 3, 12, 18)), "dynamic"),
     ],
 )

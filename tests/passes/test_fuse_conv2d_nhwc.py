@@ -232,11 +232,11 @@ def fused(make, **options):
     "mod, left, reason",
     [
         (fused(lambda x, y: bias(relay.nn.relu(y))), ["add"], "added after an activation"),
-        (fused(lambda x, y: relay.add(y, relay.const(numbers(6, 7, 1)))), ["add"], "not one number for each"),
+        (fused(lambda x, y: relay.add(y, relay.const(numbers(6, 7, 1)))), ["add"], "not per-channel"),
         (fused(lambda x, y: clip(clip(clip(y)))), ["clip"], "two activations already"),
         (fused(lambda x, y: relay.clip(y, 1.0, -1.0)), ["clip"], "the wrong way round"),
         (fused(lambda x, y: prelu(relay.nn.relu(y))), ["nn.prelu"], "the first activation only"),
-        (fused(lambda x, y: relay.nn.prelu(y, vector(7), axis=2)), ["nn.prelu"], "not those of the channels"),
+        (fused(lambda x, y: relay.nn.prelu(y, vector(7), axis=2)), ["nn.prelu"], "along the channel axis"),
         (
             fused(lambda x, y: relay.add(relay.add(y, x), relay.nn.relu(x))),
             ["nn.relu", "add"],
@@ -245,7 +245,7 @@ def fused(make, **options):
         (fused(lambda x, y: relay.add(clip(clip(y)), x)), ["add"], "after the final activation"),
         (fused(lambda x, y: shuffle(relay.add(y, x))), ["nn.depth_to_space"], "a residual is added"),
         (fused(lambda x, y: shuffle(y), filters=9), ["nn.depth_to_space"], "drops some of the 9"),
-        (fused(lambda x, y: shuffle(y, "CRD")), ["nn.depth_to_space"], "the order CRD"),
+        (fused(lambda x, y: shuffle(y, "CRD")), ["nn.depth_to_space"], "in mode CRD"),
         (fused(lambda x, y: relay.nn.relu(shuffle(y))), ["nn.relu"], "comes after a shuffle"),
         (
             fused(lambda x, y: shuffle(shuffle(y, "DCR")), filters=16),
@@ -283,9 +283,9 @@ HALF = image(dtype="float16")
     "mod, reason",
     [
         (plain(image()), "do not multiply float32"),
-        (plain(HALF, out_dtype="float32"), "wanted as float32"),
+        (plain(HALF, out_dtype="float32"), "the result is float32, not float16"),
         (plain(HALF, relay.var("w", shape=(3, 3, 8, 8), dtype="float16")), "not constant"),
-        (plain(HALF, relay.const(numbers(1, 1, 4, 8).astype("float16")), groups=2), "in groups"),
+        (plain(HALF, relay.const(numbers(1, 1, 4, 8).astype("float16")), groups=2), "is grouped"),
         (plain(image((relay.Any(), 6, 7, 8), dtype="float16")), "dynamic"),
         (plain(image((1, 1 << 14, 1 << 14, 8), dtype="float16")), "too many elements"),
         (plain(image((0, 6, 7, 8), dtype="float16")), "empty"),

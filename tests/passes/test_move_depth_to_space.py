@@ -88,7 +88,7 @@ def dynamic():
     "mod, reason",
     [
         (two_users(), "has other users"),
-        (in_groups(), "in groups"),
+        (in_groups(), "is grouped"),
         (of_65_channels(), "drops some of the 65"),
         (dynamic(), "the shape is dynamic"),
         (moved(strides=2)[0], "has strides"),

@@ -131,11 +131,11 @@ def variable_weights(x):
                 lambda x: shuffle(relay.nn.conv2d(x, relay.const(numbers(12, 2, 1, 1)), groups=2)),
                 (1, 4, 4, 4),
             ),
-            "in groups",
+            "is grouped",
         ),
         (
             of(lambda x: shuffle(relay.add(convolution(x, 12, 5), relay.const(numbers(12, 6, 7))))),
-            "not one number for each channel",
+            "not per-channel",
         ),
         (of(lambda x: shuffle(convolution(x, 12, 5)), (relay.Any(), 5, 6, 7)), "the shape is dynamic"),
     ],

@@ -69,7 +69,7 @@ def test_of_pytorch(blocks):
             shuffled((2, 12, 4, 4), (2, 3, 2, 2, 4, 4), CRD, (2, 3, 4, 16)),
             "does not merge the block",
         ),
-        (shuffled((4, 12, 4, 5), (2, 6, 2, 2, 4, 5), CRD, (2, 6, 8, 10)), "splits another axis"),
+        (shuffled((4, 12, 4, 5), (2, 6, 2, 2, 4, 5), CRD, (2, 6, 8, 10)), "splits an axis other"),
         (shuffled((2, 3, 4, 6), (2, 3, 2, 2, 3, 2), UNSHUFFLE_CRD, (2, 12, 2, 3)), "this puts it after"),
         (
             shuffled((2, 3, 4, 6), (2, 3, 2, 2, 2, 3), UNSHUFFLE_DCR, (2, 18, 2, 2)),

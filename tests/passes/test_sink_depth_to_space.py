@@ -94,7 +94,7 @@ def of_13_channels():
     "mod, reason",
     [
         (shared(), "has other users"),
-        (plus((6, 10)), "not one number for each channel"),
+        (plus((6, 10)), "not per-channel"),
         (plus((1, 1, 1, 1, 1)), "makes the tensor larger"),
         (two("CRD", "DCR"), "the two shuffles differ"),
         (of_13_channels(), "drops some of the 13"),

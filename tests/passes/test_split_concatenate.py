@@ -63,10 +63,10 @@ def empty():
     "mod, reason",
     [
         (empty(), "a part has no channels"),
-        (of(lambda y: relay.Tuple([convolution(y, 4, 16), y])), "by what is no convolution"),
+        (of(lambda y: relay.Tuple([convolution(y, 4, 16), y])), "a user that is not a convolution"),
         (of(lambda y: convolution(y, 32, 16)), "times the memory"),
-        (of(lambda y: convolution(y, 4, 8), axis=2), "not the channels"),
-        (of(lambda y: relay.nn.conv2d(y, relay.const(numbers(4, 8, 1, 1)), groups=2)), "in groups"),
+        (of(lambda y: convolution(y, 4, 8), axis=2), "not concatenated along the channels"),
+        (of(lambda y: relay.nn.conv2d(y, relay.const(numbers(4, 8, 1, 1)), groups=2)), "is grouped"),
         (dynamic(), "dynamic"),
     ],
 )

@@ -56,16 +56,16 @@ def test_the_head_of_keypoint_rcnn():
 
 
 NOT_THESE = {
-    "the size of the result is no multiple of the stride": [
+    "the size of the result is not a multiple of the stride": [
         {"kernel": (3, 3), "strides": (2, 2)},
         {"kernel": (2, 2), "output_padding": (1, 1)},
     ],
     "the strides differ": [{"kernel": (2, 3)}],
-    "the convolution would have to leave out a border": [
+    "the convolution would have to crop a border": [
         {"kernel": (1, 1), "padding": (1, 1)},
         {"kernel": (2, 2), "padding": (2, 2)},
     ],
-    "the convolution is dilated or in groups": [{"kernel": (2, 2), "dilation": (2, 2)}],
+    "the convolution is dilated or grouped": [{"kernel": (2, 2), "dilation": (2, 2)}],
     "the layouts are NCHW and OIHW, not NCHW and IOHW": [
         {"kernel": (2, 2), "kernel_layout": "OIHW", "filters": 4}
     ],

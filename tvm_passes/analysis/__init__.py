@@ -1,1 +1,1 @@
-"""What is known of a graph before it is rewritten: values, shapes, bounds, rows, layouts, weights."""
+"""What is known about a graph before it is rewritten: values, shapes, bounds, rows, layouts, weights."""

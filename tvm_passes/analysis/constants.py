@@ -1,8 +1,8 @@
-"""Compute what is made of weights alone.
+"""Fold calls whose operands are all weights.
 
 TVM's FoldConstant compiles every such call for the CPU, which for the batch norms and transposed weights of a
-detector takes half a minute. NumPy does the few operators among them in no time, to the same bits; what else
-there is remains for FoldConstant.
+detector takes half a minute. NumPy computes the few operators involved in no time, bit for bit the same; the
+rest is left to FoldConstant.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _constants(graph: Graph) -> dict[relay.Expr, relay.Expr]:
-    """{call: its value}, without those that only others of them use."""
+    """{call: its value}, without those whose users are all among them."""
     arrays: dict[relay.Expr, np.ndarray] = {}
     for node in graph.nodes:
         if isinstance(node, relay.Constant):

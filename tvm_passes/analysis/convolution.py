@@ -1,4 +1,4 @@
-"""Reading convolutions, shuffles and constants of each channel, and writing them anew, in any layout."""
+"""Reading and rebuilding convolutions, shuffles and per-channel constants, in any layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def values(expr: relay.Expr) -> np.ndarray | None:
 
 
 def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
-    """A constant of a type of Relay's, also of bfloat16, to which float32 is rounded."""
+    """A constant of any Relay type, including bfloat16, to which float32 is rounded."""
     array = np.asarray(array)
     if dtype != "bfloat16":
         return relay.const(array.astype(dtype), dtype)
@@ -35,12 +35,12 @@ def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
 
 
 def channel_axis(layout: str) -> int | None:
-    """Where the channels of an image are, or None for a layout that splits them."""
+    """The axis of an image's channels, or None for a layout that splits them."""
     return layout.index("C") if layout in ("NCHW", "NHWC") else None
 
 
 def channels_at(layout: str) -> int:
-    """The same, where the layout has been seen to be one of these."""
+    """The same, for a layout that is known not to split them."""
     axis = channel_axis(layout)
     if axis is None:
         raise ValueError(f"the layout {layout} splits the channels")
@@ -48,7 +48,7 @@ def channels_at(layout: str) -> int:
 
 
 def constant_weights(conv: relay.Call) -> np.ndarray | None:
-    """The weights of an nn.conv2d as (filters, channels, rows, columns), or None if not known here."""
+    """The weights of an nn.conv2d as (filters, channels, rows, columns), or None if they cannot be read."""
     value, layout = values(conv.args[1]), str(conv.attrs.kernel_layout)
     if value is None or sorted(layout) != sorted("OIHW"):
         return None
@@ -56,7 +56,7 @@ def constant_weights(conv: relay.Call) -> np.ndarray | None:
 
 
 def weights_of(conv: relay.Call) -> np.ndarray:
-    """The same, where `why_not_plain` has seen that they are known."""
+    """The same, for a convolution that `why_not_plain` found plain."""
     weights = constant_weights(conv)
     if weights is None:
         raise ValueError("the weights of the convolution are not constant")
@@ -77,16 +77,16 @@ def why_not_plain(conv: relay.Call) -> Refusal | None:
     if channel_axis(layout) is None or str(conv.attrs.out_layout) not in ("", layout):
         return Refusal("the layout of the convolution splits or moves the channels")
     if int(conv.attrs.groups) != 1:
-        return Refusal("the convolution is in groups, which its channels cannot leave")
+        return Refusal("the convolution is grouped, and channels cannot leave their group")
     if constant_weights(conv) is None:
         return Refusal("the weights of the convolution are not constant")
     return None
 
 
 def why_not_whole(shuffle: relay.Call) -> Refusal | None:
-    """Why an nn.depth_to_space or nn.space_to_depth does not move all elements, or not by channels; or None.
+    """Why an nn.depth_to_space or nn.space_to_depth drops elements or splits the channels; or None.
 
-    TVM takes such ones too, and drops what is left over.
+    TVM accepts such a shuffle too, and drops what is left over.
     """
     layout, block = str(shuffle.attrs.layout), int(shuffle.attrs.block_size)
     if channel_axis(layout) is None:
@@ -109,7 +109,7 @@ def pairs(conv: relay.Call) -> list[tuple[int, int, int, int]]:
 
 
 def of_each_channel(expr: relay.Expr, rank: int, axis: int) -> np.ndarray | None:
-    """A constant, broadcast to `rank` axes, as a vector of each channel or of one number for all, or None."""
+    """A constant, broadcast to `rank` axes, as a vector with a number per channel or one for all, or None."""
     value = values(expr)
     if value is None or value.ndim > rank:
         return None
@@ -118,7 +118,7 @@ def of_each_channel(expr: relay.Expr, rank: int, axis: int) -> np.ndarray | None
 
 
 def constant_channels(call: relay.Call, axis: int) -> dict[int, np.ndarray] | None:
-    """{argument: vector} of a call over an image and constants, or None where one is of another kind."""
+    """{argument: vector} for the constants of a call over an image, or None if one is not per channel."""
     name, rank = op_name(call), len(call.checked_type.shape)
     found = {}
     for index, argument in enumerate(call.args):
@@ -139,7 +139,7 @@ def constant_channels(call: relay.Call, axis: int) -> dict[int, np.ndarray] | No
 def with_channels(
     call: relay.Call, arguments: Iterable[relay.Expr], vectors: dict[int, np.ndarray], axis: int
 ) -> relay.Call:
-    """The call over other arguments, with other constants of each channel."""
+    """The call with other arguments and other per-channel constants."""
     arguments = list(arguments)
     rank = len(call.checked_type.shape)
     for index, vector in vectors.items():
@@ -150,7 +150,7 @@ def with_channels(
 
 
 class Shuffle:
-    """What an nn.depth_to_space or nn.space_to_depth does with channels; DCR unless it says otherwise."""
+    """How an nn.depth_to_space or nn.space_to_depth orders channels, by default in mode DCR."""
 
     def __init__(self, block: int, mode: str = "DCR") -> None:
         self.block, self.mode = block, mode
@@ -161,7 +161,7 @@ class Shuffle:
         return cls(int(call.attrs.block_size), "DCR" if is_dcr else "CRD")
 
     def deep(self, channels: int) -> np.ndarray:
-        """The channels in depth, by (row in the block, column in the block, channel in space)."""
+        """The deep channels, by (row in the block, column in the block, channel in space)."""
         block = self.block
         order = np.arange(channels * block**2)
         if self.mode == "DCR":
@@ -169,13 +169,13 @@ class Shuffle:
         return order.reshape(channels, block, block).transpose(1, 2, 0)
 
     def spread(self, vector: np.ndarray) -> np.ndarray:
-        """What each channel in depth has, of what each channel in space has."""
+        """A value for each deep channel, from one for each channel in space."""
         deep = np.empty(len(vector) * self.block**2, vector.dtype)
         deep[self.deep(len(vector))] = vector
         return deep
 
 
 def depth_to_space(like: relay.Call, data: relay.Expr, mode: str | None = None) -> relay.Call:
-    """The nn.depth_to_space `like` over other data, or of another mode."""
+    """The nn.depth_to_space `like`, with other data and perhaps another mode."""
     attrs = like.attrs
     return relay.nn.depth_to_space(data, int(attrs.block_size), str(attrs.layout), mode or str(attrs.mode))

@@ -1,7 +1,7 @@
-"""What a Relay operator does to constants, in NumPy.
+"""Relay operators on constants, in NumPy.
 
-A table, not a rewrite of Relay: it holds the operators that shape arithmetic is made of, and those that
-weights are laid out with, where NumPy gives bit for bit what compiled code gives. Everything else, and
+A table, not a reimplementation of Relay: it has the operators of shape arithmetic, and those that lay out
+weights, where NumPy's results are bit for bit those of compiled code. Everything else, and
 every result whose type is not the one Relay infers, is `NotFolded` and left to TVM.
 """
 
@@ -24,15 +24,15 @@ class NotFolded(Exception):
 
 
 def evaluate(call: relay.Call, call_type: relay.Type) -> Any:
-    """The value of a call on constants: an array, or a list of arrays where there are several results."""
+    """The value of a call on constants: an array, or a list of arrays if there are several results."""
     return apply(call, call_type, [_value(arg) for arg in call.args])
 
 
 def apply(call: relay.Call, call_type: relay.Type, arrays: Sequence[Any]) -> Any:
-    """What a call makes of these arrays in place of its operands; of the type that Relay infers for it."""
+    """The result of a call with these arrays as operands, of the type that Relay infers for it."""
     value = move(call, call_type, arrays)
     if not _has_type(value, call_type):
-        raise NotFolded(f"{call.op.name}: NumPy's result has another type than Relay's")
+        raise NotFolded(f"{call.op.name}: NumPy's result differs in type from Relay's")
     return value
 
 
@@ -92,7 +92,7 @@ def _refuse_zeros(divisor: np.ndarray) -> None:
 def _shape(result: relay.Type) -> tuple[int, ...]:
     shape = shape_of_type(result)
     if shape is None:
-        raise NotFolded("a shape that is known only at run time")
+        raise NotFolded("a dynamic shape")
     return shape
 
 
@@ -116,7 +116,7 @@ def _full(attrs: tvm.ir.Attrs, result: relay.Type, value: np.ndarray) -> np.ndar
     return np.full(_small_shape(result), value, result.dtype)
 
 
-MAX_FILL = 4096  # elements: a shape or an index list; a larger one stays the operator it is
+MAX_FILL = 4096  # elements: a shape or an index list; larger tensors are not folded
 
 
 def _small_shape(result: relay.Type) -> tuple[int, ...]:

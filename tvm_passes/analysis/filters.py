@@ -1,4 +1,4 @@
-"""Filters: the rows that a mask leaves, and what it says of the scores of these."""
+"""Filters: the rows that a mask keeps, and what it says about their scores."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LOWEST = -math.inf
 
 
 def mask_of_rows(rows: relay.Expr) -> relay.Expr | None:
-    """The mask of which `rows` lists the places that hold, in order; None if it is something else."""
+    """The mask whose true places `rows` lists, in order; None if it is something else."""
     if not isinstance(rows, relay.Call) or len(rows.checked_type.shape) != 1:
         return None
-    # argwhere of a mask of rank 1 is one column, however it is turned
+    # argwhere of a mask of rank 1 is one column, however it is transposed
     while keeps_column(rows) or _is_first_column(rows):
         rows = rows.args[0]
     if op_name(rows) != "argwhere" or len(rows.args[0].checked_type.shape) != 1:
@@ -25,25 +25,25 @@ def mask_of_rows(rows: relay.Expr) -> relay.Expr | None:
 
 
 def conditions(mask: relay.Expr) -> list[relay.Expr]:
-    """What must hold, each for itself, for a mask to hold."""
+    """The conditions that a mask is the conjunction of."""
     if op_name(mask) == "logical_and":
         return [part for arg in mask.args for part in conditions(arg)]
     return [mask]
 
 
 def lower_bound(condition: relay.Expr, scores: relay.Expr, strict: bool = False) -> float | None:
-    """The number that scores are above where the condition holds (or may be at, if not strict), or None."""
+    """The number that scores exceed (or may equal, if not strict) where the condition holds, or None."""
     name = op_name(condition)
     if name not in ("greater", "less") and (strict or name not in ("greater_equal", "less_equal")):
         return None
     above, below = condition.args if name.startswith("greater") else reversed(condition.args)
     number = scalar(below)
-    # Nothing is above NaN; what may be at -inf is not bounded.
+    # Nothing is above NaN; scores that may be -inf are not bounded.
     return number if above.same_as(scores) and number is not None and number > LOWEST else None
 
 
 def is_bounded(scores: relay.Expr) -> bool:
-    """Whether no score is NaN or -inf, as a filter that they came through has it."""
+    """Whether a filter that the scores passed excludes NaN and -inf."""
     name = op_name(scores)
     if isinstance(scores, relay.TupleGetItem) and op_name(scores.tuple_value) in ("topk", "dyn.topk"):
         return scores.index == 0 and is_bounded(scores.tuple_value.args[0])

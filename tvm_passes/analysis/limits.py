@@ -1,4 +1,4 @@
-"""Between which numbers the elements of tensors are, and which conditions therefore never hold."""
+"""The limits of the elements of tensors, and which conditions therefore never hold."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Known = dict[relay.Expr, Limits]
 
 
 def never_negative(integers: relay.Expr) -> bool:
-    """Whether these integers come from where no negative ones do, as far as their operators tell.
+    """Whether the operators that compute these integers never give negative ones.
 
-    It needs no types, and so takes no account of sums that exceed them.
+    It needs no types, and so ignores overflow.
     """
     return _computed(integers, {}, wraps=False).least >= 0
 
@@ -41,7 +41,7 @@ def never_holds(graph: Graph, condition: relay.Expr) -> bool:
 
 
 def limits(graph: Graph, expr: relay.Expr) -> Limits:
-    """Limits of the integers of a tensor, by what computes it; or those of its type."""
+    """The limits of the integers of a tensor, by what computes it, or else by its type."""
     return _computed(expr, graph.notes.setdefault(limits, {}), wraps=True)
 
 
@@ -67,7 +67,7 @@ def _computed(expr: relay.Expr, known: Known, wraps: bool) -> Limits:
 
 
 def _operands(node: relay.Expr) -> list[relay.Expr]:
-    """The expressions whose limits say what those of a node are."""
+    """The expressions whose limits determine those of a node."""
     if isinstance(node, relay.If):
         return [node.true_branch, node.false_branch]
     if isinstance(node, relay.Tuple):
@@ -110,7 +110,7 @@ def _dtype(node: relay.Expr) -> str:
 
 
 def _within_type(node: relay.Expr, found: Limits) -> Limits:
-    """The limits, or those of the type where it might wrap around."""
+    """The limits, or those of the type if values might wrap around."""
     dtype = getattr(node.checked_type, "dtype", "")
     if "int" not in dtype:
         return found if isinstance(node.checked_type, relay.TupleType) else ALL

@@ -1,8 +1,8 @@
-"""What Relay's operators are: one table, which every pass and both frontends ask.
+"""The properties of Relay's operators: one table for every pass and both frontends.
 
-What the table does not say of an operator is not known, and no pass assumes it: an operator that is missing
-here, or in a column, keeps a rewrite from happening and never makes a wrong one. To make an operator known to
-all passes, add its line.
+What the table does not say about an operator is unknown, and no pass assumes it: an operator that is missing
+here, or in a column, prevents a rewrite and never makes a wrong one. To make an operator known to all passes,
+add its line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from . import ranges
 class Elements(enum.Enum):
     """What the elements of a result are."""
 
-    EACH = "one is computed of those at its place in each operand, shapes lined up as NumPy does"
-    SAME = "those of the first operand, in the same order; the shape may be another"
+    EACH = "each is computed from those at its place in each operand, broadcast as in NumPy"
+    SAME = "those of the first operand, in the same order; the shape may differ"
     MOVED = "those of the first operand, or of all in its tuple, once each, in another order"
-    TAKEN = "some of those of the first operand, or of all in its tuple, or some of them several times"
+    TAKEN = "some of those of the first operand, or of all in its tuple, once or several times"
 
 
 class Rows(enum.Enum):
-    """How rows, which lie along one axis of an operand, become those of the result, each by itself."""
+    """Along which axis of an operand the rows lie, each of which gives a row of the result by itself."""
 
     ITEMS = "along the first axis of the first operand, which is a batch; no other operand has rows"
     REGIONS = "along the first axis of the last operand; the others serve every row"
@@ -38,19 +38,19 @@ class Rows(enum.Enum):
 
 @dataclass(frozen=True)
 class Operator:
-    """What is known of one operator."""
+    """What is known about one operator."""
 
     elements: Elements | None = None
-    rows: Rows | None = None  # those of Elements.EACH work row by row without it
-    limits: ranges.Rule | None = None  # of integers: between which numbers they are
-    places: tuple[int, ...] = ()  # which of several results are positions or lengths, and never negative
-    is_activation: bool = False  # one that a convolution can take in, of one operand
+    rows: Rows | None = None  # those of Elements.EACH work row by row anyway
+    limits: ranges.Rule | None = None  # of integer results
+    places: tuple[int, ...] = ()  # which of several results are positions or lengths, never negative
+    is_activation: bool = False  # of one operand, and a convolution can take it in
     of_a_channel: bool = False  # the second operand has an element for each channel, along `axis`
-    moves_freely: bool = False  # of one operand, or of two alike: computed before a shuffle as well as after
-    divides: bool = False  # integers by the second operand, which ends the process on a CPU where that is 0
+    moves_freely: bool = False  # of one operand, or of two alike: may be computed before or after a shuffle
+    divides: bool = False  # integers by the second operand: a 0 there ends the process on a CPU
     sizes: tuple[int, ...] = ()  # the operands that are a shape, or bounds in one
-    lends_type: bool = False  # of its second operand only the type counts
-    reads: int = 1  # how often TVM writes what it reads into the expression of an element
+    lends_type: bool = False  # only the type of its second operand matters
+    reads: int = 1  # how often TVM inlines what it reads into the expression of an element
 
 
 EACH, SAME, MOVED, TAKEN = Elements.EACH, Elements.SAME, Elements.MOVED, Elements.TAKEN
@@ -168,7 +168,7 @@ OPERATORS: dict[str, Operator] = {
     "topi_ext.batched_nms": Operator(places=(0, 1)),
     "topk": Operator(places=(1,)),
     "vision.all_class_non_max_suppression": Operator(places=(0, 1)),
-    "vision.non_max_suppression": Operator(places=(0, 1)),  # -1 only behind those that count
+    "vision.non_max_suppression": Operator(places=(0, 1)),  # -1 only after the valid ones
     "zeros": Operator(limits=ranges.always(0, 0)),
     # --- along some axes, row by row along the others
     "all": Operator(rows=NOT_REDUCED, limits=ranges.always(0, 1)),
@@ -203,18 +203,18 @@ def _names(which: str) -> tuple[str, ...]:
 
 ACTIVATIONS = _names("is_activation")
 OF_A_CHANNEL = _names("of_a_channel")
-# They treat every element alike, so an element may be elsewhere; of one operand, and of two.
+# They treat every element alike, wherever it is; of one operand, and of two.
 BINARY = tuple(name for name in _names("moves_freely") if int(relay.op.get(name).num_inputs) == 2)
 ELEMENTWISE = tuple(name for name in _names("moves_freely") if name not in BINARY)
 
 
 def known_of(expr: relay.Expr) -> Operator:
-    """What is known of the operator that an expression calls; nothing, where it calls none."""
+    """What is known about the operator that an expression calls; nothing if it calls none."""
     return OPERATORS.get(op_name(expr) or "", UNKNOWN)
 
 
 def is_elementwise(expr: relay.Expr) -> bool:
-    """Whether a call works element by element, lining shapes up."""
+    """Whether a call works element by element, with broadcasting."""
     return known_of(expr).elements is EACH
 
 
@@ -224,18 +224,18 @@ def keeps_order(expr: relay.Expr) -> bool:
 
 
 def keeps_column(expr: relay.Expr) -> bool:
-    """Whether a call gives the elements of a tensor that is long along one axis only in the same order."""
+    """Whether a call keeps the order of the elements of a tensor in which only one axis is longer than 1."""
     return keeps_order(expr) or op_name(expr) in ("cast", "transpose")
 
 
 def keeps_elements(expr: relay.Expr) -> bool:
-    """Whether a call gives the elements of its first operand, which is no tuple, in whatever order."""
+    """Whether a call gives the elements of its first operand, which is not a tuple, in any order."""
     is_moved = known_of(expr).elements is MOVED and op_name(expr) not in ("concatenate", "stack")
     return keeps_order(expr) or is_moved
 
 
 def may_divide_by_zero(expr: relay.Expr) -> bool:
-    """Whether a call divides integers by what is computed: by 0, that ends the process on a CPU."""
+    """Whether a call divides integers by a computed operand: a 0 there ends the process on a CPU."""
     if not known_of(expr).divides or isinstance(expr.args[1], relay.Constant):
         return False
     return not expr.checked_type.dtype.startswith(("float", "bfloat"))
@@ -253,11 +253,11 @@ def reduced_axes(call: relay.Call) -> set[int]:
 
 
 def reads(expr: relay.Expr) -> int:
-    """How often TVM writes what a call reads into the expression of one element of its result."""
+    """How often TVM inlines what a call reads into the expression of one element of its result."""
     name = op_name(expr)
     if name is not None and name.startswith(("image.", "nn.upsampling")):
         return TAPS.get(str(getattr(expr.attrs, "method", "")), 1)
     return known_of(expr).reads
 
 
-TAPS = {"nearest_neighbor": 1, "linear": 4, "bilinear": 4, "cubic": 16, "bicubic": 16}  # of an image
+TAPS = {"nearest_neighbor": 1, "linear": 4, "bilinear": 4, "cubic": 16, "bicubic": 16}  # pixels

@@ -1,7 +1,7 @@
-"""Which operators gain by half precision, and which of them mean the same in it.
+"""Which operators gain from half precision, and which mean the same in it.
 
-TVM's registry says what gains (convolutions, matrix products) and what can follow. It leaves out what a
-call's attributes and constants say against it, which is here.
+TVM's registry says what gains (convolutions, matrix products) and what can follow. It ignores
+what a call's attributes and constants say against it; that is checked here.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ CONV2D_NHWC = "topi_ext.conv2d_nhwc"
 # The least and the greatest normal number of each type.
 RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
 HALF = tuple(RANGES)
-MAX_WINDOW = 16  # of which pixels are summed in half precision
+MAX_WINDOW = 16  # pixels: larger windows are not summed in half precision
 
 
 def gains(node: relay.Expr, dtype: str) -> bool:
-    """Whether a node, which gives float32, is of an operator that is faster in half precision."""
+    """Whether a node gives float32 and its operator is faster in half precision."""
     return _kind(node, dtype) == MIXED_PRECISION_ALWAYS
 
 
 def follows(node: relay.Expr, dtype: str) -> bool:
-    """Whether a node, which gives float32, is of an operator that can be in half precision as well."""
+    """Whether a node gives float32 and its operator can follow others to half precision."""
     if isinstance(node, relay.TupleGetItem):
         return op_name(node.tuple_value) is not None and is_float32(node.tuple_value)
     return _kind(node, dtype) == MIXED_PRECISION_FOLLOW
@@ -44,12 +44,12 @@ def _kind(node: relay.Expr, dtype: str) -> int | None:
 
 
 def why_not_half(node: relay.Expr, dtype: str) -> str | None:
-    """Why a node would mean something else in half precision, by its attributes and constants; or None."""
+    """Why its attributes or constants keep a node from half precision, or None."""
     if not isinstance(node, relay.Call):
         return None
     name = op_name(node) or ""
     if getattr(node.attrs, "dtype", None):
-        return "stays float32: it gives float32 whatever it is given"
+        return "stays float32: its dtype attribute says so"
     if name == "divide" and values(node.args[1]) is None:
         return f"stays float32: in {dtype} the divisor may become 0"
     if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > MAX_WINDOW:
@@ -60,7 +60,7 @@ def why_not_half(node: relay.Expr, dtype: str) -> str | None:
 
 
 def _holds(dtype: str, value: np.ndarray | None) -> bool:
-    """Whether the greatest number of a constant is a normal one of this type."""
+    """Whether the largest magnitude in a constant is a normal number of this type."""
     if value is None:
         return True
     least, most = RANGES[dtype]
@@ -69,7 +69,7 @@ def _holds(dtype: str, value: np.ndarray | None) -> bool:
 
 
 def data_of(node: relay.Expr) -> list[relay.Expr]:
-    """What a node computes with, but for corners of regions, and bias and slopes of a fused convolution."""
+    """The operands of a node, except region corners, and bias and slopes of a fused convolution."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
     if not isinstance(node, relay.Call):

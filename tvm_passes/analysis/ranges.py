@@ -1,4 +1,4 @@
-"""Between which numbers the elements of a tensor are, and what arithmetic makes of that."""
+"""The limits of the elements of a tensor, and how arithmetic changes them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Limits(NamedTuple):
 ALL = Limits(-math.inf, math.inf)
 PLACES = Limits(0, 2**40)  # positions and lengths: no tensor has as many elements
 
-Rule = Callable[..., "Limits | None"]  # of the limits of a call's operands, those of a tuple one by one
+Rule = Callable[..., "Limits | None"]  # over the limits of a call's operands, with tuples flattened
 
 
 def any_of(*args: Limits) -> Limits:
-    """Of what is taken from any of these."""
+    """The limits of elements taken from any of these."""
     return Limits(min(arg.least for arg in args), max(arg.greatest for arg in args))
 
 
 def of_both(function: Callable[[Any, Any], float]) -> Rule:
-    """Of a function that grows with both its arguments."""
+    """The limits of a function that increases with both its arguments."""
     return lambda left, right: Limits(
         function(left.least, right.least), function(left.greatest, right.greatest)
     )
 
 
 def of_product(left: Limits, right: Limits) -> Limits:
-    corners = [a * b if a and b else 0 for a, b in product(left, right)]  # 0, of what is infinite too
+    corners = [a * b if a and b else 0 for a, b in product(left, right)]  # 0 times infinity is 0
     return Limits(min(corners), max(corners))
 
 

@@ -1,4 +1,4 @@
-"""Rows taken by a mask, and computing row by row before they are taken instead of after."""
+"""Rows selected by a mask, and moving row-by-row computation to before the selection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .shape_values import TO_THE_END
 
 
 def mask_in_front(expr: relay.Expr) -> relay.Expr | None:
-    """The mask by which the rows were taken that `expr` is computed from row by row, or None."""
+    """The mask that selected the rows from which `expr` is computed row by row, or None."""
     waiting = [expr]
     while waiting:
         node = waiting.pop()
@@ -23,7 +23,7 @@ def mask_in_front(expr: relay.Expr) -> relay.Expr | None:
 
 
 def before_taking(expr: relay.Expr, mask: relay.Expr) -> relay.Expr | None:
-    """What has the value of `expr` once its rows are taken by `mask`, or None."""
+    """The expression that equals `expr` once `mask` selects its rows, or None."""
     if _takes_rows(expr):
         return expr.args[0] if mask.same_as(mask_of_rows(expr.args[1])) else None
     if not isinstance(expr, relay.Call) or not _works_row_by_row(expr):
@@ -38,14 +38,14 @@ def before_taking(expr: relay.Expr, mask: relay.Expr) -> relay.Expr | None:
 
 
 def rows_before_taking(expr: relay.Expr) -> relay.Expr:
-    """The tensor of which `expr`, row by row, is computed from the rows that a mask leaves."""
+    """The tensor from whose rows, those that a mask keeps, `expr` is computed row by row."""
     while not _takes_rows(expr):
         expr = _first_of_many(expr)
     return expr.args[0]
 
 
 def as_long_as(expr: relay.Expr) -> int | relay.Expr:
-    """What says how many rows there are: a number, a mask, or a tensor that has as many."""
+    """What determines the number of rows: a number, a mask, or a tensor with as many."""
     while True:
         dim = expr.checked_type.shape[0]
         if hasattr(dim, "value"):
@@ -62,7 +62,7 @@ def _first_of_many(call: relay.Call) -> relay.Expr:
 
 
 def _takes_rows(expr: relay.Expr) -> bool:
-    """Whether an expression takes, along the first axis, the rows that a mask leaves."""
+    """Whether an expression takes, along the first axis, the rows that a mask keeps."""
     return (
         op_name(expr) == "take"
         and expr.attrs.axis is not None
@@ -78,7 +78,7 @@ def _is_single(tensor: relay.Expr) -> bool:
 
 
 def _works_row_by_row(call: relay.Call) -> bool:
-    """Whether a call gives each row from the same row of each of its tensors."""
+    """Whether a call computes each row from the same row of its operands."""
     name, rank = op_name(call), len(getattr(call.checked_type, "shape", ()))
     if name is None or rank == 0:
         return False
@@ -101,6 +101,6 @@ def _works_row_by_row(call: relay.Call) -> bool:
         return int(call.attrs.axis) % rank != 0
     if rows is Rows.NOT_REDUCED:
         return 0 not in reduced_axes(call)
-    if not is_elementwise(call) or may_divide_by_zero(call):  # which the filter may be there for
+    if not is_elementwise(call) or may_divide_by_zero(call):  # the filter may exclude that
         return False
     return all(_is_single(tensor) or len(tensor.checked_type.shape) == rank for tensor in call.args)

@@ -1,12 +1,12 @@
-"""What is known of a small tensor at compile time, element by element.
+"""What is known about a small tensor at compile time, element by element.
 
 Imported graphs compute slice bounds and reshape targets with ordinary operators on `shape_of`. Most
 elements of such tensors are known even where a dimension is not: `concatenate(take(shape_of(x), 0), [364])`
 is (the first dimension of x, 364). Here each element is a number, a `Dim`, a `Clamped`, a `Total`, a
 `Minimum` or UNKNOWN.
 
-Operators that move elements move whatever those are; a few compute with lengths (`_WITH_LENGTHS`); all else
-is known where NumPy has the operator and all that goes in is a number.
+Operators that move elements move any of these; a few compute with lengths (`_WITH_LENGTHS`); any other result
+is known if NumPy has the operator and all inputs are numbers.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from .evaluate import TABLE, NotFolded, apply, move
 from .operators import Elements, known_of
 
 MAX_ELEMENTS = 64
-TO_THE_END = 2**31 - 1  # a bound of a slice that is no bound
+TO_THE_END = 2**31 - 1  # a bound of a slice that stands for the end of the axis
 INTEGERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 NUMBERS = (*INTEGERS, "float16", "float32", "float64")
 UNKNOWN = None
 Element = Any  # an int, a float, a `Dim`, a `Clamped`, a `Total`, a `Minimum` or UNKNOWN
-Values = dict[
-    relay.Expr, Any
-]  # an array of elements, a tuple of arrays, or None where too much is to be known
+Values = dict[relay.Expr, Any]  # an array of elements, a tuple of arrays, or None for too many elements
 
 
 class Dim(NamedTuple):
-    """A dimension of a tensor that is known only at run time; it is never negative."""
+    """A dynamic dimension of a tensor; it is never negative."""
 
     tensor: relay.Expr
     axis: int
@@ -51,7 +49,7 @@ class Clamped(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The sum of several dimensions: how many rows tensors have together, which no type is too small for."""
+    """The sum of several dimensions: how many rows tensors have together, which never overflows."""
 
     dims: tuple[Dim, ...]
 
@@ -84,7 +82,7 @@ def shape_values(graph: Graph, expr: relay.Expr) -> np.ndarray | None:
 
 
 def values_of(expr: relay.Expr, known: Values, dtypes: tuple[str, ...] = NUMBERS) -> Any:
-    """What is known of an expression, through tensors of these types. It is kept in `known`."""
+    """What is known about an expression, through tensors of these types; cached in `known`."""
     stack = [expr]
     while stack:  # no recursion: shape arithmetic can be as deep as the network
         node = stack[-1]
@@ -116,13 +114,13 @@ def all_known(values: np.ndarray) -> bool:
 
 
 def all_equal(graph: Graph, expr: relay.Expr, number: int) -> bool:
-    """Whether a small integer tensor holds nothing but this number."""
+    """Whether every element of a small integer tensor is this number."""
     values = shape_values(graph, expr)
     return values is not None and all(value == number for value in values.flat)
 
 
 def _inputs(node: relay.Expr, dtypes: tuple[str, ...]) -> list[relay.Expr]:
-    """The arguments whose values count; of `shape_of` and the like only the type does."""
+    """The arguments whose values matter; for `shape_of` and the like only the type does."""
     if isinstance(node, relay.Tuple):
         return list(node.fields)
     name = op_name(node)
@@ -132,7 +130,7 @@ def _inputs(node: relay.Expr, dtypes: tuple[str, ...]) -> list[relay.Expr]:
 
 
 def _small_shape(node: relay.Expr, dtypes: tuple[str, ...]) -> tuple[int, ...] | None:
-    """The shape of a tensor whose elements are followed."""
+    """The shape of a tensor whose elements are tracked, or None for any other."""
     type_ = type_of(node)
     shape = shape_of_type(type_)
     if shape is None or type_.dtype not in dtypes or np.prod(shape, dtype="int64") > MAX_ELEMENTS:
@@ -186,7 +184,7 @@ def _without_overflow(values: np.ndarray | None, dtype: str) -> np.ndarray | Non
 
 
 def _moved(call: relay.Call, inputs: list[Any]) -> np.ndarray:
-    """The elements where the call puts them: numbers stand for them while NumPy moves those."""
+    """The elements where the call puts them: NumPy moves indices that stand for them."""
     elements: list[Element] = []
 
     def numbered(values: Any) -> Any:
@@ -205,7 +203,7 @@ def _moved(call: relay.Call, inputs: list[Any]) -> np.ndarray:
 
 
 def _computed(call: relay.Call, inputs: list[Any], one_by_one: bool) -> np.ndarray:
-    """What NumPy makes of numbers. One by one, an element is known where those that it is made of are."""
+    """NumPy's result. If `one_by_one`, an element is known where those it is computed from are."""
     if one_by_one:
         arrays, known = zip(*map(_numbers, call.args, inputs))
     else:
@@ -217,7 +215,7 @@ def _computed(call: relay.Call, inputs: list[Any], one_by_one: bool) -> np.ndarr
 
 
 def _numbers(arg: relay.Expr, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An operand, and which of its elements are numbers; the others are 1, which no operator objects to."""
+    """An operand, and which of its elements are numbers; the others are 1, which every operator accepts."""
     known = np.array([isinstance(value, (int, float)) for value in values.flat], bool)
     numbers = [value if is_number else 1 for value, is_number in zip(values.flat, known)]
     return np.array(numbers, type_of(arg).dtype).reshape(values.shape), known.reshape(values.shape)
@@ -228,14 +226,14 @@ def _all_numbers(arg: relay.Expr, values: Any) -> Any:
         return [_all_numbers(field, value) for field, value in zip(arg.fields, values)]
     numbers, known = _numbers(arg, values)
     if not known.all():
-        raise NotFolded("what is not known decides it")
+        raise NotFolded("the result depends on unknown elements")
     return numbers
 
 
 def _array(values: Iterable[Element], shape: tuple[int, ...] | None = None) -> np.ndarray:
     values = list(values)
     result = np.empty(len(values), object)
-    for place, value in enumerate(values):  # at once, numpy would take a Dim apart: it is a tuple
+    for place, value in enumerate(values):  # one by one: NumPy would take a Dim apart, as it is a tuple
         result[place] = value
     return result if shape is None else result.reshape(shape)
 
@@ -374,7 +372,7 @@ def _reduced(function: Callable[[Element, Element], Element]) -> Callable:
     return lambda _, data: _array([functools.reduce(function, data.flat)]) if data.size else None
 
 
-_MOVED_OPERANDS = {"copy": (0,), "scatter_elements": (0, 2)}  # of all others the first
+_MOVED_OPERANDS = {"copy": (0,), "scatter_elements": (0, 2)}  # for all others, the first
 _BY_TYPE: dict[str | None, Callable] = {  # operators that read only the shape of their argument
     "shape_of": _shape_of,
     "vm.shape_of": _shape_of,

@@ -28,14 +28,14 @@ class SpelledShuffle(NamedTuple):
 def read_shuffle(
     data: relay.Expr, split: relay.Expr, moved: relay.Call, result: relay.Expr
 ) -> SpelledShuffle | Refusal:
-    """The depth-to-space that these spell, the channels of `data` being split, or why they spell none."""
+    """The depth-to-space that these spell by splitting the channels of `data`, or why they spell none."""
     shapes = _shapes(data, split, result)
     if isinstance(shapes, Refusal):
         return shapes
     (batch, channels, height, width), parts, merged = shapes
     axes = order_of_axes(moved) or ()
     if parts[0] != batch or parts[4:] != (height, width):
-        return Refusal(f"the first reshape, to {list(parts)}, splits another axis than the channels")
+        return Refusal(f"the first reshape, to {list(parts)}, splits an axis other than the channels")
     if axes not in DEPTH_TO_SPACE:
         return Refusal(f"no mode of nn.depth_to_space transposes by the axes {list(axes)}")
     mode = DEPTH_TO_SPACE[axes]
@@ -50,7 +50,7 @@ def read_shuffle(
 def read_unshuffle(
     data: relay.Expr, split: relay.Expr, moved: relay.Call, result: relay.Expr
 ) -> SpelledShuffle | Refusal:
-    """The space-to-depth that these spell, height and width of `data` being split, or why they spell none."""
+    """The space-to-depth that these spell by splitting height and width of `data`, or why they spell none."""
     shapes = _shapes(data, split, result)
     if isinstance(shapes, Refusal):
         return shapes
@@ -60,7 +60,7 @@ def read_unshuffle(
         return Refusal(f"nn.space_to_depth does not transpose by the axes {list(axes)}")
     rows, block, columns, other = parts[2:]
     if parts[:2] != (batch, channels) or (rows * block, columns * other) != (height, width):
-        return Refusal(f"the first reshape, to {list(parts)}, splits other axes than height and width")
+        return Refusal(f"the first reshape, to {list(parts)}, splits axes other than height and width")
     if block != other:
         return Refusal(f"the block of {block}x{other} is not square")
     if merged != (batch, channels * block**2, rows, columns):
@@ -74,5 +74,5 @@ def _shapes(*exprs: relay.Expr) -> list[Shape] | Refusal:
     if len(shapes) < len(exprs):
         return Refusal("the shape is dynamic")
     if [len(shape) for shape in shapes] != [4, 6, 4]:
-        return Refusal("the tensors are not those of a shuffle, of four, six and four axes")
+        return Refusal("the tensors do not have the four, six and four axes of a shuffle")
     return Refusal("the tensor is empty") if any(0 in shape for shape in shapes) else shapes

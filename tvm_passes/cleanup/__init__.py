@@ -1,1 +1,1 @@
-"""Passes that prepare a graph for others, or tidy up behind them."""
+"""Passes that prepare a graph for others, or tidy up after them."""

@@ -1,4 +1,4 @@
-"""Combine transposes that follow each other, so that those that cancel are gone."""
+"""Combine consecutive transposes, so that those that cancel disappear."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
 
 
 class TransposeOfTranspose(Rule):
-    """Replace two transposes in a row, also those that layout_transform spells, with one.
+    """Replace two transposes in a row, including those that layout_transform spells, with one.
 
-    Why legal: axes that are put into one order, then into another, are put into some order.
+    Why legal: two permutations of the axes, one after the other, are a permutation.
     """
 
     data = wildcard()
@@ -32,7 +32,7 @@ class TransposeOfTranspose(Rule):
 class TransposeOfNothing(Rule):
     """Replace a transpose that only moves axes of extent 1 with a reshape, which costs nothing.
 
-    Why legal: the elements stay in their order, whatever such an axis does.
+    Why legal: the elements stay in order, wherever such an axis moves.
     """
 
     data = wildcard()
@@ -40,7 +40,7 @@ class TransposeOfNothing(Rule):
 
     def plan(self, match: Match) -> relay.Expr | Answer:
         shape, axes = static_shape(match.data), order_of_axes(match.root)
-        if shape is None or axes is None or 0 in shape:  # 0 among a reshape's lengths says something else
+        if shape is None or axes is None or 0 in shape:  # 0 in a reshape means something else
             return NO_MATCH
         longer = [axis for axis in axes if shape[axis] != 1]
         if longer != sorted(longer):

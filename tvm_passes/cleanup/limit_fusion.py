@@ -1,4 +1,4 @@
-"""Keep fused functions from computing the same again and again."""
+"""Keep fused functions from computing the same values again and again."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from ..engine.rule import Match, Rule, RulePass
 
 STOP = "annotation.stop_fusion"
 COMPUTED = (relay.Call, relay.Tuple, relay.TupleGetItem)
-MAX_OPERATORS = (
-    10_000  # operators in the expression of an element: TVM compiles them in a second; a detector has half
-)
+MAX_OPERATORS = 10_000  # in an element's expression: TVM compiles these in a second; a detector has half
 
 
 class StopFusionBehindShared(Rule):
-    """Have an intermediate result written to memory, where a fused function would compute it often.
+    """Write an intermediate result to memory where a fused function would compute it often.
 
     Why legal: `annotation.stop_fusion` changes no number. TVM computes an element of a fused function as one
-    expression, in which what has two users stands twice, what those have in common four times, and so on: a
-    few NaN-aware maxima or interpolations in a row take minutes to compile, and as long to run.
+    expression, in which a node with two users appears twice, one that both of those use four times, and so
+    on: a few NaN-aware maxima or interpolations in a row take minutes to compile, and as long to run.
     """
 
     pattern = wildcard()
@@ -57,7 +55,7 @@ class LimitFusion(RulePass):
 
 
 def _to_be_written(graph: Graph) -> set[relay.Expr]:
-    """The results with several users that make up most of what is too large, one for each such place."""
+    """The shared results that make up most of the expressions that are too large."""
     fused = _fused(graph)
     sizes: dict[relay.Expr, int] = {}
     written: set[relay.Expr] = set()
@@ -72,7 +70,7 @@ def _to_be_written(graph: Graph) -> set[relay.Expr]:
             within, times = _expression(node, fused)
             shared = [part for part in within if times[part] > 1 and _is_tensor(part)]
             if not shared:
-                break  # as large as it is, nothing is computed twice
+                break  # it is large, but nothing is computed twice
             most = max(shared, key=lambda part: (times[part] - 1) * sizes[part])
             written.add(most)
             fused.remove(most)
@@ -103,19 +101,19 @@ def _expression(root: relay.Expr, fused: set[relay.Expr]) -> tuple[list[relay.Ex
 
 
 class _Dominator(NamedTuple):
-    """The first node that all ways from a node to the result go through."""
+    """The first node that all paths from a node to the result go through."""
 
     node: relay.Expr
     depth: int
-    kind: int  # the least fusible of what lies between, the node itself included
+    kind: int  # of the least fusible node in between, this one included
 
 
 def _fused(graph: Graph) -> set[relay.Expr]:
-    """What TVM computes in the same function as all of its users: its FuseOps goes by the dominator."""
+    """The nodes that TVM fuses with all of their users: its FuseOps goes by the dominator."""
     dominators: dict[relay.Expr, _Dominator | None] = {}
 
     def common(nodes: list[relay.Expr]) -> _Dominator | None:
-        """Where the ways from several nodes meet."""
+        """Where the paths from several nodes meet."""
         ways = [(node, _depth(dominators[node]), _kind(node, dominators[node])) for node in nodes]
         while True:
             (first, depth, kind), *others = ways
@@ -151,10 +149,10 @@ def _depth(dominator: _Dominator | None) -> int:
 
 
 def _kind(node: relay.Expr, dominator: _Dominator | None) -> int:
-    """Of how little use a node is for fusion, as TVM counts it."""
+    """TVM's kind of a node: the greater, the less fusible."""
     if isinstance(node, relay.TupleGetItem):
         return OpPattern.INJECTIVE
-    if isinstance(node, relay.Tuple):  # the results of a function are written
+    if isinstance(node, relay.Tuple):  # the results of a function are written to memory
         return OpPattern.INJECTIVE if dominator else OpPattern.OPAQUE
     kind = node.op.get_attr("TOpPattern") if op_name(node) not in (None, STOP) else None
     return OpPattern.OPAQUE if kind is None else int(kind)

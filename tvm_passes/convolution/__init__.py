@@ -1,1 +1,1 @@
-"""Passes for convolutions on tensor cores: NHWC, half precision, and one kernel for what follows."""
+"""Passes for convolutions on tensor cores: NHWC, half precision, and fused epilogues."""

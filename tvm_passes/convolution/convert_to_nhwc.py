@@ -1,4 +1,4 @@
-"""Bring a network to the layout NHWC, from its first convolution to its last."""
+"""Convert a network to the layout NHWC, from its first convolution to its last."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ CONVERTED = {
 class ConvertToNHWC(Pass):
     """TVM's ConvertLayout, with what it needs before and after, at any opt_level.
 
-    `target` is what the network is for, by default the current one: a convolution for which it has no kernel
-    in NHWC, such as one in groups on CUDA, stays as it is, between the transposes that this takes. Without
-    a target all are converted.
+    `target` is the target to compile for, by default the current one: a convolution for which it has no
+    kernel in NHWC, such as a grouped one on CUDA, stays as it is, between the transposes that this takes.
+    Without a target all are converted.
 
-    Bias is added by nn.bias_add in the imported graph, which ConvertLayout does not go through; as `add` it
-    does. What it puts around constants is folded.
+    The imported graph adds bias with nn.bias_add, which ConvertLayout cannot pass, so it becomes `add`. The
+    transposes that ConvertLayout puts around constants are folded.
 
-    Why legal: ConvertLayout moves axes and nothing else, and moves them back wherever an operator, or whoever
-    calls the function, wants them as they were.
+    Why legal: ConvertLayout moves axes and nothing else, and moves them back wherever an operator, or the
+    function's caller, needs them as they were.
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
     >>> y = relay.nn.relu(relay.nn.conv2d(x, weight, padding=1))
@@ -69,7 +69,7 @@ def _converted(mod: tvm.IRModule, report: PassReport, target: tvm.target.Target 
 
 
 def _convolutions(mod: tvm.IRModule, in_nhwc: bool) -> Counter[str]:
-    """Where in the source model the convolutions are that are in NHWC, or are not."""
+    """Where in the source model there are convolutions in NHWC, or others, and how many."""
     return Counter(
         location(call)
         for call in calls_of(mod, "nn.conv2d")

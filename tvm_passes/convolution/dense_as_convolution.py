@@ -1,4 +1,4 @@
-"""Make fully connected layers convolutions, so that they are part of a network in NHWC."""
+"""Turn fully connected layers into convolutions, so that they are part of a network in NHWC."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OfDense(Rule):
 
     Why legal: it is the same sum of products, in the order in which the images were flattened. Tensor cores
     then see the images in NHWC, with the weights rearranged, where the flat rows would have to be NCHW.
-    Rows that are no images count as images of one pixel.
+    Rows that are not images count as images of one pixel.
     """
 
     data, weight = wildcard(), wildcard()
@@ -36,9 +36,9 @@ class OfDense(Rule):
         if shape is None:
             return Refusal("the shape is dynamic")
         if len(shape) != 2 or 0 in shape:
-            return Refusal("the data is not a matrix")
+            return Refusal("the data is empty or not a matrix")
         if len({expr.checked_type.dtype for expr in (match.data, match.weight, match.root)}) > 1:
-            return Refusal("the result is wanted in another type")
+            return Refusal("data, weights and result differ in type")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
@@ -55,7 +55,7 @@ class OfDense(Rule):
 
 
 class _BeforeReshape(Rule):
-    """Do before the reshape what comes after it, where the convolution can take it in."""
+    """Move what follows the reshape before it, where the convolution can take it in."""
 
     conv = wildcard()
     reshape = is_op("reshape")(conv)
@@ -95,7 +95,7 @@ class BiasBeforeReshape(_BeforeReshape):
 
 
 class ActivationBeforeReshape(_BeforeReshape):
-    """Activate what the convolution gives instead of the matrix.
+    """Activate the result of the convolution instead of the matrix.
 
     Why legal: every element is treated alike, wherever it is.
     """
@@ -108,7 +108,7 @@ class ActivationBeforeReshape(_BeforeReshape):
 
 
 class DenseAsConvolution(RulePass):
-    """Make fully connected layers with constant weights convolutions, with bias and activation.
+    """Turn fully connected layers with constant weights into convolutions, with bias and activation.
 
     >>> x, weight = relay.var("x", shape=(10, 8, 7, 7)), relay.const(np.ones((16, 8 * 7 * 7), "float32"))
     >>> y = relay.nn.dense(relay.nn.batch_flatten(x), weight)
@@ -128,7 +128,7 @@ class DenseAsConvolution(RulePass):
 
 
 def _images(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
-    """What was flattened to the rows of a matrix, (N, C, H, W), and its shape."""
+    """The images, (N, C, H, W), that were flattened to the rows of a matrix, and their shape."""
     rows, length = known_shape(matrix)
     images = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)
     source = matrix

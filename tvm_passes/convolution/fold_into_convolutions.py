@@ -24,11 +24,10 @@ FOLDS = {
 class FoldIntoConvolutions(Pass):
     """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after.
 
-    They would fold factors that are computed, too, such as those of channel attention, and make weights of
-    constants ones that are known only at run time: then that step is left out.
+    They would also fold computed factors, such as those of channel attention, and so turn constant weights
+    into ones computed at run time: then that step is left out.
 
-    Why legal: a convolution is linear, so a factor of each filter or of each channel can be part of the
-    weights.
+    Why legal: a convolution is linear, so a factor per filter or per channel can be part of the weights.
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((4, 8, 3, 3), "float32"))
     >>> gamma, beta, mean, variance = (relay.const(np.ones(4, "float32")) for _ in range(4))
@@ -59,7 +58,7 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     for rule, fold in FOLDS.items():
         folded = fold_constants(apply_stock(fold(), to=mod))
         if _constant_weights(folded) != _constant_weights(mod):
-            report.refused(rule, "", "weights of constants would become ones that are computed at run time")
+            report.refused(rule, "", "constant weights would become ones computed at run time")
             continue
         for place in (_places(mod, "multiply") - _places(folded, "multiply")).elements():
             report.rewrote(rule, place)
@@ -73,5 +72,5 @@ def _places(mod: tvm.IRModule, name: str) -> Counter[str]:
 
 
 def _constant_weights(mod: tvm.IRModule) -> int:
-    """How many convolutions know their weights."""
+    """How many convolutions have constant weights."""
     return sum(isinstance(call.args[1], relay.Constant) for call in calls_of(mod, "nn.conv2d"))

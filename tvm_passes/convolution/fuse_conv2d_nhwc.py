@@ -1,7 +1,7 @@
 """Fuse an NHWC convolution, and what follows it, into one `topi_ext.conv2d_nhwc`.
 
-The operator grows: a rule makes it of nn.conv2d, and others take what comes next into it, as long as the
-operator still does that in the same order: bias, activation, residual, final activation, depth to space.
+The operator grows: one rule makes it from nn.conv2d, and others fold what comes next into it, as long as that
+keeps to the operator's own order: bias, activation, residual, final activation, depth to space.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 
 
 class OfHalf(Rule):
-    """Replace nn.conv2d in NHWC with `topi_ext.conv2d_nhwc`, which tensor cores compute.
+    """Replace nn.conv2d in NHWC with `topi_ext.conv2d_nhwc`, which runs on tensor cores.
 
     Why legal: it is the same sum of products, accumulated in float32 and rounded once.
     """
@@ -52,7 +52,7 @@ class OfHalf(Rule):
         if dtype not in self.dtypes:
             return Refusal(f"tensor cores do not multiply {dtype} in full precision")
         if match.root.checked_type.dtype != dtype:
-            return Refusal(f"the result is wanted as {match.root.checked_type.dtype}, not as {dtype}")
+            return Refusal(f"the result is {match.root.checked_type.dtype}, not {dtype}")
         data, result = static_shape(match.data), static_shape(match.root)
         if data is None or result is None:
             return Refusal("the shape is dynamic")
@@ -77,13 +77,13 @@ class OfHalf(Rule):
 
 
 class OfFloat(OfHalf):
-    """The same, in float32 too, which has kernels on LLVM only."""
+    """The same, in float32 too, which has kernels for LLVM only."""
 
     dtypes = (*HALF, "float32")
 
 
 class ToBeFloat16(OfHalf):
-    """The same, of float32 that InMixedPrecision is going to bring to half precision."""
+    """The same, of float32 that InMixedPrecision will convert to half precision."""
 
     dtypes = ("float32",)
     half = "float16"
@@ -102,27 +102,27 @@ class ToBeBfloat16(ToBeFloat16):
 
 
 class _Grow(Rule):
-    """Take what comes next into the call; the plan is the call that it becomes."""
+    """Fold what comes next into the call; the plan is the call that it becomes."""
 
     conv = is_op("topi_ext.conv2d_nhwc")(None)
 
     def plan(self, match: Match) -> FusedCall | Refusal:
-        if match.graph.users(match.conv) != [match.root]:  # also where what is added is made of it
+        if match.graph.users(match.conv) != [match.root]:  # also if the tensor added depends on it
             return Refusal("the result of the convolution has other users")
         if match.root.checked_type.dtype != match.conv.checked_type.dtype:
-            return Refusal("the type changes")
+            return Refusal("the next operator changes the type")
         return self.grown(match, FusedCall(match.conv))
 
     def rewrite(self, match: Match, plan: FusedCall) -> relay.Expr:
         return plan.call()
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        """The call with the root taken in, or why the operator does not do that in this order."""
+        """The call with the root folded in, or why the operator does not do that in this order."""
         raise NotImplementedError
 
 
 class WithBias(_Grow):
-    """Take in the addition of a constant for each channel."""
+    """Fold in the addition of a per-channel constant."""
 
     constant = wildcard()
     pattern = is_op("add")(_Grow.conv, constant) | is_op("nn.bias_add")(_Grow.conv, constant)
@@ -131,7 +131,7 @@ class WithBias(_Grow):
         return values(match.constant) is not None
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        # A residual may be there already: the two are added in whichever order.
+        # There may be a residual already: the two can be added in either order.
         if call.activation or call.final_activation or call.block_size > 1:
             return Refusal("the constant is added after an activation or a shuffle")
         before = None if call.bias is None else values(call.bias)
@@ -139,16 +139,16 @@ class WithBias(_Grow):
             return Refusal("the convolution has a bias that is not constant")
         bias = _of_filters(match)
         if bias is None:
-            return Refusal("the constant is not one number for each channel")
+            return Refusal("the constant is not per-channel")
         refusal = _why_too_large(bias, match.constant.checked_type.dtype)
         if before is not None:
             bias = bias.astype("float32") + before.astype("float32")
-        call.bias = relay.const(bias)  # of the type of the data or float32, and the operator takes both
+        call.bias = relay.const(bias)  # in the type of the data or in float32: the operator takes both
         return refusal or call
 
 
 class WithActivation(_Grow):
-    """Take in an activation, as the first one or the final one."""
+    """Fold in an activation, as the first one or the final one."""
 
     pattern = any_op(ACTIVATIONS, _Grow.conv) | is_op("nn.prelu")(_Grow.conv, wildcard())
 
@@ -159,9 +159,9 @@ class WithActivation(_Grow):
         is_first = not call.activation and not call.residual
         if name == "nn.prelu":
             if not is_first:
-                return Refusal("slopes of each channel go with the first activation only")
+                return Refusal("per-channel slopes are supported in the first activation only")
             if int(attrs.axis) % 4 != 3:
-                return Refusal("the slopes are not those of the channels")
+                return Refusal("the slopes are not along the channel axis")
             slopes = values(match.root.args[1])
             if slopes is None:
                 return Refusal("the slopes are not constant")
@@ -181,7 +181,7 @@ class WithActivation(_Grow):
 
 
 class WithResidual(_Grow):
-    """Take in the addition of another tensor.
+    """Fold in the addition of another tensor.
 
     Why legal: that tensor does not depend on the convolution, whose only user this is.
     """
@@ -210,18 +210,18 @@ class WithResidualBefore(WithResidual):
 
 
 class WithDepthToSpace(_Grow):
-    """Take in nn.depth_to_space: the convolution writes each result to its shuffled place."""
+    """Fold in nn.depth_to_space: the convolution writes each result to its shuffled place."""
 
     pattern = is_op("nn.depth_to_space")(_Grow.conv)
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
         if str(match.root.attrs.layout) != "NHWC":
-            return Refusal("the shuffle is not of NHWC")
+            return Refusal("the shuffle is not in NHWC")
         refusal = why_not_whole(match.root)
         if refusal:
             return refusal
         if Shuffle.of(match.root).mode != "DCR":
-            return Refusal("the shuffle is in the order CRD")
+            return Refusal("the shuffle is in mode CRD, not DCR")
         if call.residual:
             return Refusal("a residual is added before the shuffle")
         if call.block_size > 1:
@@ -233,13 +233,13 @@ class WithDepthToSpace(_Grow):
 class FuseConv2dNHWC(RulePass):
     """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
 
-    `also_float32`: whether to take float32 too, which has kernels on LLVM only. `to_be`: the type that
-    `InMixedPrecision` is going to give to float32, which is then taken as well: in this order, bias and
-    slopes are not rounded, for they stay float32.
+    `also_float32`: whether to fuse float32 too, which has kernels for LLVM only. `to_be`: the type to which
+    `InMixedPrecision` will convert float32, which is then fused as well: in this order, bias and slopes are
+    not rounded, since they stay float32.
 
-    Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order. It
-    takes in what still comes in that order, where nothing else uses what lies between. Sums are float32 and
-    rounded once, at the end.
+    Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order.
+    Only what follows in that order is folded in, and only where results in between have no other users. Sums
+    are float32 and rounded once, at the end.
 
     >>> x = relay.var("x", shape=(1, 32, 32, 16), dtype="float16")
     >>> weight, bias = (relay.const(np.ones(shape, "float16")) for shape in ((3, 3, 16, 12), 12))
@@ -259,14 +259,14 @@ class FuseConv2dNHWC(RulePass):
 
     def __init__(self, also_float32: bool = False, to_be: str | None = None) -> None:
         if to_be is not None and to_be not in HALF:
-            raise ValueError(f"FuseConv2dNHWC: to_be is None or one of {', '.join(HALF)}, not {to_be!r}")
+            raise ValueError(f"FuseConv2dNHWC: to_be must be None or one of {', '.join(HALF)}, not {to_be!r}")
         taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
         self.rules = (OfFloat if also_float32 else OfHalf, *taken, *self.GROWTH)
         super().__init__()
 
 
 def _why_too_large(constant: np.ndarray, dtype: str) -> Refusal | None:
-    """A result in float32 may become one in half precision, with what was taken in."""
+    """Why a constant cannot be folded in: a float32 result may yet be converted to half precision."""
     if np.abs(constant).max() > RANGES["float16"][1] and dtype == "float32":
         return Refusal("in float16 the result would be infinite")
     return None
@@ -283,7 +283,7 @@ def _of_filters(match: Match) -> np.ndarray | None:
 
 
 def _activation(call: relay.Call) -> GivenActivation:
-    """An activation as the operator is told of it."""
+    """An activation in the operator's notation."""
     attrs = call.attrs
     if op_name(call) == "nn.leaky_relu":
         return "leaky_relu", float(attrs.alpha)

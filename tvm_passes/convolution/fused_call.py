@@ -1,4 +1,4 @@
-"""A call of `topi_ext.conv2d_nhwc` as rules read it, change it and write it anew."""
+"""A call of `topi_ext.conv2d_nhwc` that rules can read, change and rebuild."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm import relay
 
 
 class FusedCall:
-    """What `conv2d_nhwc` was called with, by name, to be changed."""
+    """The arguments of a call of `conv2d_nhwc` by name, to be changed."""
 
     def __init__(self, call: relay.Call) -> None:
         attrs = call.attrs
@@ -28,7 +28,7 @@ class FusedCall:
         self.block_size = int(attrs["block_size"])
 
     def call(self) -> relay.Call:
-        """The call with what it was changed to."""
+        """The call with the changed arguments."""
         return conv2d_nhwc(**vars(self))
 
 

@@ -15,10 +15,10 @@ from .reshape_back import ReshapeBack
 
 
 class OfWholeImages(Rule):
-    """Make each image that a kernel covers whole a pixel of one image, with all its channels.
+    """Turn each image that a kernel covers entirely into a pixel of one image, with all its channels.
 
-    Why legal: in NHWC the bytes are the same, and a convolution by 1x1 does not mind which pixels are
-    neighbours. Kernels are cut into tiles of one image: of a thousand images of one pixel each tile
+    Why legal: in NHWC the bytes are the same, and for a 1x1 convolution it does not matter which pixels
+    are neighbours. A kernel's tiles never span images: with a thousand images of one pixel, each tile
     would have one pixel.
     """
 
@@ -47,7 +47,7 @@ class OfWholeImages(Rule):
 
 
 class ImagesAsOne(RulePass):
-    """Bring images that a convolution sees whole into one, and leave out reshapes between such ones.
+    """Merge images that a convolution covers entirely into one, and drop reshapes between such ones.
 
     >>> x, weight = relay.var("x", shape=(100, 7, 7, 16)), relay.const(np.ones((32, 7, 7, 16), "float32"))
     >>> mod = tvm.IRModule.from_expr(topi_ext.conv2d_nhwc(x, weight))

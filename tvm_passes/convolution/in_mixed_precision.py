@@ -1,4 +1,4 @@
-"""Bring the convolutions of a float32 network, and what is between them, to half precision."""
+"""Convert the convolutions of a float32 network, and what is between them, to half precision."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ EPILOGUES = ("add", *OF_A_CHANNEL, *ACTIVATIONS, "nn.depth_to_space")
 class InMixedPrecision(Pass):
     """Compute convolutions and matrix products in half precision, and what lies between them.
 
-    TVM's registry says which operators gain by it, and which can follow. TVM's own ToMixedPrecision lets all
-    follow that can; here an operator follows if all that uses its result is in half precision too, or if it
-    is the bias, activation, residual or shuffle of a convolution. So what comes of the heads of a network,
-    such as scores and corners of boxes, is computed in float32, and so is what becomes of the image before
-    the first convolution. Corners of regions stay float32 as well, bias and slopes of `topi_ext.conv2d_nhwc`,
-    and operators of which a constant is too large or too small for half precision. What is computed may still
-    be: float16 ends at 65504.
+    TVM's registry says which operators gain from it, and which can follow. TVM's own ToMixedPrecision lets
+    all follow that can; here an operator follows if all users of its result are in half precision too, or if
+    it is the bias, activation, residual or shuffle of a convolution. So what is computed from the heads of a
+    network, such as scores and box corners, is in float32, and so is preprocessing before the first
+    convolution. Region corners stay float32 as well, as do bias and slopes of `topi_ext.conv2d_nhwc`, and
+    operators with a constant too large or too small for half precision. Computed values may still be too
+    large or too small: float16 ends at 65504.
 
-    Why legal: it rounds numbers to half precision, as it is asked to, and changes nothing else. The types of
-    inputs and results stay. Constants are cast here, each to one of the two numbers of half precision next to
-    it. It is the nearest but for weights of convolutions of images and of matrix products (nn.conv2d,
-    nn.dense, `topi_ext.conv2d_nhwc`), of which the errors of a filter are to cancel: see `_rounding.py`.
+    Why legal: it rounds numbers to half precision, as requested, and changes nothing else. The types of
+    inputs and results stay. Constants are cast here, each to one of its two neighbours in half precision:
+    the nearest, except for weights of convolutions of images and of matrix products (nn.conv2d, nn.dense,
+    `topi_ext.conv2d_nhwc`), where the errors of a filter are to cancel: see `rounding.py`.
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((8, 8, 3, 3), "float32"))
     >>> y = relay.nn.relu(relay.nn.conv2d(x / relay.const(255.0), weight, padding=1))
@@ -64,7 +64,7 @@ class InMixedPrecision(Pass):
 
     def __init__(self, dtype: str = "float16") -> None:
         if dtype not in RANGES:
-            raise ValueError(f"InMixedPrecision: dtype is one of {', '.join(RANGES)}, not {dtype!r}")
+            raise ValueError(f"InMixedPrecision: dtype must be one of {', '.join(RANGES)}, not {dtype!r}")
         super().__init__(partial(_in_half, dtype=dtype))
 
 
@@ -83,7 +83,7 @@ def _in_half(mod: tvm.IRModule, report: PassReport, dtype: str) -> tvm.IRModule:
 
 
 class _Half:
-    """Which nodes of a graph are to be in half precision, and what they are then."""
+    """Which nodes of a graph to convert to half precision, and what they become."""
 
     def __init__(self, graph: Graph, dtype: str) -> None:
         self.graph, self.dtype = graph, dtype
@@ -98,7 +98,7 @@ class _Half:
         self._casts: dict[tuple[relay.Expr, str], relay.Expr] = {}
 
     def replacements(self) -> dict[relay.Expr, relay.Expr]:
-        """{node: its value, computed in half precision, in float32}, where others use it too."""
+        """{node: its value in half precision, cast to float32}, for nodes that others use too."""
         half: dict[relay.Expr, relay.Expr] = {}
         for node in self.graph.nodes:
             if node in self.chosen:
@@ -117,7 +117,7 @@ class _Half:
                 self.chosen.add(node)
 
     def _add_what_is_between(self) -> None:
-        behind = set(self.chosen)  # a convolution
+        behind = set(self.chosen)  # nodes computed from a convolution's result
         candidates = []
         for node in self._followers:
             if any(data in behind for data in data_of(node)):
@@ -126,7 +126,7 @@ class _Half:
         for node in reversed(candidates):
             if self._serves_the_chosen_only(node):
                 self.chosen.add(node)
-        # One part of a tuple may serve convolutions where another does not.
+        # One field of a tuple may serve convolutions where another does not.
         self.chosen = {
             node
             for node in self.chosen
@@ -137,7 +137,7 @@ class _Half:
         return all(user in self.chosen and node in data_of(user) for user in self._users(node))
 
     def _users(self, node: relay.Expr) -> Iterator[relay.Expr]:
-        """What uses a node, be it as part of a tuple."""
+        """The users of a node, with those of a tuple in place of the tuple."""
         for user in self.graph.users(node):
             yield from self.graph.users(user) if isinstance(user, relay.Tuple) else [user]
 
@@ -159,7 +159,7 @@ class _Half:
         return relay.Call(node.op, arguments, _with_out_dtype(node.attrs, self.dtype), None, node.span)
 
     def _cast(self, expr: relay.Expr, layout: str) -> relay.Expr:
-        """In half precision; `layout` is that of constant weights, or ""."""
+        """An operand in half precision; `layout` is that of constant weights, or ""."""
         key = expr, layout
         if key not in self._casts:
             value = values(expr)
@@ -171,7 +171,7 @@ class _Half:
 
 
 def _layout_of_weights(expr: relay.Expr, user: relay.Call) -> str:
-    """How constant weights of a convolution or a matrix product lie, such as OIHW; "" if they are no such."""
+    """The layout of constant weights of a convolution or matrix product, such as OIHW; "" for others."""
     name = op_name(user) or ""
     if name not in WEIGHT_LAYOUTS or expr != user.args[1] or not isinstance(expr, relay.Constant):
         return ""
@@ -180,7 +180,7 @@ def _layout_of_weights(expr: relay.Expr, user: relay.Call) -> str:
 
 
 def _rounded(value: np.ndarray, dtype: str, layout: str) -> np.ndarray:
-    """A constant, ready to be cast; if it has a layout of weights, its numbers are of the type already."""
+    """A constant, ready to be cast; with a layout of weights, rounded to numbers of the type already."""
     if not layout or not np.isfinite(value).all():
         return value
     order = [layout.index(axis) for axis in "OIHW" if axis in layout]
@@ -190,14 +190,14 @@ def _rounded(value: np.ndarray, dtype: str, layout: str) -> np.ndarray:
 
 
 def _for_one_user(expr: relay.Expr) -> relay.Expr:
-    """A transpose once more, which TVM makes one kernel with the cast if nothing else reads it."""
+    """A copy of a transpose, which TVM fuses with the cast if nothing else reads it."""
     if op_name(expr) in ("transpose", "layout_transform"):
         return relay.Call(expr.op, expr.args, expr.attrs, None, expr.span)
     return expr
 
 
 def _with_out_dtype(attrs: tvm.ir.Attrs, dtype: str) -> tvm.ir.Attrs:
-    """Attributes that ask for a result of another type, where they ask for one."""
+    """The attributes with another `out_dtype`, if they have one."""
     if not getattr(attrs, "out_dtype", None):
         return attrs
     fields = {str(name): value for name, value in dict(attrs).items()}

@@ -13,9 +13,9 @@ from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
 class GlobalPool(Rule):
     """Replace average pooling to one pixel with the mean of each row, and pooling of those.
 
-    Why legal: all rows are of the same length. TVM gives each channel's pooling to one block of threads, and
-    there are few channels; each row's mean is work of its own. TVM fuses a cast before with the mean, and one
-    after with the pooling, but neither the other way round.
+    Why legal: all rows have the same length. TVM gives each channel's pooling to one thread block, and there
+    are few channels; the means of rows run in parallel. TVM fuses a cast before with the mean, and one after
+    with the pooling, but neither the other way round.
     """
 
     data = wildcard()
@@ -28,7 +28,7 @@ class GlobalPool(Rule):
 
     def is_column(self, match: Match) -> bool:
         shape, layout = match.data.checked_type.shape, str(match.root.attrs.layout)
-        # As it is after this rule, whatever is known of the other lengths.
+        # As it is after this rule, whether or not the other dimensions are static.
         return channel_axis(layout) is not None and getattr(shape[layout.index("W")], "value", None) == 1
 
     def plan(self, match: Match) -> Answer | Refusal:
@@ -37,7 +37,7 @@ class GlobalPool(Rule):
         if channel_axis(layout) is None or str(attrs.out_layout) not in ("", layout):
             return Refusal("the layout splits or moves the channels")
         if not match.root.checked_type.dtype.startswith(("float", "bfloat")):
-            return Refusal("a mean of integers is rounded, and so would be that of each row")
+            return Refusal("a mean of integers is rounded, and rounding each row's mean would change it")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:

@@ -1,10 +1,10 @@
 """Rounding weights to half precision so that their errors cancel.
 
-A convolution multiplies the errors of its weights with what it sees, and adds up. A pixel is like the pixel
-beside it, and channels behind a relu are all positive, so errors of one sign add up where those of both would
-cancel. Rounded each to the nearest number, their sum is left to chance; here a weight becomes one of the two
-numbers next to it, the one that makes up for those before. Of the error that rounded weights make in an
-untrained ResNet-50, a quarter goes and more, and the network takes no longer.
+A convolution multiplies the errors of its weights with its inputs, and adds the products. Neighbouring pixels
+are alike, and channels after a relu are all positive, so errors of one sign add up where errors of both would
+cancel. Rounding each weight to the nearest number leaves their sum to chance; here a weight becomes the one
+of its two neighbours that makes up for the errors before it. Of the error that rounded weights cause in an
+untrained ResNet-50, this removes a quarter or more, and the network takes no longer.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# The correlation that is reckoned with. What is gained changes little between half and twice these.
-OF_PIXELS = 0.5  # that a filter sees in one channel
+# The correlations assumed. The gain changes little between half and twice these.
+OF_PIXELS = 0.5  # under a filter, in one channel
 OF_CHANNELS = 0.1  # in one pixel
 
 
 def rounded_together(weights: np.ndarray, dtype: str) -> np.ndarray:
-    """Weights (filters, channels, rows, columns), as float32, of which each is a number of the half type."""
+    """Weights (filters, channels, rows, columns), as float32, each rounded to a number of the half type."""
     filters, channels, rows, columns = weights.shape
     is_of_channels = rows * columns == 1
     shape = (filters, channels) if is_of_channels else (filters * channels, rows * columns)
     correlation = OF_CHANNELS if is_of_channels else OF_PIXELS
-    sums = weights.astype("float32").reshape(shape)  # of products, one in each row
+    sums = weights.astype("float32").reshape(shape)  # of products, one per row
     rounded = np.empty_like(sums)
     for part in _parts(sums):
         below, above = neighbours(sums[part], dtype)
@@ -34,7 +34,7 @@ def rounded_together(weights: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _parts(sums: np.ndarray) -> Iterator[slice]:
-    """The rows that are rounded at once: what the processor's cache holds."""
+    """The rows to round at once: as many as the processor's cache holds."""
     rows, columns = sums.shape
     step = max(256, 2**18 // max(1, columns))
     return (slice(start, start + step) for start in range(0, rows, step))
@@ -55,10 +55,10 @@ def neighbours(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_low(low: np.ndarray, high: np.ndarray, correlation: float) -> np.ndarray:
-    """Which weights to take the lower number for, of two errors each, so that rows have small ones and sums.
+    """Which weights to round down, given both errors of each, so that rows have small errors and sums.
 
-    The expected square of what a row adds is, but for a factor, sum(error²) + strength * sum(error)². Coarse
-    weights are settled first: the fine ones can make up for what is left. Exact ones cannot.
+    The expected square of a row's error is, up to a factor, sum(error²) + strength * sum(error)². Coarse
+    weights are decided first: the fine ones can make up for what is left. Exact ones cannot.
     """
     strength = correlation / (1 - correlation)
     gaps = high - low
@@ -67,7 +67,7 @@ def _is_low(low: np.ndarray, high: np.ndarray, correlation: float) -> np.ndarray
     middle = (low + high) / 2
     chosen, total = np.empty(low.shape, bool), np.zeros(low.shape[1], "float32")
     for k in range(len(low)):
-        # the best error for this one, if it and those that follow could have any
+        # the best error for this one, if it and those after it could have any
         share = np.float32(strength / (1 + strength * (len(low) - k)))
         chosen[k] = middle[k] > -share * total
         total += np.where(chosen[k], low[k], high[k])

@@ -1,4 +1,4 @@
-"""Split a convolution of concatenated tensors into one of each, so that nothing is copied together."""
+"""Split a convolution of concatenated tensors into one of each, so that nothing is copied."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ConvolutionOfConcatenate(Rule):
     """Replace `conv2d(concatenate(x, y), w)` with `conv2d(x, wx) + conv2d(y, wy)`.
 
     Why legal: a convolution sums over the channels, and a sum can be taken in parts. Where the second one
-    takes the first as its residual, the copy of x and y is saved, and a partial sum is written and read.
+    takes the first as its residual, the copy of x and y is saved, but a partial sum is written and read.
     """
 
     parts, weight = wildcard(), wildcard()
@@ -38,16 +38,16 @@ class ConvolutionOfConcatenate(Rule):
             return refusal
         axis = channel_axis(str(match.root.attrs.data_layout))
         if int(match.concatenate.attrs.axis) % 4 != axis:
-            return Refusal("what is concatenated are not the channels")
+            return Refusal("the tensors are not concatenated along the channels")
         channels = [int(part.checked_type.shape[axis]) for part in match.parts.fields]
         if 0 in channels:
             return Refusal("a part has no channels")
         if any(op_name(user) != "nn.conv2d" for user in match.graph.users(match.concatenate)):
-            return Refusal("the concatenated tensor is also wanted by what is no convolution")
+            return Refusal("the concatenated tensor has a user that is not a convolution")
         copied, partial = np.prod(whole), np.prod(result) * (len(channels) - 1)
         if partial > copied:
             times = partial / copied
-            return Refusal(f"the partial sums take {times:.1f} times the memory of what is concatenated")
+            return Refusal(f"the partial sums take {times:.1f} times the memory of the concatenated tensor")
         return channels
 
     def rewrite(self, match: Match, plan: list[int]) -> relay.Expr:

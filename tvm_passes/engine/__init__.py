@@ -1,6 +1,6 @@
-"""What passes are made of: rules and patterns, graphs, reports, and the base of every pass.
+"""The building blocks of passes: rules and patterns, graphs, reports, and the base of every pass.
 
-Whoever writes a rule takes from here; `tutorials/02_write_a_pass.py` shows how.
+Import from here to write a rule; `tutorials/02_write_a_pass.py` shows how.
 """
 
 from .expressions import constant, either_way, known_shape, location, op_name, scalar, static_shape

@@ -1,4 +1,4 @@
-"""What rules ask about single expressions."""
+"""What rules ask of single expressions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def type_of(expr: relay.Expr) -> relay.Type:
 
 
 def shape_of_type(type_: relay.Type) -> tuple[int, ...] | None:
-    """The shape of a type as a tuple of int, or None where a dimension is dynamic, or it is no tensor's."""
+    """The shape of a type as a tuple of int, or None if a dimension is dynamic or it is not a tensor type."""
     shape = getattr(type_, "shape", None)
     if shape is None or not all(hasattr(dim, "value") for dim in shape):
         return None
@@ -36,7 +36,7 @@ def static_shape(expr: relay.Expr) -> tuple[int, ...] | None:
 
 
 def known_shape(expr: relay.Expr) -> tuple[int, ...]:
-    """The shape of a typed expression, where `static_shape` has been seen to be one."""
+    """The shape of a typed expression that is known to be static."""
     shape = static_shape(expr)
     if shape is None:
         raise ValueError(f"the shape {expr.checked_type.shape} is dynamic")
@@ -49,7 +49,7 @@ def op_name(expr: relay.Expr) -> str | None:
 
 
 def operands(call: relay.Call) -> list[relay.Expr]:
-    """What a call takes, those in a tuple one by one."""
+    """The operands of a call, with tuples flattened."""
     return [field for arg in call.args for field in (arg.fields if isinstance(arg, relay.Tuple) else [arg])]
 
 
@@ -67,6 +67,6 @@ def location(node: relay.Expr) -> str:
 
 
 def scalar(expr: relay.Expr) -> Any:
-    """The number a constant holds alone, or None."""
+    """The number in a constant of one element, or None."""
     value = constant(expr)
     return value.item() if isinstance(value, np.ndarray) and value.size == 1 else None

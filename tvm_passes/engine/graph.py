@@ -1,7 +1,7 @@
 """A Relay function as a graph: its nodes in order, who uses what, and rebuilding it with replacements.
 
 Relay's own Python mutators recurse, and overflow the stack on networks of a few thousand nodes; these
-walk with a stack of their own.
+keep an explicit stack.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tvm.relay.expr import RefCreate, RefRead, RefWrite
 class Graph:
     """The nodes below `root` in post-order, with the users of each.
 
-    `infer_result`: whether a rebuilt function may have another type; not if others call it by name.
+    `infer_result`: whether a rebuilt function may change its type; not if others call it by name.
     """
 
     def __init__(self, root: relay.Expr, infer_result: bool = False) -> None:
         self.root = root
         self.infer_result = infer_result
-        self.notes: dict[Any, dict[Any, Any]] = {}  # what analyses find out about this graph, by analysis
+        self.notes: dict[Any, dict[Any, Any]] = {}  # what analyses found out about this graph, by analysis
         self.nodes: list[relay.Expr] = []
         relay.analysis.post_order_visit(root, self.nodes.append)
         self.foreign = {
@@ -39,15 +39,15 @@ class Graph:
                 self._users.setdefault(child, []).append(node)
 
     def users(self, node: relay.Expr) -> list[relay.Expr]:
-        """The nodes that take `node` as an input; the function, where it is the result."""
+        """The nodes that take `node` as an input, or the function whose result it is."""
         return self._users[node]
 
     def rebuilt(self, replacements: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
         """The root with every node in `replacements` replaced.
 
-        A replacement is an expression over nodes of this graph, equal in value to what it replaces; what
-        is itself replaced among those nodes is replaced there too, so all replacements apply at once.
-        Nodes that a replacement adds take the source location of what they replace.
+        A replacement is an expression over nodes of this graph, equal in value to what it replaces; those
+        of them that are replaced themselves are replaced there too, so all replacements apply at once.
+        Nodes that a replacement adds take the source location of the node it replaces.
         """
         done: dict[relay.Expr, relay.Expr] = {}
         entered: set[relay.Expr] = set()
@@ -83,12 +83,12 @@ class Graph:
         root = done[self.root]
         if not self.infer_result or not isinstance(root, relay.Function) or root.same_as(self.root):
             return root
-        # The result may be known better than before: its type is to be inferred anew.
+        # The type of the result may be more precise than before, so it is inferred anew.
         return relay.Function(root.params, root.body, None, root.type_params, root.attrs, root.span)
 
 
 def belongs_to_a_backend(node: relay.Expr) -> bool:
-    """Whether a node is a function that was partitioned off: what is inside is not ours to change."""
+    """Whether a node is a function partitioned for a backend, whose body is not ours to change."""
     attrs: Any = node.attrs if isinstance(node, relay.Function) else None
     return bool(attrs) and any(key in attrs for key in ("Primitive", "Compiler", "Composite"))
 
@@ -103,7 +103,7 @@ def relay_functions(mod: tvm.IRModule) -> dict[relay.GlobalVar, relay.Function]:
 
 
 def calls_of(mod: tvm.IRModule, name: str) -> list[relay.Call]:
-    """All calls of an operator in a module, those in branches and nested functions among them."""
+    """All calls of an operator in a module, including those in branches and nested functions."""
     found: list[relay.Call] = []
 
     def visit(node: relay.Expr) -> None:
@@ -141,7 +141,7 @@ def children(node: relay.Expr) -> list[relay.Expr]:
 
 
 def with_children(node: relay.Expr, new: list[relay.Expr], span: relay.Span | None) -> relay.Expr:
-    """`node` over other children, at source location `span`."""
+    """`node` with other children, at source location `span`."""
     if isinstance(node, relay.Call):
         return relay.Call(new[0], new[1:], node.attrs, node.type_args, span)
     if isinstance(node, relay.Tuple):

@@ -1,8 +1,8 @@
 """Matching one expression against a pattern of `tvm.relay.dataflow_pattern`.
 
 TVM's own `rewrite` drops a match silently where an inner node has another user, so a pass could never say
-why it did nothing; and it hands the callback one match at a time of a graph already half rewritten. Here
-every match on the typed graph is found, and judged by its rule.
+why it did nothing; and it calls back with one match at a time, on a graph already half rewritten. Here every
+match in the typed graph is found, and its rule decides.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def match(pattern: DFPattern, expr: relay.Expr, bound: Bound | None = None) -> B
         if isinstance(pattern, pattern_type):
             inner = matcher(pattern, expr, bound)
             return None if inner is None else {**inner, pattern: expr}
-    raise TypeError(f"a rule's pattern cannot hold a {type(pattern).__name__}")
+    raise TypeError(f"a rule's pattern cannot contain a {type(pattern).__name__}")
 
 
 def root_ops(pattern: DFPattern) -> set[str] | None:
-    """The names of the operators a match's root can call, or None where it can be anything."""
+    """The names of the operators that a match's root can call, or None if it can be anything."""
     if isinstance(pattern, dfp.AltPattern):
         left, right = root_ops(pattern.left), root_ops(pattern.right)
         return None if left is None or right is None else left | right
@@ -50,7 +50,7 @@ def root_ops(pattern: DFPattern) -> set[str] | None:
 
 
 def any_op(names: Iterable[str], *args: DFPattern) -> DFPattern:
-    """A call of any of these operators, of arguments that match."""
+    """A pattern for calls of any of these operators with arguments that match."""
     return reduce(or_, (dfp.is_op(name)(*args) for name in names))
 
 

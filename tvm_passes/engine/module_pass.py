@@ -1,4 +1,4 @@
-"""What every pass of this project is: a TVM pass with a name, which is verified, recorded and explained."""
+"""The base of every pass of this project: a named TVM pass that is verified, recorded and explained."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Transform = Callable[[tvm.IRModule, PassReport], tvm.IRModule]
 
 
 class Pass(ModulePass):
-    """A pass over a module, to be derived from; a pass made of rules derives from `RulePass`.
+    """The base class of module passes; a pass made of rules derives from `RulePass`.
 
-    `transform` gives the new module and writes into the report what it did and what it refused, and why.
-    It is no method: TVM keeps it for as long as it keeps the pass, and with it whatever it refers to.
-    `rules` names what the report tells apart, by default the pass alone.
+    `transform` returns the new module and writes to the report what it did, what it refused, and why.
+    It is not a method: TVM keeps it alive as long as the pass, with everything that it refers to.
+    `rules` names the entries of the report, by default the pass alone.
     """
 
     keeps_types = True  # of all functions
@@ -46,5 +46,5 @@ class Pass(ModulePass):
 
     @property
     def report(self) -> PassReport | None:
-        """What the pass did the last time it ran, or None before."""
+        """What the pass did the last time it ran, or None if it has not run."""
         return self._last[0] if self._last else None

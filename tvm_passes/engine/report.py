@@ -1,4 +1,4 @@
-"""What passes did: for each rule its matches, its rewrites, and its refusals with reason and place."""
+"""What passes did: for each rule its matches, its rewrites, and its refusals with reason and location."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PassReport:
         self.refusals.append(Outcome(rule, location, reason))
 
     def forget_refusals(self) -> None:
-        """A refusal counts only if it still stands after the last round."""
+        """Drop all refusals: one counts only if it still stands after the last round."""
         self.refusals.clear()
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Report:
     """What a pipeline did, pass by pass; prints as a table."""
 
     passes: list[PassReport] = field(default_factory=list)
-    module: Any = None  # the module the pipeline gave
+    module: Any = None  # the module that the pipeline returned
 
     def __rich__(self) -> Table:
         table = Table()
@@ -83,7 +83,7 @@ class Report:
 
 
 def _reasons(refusals: list[Outcome]) -> str:
-    """Each reason once, with the places it was given for."""
+    """Each reason once, with the locations that it was given for."""
     places: dict[str, list[str]] = {}
     for outcome in refusals:
         places.setdefault(outcome.reason, []).append(outcome.location or "?")

@@ -44,10 +44,10 @@ class Refusal:
 
 
 class Answer(enum.Enum):
-    """What a rule's `plan` answers where there is nothing to hand on."""
+    """What a rule's `plan` returns when it has nothing to pass to `rewrite`."""
 
-    LEGAL = "the rewrite is right, and needs to know no more than the match"
-    NO_MATCH = "the pattern means something else here, of which nobody wants to hear"
+    LEGAL = "the rewrite is legal, and needs only the match"
+    NO_MATCH = "the pattern means something else here, which is not worth reporting"
 
 
 LEGAL, NO_MATCH = Answer.LEGAL, Answer.NO_MATCH
@@ -56,26 +56,26 @@ LEGAL, NO_MATCH = Answer.LEGAL, Answer.NO_MATCH
 class Rule:
     """What to look for, when it is legal, and what to put there instead.
 
-    Patterns that are attributes of the class give names to what they match: an attribute `data` is found
-    again as `match.data`.
+    Patterns that are class attributes name what they match: what the attribute `data` matched is
+    `match.data`.
     """
 
     pattern: DFPattern
 
     def where(self, match: Match) -> bool:
-        """What the pattern means but cannot say, such as a rank: where False, there is no match at all."""
+        """A condition that a pattern cannot express, such as a rank: if False, there is no match at all."""
         return True
 
     def plan(self, match: Match) -> Any:
         """What the rewrite needs to know, or a `Refusal` where it would be wrong.
 
-        LEGAL, where the match is all that is needed; NO_MATCH, if only the way to a plan shows that there is
-        nothing to rewrite. It changes nothing. One that answers None has forgotten to answer: a refusal.
+        LEGAL, if it needs only the match; NO_MATCH, if making the plan shows that there is nothing to
+        rewrite. It must not change anything. None, a forgotten `return`, counts as a refusal.
         """
         return LEGAL
 
     def rewrite(self, match: Match, plan: Any) -> relay.Expr:
-        """An expression that has the value of `match.root`, over other expressions of the graph."""
+        """An expression equal in value to `match.root`, over other expressions of the graph."""
         raise NotImplementedError
 
 
@@ -111,13 +111,13 @@ class RulePass(Pass):
 
 
 def _with_plan(rule: Any) -> Rule:
-    """The rule; one of before there were plans, of `check` and `rewrite(match)`, as one that has them."""
+    """The rule; one from before there were plans, with `check` and `rewrite(match)`, is adapted."""
     if not hasattr(rule, "check"):
         return rule
     old = type(rule)
     warnings.warn(
-        f"{old.__name__}: a rule's `check` is now `plan`, which answers LEGAL, a plan or a Refusal, and "
-        "`rewrite` takes the plan; this release still understands the old ones",
+        f"{old.__name__}: a rule's `check` is now `plan`, which returns LEGAL, a plan or a Refusal, and "
+        "`rewrite` takes the plan; this release still accepts the old form",
         DeprecationWarning,
         stacklevel=4,
     )
@@ -136,9 +136,9 @@ MIN_ROUNDS = 100
 
 
 def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
-    """Apply rules to every function until none applies; the same module where none ever did."""
+    """Apply rules to every function until none applies; the same module if none ever did."""
     before = mod
-    # A chain in which each link makes the next one match takes a round a link.
+    # A chain in which each rewrite makes the next one match takes a round per link.
     rounds = max(MIN_ROUNDS, sum(len(Graph(function).nodes) for function in relay_functions(mod).values()))
     for _ in range(rounds):
         typed = relay.transform.InferType()(mod)
@@ -155,13 +155,13 @@ def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) ->
         if not changed:
             return typed
         for name, function in changed.items():
-            typed.update_func(name, function)  # InferType gave a module of its own
+            typed.update_func(name, function)  # which InferType made anew
         mod = typed
     raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
 
 
 def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> dict[relay.Expr, relay.Expr]:
-    """{node: its replacement} for all that matches and is legal in a typed graph."""
+    """{node: its replacement} for every legal match in a typed graph."""
     replacements = {}
     roots = [(rule, root_ops(rule.pattern)) for rule in rules]
     for node in graph.nodes:
@@ -186,17 +186,17 @@ def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> di
 
 
 def _rewritten(rule: Rule, match: Match) -> relay.Expr | Refusal | Answer:
-    """What a rule puts in the place of a match, why it does not, or NO_MATCH."""
+    """What a rule replaces a match with, why it refuses to, or NO_MATCH."""
     if not rule.where(match):
         return NO_MATCH
     plan = rule.plan(match)
     if plan is None:
-        return Refusal(f"{type(rule).__name__}.plan answers neither with a plan nor with a refusal")
+        return Refusal(f"{type(rule).__name__}.plan returned neither a plan nor a refusal")
     if plan is NO_MATCH or isinstance(plan, Refusal):
         return plan
     replacement = rule.rewrite(match, plan)
     if not isinstance(replacement, relay.Expr):
-        raise TypeError(f"{type(rule).__name__}.rewrite gives {replacement!r}, which is no expression")
+        raise TypeError(f"{type(rule).__name__}.rewrite returned {replacement!r}, which is not an expression")
     return replacement
 
 

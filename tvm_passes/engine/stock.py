@@ -6,7 +6,7 @@ import tvm
 
 
 def apply_stock(*passes: tvm.transform.Pass, to: tvm.IRModule) -> tvm.IRModule:
-    """Apply TVM's own passes, all of them: at a low `opt_level` TVM leaves some out in silence."""
+    """Apply TVM's own passes, all of them: at a low `opt_level` TVM silently skips some."""
     current = tvm.transform.PassContext.current()
     everything = tvm.transform.PassContext(
         opt_level=3,

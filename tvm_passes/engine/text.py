@@ -1,4 +1,4 @@
-"""A module as Relay text that is made to be read."""
+"""A module as readable Relay text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .expressions import constant
 from .graph import Graph, relay_functions
 
 WIDTH = 96  # of a line: what fits into a docstring, and into a page without scrolling
-MAX_SHOWN = 4  # numbers of a constant
+MAX_SHOWN = 4  # elements of a constant
 
 NOISE = {
     r'#\[version = ".*"\]\n': "",
     r" *free_var .*\n": "",  # see `_with_named_constants`
     r"%(const[(\[])": r"\1",
     r" /\* (ty|span)=.*?\*/": "",
-    r", \w+=(None|meta\[relay\.\w+\]\[\d+\])": "",  # an option that is not set, or is an argument as well
+    r", \w+=(None|meta\[relay\.\w+\]\[\d+\])": "",  # an option that is not set, or also an argument
     r"/\* For debugging purposes(.|\n)*": "",
 }
 
 
 def as_text(mod: tvm.IRModule) -> str:
-    """A module as Relay text, without the type and the source location that TVM prints of each node.
+    """A module as Relay text, without the type and source location that TVM prints for each node.
 
     Constants other than scalars show a few integers, `const([1, 0])`, or their type,
     `const[(64, 3, 7, 7), float32]`.
@@ -39,7 +39,7 @@ def as_text(mod: tvm.IRModule) -> str:
 
 
 def _with_named_constants(function: relay.Function) -> relay.Function:
-    """The function over free variables in the place of constants, whose names the printer shows."""
+    """The function with free variables in place of constants, since the printer shows their names."""
     graph = Graph(function)
     named: dict[str, relay.Var] = {}
     for node in graph.nodes:
@@ -55,7 +55,7 @@ def _with_named_constants(function: relay.Function) -> relay.Function:
 
 
 def _tidied(line: str) -> str:
-    """A line with the attributes of this project's operators as TVM prints those of its own, and wrapped."""
+    """A wrapped line, with attributes of this project's operators as TVM prints those of its own."""
     whole = re.sub(r"\[[^\[\]]*\]|: |-> ", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
     whole = re.sub(r", __dict__={(.*)}", _in_order, whole)
     indent = line[: len(line) - len(line.lstrip(" "))] + "    "

@@ -1,4 +1,4 @@
-"""A debug switch: look at the module after every pass, and blame the pass that broke it.
+"""A debug switch: check the module after every pass, and name the pass that broke it.
 
 Set `TVM_PASSES_VERIFY=1` in the environment, or call `tvm_passes.verify_each_pass()`.
 """
@@ -17,18 +17,18 @@ _wanted = os.environ.get("TVM_PASSES_VERIFY", "0") not in ("", "0")
 def verify_each_pass(wanted: bool = True) -> None:
     """Check every pass's result from now on: well formed, and of the same type.
 
-    A dimension may be known after a pass that was not before.
+    A dynamic dimension may become static.
     """
     global _wanted
     _wanted = wanted
 
 
 class PassBrokeModule(RuntimeError):
-    """A pass gave a module that does not hold together."""
+    """A pass returned an invalid module."""
 
 
 def check(before: tvm.IRModule, after: tvm.IRModule, name: str, keeps_types: bool) -> None:
-    """Raise PassBrokeModule if the switch is on and `after` is not a sound successor of `before`."""
+    """Raise PassBrokeModule if the switch is on and `after` is not a sound result for `before`."""
     if not _wanted:
         return
     before, after = relay.transform.InferType()(before), relay.transform.InferType()(after)

@@ -50,7 +50,7 @@ def _why_not(match: Match, layout: str) -> Refusal | None:
     if layout != str(conv.attrs.data_layout):
         return Refusal("the convolution and the shuffle are in different layouts")
     if any(op_name(user) != "nn.conv2d" for user in match.graph.users(match.blocks)):
-        return Refusal("the tensor is also wanted by what is no convolution")
+        return Refusal("the shuffled tensor has a user that is not a convolution")
     if any(dilation != 1 for _, dilation, *_ in pairs(conv)):
         return Refusal("the convolution is dilated")
     if any(min(before, after) < 0 for _, _, before, after in pairs(conv)):
@@ -59,10 +59,10 @@ def _why_not(match: Match, layout: str) -> Refusal | None:
 
 
 class OfSpaceToDepth(_Fold):
-    """Replace `conv2d(space_to_depth(x), w)` with a convolution of x, block times the stride and the kernel.
+    """Replace `conv2d(space_to_depth(x), w)` with a convolution of x, stride and kernel scaled by the block.
 
-    Why legal: a pixel of the result sees the same pixels of x, through the same weights: those that lay
-    behind each other in depth now lie beside each other in space. It takes as many multiplications.
+    Why legal: a pixel of the result sees the same pixels of x, through the same weights: those that were
+    stacked in depth are now side by side in space. It takes as many multiplications.
     """
 
     blocks = is_op("nn.space_to_depth")(_Fold.data)

@@ -1,7 +1,7 @@
 """Move nn.depth_to_space past the convolution after it, where that makes the convolution faster.
 
-A convolution of few channels on a large image is bound by memory, and by tensor cores that compute columns
-nobody wants. The same convolution before the shuffle has block² times the channels and the filters, on an
+A convolution of few channels on a large image is bound by memory, and by tensor cores that compute unused
+columns. The same convolution before the shuffle has block² times the channels and the filters, on an
 image block² times smaller.
 """
 
@@ -38,7 +38,7 @@ class PastConvolution(Rule):
     """Replace `conv2d(depth_to_space(x), w)` with `depth_to_space(conv2d(x, w'))`.
 
     Why legal: the pixel (y, x) of the shuffled image is in the channels (y % b, x % b) of pixel (y // b,
-    x // b). So each of the b x b pixels of a block, which w' computes as filters of their own, sees some
+    x // b). So each of the b x b pixels of a block, which w' computes as separate filters, sees some
     pixels of x, each through the channels and weights that w has for it, and through zeros elsewhere. Zeros
     padded around the shuffled image are zeros around x, as the result is as large as the image.
     """
@@ -101,7 +101,7 @@ class MoveDepthToSpace(RulePass):
 
 
 def cost(pixels: int, shape: tuple[int, ...]) -> float:
-    """Of a convolution at so many pixels, in elements moved to or from memory."""
+    """The cost of a convolution at so many pixels, in elements moved to or from memory."""
     filters, channels, rows, columns = shape
     columns_computed = ceil(filters / FILTERS) * FILTERS
     multiplications = pixels * columns_computed * ceil(channels / CHANNELS) * CHANNELS * rows * columns
@@ -109,7 +109,7 @@ def cost(pixels: int, shape: tuple[int, ...]) -> float:
 
 
 def _cost_now(match: Match, pixels: int, weights: np.ndarray) -> float:
-    # A shuffle that no kernel before it takes in reads and writes all.
+    # A shuffle that is not fused with the kernel before it reads and writes everything.
     shuffled = 0 if _fuses_with_producer(match) else 2 * pixels * weights.shape[1]
     return cost(pixels, weights.shape) + shuffled
 
@@ -119,7 +119,7 @@ def _cost_before(match: Match, pixels: int, moved: np.ndarray) -> float:
 
 
 def _fuses_with_producer(match: Match) -> bool:
-    """Whether the shuffle costs nothing where it is: not after the sum of two tensors."""
+    """Whether the shuffle costs nothing where it is; it does after the sum of two tensors."""
     if op_name(match.data) == "add":
         return any(isinstance(term, relay.Constant) for term in match.data.args)
     return op_name(match.data) in ("nn.conv2d", *OF_A_CHANNEL, *ACTIVATIONS)
@@ -135,7 +135,7 @@ def _axes(match: Match, weights: np.ndarray) -> list[tuple[int, int, int, int]]:
 
 
 def _reach(block: int, taps: int, dilation: int, before: int) -> range:
-    """Which pixels of x, from its own, a pixel of the block sees."""
+    """The pixels of x that a pixel of the block sees, as offsets from its own."""
     return range(-before // block, (block - 1 + (taps - 1) * dilation - before) // block + 1)
 
 
@@ -147,7 +147,7 @@ def _moved_weights(match: Match, weights: np.ndarray) -> np.ndarray:
     reach = [_reach(*each) for each in axes]
     moved = np.zeros((outputs.size, inputs.size, *map(len, reach)), weights.dtype)
     places = [
-        # pixel of the block, tap, the pixel of x that it sees, and which of its block
+        # pixel of the block, tap, the pixel of x that it sees, and which one of that pixel's block
         [
             (pixel, tap, *divmod(pixel + tap * dilation - before, block))
             for pixel in range(block)

@@ -1,4 +1,4 @@
-"""Bring nn.depth_to_space to the order DCR, in which it copies whole slabs, by reordering its channels."""
+"""Convert nn.depth_to_space to mode DCR, in which it copies whole slabs, by reordering its channels."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class CrdToDcr(Rule):
     """Replace depth_to_space in mode CRD with mode DCR, over channels in another order.
 
     Why legal: the modes differ in which channel goes to which place in the block. The channels are put into
-    that order where they come from, in the weights of a convolution; what lies between has its constants of
-    each channel reordered, or treats all elements alike.
+    that order where they come from, in the weights of a convolution; operators in between have their
+    per-channel constants reordered, or treat all elements alike.
     """
 
     data = wildcard()
@@ -50,7 +50,7 @@ class CrdToDcr(Rule):
         channels, block = shape[axis], int(match.root.attrs.block_size)
         if channels == 1:  # the modes mean the same
             return match.data
-        order = Shuffle(block, "CRD").deep(channels).ravel()  # DCR is this, in ascending order
+        order = Shuffle(block, "CRD").deep(channels).ravel()  # in DCR this would be ascending
         return _reordered(match.graph, match.data, order, axis)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
@@ -58,7 +58,7 @@ class CrdToDcr(Rule):
 
 
 class ReorderDepthToSpace(RulePass):
-    """Bring shuffles to the order DCR: in NHWC each row of a block is then one contiguous copy.
+    """Convert shuffles to mode DCR: in NHWC each row of a block is then one contiguous copy.
 
     >>> x, weight = relay.var("x", shape=(1, 8, 6, 10)), relay.const(np.ones((12, 8, 3, 3), "float32"))
     >>> y = relay.nn.relu(relay.nn.conv2d(x, weight, padding=1))
@@ -79,19 +79,19 @@ def _reordered(graph: Graph, expr: relay.Expr, order: np.ndarray, axis: int) -> 
     """The expression with its channels in another order, or why that would take a copy."""
     name = op_name(expr)
     if not isinstance(expr, relay.Call):
-        return Refusal("the channels are not made here, but come from outside or from a tuple")
+        return Refusal("the channels come from outside or from a tuple, not from an operator")
     if len(graph.users(expr)) != 1:
-        return Refusal(f"the result of {name} has other users, who want its channels as they are")
+        return Refusal(f"the result of {name} has other users, which need its channels as they are")
     if name == "nn.conv2d":
         return _reordered_convolution(expr, order, axis)
     if name in ELEMENTWISE:
         data = _reordered(graph, expr.args[0], order, axis)
         return data if isinstance(data, Refusal) else relay.Call(expr.op, [data], expr.attrs)
     if name not in (*BINARY, *OF_A_CHANNEL):
-        return Refusal(f"the channels come from {name}, which cannot give them in another order")
+        return Refusal(f"the channels come from {name}, which cannot reorder them")
     vectors = constant_channels(expr, axis)
     if vectors is None:
-        return Refusal(f"{name} has a constant that is not one number for each channel")
+        return Refusal(f"{name} has a constant that is not per-channel")
     arguments = list(expr.args)
     for index in set(range(len(arguments))) - set(vectors):
         shape = static_shape(arguments[index])

@@ -67,7 +67,7 @@ class PixelUnshuffle(_Spelled):
 class RestoreDepthToSpace(RulePass):
     """Replace the reshapes and transposes that spell a sub-pixel shuffle with the operator itself.
 
-    With the operator in place layouts can be converted around it, and the shuffle fuses with its producer.
+    With the operator in place, layouts can be converted around it, and the shuffle fuses with its producer.
 
     >>> x = relay.var("x", shape=(1, 12, 6, 10))
     >>> y = relay.transpose(relay.reshape(x, (1, 3, 2, 2, 6, 10)), [0, 1, 4, 2, 5, 3])

@@ -1,4 +1,4 @@
-"""Move nn.depth_to_space behind the elementwise operators that follow it, next to the convolution to come."""
+"""Move nn.depth_to_space past the elementwise operators that follow it, next to the next convolution."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Sink(Rule):
         return why_not_whole(match.shuffle) or self.plan_for_other(match)
 
     def plan_for_other(self, match: Match) -> Any:
-        """As `plan`, of what meets the shuffle in the operator."""
+        """As `plan`, for the operator's other operand."""
         return LEGAL
 
 
@@ -50,10 +50,10 @@ class PastElementwise(_Sink):
 
 
 class PastConstant(_Sink):
-    """Replace `depth_to_space(x) + b` with `depth_to_space(x + b')`, and likewise others of a constant.
+    """Replace `depth_to_space(x) + b` with `depth_to_space(x + b')`, and likewise for others with a constant.
 
-    Why legal: the constant has one value for each channel, or one for all; b' has it in each of the channels
-    that the shuffle makes this one from.
+    Why legal: the constant has one value for each channel, or one for all; b' repeats it for each of the
+    channels that the shuffle makes this one from.
     """
 
     constant = wildcard()
@@ -72,7 +72,7 @@ class PastConstant(_Sink):
             return Refusal("the constant makes the tensor larger")
         vectors = constant_channels(match.root, _axis(match))
         if vectors is None:
-            return Refusal("the constant is not one number for each channel")
+            return Refusal("the constant is not per-channel")
         spread = Shuffle.of(match.shuffle).spread
         return {index: spread(vector) if len(vector) > 1 else vector for index, vector in vectors.items()}
 
@@ -106,9 +106,9 @@ class PastBoth(_Sink):
 
 
 class SinkDepthToSpace(RulePass):
-    """Move shuffles behind elementwise operators, which then are next to the convolution before.
+    """Move shuffles past elementwise operators, which are then next to the convolution before.
 
-    So they become part of its epilogue, and the shuffle is next to the convolution after.
+    They become part of its epilogue, and the shuffle is next to the convolution after.
 
     >>> x = relay.var("x", shape=(1, 12, 6, 10))
     >>> y = relay.nn.depth_to_space(x, 2, "NCHW") + relay.const(np.ones((3, 1, 1), "float32"))

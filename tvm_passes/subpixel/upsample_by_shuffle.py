@@ -1,4 +1,4 @@
-"""Make a transposed convolution a convolution and a shuffle."""
+"""Turn a transposed convolution into a convolution and a shuffle."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..engine.rule import Match, Refusal, Rule, RulePass
 
 
 class OfTransposedConvolution(Rule):
-    """Replace nn.conv2d_transpose with a convolution, and nn.depth_to_space of what it gives.
+    """Replace nn.conv2d_transpose with a convolution and nn.depth_to_space of its result.
 
     Why legal: with a stride of s, the pixel s * q + r of the result (along each axis) is the sum of
-    `data[q + d] * weight[r + padding - s * d]` over all d for which the kernel has that place. So for each r
+    `data[q + d] * weight[r + padding - s * d]` over all d for which the kernel has that tap. So for each r
     there is a convolution, and all of them together are one of s * s times as many filters, which are 0 where
-    the kernel of an r has no place. Where kernels do not overlap it is one by 1x1. Around a pixel that is
-    infinite the result may be NaN, by these 0s.
+    the kernel of an r has no tap. Where kernels do not overlap, it is a 1x1 convolution. Around an infinite
+    pixel these zeros may make the result NaN.
     """
 
     data, weight = wildcard(), wildcard()
@@ -38,9 +38,9 @@ class OfTransposedConvolution(Rule):
                 f"the layouts are {attrs.data_layout} and {attrs.kernel_layout}, not NCHW and IOHW"
             )
         if any(int(each) != 1 for each in attrs.dilation) or int(attrs.groups) != 1:
-            return Refusal("the convolution is dilated or in groups")
+            return Refusal("the convolution is dilated or grouped")
         if str(attrs.out_layout) not in ("", "NCHW") or _dtypes(match) != {match.data.checked_type.dtype}:
-            return Refusal("the result is wanted in another layout or type")
+            return Refusal("the result is in another layout, or the types differ")
         if static_shape(match.data) is None:
             return Refusal("the shape is dynamic")
         stride, *others = {int(each) for each in attrs.strides}
@@ -48,9 +48,9 @@ class OfTransposedConvolution(Rule):
             return Refusal("the strides differ")
         axes = _axes(match)
         if any(axis.result % stride for axis in axes):
-            return Refusal("the size of the result is no multiple of the stride")
+            return Refusal("the size of the result is not a multiple of the stride")
         if any(min(axis.pads) < 0 for axis in axes):
-            return Refusal("the convolution would have to leave out a border")
+            return Refusal("the convolution would have to crop a border")
         return axes
 
     def rewrite(self, match: Match, plan: list[_Axis]) -> relay.Expr:
@@ -72,7 +72,7 @@ class OfTransposedConvolution(Rule):
 
 
 class _Axis:
-    """How a convolution goes along one axis for a transposed one."""
+    """How a convolution goes along one axis in place of a transposed one."""
 
     def __init__(self, length: int, result: int, kernel: int, stride: int, padding: int) -> None:
         self.result = result
@@ -82,7 +82,7 @@ class _Axis:
         self.pads = -self._first, result // stride - length - 1 + self.size + self._first
 
     def places(self) -> Iterator[tuple[tuple[int, int], int]]:
-        """Of which pixel, at which place of the new kernel, there is which place of the old one."""
+        """((pixel of the block, tap of the new kernel), tap of the old kernel) for all that correspond."""
         for remainder, place in product(range(self._stride), range(self.size)):
             old = remainder + self._padding - self._stride * (place + self._first)
             if 0 <= old < self._kernel:

@@ -1,7 +1,7 @@
 """Bring what PyTorch's and ONNX's importers spell in many ways to one spelling.
 
-So a pass needs one pattern for an idiom and not one for each frontend and version, and more types are
-static than the importers find. Results stay the same numbers.
+A pass then needs one pattern for an idiom instead of one for each frontend and version, and more types are
+static than the importers find. Results stay the same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .static_forms import STATIC_FORMS
 
 
 class Canonicalize(RulePass):
-    """Fold shape arithmetic, make dynamic operators static, drop what changes nothing and dead branches.
+    """Fold shape arithmetic, make dynamic operators static, and drop no-ops and dead branches.
 
-    Why legal: an operator is dropped, or made static, only where its attributes and the types around it say
-    that the numbers and their type stay the same.
+    Why legal: an operator is dropped, or made static, only where its attributes and the types around it
+    imply that values and types stay the same.
 
     >>> x = relay.var("x", shape=(2, 6))
     >>> rows = relay.strided_slice(relay.shape_of(x), [0], [1])
@@ -46,5 +46,5 @@ class Canonicalize(RulePass):
 
 
 def canonical_pipeline() -> Sequential:
-    """What both frontends end with."""
+    """The passes that both frontends end with."""
     return Sequential([Canonicalize()], name="canonicalize")

@@ -1,4 +1,4 @@
-"""Let TVM compute what is multiplied or divided by the constant 0."""
+"""Make TVM compute multiplications and divisions by the constant 0."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ...engine.rule import Match, Rule
 
 
 class KeepZeroInMemory(Rule):
-    """Give a multiplication or division of floats its scalar 0 as a tensor of one element.
+    """Turn the scalar 0 of a multiplication or division of floats into a tensor of one element.
 
-    Why legal: it broadcasts as a scalar does. TVM writes a scalar into the kernel, takes `x * 0` and `0 / x`
-    for 0, which they are not where `x` is infinite, NaN or 0, and refuses `x / 0`.
+    Why legal: it broadcasts as a scalar does. TVM inlines a scalar into the kernel, folds `x * 0` and
+    `0 / x` to 0, which is wrong where `x` is infinite, NaN or 0, and rejects `x / 0`.
     """
 
     one, other = wildcard(), wildcard()
@@ -37,7 +37,7 @@ class KeepZeroInMemory(Rule):
 
 
 def _scalar(expr: relay.Expr) -> float | None:
-    """The number that TVM folds a scalar expression to; None where that is not seen here."""
+    """The number that TVM folds a scalar expression to, or None if that is not known here."""
     if expr.checked_type.shape:
         return None
     if op_name(expr) in ("cast", "full"):

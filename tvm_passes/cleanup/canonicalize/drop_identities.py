@@ -14,7 +14,7 @@ from ...engine.rule import Match, Rule
 
 
 class _Identity(Rule):
-    """An operator over `data` that gives `data`."""
+    """An operator whose result equals its operand `data`."""
 
     data = wildcard()
 
@@ -53,7 +53,7 @@ class CastToSameType(_Identity):
 
 
 class CastUndone(_Identity):
-    """Drop a cast to a type that has every number of the first, and the cast back."""
+    """Drop a cast to a type that represents every number of the first, and the cast back."""
 
     wider = is_op("cast")(_Identity.data)
     pattern = is_op("cast")(wider)
@@ -105,9 +105,9 @@ class SqueezeUndone(_Identity):
 
 
 class WhereNever(Rule):
-    """Drop a choice whose condition never holds, such as `where(index < 0, index + length, index)`.
+    """Drop a `where` whose condition never holds, such as `where(index < 0, index + length, index)`.
 
-    Why legal: of an index that comes from argwhere or a top-k, no element is negative.
+    Why legal: no element of an index from argwhere or a top-k is negative.
     """
 
     condition, chosen = wildcard(), wildcard()
@@ -132,7 +132,7 @@ class SplitIntoOne(_Identity):
 
 
 class FieldOfTuple(Rule):
-    """Take a field from where the tuple took it."""
+    """Replace a field of a tuple with the expression that the tuple has there."""
 
     whole = wildcard()
     pattern = is_tuple_get_item(whole)
@@ -146,7 +146,7 @@ class FieldOfTuple(Rule):
 
 def _has_every_number_of(wider: str, dtype: str) -> bool:
     if "bfloat16" in (wider, dtype) or (dtype in ("int64", "uint64") and wider.startswith("float")):
-        return False  # NumPy does not know the one, and calls the other safe
+        return False  # NumPy lacks bfloat16, and calls int64 to float64 safe
     return np.can_cast(dtype, wider, "safe")
 
 

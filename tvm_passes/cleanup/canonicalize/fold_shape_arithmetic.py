@@ -34,12 +34,12 @@ class FoldShapeArithmetic(Rule):
 
 
 def _integers(node: relay.Call) -> relay.Expr:
-    """What a node that casts a dimension to float casts, as bounds of boxes are; any other node itself."""
+    """The operand of a cast of a dimension to float, as for bounds of boxes; any other node itself."""
     is_float = op_name(node) == "cast" and node.checked_type.dtype in ("float32", "float64")
     return node.args[0] if is_float else node
 
 
 def _known(graph: Graph, node: relay.Expr) -> np.ndarray | None:
-    """The numbers that a call gives, if all are known."""
+    """The elements of a call's result, if all are known."""
     values = shape_values(graph, _integers(node)) if isinstance(node, relay.Call) else None
     return values if isinstance(values, np.ndarray) and all_known(values) else None

@@ -1,4 +1,4 @@
-"""Write what is computed of a tensor and itself so that TVM gets it right."""
+"""Rewrite the sum and difference of a tensor and itself so that TVM gets them right."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...engine.rule import Match, Rule
 
 
 class TwiceForSumOfEquals(Rule):
-    """Replace `x + x` with `x * 2`, which TVM would do itself, and fails at where `x` is no parameter.
+    """Replace `x + x` with `x * 2`, as TVM tries to itself, and fails unless `x` is a parameter.
 
-    Why legal: the double of a number is exact, and of an integer wraps as the sum does.
+    Why legal: doubling a float is exact, and doubling an integer wraps as the sum does.
     """
 
     one, other = wildcard(), wildcard()
@@ -29,8 +29,8 @@ class TwiceForSumOfEquals(Rule):
 class SeparateDifferenceOfEquals(Rule):
     """Replace `x - x` of floats with `x - y`, where `y` is a copy of `x` in memory.
 
-    Why legal: `annotation.stop_fusion` changes no number. TVM takes `x - x` for 0, which it is not where `x`
-    is infinite or NaN, and does not compile what is divided by it.
+    Why legal: `annotation.stop_fusion` changes no number. TVM folds `x - x` to 0, which is wrong where `x`
+    is infinite or NaN, and does not compile a division by it.
     """
 
     one, other = wildcard(), wildcard()

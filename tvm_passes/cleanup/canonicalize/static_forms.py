@@ -16,11 +16,11 @@ Cuts = dict[int, tuple[int, int, int]]  # begin, end and stride of each axis tha
 
 
 class StaticSlice(Rule):
-    """Replace dyn.strided_slice with strided_slice where each bound is known, or is the axis' own length.
+    """Replace dyn.strided_slice with strided_slice where each bound is known, or is the axis's own length.
 
-    Why legal: bounds mean the same in both forms. But TVM's static form, where it cuts an axis of unknown
-    length, asks for memory of negative size if it begins past the end, and does not compile once fused: so
-    only axes of known length are cut, and named.
+    Why legal: bounds mean the same in both forms. But TVM's static form, where it cuts a dynamic axis,
+    asks for memory of negative size if it begins past the end, and does not compile once fused: so only
+    static axes are cut, and named.
     """
 
     data, begin, end, strides = wildcard(), wildcard(), wildcard(), wildcard()
@@ -52,7 +52,7 @@ class StaticSlice(Rule):
 class StaticReshape(Rule):
     """Replace dyn.reshape with reshape where at most one dimension is unknown.
 
-    Why legal: one unknown dimension follows from the number of elements, which -1 says, unless another is 0.
+    Why legal: one unknown dimension follows from the number of elements, as -1 says, unless another is 0.
     """
 
     data, shape = wildcard(), wildcard()
@@ -67,9 +67,9 @@ class StaticReshape(Rule):
 
 
 class StaticOperator(Rule):
-    """Replace any other dynamic operator with its static form where all that was dynamic is constant.
+    """Replace any other dynamic operator with its static form where all its dynamic operands are constant.
 
-    Why legal: TVM's own DynamicToStatic does it. Here it is given that operator alone, for on a whole
+    Why legal: TVM's own DynamicToStatic does it. It is run on that operator alone, since on a whole
     detection network it takes minutes.
     """
 
@@ -85,7 +85,7 @@ class StaticOperator(Rule):
         data, *constants = match.root.args
         if op_name(match.root) == "dyn.strided_slice":
             if static_shape(data) is None:
-                return Refusal("the slice is of a tensor of unknown shape")
+                return Refusal("the sliced tensor has a dynamic shape")
             if any(abs(int(bound)) > TO_THE_END for arg in constants for bound in arg.data.numpy()):
                 return Refusal("the slice has a bound that TVM's static form cannot hold")
         argument = relay.var("data", data.checked_type)
@@ -103,7 +103,7 @@ class StaticOperator(Rule):
 class TakeForAdvIndex(Rule):
     """Replace adv_index by one list of rows with take, which is what ONNX's Gather becomes.
 
-    Why legal: both take rows along the first axis; adv_index does not define rows outside, take clips them.
+    Why legal: both take rows along the first axis; for rows out of range adv_index is undefined, take clips.
     """
 
     data, rows = wildcard(), wildcard()
@@ -134,9 +134,9 @@ class TakeForGatherNd(Rule):
 
 
 class ArgwhereOfNothing(Rule):
-    """Replace argwhere of a tensor without elements with no places.
+    """Replace argwhere of an empty tensor with an empty constant.
 
-    Why legal: there are none. TVM has no code for it on CUDA.
+    Why legal: there is nothing to find. TVM has no code for it on CUDA.
     """
 
     condition = wildcard()
@@ -182,7 +182,7 @@ def _bounds(match: Match) -> list[tuple[int, int, int]] | None:
 
 
 def _attribute(bound: Element, dim: Dim) -> int | None:
-    """What an attribute says for a bound of an axis of length `dim`, or None."""
+    """The attribute for a bound of an axis of length `dim`, or None."""
     if bound == dim or (isinstance(bound, int) and bound >= TO_THE_END):
         return TO_THE_END
     if isinstance(bound, int) and bound <= -TO_THE_END:
