@@ -1,12 +1,12 @@
-"""The loops over detections that torchvision exports, as one operator each.
+"""Converts each of the loops over detections that torchvision exports to one operator.
 
-torchvision scripts two loops so that they can be exported: one pastes the mask of each detection, one finds
-its keypoints. What a loop computes, and what in front of it belongs to it, is compared as terms with what
-torchvision's functions do, which the functions below say. Exactly these loops are known; any other goes the
-general way.
+torchvision scripts two loops so that they can be exported: one pastes the mask of each detection, the other
+finds its keypoints. A loop, with the nodes before it that belong to it, is compared as terms with
+torchvision's functions, which the functions below restate. Only these two loops are recognized; any other is
+left to TVM's own converter.
 
-They are looked for here and not on Relay: there a loop is a recursive function, and between any two operators
-of its body is the shape arithmetic of TVM's converters, which differs by what is known of the shapes.
+They are matched in ONNX and not in Relay: there a loop is a recursive function, and the shape arithmetic of
+TVM's converters, which varies with what is known of the shapes, separates the operators of its body.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 
 from .._types import sizes
-from .terms import NotRead, Reader, Term, Terms, Value
+from .term_reader import Reader
+from .term_rewrites import Terms
+from .terms import NotRead, Term, Value
 
 
 def known_loop(
     graph: onnx.GraphProto, node: onnx.NodeProto, imported: Callable[[str | None], relay.Expr | None]
 ) -> list[relay.Expr] | None:
-    """What takes the place of a Loop in Relay, an expression for each output, or None.
+    """The replacement of a Loop in Relay, an expression for each output, or None.
 
-    `graph` has the node in it; `imported` gives what a name is in Relay already, or None.
+    `graph` contains the node; `imported` gives the Relay expression of a name, or None.
     """
     try:
         loop = _Loop(graph, node, imported)
@@ -45,11 +47,11 @@ def known_loop(
 
 
 class _IsAnother(Exception):
-    """A loop is not the one that it is compared with."""
+    """The loop is not the one that it is compared with."""
 
 
 class _Loop:
-    """A loop that runs `count` times: what it carries before the `first` round, `now` and `after` a round."""
+    """A loop of `count` iterations: the values it carries at `first`, and `now` and `after` an iteration."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class _Loop:
             raise NotRead
 
     def imported(self, term: Term) -> tuple[relay.Expr, tuple[int | None, ...]]:
-        """What a term from outside is in Relay, and its shape, with None for what is not known of it."""
+        """The Relay expression of a term from outside, and its shape, with None for unknown sizes."""
         expr = self._imported(self._reader.name_of.get(term))
         if expr is None or type_of(expr).dtype != "float32":
             raise _IsAnother
@@ -93,7 +95,7 @@ def _check(condition: object) -> None:
 
 
 def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
-    """Of boxes outside the image, or of less than no width, the loop makes empty images too."""
+    """For boxes outside the image or with negative width, the loop makes empty images too."""
     terms = loop.terms
     _check(len(loop.after) == 1 and _rank(loop.first[0]) == 3)
     none, height, width = (length.number for length in terms.shape(loop.first[0]))
@@ -116,7 +118,7 @@ def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
 
 
 def _grown(terms: Terms, boxes: Value, side: Value) -> Value:
-    """`expand_boxes`, by what a mask grows through a border of one pixel; then in whole pixels."""
+    """`expand_boxes`, by as much as a border of one pixel enlarges a mask; then in whole pixels."""
     add, sub, mul, div = _arithmetic(terms)
     half = terms.const(0.5, "float32")
     x1, y1, x2, y2 = _columns(terms, boxes)
@@ -128,7 +130,7 @@ def _grown(terms: Terms, boxes: Value, side: Value) -> Value:
 
 
 def _image(terms: Terms, mask: Value, corners: Value, height: int, width: int) -> Value:
-    """`_onnx_paste_mask_in_image`, of one mask with its border."""
+    """`_onnx_paste_mask_in_image`, for one mask with its border."""
     add, sub, _, _ = _arithmetic(terms)
     zero, one, height, width = map(terms.const, (0, 1, height, width))
     x1, y1, x2, y2 = (terms.gather(corners, terms.const(place)) for place in range(4))
@@ -186,7 +188,7 @@ def _keypoints(loop: _Loop) -> list[relay.Expr]:
 
 
 def _places_and_scores(terms: Terms, maps: Value, rois: Value, round_: Value) -> tuple[Value, Value]:
-    """`_onnx_heatmaps_to_keypoints`, of one detection."""
+    """`_onnx_heatmaps_to_keypoints`, for one detection."""
     add, sub, mul, div = _arithmetic(terms)
     one, half = terms.const(1.0, "float32"), terms.const(0.5, "float32")
     keypoints = terms.size(maps, 1)
@@ -216,7 +218,7 @@ def _places_and_scores(terms: Terms, maps: Value, rois: Value, round_: Value) ->
     return places, terms.gather(terms.reshape(of_all, terms.const([-1])), mul(each, base))
 
 
-# --- pieces of both
+# --- helpers of both
 
 
 def _are_boxes(shape: tuple[int | None, ...], count: int | None) -> bool:
@@ -232,12 +234,12 @@ def _columns(terms: Terms, boxes: Value) -> list[Value]:
 
 
 def _is_item(loop: _Loop, term: Term, rank: int) -> bool:
-    """Whether it is the item of this round of a tensor of so many axes."""
+    """Whether it is the item of this iteration of a tensor of this rank."""
     return term.op == "Gather" and term.args[1:] == (0, loop.round) and term.args[0].rank == rank
 
 
 def _found(term: Value, is_wanted: Callable[[Term], bool]) -> Term:
-    """The first term of a kind that this one is made of: of what is compared, only what it may be."""
+    """The first wanted term of those that this one is made of: a candidate, to be compared later."""
     waiting, seen = [term] if isinstance(term, Term) else [], set()
     while waiting:
         term = waiting.pop()
