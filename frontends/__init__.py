@@ -1,4 +1,4 @@
-"""Importers that give Relay modules with the names, types and spans that the passes look at."""
+"""Importers to Relay that keep the names, types and spans on which the passes rely."""
 
 from topi_ext import bootstrap  # noqa: F401  (before anything that imports tvm)
 from topi_ext.bootstrap.not_installed import says_what_to_do as _says_what_to_do

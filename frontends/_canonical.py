@@ -1,4 +1,4 @@
-"""The one spelling both frontends give their graphs."""
+"""The canonical form that both frontends give their graphs."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tvm import relay
 
 
 def canonicalize(mod: tvm.IRModule) -> tvm.IRModule:
-    """A typed module with the idioms of both importers in one spelling; the same numbers."""
+    """The module, typed, with both importers' idioms in one canonical form; results do not change."""
     return relay.transform.InferType()(canonical_pipeline()(mod))

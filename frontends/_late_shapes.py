@@ -1,4 +1,4 @@
-"""What cannot be compiled because a size is known only at run time."""
+"""Refuses operators that TVM cannot compile because a size is dynamic."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tvm import relay
 
 from .errors import ImportFailure
 
-# Before they are lowered, TVM spells these by operators that have shape functions.
+# Before lowering, TVM expands these into operators that have shape functions.
 SPELT_OUT = {
     *("nn.batch_norm", "nn.dropout", "nn.group_norm", "nn.instance_norm", "nn.l2_normalize", "nn.layer_norm")
 }
 
 
 def check(mod: tvm.IRModule) -> None:
-    """Refuse a module, which is typed, with an operator that TVM compiles for static shapes only."""
+    """Refuse a typed module with an operator that TVM compiles for static shapes only."""
     refused: list[relay.Call] = []
 
     def visit(expr: relay.Expr) -> None:
@@ -31,6 +31,6 @@ def check(mod: tvm.IRModule) -> None:
     for call in refused:
         where = f"the node '{call.span.source_name.name}'" if call.span else "a node"
         raise ImportFailure(
-            f"{where} needs sizes that are known only at run time, for which TVM has no '{call.op.name}': "
+            f"{where} has dynamic sizes, and TVM compiles '{call.op.name}' for static shapes only: "
             "pass the shapes of the inputs"
         )

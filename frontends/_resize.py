@@ -1,11 +1,11 @@
 """Resizing by precomputed positions and weights, for what `relay.image.resize*` cannot express.
 
-Relay's operators know the ratio of the sizes only, while PyTorch and ONNX also resize by a given scale, which
-differs from that ratio wherever the product with the input's size is no integer. Every resize is separable:
+Relay's operators use the ratio of the sizes only, while PyTorch and ONNX also resize by a given scale, which
+differs from that ratio if its product with the input's size is not an integer. Every resize is separable:
 along each axis an output element is the weighted sum of a few input elements. A frontend computes the
-coordinates as its own framework does, in its precision, and this module makes operators of them.
+coordinates as its own framework does, in its precision, and this module turns them into operators.
 
-Coordinates are those of element centres: element i of the input is at i. What is off the input is read from
+Coordinates are those of element centres: element i of the input is at i. Elements off the input are read from
 its border.
 """
 
@@ -19,15 +19,15 @@ import numpy as np
 
 from tvm import relay
 
-MAX_GATHERED = 8  # taps; of more, a multiplication by the matrix of weights is faster
+MAX_GATHERED = 8  # taps; for more, a multiplication by the matrix of weights is faster
 
 
 @dataclass(frozen=True)
 class Taps:
-    """What an axis is resized by: for each output element, the input elements it sums, and their weights."""
+    """How an axis is resized: for each output element, the input elements it sums, and their weights."""
 
     indices: np.ndarray  # (outputs, taps), all inside the input
-    weights: np.ndarray | None  # (outputs, taps); None: of a single tap each, copied
+    weights: np.ndarray | None  # (outputs, taps); None: one tap each, copied
     size: int  # of the input
 
     def matrix(self) -> np.ndarray:
@@ -51,7 +51,7 @@ def linear(coordinates: np.ndarray, size: int) -> Taps:
 def cubic(coordinates: np.ndarray, size: int, a: float, exclude_outside: bool = False) -> Taps:
     """Interpolate by the cubic convolution kernel with coefficient `a` over four neighbours.
 
-    With `exclude_outside`, neighbours off the input have no weight, and the others sum up to 1.
+    With `exclude_outside`, neighbours off the input have weight 0, and the other weights sum to 1.
     """
     taps = _around(coordinates, size, (-1, 0, 1, 2), cubic_kernel(a))
     if not exclude_outside:
@@ -69,9 +69,9 @@ def antialiased(
     kernel: Callable[[np.ndarray], np.ndarray],
     support: float,
 ) -> Taps:
-    """Interpolate by a kernel that is stretched by `scale`, inputs per output, where that is above 1.
+    """Interpolate by a kernel that is stretched by `scale`, inputs per output, if that is above 1.
 
-    Inputs off the map have no weight, and the others sum up to 1. `support` is the kernel's radius.
+    Elements off the input have weight 0, and the other weights sum to 1. `support` is the kernel's radius.
     """
     stretch = coordinates.dtype.type(max(scale, 1.0))
     centers = coordinates + coordinates.dtype.type(0.5)
@@ -105,9 +105,9 @@ def cubic_kernel(a: float) -> Callable[[np.ndarray], np.ndarray]:
 def resample(
     data: relay.Expr, shape: Sequence[object], dtype: str, taps_by_axis: Mapping[int, Taps]
 ) -> relay.Expr:
-    """The data, of this shape and dtype, resized along the axes given.
+    """The data, of this shape and dtype, resized along the given axes.
 
-    Weighted sums are of float32, or of float64 for float64. Extents of other axes need not be known.
+    Weighted sums are in float32, or in float64 for float64. Extents of other axes need not be known.
     """
     weighted = any(taps.weights is not None for taps in taps_by_axis.values())
     computed = "float64" if dtype == "float64" else "float32"

@@ -1,7 +1,7 @@
-"""ONNX's Slice with constant bounds, as few and as static slices as it takes.
+"""ONNX's Slice with constant bounds, in as few slices as possible, static if possible.
 
 TVM's importer turns every slice along a dimension of unknown size into shape arithmetic and a
-`dyn.strided_slice`, also one that changes nothing, as the exporters of PyTorch write for `x[:, None]`.
+`dyn.strided_slice`, even one that changes nothing, such as PyTorch's exporters write for `x[:, None]`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TO_THE_END = np.iinfo("int32").max  # exporters write this or more
 
 
 def constant_slice(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
-    """Slice by `bounds`, {axis: (start, end, step)} in Python's meaning."""
+    """Slice by `bounds`, {axis: (start, end, step)} with Python's meaning."""
     shape = sizes(type_of(data))
     static, late = {}, {}
     for axis, (start, end, step) in bounds.items():
@@ -47,7 +47,7 @@ def constant_slice(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) ->
 def _slice_late(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
     """Slice along dimensions whose size is known only at run time.
 
-    Relay's static slice has attributes for this, but code that it is fused into does not compile.
+    Relay's static slice has attributes for this, but does not compile when fused.
     """
     shape = sizes(type_of(data))
     rows = [bounds.get(axis, (0, np.iinfo("int64").max, 1)) for axis in range(len(shape))]

@@ -1,4 +1,4 @@
-"""Images as a camera gives them, for models that take them as something else."""
+"""Camera images as inputs of models that take them in another form."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FLOATS = ("float32", "float16")
 
 @dataclass(frozen=True)
 class Sizes:
-    """What becomes of an image's size.
+    """How preprocessing changes an image's size.
 
-    `size` is the (height, width) to which it is resized, `padded_size` that of what the model takes. Boxes of
-    the model, divided by `scale_factor`, (of x, of y), are in pixels of the image.
+    `size` is the (height, width) to which it is resized, `padded_size` that of the model's input. The model's
+    boxes, divided by `scale_factor`, (of x, of y), are in pixels of the image.
     """
 
     size: tuple[int, ...]
@@ -39,10 +39,10 @@ class MMDet:
     Parameters
     ----------
     scale : (int, int)
-        Of `Resize`: with `keep_ratio` what the long and the short side of an image may be at most, else its
-        width and height.
+        Of `Resize`: with `keep_ratio` the greatest long and short side of an image, otherwise its width and
+        height.
     mean, std : sequence of float
-        Of `Normalize` or the data preprocessor, in the order of channels that the model takes.
+        Of `Normalize` or the data preprocessor, in the channel order of the model.
     to_rgb : bool
         `to_rgb`, or `bgr_to_rgb`: whether the model takes RGB; otherwise it takes BGR.
     divisor : int
@@ -57,8 +57,8 @@ class MMDet:
     (pixel - mean) / std, and padded with zeros at the right and at the bottom. `scale_factor` is
     (new width / width, new height / height), which is not quite s.
 
-    OpenCV, by which MMDetection resizes on the CPU, does so in fixed point and rounds to whole numbers. Here
-    nothing is rounded: a pixel may differ by less than a grey level.
+    OpenCV, with which MMDetection resizes on the CPU, uses fixed point and rounds to integers. Here nothing
+    is rounded: a pixel may differ by less than a grey level.
     """
 
     scale: tuple[int, int] = (1333, 800)
@@ -86,9 +86,9 @@ class MMDet:
 
 @dataclass(frozen=True)
 class Camera:
-    """What a model is to be fed with: `batch` images, uint8, (batch, height, width, 3).
+    """The images that a model is to be fed: `batch` of them, uint8, (batch, height, width, 3).
 
-    They take the place of the model's one input, and keep its name.
+    They replace the model's only input, and keep its name.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ class Camera:
     batch : int
         How many images at once.
     preprocessing : MMDet, optional
-        What the model expects to have been done to an image. If None, the model does all of it itself, as
+        The preprocessing that the model expects of an image. If None, the model does all of it itself, as
         torchvision's detectors do: it takes RGB between 0 and 1, one image (3, height, width) or a batch,
-        of the camera's size, and gives boxes in pixels of the camera's images. A detector of torchvision
-        that is traced resizes each side d to floor(d * s) with s in float32; where it is not, s is float64,
+        of the camera's size, and gives boxes in pixels of the camera's images. A traced detector of
+        torchvision resizes each side d to floor(d * s) with s in float32; if it is not traced, s is float64,
         and a side may be a pixel longer.
     """
 
@@ -118,19 +118,19 @@ class Camera:
 
     @property
     def sizes(self) -> Sizes | None:
-        """The `Sizes` that `preprocessing` gives images; None where the model itself gives them theirs."""
+        """The `Sizes` that `preprocessing` gives images; None if the model resizes them itself."""
         preparation = self.preprocessing
         return None if preparation is None else preparation.sizes(self.height, self.width)
 
     @property
     def model_shape(self) -> tuple[int, ...]:
-        """What the model's input is to be: (batch, 3, height, width)."""
+        """The shape that the model's input must have: (batch, 3, height, width)."""
         size = self.sizes.padded_size if self.sizes else (self.height, self.width)
         return (self.batch, 3, *size)
 
 
 def settle(camera: Camera, inputs: dict[str, list[IntExpr]]) -> dict[str, list[IntExpr]]:
-    """Shapes of inputs by name, with the lengths that the model leaves open as the camera has them."""
+    """The shapes of inputs by name, with lengths that the model leaves open taken from the camera."""
     ((name, shape),) = _one(inputs).items()
     if len(shape) != len(camera.model_shape):
         return inputs
@@ -139,7 +139,7 @@ def settle(camera: Camera, inputs: dict[str, list[IntExpr]]) -> dict[str, list[I
 
 
 def feed(camera: Camera, mod: tvm.IRModule, input_names: Iterable[str]) -> tvm.IRModule:
-    """The module with the camera's images in the place of its one input."""
+    """The module with the camera's images in place of its only input."""
     main = mod["main"]
     ((name, taken),) = _one(dict(zip(input_names, main.params))).items()
     shape, dtype = _check(camera, name, taken.type_annotation)
@@ -151,12 +151,12 @@ def feed(camera: Camera, mod: tvm.IRModule, input_names: Iterable[str]) -> tvm.I
 
 def _one(inputs: dict) -> dict:
     if len(inputs) != 1:
-        raise ImportFailure(f"a camera takes the place of one input, but the model has {list(inputs)}")
+        raise ImportFailure(f"a camera replaces the only input of a model, but this model has {list(inputs)}")
     return inputs
 
 
 def _check(camera: Camera, name: str, type_: relay.TensorType) -> tuple[tuple[int | None, ...], str]:
-    """The shape and type of what the model takes, if that can be made of the camera's images."""
+    """The shape and dtype of the model's input, if that can be made of the camera's images."""
     wanted = [camera.model_shape]
     if camera.preprocessing is None and camera.batch == 1:
         wanted.append(camera.model_shape[1:])  # torchvision's detectors take one image without a batch
@@ -170,7 +170,7 @@ def _check(camera: Camera, name: str, type_: relay.TensorType) -> tuple[tuple[in
 
 
 def _as_taken(camera: Camera, images: relay.Expr, shape: tuple[int | None, ...], dtype: str) -> relay.Expr:
-    """What the model takes, of what the camera gives."""
+    """The model's input, computed from the camera's images."""
     preparation = camera.preprocessing
     if preparation is not None:
         sizes = preparation.sizes(camera.height, camera.width)

@@ -9,9 +9,9 @@ MAX_CHARACTERS = 2000  # characters: names come from the model and may be of any
 
 
 class ImportFailure(ValueError):
-    """One sentence that names what in the model stands in the way, and what to do about it.
+    """One sentence that says what in the model cannot be imported, and what to do about it.
 
-    It is one line, whatever is quoted in it. What TVM or ONNX said, if they said anything, is the
+    It is one line, whatever is quoted in it. The error of TVM or ONNX, if there was one, is the
     `__cause__`.
     """
 
@@ -20,7 +20,7 @@ class ImportFailure(ValueError):
         super().__init__(line if len(line) <= MAX_CHARACTERS else line[:MAX_CHARACTERS] + " …")
 
 
-# What only someone who knows the sources of Python, TVM and the converters can read.
+# Text that only someone who knows the sources of Python, TVM and the converters can understand.
 INTERNALS = re.compile(
     r"Check failed|Traceback|NoneType|object at|0x[0-9a-f]{6}|\.(cc|h|py)\b|\w+Error\b|has no attribute"
     r"|keyword argument|positional argument|unsupported operand|subscriptable|object is not|has no len"
@@ -28,19 +28,19 @@ INTERNALS = re.compile(
     r"|could not convert string|empty sequence|argument is empty|zip\(\)|must be str|unhashable|<class"
     r"|truth value of|inhomogeneous|array element with|Python scalar|division by zero|math domain"
 )
-# These are slips of a converter that was not made for what it was given, whatever they say.
+# These are slips of a converter that does not handle what it was given, whatever they say.
 SLIPS = ArithmeticError, AttributeError, LookupError, NameError, RecursionError, StopIteration, TypeError
 NO_REASON = "it is not supported with these inputs and attributes"
 
 
 def gist(error: BaseException) -> str:
-    """What an error says to who knows the model, without the stack that TVM puts into its message."""
+    """What an error says to someone who knows the model, without the stack that TVM puts into its message."""
     if isinstance(error, MemoryError):
-        return "it takes more memory than there is"
+        return "it needs more memory than there is"
     if isinstance(error, UnicodeDecodeError):
-        return "a text in it is not UTF-8: the file is damaged"
+        return "some text in it is not UTF-8: the file is damaged"
     if "All inputs to infer must be available in params" in str(error):
-        return "it needs an input at import that is known only as the model runs"
+        return "it needs the value of an input at import, which is known only at run time"
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
     last = lines[-1] if lines else ""

@@ -1,4 +1,4 @@
-"""ONNX models to Relay, as TVM's own importer does it, in a fraction of the time."""
+"""Imports ONNX models into Relay, like TVM's own importer, in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ._types import IntExpr, type_errors_into
 from .camera import Camera, feed, settle
 from .errors import ImportFailure, gist
 
-DOMAINS = {  # TVM's importer knows operators by name only; these are where it has them from
+DOMAINS = {  # TVM's importer looks operators up by name only; they are from these domains
     "",
     "ai.onnx",
     "ai.onnx.ml",
@@ -33,9 +33,7 @@ DOMAINS = {  # TVM's importer knows operators by name only; these are where it h
     "com.microsoft",
     "org.pytorch.aten",
 }
-MICROSOFTS = {
-    "Attention"
-}  # operators that ONNX has by the same name, and TVM's importer knows as Microsoft's
+MICROSOFTS = {"Attention"}  # operators of ONNX too, but TVM's importer converts Microsoft's
 
 
 def from_onnx(
@@ -51,17 +49,17 @@ def from_onnx(
     model : str, os.PathLike or onnx.ModelProto
         The path of a model, whose weights may be in files beside it, or the model itself. It is not changed.
     shapes : dict of str to tuple, optional
-        The shapes of inputs, by name: for one whose shape the model does not say, to fix symbolic sizes, or
-        to change sizes that are fixed. None stands for a size that is known at run time only. A symbolic
-        size that is not fixed here is such a size.
+        The shapes of inputs, by name: to give a shape that the model lacks, to fix symbolic sizes, or to
+        change fixed sizes. None stands for a size that is known only at run time. A symbolic size that is
+        not fixed here is such a size.
     freeze_params : bool
         True, the default, makes the weights constants of `mod`, and `params` is empty. False makes them
         parameters of `main`, in `params`; an operator that needs one at import, such as the new shape of a
         `Reshape`, may then fail or stay dynamic.
     camera : Camera, optional
-        What `main` is called with in the place of the model's one input: uint8 images, which are made into
-        that input. Sizes of the input that neither the model nor `shapes` fixes are the camera's.
-        `tvm_passes.FoldPreprocessing` makes one kernel of it.
+        The uint8 images that `main` takes in place of the model's only input, which is computed from them.
+        Sizes of the input that neither the model nor `shapes` fixes are the camera's.
+        `tvm_passes.FoldPreprocessing` makes this one kernel.
 
     Returns
     -------
@@ -74,8 +72,8 @@ def from_onnx(
     Raises
     ------
     ImportFailure
-        If the model cannot be read, is not complete, does not say the shape of an input, or has an operator
-        that cannot be converted, or the camera's images do not suit it.
+        If the model cannot be read, is not complete, lacks the shape of an input, or has an operator that
+        cannot be converted, or if the camera's images do not suit it.
     """
     with quiet(), without_warnings_of("onnx", "tvm"):
         model = load_model(model)
@@ -106,13 +104,13 @@ def from_onnx(
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """What goes wrong apart from any node is the model's fault too, and said in one line."""
+    """Turn an error that belongs to no node into an ImportFailure, in one line."""
     try:
         yield
     except ImportFailure:
         raise
-    except Exception as error:  # TVM raises whatever comes
-        raise ImportFailure(f"the model cannot be converted as a whole: {gist(error)}") from error
+    except Exception as error:  # TVM raises anything
+        raise ImportFailure(f"the model cannot be converted: {gist(error)}") from error
 
 
 def _convert(
@@ -130,14 +128,14 @@ def _convert(
 
 
 def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace the calls of functions that the model itself defines, as PyTorch's newer exporter writes."""
+    """Inline the functions that the model itself defines, as PyTorch's newer exporter writes them."""
     if not model.functions:
         return model
     try:
         from onnx.inliner import inline_local_functions
     except ImportError as error:
-        needs = "the model defines functions, which can be imported with onnx 1.15 or newer"
-        raise ImportFailure(f"{needs}; this is {onnx.__version__}") from error
+        needs = "the model defines functions, for which onnx 1.15 or newer is needed"
+        raise ImportFailure(f"{needs}; installed is {onnx.__version__}") from error
     try:
         return inline_local_functions(model)
     except Exception as error:
@@ -169,19 +167,19 @@ def _check_outputs(graph: onnx.GraphProto) -> None:
 def _input_shapes(
     graph: onnx.GraphProto, given: Mapping[str, Sequence[int | None]]
 ) -> dict[str, list[IntExpr]]:
-    """The shape of every input that is none of the weights, by name, in order."""
+    """The shape of every input that is not a weight, by name, in order."""
     weights = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value for value in graph.input if value.name not in weights}
     for name in given:
         if name not in inputs:
-            raise ImportFailure(f"shapes has '{name}', which is no input; the inputs are {list(inputs)}")
+            raise ImportFailure(f"shapes has '{name}', which is not an input; the inputs are {list(inputs)}")
     return {name: _shape(value, given.get(name)) for name, value in inputs.items()}
 
 
 def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> list[IntExpr]:
     name, tensor_type = value.name, value.type.tensor_type
     if not value.type.HasField("tensor_type"):
-        raise ImportFailure(f"the input '{name}' is no tensor, the only kind of input that can be imported")
+        raise ImportFailure(f"the input '{name}' is not a tensor, the only kind that can be imported")
     try:
         tvm_dtype(tensor_type.elem_type)
     except NotImplementedError as error:
@@ -190,8 +188,8 @@ def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> li
     if given is None:
         if declared is None:
             hint = f"shapes={{'{name}': (...)}}"
-            raise ImportFailure(f"the model does not say the shape of the input '{name}'; pass {hint}")
-        # Some exporters write 0 for a size that they do not know, but none for the length of a vector.
+            raise ImportFailure(f"the model does not give the shape of the input '{name}'; pass {hint}")
+        # Some exporters write 0 for an unknown size, but never for the length of a vector.
         known = [dim.dim_value > 0 or (len(declared) == 1 and dim.HasField("dim_value")) for dim in declared]
         given = [dim.dim_value if is_known else None for dim, is_known in zip(declared, known)]
     elif declared is not None and len(declared) != len(given):

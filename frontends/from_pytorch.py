@@ -1,4 +1,4 @@
-"""PyTorch models to Relay: any module, detection models included, with names and types kept."""
+"""Imports PyTorch models into Relay, detection models included, and keeps names and types."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ def from_pytorch(
     Inputs are the tensors of `example_inputs`, with their shapes and dtypes, named as in the signature
     of `forward`; a `*xs` gives `xs0`, `xs1`, ....
 
-    Outputs are the tensors that the model returns, as one flat tuple, or bare where there is only one.
-    An output's name is its place in what the model returns, the parts joined by dots: keys of a dict and
-    fields of a named tuple by name, items of a list or tuple by number, `output` standing for the whole:
+    Outputs are the tensors that the model returns, as one flat tuple, or bare if there is only one.
+    An output's name is its path in what the model returns, joined by dots: keys of a dict and fields of a
+    named tuple by name, items of a list or tuple by number, `output` standing for the whole:
     `{"out": {"logits": a}, "aux": [b, c]}` gives `out.logits`, `aux.0`, `aux.1`; `(a, b)` gives `output0`,
-    `output1`. A list of one item adds nothing, and None is left out.
+    `output1`. A list of one item adds nothing, and None is omitted.
 
     The detection models of torchvision take one image (3xHxW), a batch (Nx3xHxW), or a list of either.
-    For one image the outputs are `boxes`, `scores`, `labels`, then what else the model finds: `masks`,
-    or `keypoints` and `keypoints_scores`. For several images these follow each other: `output0.boxes`, ...,
-    `output1.boxes`, ....
+    For one image the outputs are `boxes`, `scores`, `labels`, then whatever else the model finds: `masks`,
+    or `keypoints` and `keypoints_scores`. For several images these come one after another:
+    `output0.boxes`, ..., `output1.boxes`, ....
 
     Parameters
     ----------
     model : torch.nn.Module
-        A module, which is traced, or one that is traced or scripted already. The control flow of scripted
-        modules, also of those inside another module, stays in the graph; scripted detection models are
-        refused, since Relay has no place for their lists and dicts of tensors. The module is imported as in
-        evaluation, and left as it was.
+        A module, which is traced, or one that is already traced or scripted. The control flow of scripted
+        modules, even inside another module, stays in the graph; scripted detection models are refused,
+        since Relay cannot represent their lists and dicts of tensors. The module is imported in evaluation
+        mode, and left as it was.
     example_inputs : torch.Tensor, or a tuple or list of them
         What the model is called with.
     camera : Camera, optional
-        What `main` is called with in the place of the model's one input: uint8 images, which are made into
-        that input. `tvm_passes.FoldPreprocessing` makes one kernel of it.
+        The uint8 images that `main` takes in place of the model's only input, which is computed from them.
+        `tvm_passes.FoldPreprocessing` makes this one kernel.
 
     Returns
     -------
     mod : tvm.IRModule
-        Typed, in the spelling that `canonicalize` gives every graph. `main` has the attributes `input_names`
+        Typed, in the canonical form of `canonicalize`. `main` has the attributes `input_names`
         and `output_names`; its parameters are the inputs, in order, then the weights. Each call's span names
         the operator of the PyTorch graph that it comes from, such as `torchvision::nms_0`.
     params : dict of str to tvm.nd.NDArray
@@ -65,7 +65,7 @@ def from_pytorch(
     Raises
     ------
     ImportFailure
-        If torch cannot run or trace the model, or an operator has no equivalent in Relay, or the camera's
+        If torch cannot run or trace the model, if an operator has no equivalent in Relay, or if the camera's
         images do not suit the model.
     """
     with quiet():

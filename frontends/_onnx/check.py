@@ -1,9 +1,9 @@
-"""Refuses what is no valid ONNX before any of it is converted, in words of the model.
+"""Refuses invalid ONNX before any of it is converted, naming what is wrong in the model.
 
-The importer relies on a model being what ONNX says: every name is computed once, weights have as many numbers
-as their shapes, functions do not call themselves, nodes have the inputs and attributes of their operators. A
-file that says otherwise would end in an error of Python or TVM, in a result that means nothing, or in the end
-of the process: TVM's passes recurse, so a graph that is too deep overflows the stack.
+The importer relies on a valid model: every name is computed once, weights have as many elements as their
+shapes, functions are not recursive, nodes have the inputs and attributes of their operators. Anything else
+would end in an error of Python or TVM, in a meaningless result, or in a crash: TVM's passes recurse, so a
+graph that is too deep overflows the stack.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .load import graphs_of, tensors_of
 from .schema import schema_of
 from .scope import describe
 
-MAX_ELEMENTS = 2**31 - 1  # of a tensor: TVM computes places in it as int32
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: TVM computes indices into it in int32
 MAX_OPERATORS_IN_A_ROW = (
-    10_000  # TVM's passes recurse; on a stack of 8 MiB 19,000 are seen to fit, 40,000 not
+    10_000  # TVM's passes recurse; on a stack of 8 MiB, 19,000 were seen to fit and 40,000 not
 )
-MAX_NODES = 1_000_000  # that calls of functions are replaced by
+MAX_NODES = 1_000_000  # in all function calls, inlined
 RELEASE_OF_OPSET = 5  # onnx 1.16 has opset 21, 1.17 has 22, and so on since 1.10
 FOUR_BITS = {"INT4", "UINT4", "FLOAT4E2M1"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
 def check_model(model: onnx.ModelProto) -> None:
-    """Raise an ImportFailure for the first thing in a model that no valid one has."""
+    """Raise an ImportFailure for the first thing that makes a model invalid."""
     _check_texts(model)
     _check_opsets(model)
     _check_functions(model)
@@ -55,13 +55,13 @@ def check_model(model: onnx.ModelProto) -> None:
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators that a model is written in."""
+    """The version of ONNX's own operator set that a model uses."""
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     return versions[0] if versions else 1
 
 
 def check_size(what: str, shape: Iterable[int | None]) -> None:
-    """Raise an ImportFailure for a shape of more elements than TVM can number; None is any size."""
+    """Raise an ImportFailure for a shape of more elements than TVM can index; None is an unknown size."""
     fault = _fault_of_size(shape)
     if fault:
         raise ImportFailure(f"{what} {fault}")
@@ -77,7 +77,7 @@ def _fault_of_size(shape: Iterable[int | None]) -> str | None:
 
 
 def check_result(main: relay.Function) -> None:
-    """Raise an ImportFailure for a graph that TVM cannot work with; types are those that are known."""
+    """Raise an ImportFailure for a graph too deep or a tensor too large for TVM, where its type is known."""
     depths: dict[relay.Expr, int] = {}
     stack: list[relay.Expr] = [main.body]
     while stack:
@@ -94,7 +94,7 @@ def check_result(main: relay.Function) -> None:
         for type_ in _tensor_types(expr):
             fault = _fault_of_size(sizes(type_))
             if fault:
-                raise ImportFailure(f"what {_place(expr)} computes {fault}")
+                raise ImportFailure(f"the result of {_place(expr)} {fault}")
 
 
 def _place(expr: relay.Expr) -> str:
@@ -114,7 +114,7 @@ def _tensor_types(expr: relay.Expr) -> list[relay.TensorType]:
 
 
 def _check_texts(model: onnx.ModelProto) -> None:
-    """Protobuf gives text that is not UTF-8 as bytes."""
+    """Check that all texts are str: protobuf gives those that are not UTF-8 as bytes."""
     for what, text in _texts(model):
         if not isinstance(text, str):
             raise ImportFailure(f"the name {text!r} of {what} is not UTF-8: the file is damaged")
@@ -145,7 +145,7 @@ def _texts(model: onnx.ModelProto) -> Iterator[tuple[str, Any]]:
 
 
 def _check_names(graph: onnx.GraphProto) -> None:
-    """Every value has one source, so a name means one value wherever it stands."""
+    """Check that every name has one source, so that it means the same value everywhere."""
     sources: dict[str, str | onnx.NodeProto] = {}
     for kind, values in (("input", graph.input), ("initializer", graph.initializer)):
         for value in values:
@@ -166,15 +166,15 @@ def _check_names(graph: onnx.GraphProto) -> None:
 
 
 def _check_order(graph: onnx.GraphProto) -> None:
-    """Nodes come after those that they read, and not too many of them in a row."""
+    """Check that nodes come after those that they read, and that chains of them are not too long."""
     depths = {value.name: 0 for value in (*graph.input, *graph.initializer)}
     later = {name for node in graph.node for name in filter(None, node.output)}
     for node in graph.node:
         for name in node.input:
             if name in later and name not in depths:
                 raise ImportFailure(
-                    f"{describe(node)} reads '{name}', which only a later node or itself computes: "
-                    "the graph has a cycle, or its nodes are not sorted"
+                    f"{describe(node)} reads '{name}', which only it or a later node computes: "
+                    "the graph has a cycle, or its nodes are not in topological order"
                 )
         depth = 1 + max((depths.get(name, 0) for name in node.input), default=0)
         if depth > MAX_OPERATORS_IN_A_ROW:
@@ -183,39 +183,39 @@ def _check_order(graph: onnx.GraphProto) -> None:
 
 
 def too_deep(place: str) -> str:
-    """Why a graph is refused that is not wide but long."""
+    """The reason to refuse a graph that is too deep."""
     most = MAX_OPERATORS_IN_A_ROW
-    return f"at {place} more than {most} operators follow each other, which is deeper than TVM can compile"
+    return f"{place} ends a chain of more than {most} operators, which is deeper than TVM can compile"
 
 
 # --- versions and functions
 
 
 def _check_opsets(model: onnx.ModelProto) -> None:
-    """Each is one that the installed onnx knows: a later one may give an operator another meaning."""
+    """Check that the installed onnx knows each opset: a later one may change what an operator means."""
     known = defs.onnx_opset_version()
     for entry in model.opset_import:
         if entry.domain not in ("", "ai.onnx") or 1 <= entry.version <= known:
             continue
-        says = f"the model says that it is of opset {entry.version}"
+        says = f"the model declares opset {entry.version}"
         if not 1 <= entry.version < 100:
-            raise ImportFailure(f"{says}, which ONNX does not have: the file is damaged")
+            raise ImportFailure(f"{says}, which does not exist: the file is damaged")
         needs = f"1.{entry.version - RELEASE_OF_OPSET}"
         raise ImportFailure(
-            f"{says}; onnx {onnx.__version__}, which is installed, knows 1 to {known}: "
+            f"{says}; the installed onnx {onnx.__version__} knows 1 to {known}: "
             f"pip install 'onnx>={needs}', or export the model for opset {known}"
         )
 
 
 def _check_functions(model: onnx.ModelProto) -> None:
-    """No function calls itself, and what all calls are replaced by is of a size to work with."""
+    """Check that no function calls itself, and that inlining all calls does not make too many nodes."""
     functions: dict[tuple[str, str], onnx.FunctionProto] = {}
     for function in model.functions:
         key = function.domain, function.name
         if key in functions and not getattr(function, "overload", ""):
             raise ImportFailure(f"the function {'.'.join(key)} is defined more than once")
         functions[key] = function
-    sizes: dict[tuple[str, str], int] = {}  # in nodes, calls replaced
+    sizes: dict[tuple[str, str], int] = {}  # in nodes, with calls inlined
     for start in functions:
         stack, entered = [start], {start}
         while stack:
@@ -242,7 +242,7 @@ def _check_functions(model: onnx.ModelProto) -> None:
             _check_count(node, "input", len(node.input), 0, len(function.input))
             _check_count(node, "output", len(node.output), 0, len(function.output))
     if sum(sizes.get((node.domain, node.op_type), 0) for node in called) > MAX_NODES:
-        raise ImportFailure(f"the model's functions stand for more than {MAX_NODES} nodes")
+        raise ImportFailure(f"the model's functions, inlined, have more than {MAX_NODES} nodes")
 
 
 def _nodes_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -262,7 +262,7 @@ def _graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _check_node(node: onnx.NodeProto, opset: int) -> None:
-    """As many inputs and outputs as the operator has, and its attributes, each of its type."""
+    """Check that a node has the inputs, outputs and attributes of its operator, each of the right type."""
     for attribute in node.attribute:
         if not attribute.name:
             raise ImportFailure(f"{describe(node)} has an attribute without a name")
@@ -294,7 +294,7 @@ def _check_count(node: onnx.NodeProto, what: str, count: int, least: int, most: 
         raise ImportFailure(f"{describe(node)} has {count} {what}s; {node.op_type} has {takes}")
 
 
-VALUE_FIELDS = {  # by the type of an attribute, the field that its value is in
+VALUE_FIELDS = {  # the field that holds an attribute's value, by its type
     AttributeProto.FLOAT: "f",
     AttributeProto.INT: "i",
     AttributeProto.STRING: "s",
@@ -309,7 +309,7 @@ VALUE_FIELDS = {  # by the type of an attribute, the field that its value is in
 
 
 def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto, known: Any) -> None:
-    """Its one value is in the field that its type says, and the type is the operator's."""
+    """Check that it has one value, in the field of its type, and that the type is the operator's."""
     what = f"the attribute {attribute.name} of {describe(node)}"
     held = [
         type_
@@ -322,14 +322,14 @@ def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto, known
     ]
     if len(held) > 1:
         raise ImportFailure(f"{what} has values of several types")
-    # Old exporters leave the type out, and an empty list is no value of any field.
+    # Old exporters omit the type, and an empty list sets no field.
     type_ = attribute.type or (held[0] if held else 0)
     if held and type_ != held[0]:
-        raise ImportFailure(f"{what} is not of the type that it says it is")
+        raise ImportFailure(f"{what} is not of the type that it declares")
     wanted = int(known.type.value) if known is not None else type_
     if wanted != type_:
         name = AttributeProto.AttributeType.Name
-        raise ImportFailure(f"{what} is of type {name(type_)}; {node.op_type} has it as {name(wanted)}")
+        raise ImportFailure(f"{what} is of type {name(type_)}; {node.op_type} expects {name(wanted)}")
     if type_ in (AttributeProto.STRING, AttributeProto.STRINGS):
         for text in [attribute.s] if type_ == AttributeProto.STRING else attribute.strings:
             _check_text_of(what, text)
@@ -346,10 +346,10 @@ def _check_text_of(what: str, text: bytes) -> None:
 
 
 def _check_tensor(tensor: onnx.TensorProto) -> None:
-    """As many numbers as its shape has elements, in one place."""
+    """Check that it has as many numbers as its shape has elements, in one field."""
     what = f"the tensor '{tensor.name}'"
     if tensor.data_type not in TensorProto.DataType.values() or not tensor.data_type:
-        raise ImportFailure(f"{what} is of the element type {tensor.data_type}, which ONNX does not have")
+        raise ImportFailure(f"{what} has the element type {tensor.data_type}, which does not exist in ONNX")
     check_size(what, tensor.dims)
     name, count = TensorProto.DataType.Name(tensor.data_type), math.prod(tensor.dims)
     if name in FOUR_BITS:
@@ -372,4 +372,4 @@ def _check_tensor(tensor: onnx.TensorProto) -> None:
         found, wanted, unit = len(getattr(tensor, field)), count, "numbers"
     if found != wanted:
         type_ = f"{name}{list(tensor.dims)}"
-        raise ImportFailure(f"{what} of type {type_} has {found} {unit} in place of {wanted}")
+        raise ImportFailure(f"{what} of type {type_} has {found} {unit} instead of {wanted}")

@@ -3,15 +3,15 @@
 Exported graphs compute shapes node by node. TVM's importer folds each such node by building LLVM code for
 it, and makes the shapes static at the end in a pass that starts from scratch for every dynamic operator.
 Here an expression is folded when it is made, from operands that are already folded, so a dynamic operator
-whose arguments are constant turns static at once and no pass is needed at the end.
+whose arguments are constant becomes static at once and no pass is needed at the end.
 
-A shape of which only some sizes are known is followed too: the channels of a tensor with an unknown number
-of boxes are a constant, and an operator told its shape at run time keeps the sizes that are known in its
-type. Convolutions need them: TVM compiles none whose channels are unknown.
+Partly known shapes are followed too: the channel count of a tensor with an unknown number of boxes is a
+constant, and an operator that gets its shape at run time keeps the known sizes in its type. Convolutions need
+them: TVM compiles none with unknown channels.
 
 onnxscript's `fold_constants` does not follow shapes: of an exported Mask R-CNN's 2,308 nodes it folds 20. Its
-`optimize` leaves 895, but takes as long as the whole import does here, which it shortens by a quarter, and
-some of what it leaves reads names that are gone.
+`optimize` leaves 895, but takes as long as the whole import here, which it shortens by a quarter, and some of
+the nodes it leaves read names that no longer exist.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tvm_passes.engine.expressions import shape_of_type, type_of
 import tvm
 from tvm import relay
 
-MAX_RESULT = 1 << 24  # elements that a few may be folded to
+MAX_RESULT = 1 << 24  # elements that a result may have if its operands have far fewer
 SHAPE_ARGUMENT = {"dyn.full": 1, "dyn.ones": 0, "dyn.zeros": 0, "dyn.broadcast_to": 1, "dyn.reshape": 1}
 
 
 class ConstantFolder:
-    """Stands in for the importer's `fold_constant`; keep one for a whole import: it remembers."""
+    """Replaces the importer's `fold_constant`; keep one for a whole import, since it caches."""
 
     def __init__(self) -> None:
         self._folded: dict[relay.Expr, relay.Expr] = {}
         self._known: Values = {}
 
     def __call__(self, expr: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Expr:
-        """Fold what is new in an expression. Iterative: graphs are deeper than Python's stack."""
+        """Fold the new parts of an expression. Iterative: graphs are deeper than Python's stack."""
         folded, stack = self._folded, [expr]
         while stack:
             node = stack[-1]
@@ -57,7 +57,7 @@ class ConstantFolder:
         return folded[expr]
 
     def follow(self, old: relay.Expr, new: relay.Expr) -> None:
-        """Know that `new` is `old`, already folded, with nothing but another span."""
+        """Record that `new` is `old`, which is already folded, with another span."""
         if isinstance(old, relay.TupleWrapper):
             old, new = old.tuple_value, new.tuple_value
         if isinstance(old, relay.Tuple):
@@ -106,8 +106,8 @@ class ConstantFolder:
 
 
 def keep_known(expr: relay.Expr, known: Sequence[int | None]) -> relay.Expr:
-    """The expression, with the sizes that are known (those above zero) in its type."""
-    newshape = [size if size and size > 0 else 0 for size in known]  # 0 keeps the size that there is
+    """The expression with the known sizes (those above zero) in its type."""
+    newshape = [size if size and size > 0 else 0 for size in known]  # 0 keeps the current size
     return relay.reshape(expr, newshape) if any(newshape) else expr
 
 
@@ -153,7 +153,7 @@ def _fold_call(call: relay.Call) -> relay.Expr:
 
 
 def _is_large(call: relay.Call) -> bool:
-    """Whether a value takes much memory that what it is made of does not take."""
+    """Whether a result takes much memory that its constant operands do not take."""
     made = type_of(call)
     if not isinstance(made, relay.TensorType):
         return False
@@ -163,7 +163,7 @@ def _is_large(call: relay.Call) -> bool:
 
 
 def _make_static(call: relay.Call) -> relay.Expr:
-    """Let TVM's own pass make one call static, apart from the graph it stands in."""
+    """Make one call static by TVM's own pass, isolated from its graph."""
     first_is_data = call.op.name not in ("dyn.zeros", "dyn.ones")
     operands = [
         relay.var(f"operand{i}", type_of(arg)) if i < first_is_data or not _is_constant(arg) else arg

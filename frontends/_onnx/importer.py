@@ -1,8 +1,8 @@
-"""TVM's ONNX importer with its slow helpers replaced, in an instance of its own.
+"""TVM's ONNX importer with its slow helpers replaced, in a private copy.
 
-The importer keeps its helpers and its table of converters as names of its module. Each import here runs in
-a fresh copy of that module, made from TVM's own file, so replacing a name changes nothing for anyone else:
-not for `relay.frontend.from_onnx`, not for an import in another thread.
+The importer's helpers and its table of converters are globals of its module. Each import here runs in a
+fresh copy of that module, loaded from TVM's own file, so replacing a global affects nothing else: neither
+`relay.frontend.from_onnx` nor an import in another thread.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def load_importer() -> ModuleType:
         for name, helper in helpers.items():
             if hasattr(module, name):
                 setattr(module, name, helper)
-    common.logger.filters.pop()  # the copy of the module has added its filter to the logger once more
+    common.logger.filters.pop()  # the copied module has added its filter to the logger again
     importer.onnx_input = Inputs
     importer.GraphProto = scope_class(importer.GraphProto)
     stock_map = importer._get_convert_map
@@ -77,7 +77,7 @@ def _copy_of(module: ModuleType) -> Any:
 def shape_of(
     x: relay.Expr, dtype: str = "int64", start: int | None = None, end: int | None = None
 ) -> relay.Expr:
-    """As the importer's own, which forgets `start` and `end` where the shape is dynamic."""
+    """Like the importer's own, which ignores `start` and `end` if the shape is dynamic."""
     x_type = type_of(x)
     shape = shape_of_type(x_type)
     if shape is not None:
@@ -94,16 +94,16 @@ def _infer_value(
     params: dict[str, tvm.nd.NDArray],
     mod: tvm.IRModule | None = None,
 ) -> tvm.nd.NDArray:
-    """The importer compiles an expression to know its value; a constant's value is known."""
+    """The value of an expression; the importer's own compiles even constants to get it."""
     folded = fold_constant(expr)
     return folded.data if isinstance(folded, relay.Constant) else stock_infer_value(expr, params, mod)
 
 
 def _source_name(names: dict[str, str], node: onnx.NodeProto, counts: dict[str, int]) -> str:
-    """The name of a node; the importer writes one into the user's model where there is none."""
+    """The name of a node; the importer's own writes missing names into the user's model."""
     if node.name:
         return node.name
-    kind = getattr(node, "op_type", "Graph")  # a body is asked for as well
+    kind = getattr(node, "op_type", "Graph")  # it may also be a body
     key = str(node.output[0])
     if key not in names:
         counts[kind] = counts.get(kind, -1) + 1
@@ -112,7 +112,7 @@ def _source_name(names: dict[str, str], node: onnx.NodeProto, counts: dict[str, 
 
 
 def tvm_dtype(elem_type: int | str) -> str:
-    """TVM's name of an ONNX element type; TVM's importer asks `onnx.mapping`, gone from recent onnx."""
+    """TVM's name of an ONNX element type; TVM's importer uses `onnx.mapping`, which recent onnx lacks."""
     if isinstance(elem_type, str):
         return elem_type
     if elem_type not in onnx.TensorProto.DataType.values():

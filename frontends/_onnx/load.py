@@ -19,7 +19,7 @@ from ..errors import ImportFailure
 
 
 def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
-    """The model, complete; `model` is a path or an `onnx.ModelProto`, which stays as it is."""
+    """The complete model; `model` is a path or an `onnx.ModelProto`, which is not changed."""
     if isinstance(model, onnx.ModelProto):
         for tensor in tensors_of(model):
             if uses_external_data(tensor):
@@ -39,7 +39,7 @@ def load_model(model: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelPro
     if external:
         try:
             load_external_data_for_model(loaded, str(folder))
-        except Exception as error:  # onnx checks more of them in some versions
+        except Exception as error:  # some versions of onnx make further checks
             raise ImportFailure(f"the weights beside {path} cannot be read: {error}") from error
     return loaded
 
@@ -73,9 +73,9 @@ def _read(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise ImportFailure(f"{path} is no ONNX model, or a part of one: it cannot be parsed") from error
+        raise ImportFailure(f"{path} is not an ONNX model, or is truncated: it cannot be parsed") from error
     if not model.graph.node and not model.graph.output:
-        raise ImportFailure(f"{path} is no ONNX model, or a part of one: it has no graph")
+        raise ImportFailure(f"{path} is not an ONNX model, or is truncated: it has no graph")
     return model
 
 
@@ -86,14 +86,14 @@ def _check_external(tensor: onnx.TensorProto, folder: Path) -> None:
         target = (folder / info.location).resolve()
     except (TypeError, ValueError, OSError) as error:
         raise ImportFailure(
-            f"the place of the weights '{tensor.name}' cannot be read: it is a file's name, an offset and a "
-            f"length, here {[entry.value for entry in tensor.external_data]}"
+            f"the location of the weights '{tensor.name}' cannot be read: it must be a file name, an offset "
+            f"and a length, not {[entry.value for entry in tensor.external_data]}"
         ) from error
     if Path(info.location).is_absolute() or ".." in Path(info.location).parts or folder not in target.parents:
         raise ImportFailure(f"{what}, which is outside the model's folder {folder}; it is not read")
     if not target.is_file():
         raise ImportFailure(f"{what}, but there is no such file in {folder}")
     if min(info.offset or 0, info.length or 0) < 0:
-        raise ImportFailure(f"{what}, at a negative place: the model is damaged")
+        raise ImportFailure(f"{what}, with a negative offset or length: the model is damaged")
     if (info.offset or 0) + (info.length or 0) > target.stat().st_size:
         raise ImportFailure(f"{what}, which ends before they do: the file is not complete")

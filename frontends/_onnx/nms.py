@@ -1,15 +1,15 @@
-"""ONNX's NonMaxSuppression, spelt with TVM's `vision.all_class_non_max_suppression`.
+"""ONNX's NonMaxSuppression in terms of TVM's `vision.all_class_non_max_suppression`.
 
-TVM's operator means something else in places, which are bridged here:
+TVM's operator differs in several ways, which are bridged here:
 
-- It suppresses at an IoU equal to the threshold, ONNX only above it: it is given the next float up.
+- It suppresses at an IoU equal to the threshold, ONNX only above it: it gets the next float up.
 - It keeps nothing at a threshold of 0 or less. No IoU is less than 0, so the threshold is at least the
   smallest positive float.
-- It takes 0 boxes to keep for all of them. ONNX means none, also where the number is not given.
-- Its importer takes no score threshold for one of 0. Here it is the lowest float.
+- It takes a limit of 0 boxes for no limit. In ONNX a limit of 0 keeps none, and so does a missing one.
+- Its importer takes a missing score threshold for 0. Here it is the lowest float.
 
-Not bridged: it suppresses no box whose score is 0 or less, and leaves out those whose score is -1 or less.
-`RestoreBatchedNMS` and `LowerClassAwareNMS` bring the graph to an operator that compares all scores.
+Not bridged: it suppresses no box whose score is 0 or less, and drops those whose score is -1 or less.
+`RestoreBatchedNMS` and `LowerClassAwareNMS` replace it by an operator that compares all scores.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tvm import relay
 MIN_POSITIVE = np.nextafter(np.float32(0), np.float32(1))
 LOWEST = np.finfo("float32").min
 
-# For a positive float t that is not subnormal, t / JUST_BELOW_1 rounds to the next float up: it exceeds t by
-# t * 2**-24 and little more, which is at least half of the distance to that float, and less than all of it.
+# For a positive normal float t, t / JUST_BELOW_1 rounds to the next float up: it exceeds t by slightly more
+# than t * 2**-24, which is at least half of the distance to that float, and less than all of it.
 JUST_BELOW_1 = np.float32(1 - 2**-24)
 
 
@@ -53,7 +53,7 @@ def non_max_suppression(
 
 
 def _corners(boxes: relay.Expr) -> relay.Expr:
-    """Boxes given by centre and size, by two corners; a negative size overlaps nothing, as one of 0 does."""
+    """The corners of boxes given by centre and size; a negative size becomes 0, as both overlap nothing."""
     x, y, width, height = relay.split(boxes, 4, axis=2)
     dtype = type_of(boxes).dtype
     half_width, half_height = (
@@ -74,7 +74,7 @@ def _next_up(threshold: relay.Expr | None) -> relay.Expr:
 
 
 def _scalar(tensor: relay.Expr) -> relay.Expr:
-    """What is a scalar, or a vector of one element, as a scalar."""
+    """A scalar, or a vector of one element, as a scalar."""
     if isinstance(tensor, relay.Constant):
-        return relay.const(tensor.data.numpy().reshape(()), tensor.data.dtype)  # without it, int64 is cut
+        return relay.const(tensor.data.numpy().reshape(()), tensor.data.dtype)  # else int64 is narrowed
     return relay.squeeze(tensor, [0]) if len(type_of(tensor).shape) else tensor

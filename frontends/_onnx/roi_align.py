@@ -1,13 +1,13 @@
-"""ONNX's RoiAlign where `vision.roi_align` computes something else, spelt in plain Relay operators.
+"""ONNX's RoiAlign in plain Relay operators, where `vision.roi_align` computes something else.
 
-Convention: a box is x1, y1, x2, y2 in the image; `spatial_scale` takes it to the feature map. In the mode
-`half_pixel` its corners then move by half a pixel and its size is taken as it is, be it smaller than a
-pixel; in `output_half_pixel` a side is at least one pixel long. Each bin takes `sampling_ratio` samples a
-side, or, where that is 0, as many as it is pixels long. A sample off the map by more than a pixel counts as
+Convention: a box is x1, y1, x2, y2 in the image; `spatial_scale` maps it to the feature map. In the mode
+`half_pixel` its corners then move by half a pixel and its size is used as it is, even if smaller than a
+pixel; in `output_half_pixel` a side is at least one pixel long. Each bin takes `sampling_ratio` samples per
+side, or, if that is 0, as many as it is pixels long. A sample off the map by more than a pixel counts as
 zero. `avg` is the mean of the samples, bilinearly interpolated; `max` is the largest of the four weighted
 neighbours of any sample, which is not the largest interpolated value.
 
-`vision.roi_align` knows `output_half_pixel` only, and takes the largest interpolated value.
+`vision.roi_align` supports `output_half_pixel` only, and takes the largest interpolated value.
 """
 
 from __future__ import annotations
@@ -107,5 +107,5 @@ class _Samples:
             (relay.cast(before, "int32"), (one - fraction) * inside),
             (relay.cast(after, "int32"), fraction * inside),
         ]
-        self.taken = sample < count_  # boxes may differ in how many they take
+        self.taken = sample < count_  # boxes may differ in their number of samples
         self.count = count

@@ -1,8 +1,8 @@
-"""What ONNX says about a node, held against its conversion: attributes, inputs, and the types of results.
+"""Checks the conversion of a node against ONNX: its attributes, its inputs, and the types of its results.
 
-A converter that ignores an attribute or an input computes something else without a word. So both are handed
-over in containers that remember what was read, and what was not read has to be without effect. The results'
-types are compared with those that ONNX infers from the types of the inputs.
+A converter that ignores an attribute or an input silently computes something else. So both come in
+containers that record what was read, and what was not read must have no effect. The types of the results are
+compared with those that ONNX infers from the types of the inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm import relay
 
 from .._types import sizes
 
-MAX_ELEMENTS = 64  # of a constant whose value may decide about the shape of a result
+MAX_ELEMENTS = 64  # of a constant whose value may determine the shape of a result
 WITHOUT_EFFECT = {  # attributes that say nothing about the result
     "consumed_inputs",  # which inputs may be overwritten, before opset 6
     "doc_string",
@@ -30,7 +30,7 @@ WITHOUT_EFFECT = {  # attributes that say nothing about the result
 
 
 class Attributes(dict):
-    """A node's attributes by name, which remember those that nobody read."""
+    """A node's attributes by name, which record those that were not read."""
 
     def __init__(self, attributes: Mapping[str, Any]) -> None:
         super().__init__(attributes)
@@ -40,7 +40,7 @@ class Attributes(dict):
         self.unread.discard(name)
         return super().__getitem__(name)
 
-    def __iter__(self) -> Iterator[str]:  # without it, `**` copies the values past __getitem__
+    def __iter__(self) -> Iterator[str]:  # without it, `**` copies the values without __getitem__
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -61,7 +61,7 @@ class Attributes(dict):
 
 
 class Inputs(list):
-    """A node's inputs, None for one that is left out, which remember those that nobody read."""
+    """A node's inputs, None for an omitted one, which record those that were not read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Inputs(list):
 
     @classmethod
     def of(cls, exprs: list[relay.Expr | None]) -> Inputs:
-        """The same for other expressions."""
+        """Make inputs of other expressions."""
         inputs = cls()
         for expr in exprs:
             inputs.append(expr)
@@ -81,7 +81,7 @@ class Inputs(list):
         super().append(expr)
 
     def __getitem__(self, place: Any) -> Any:
-        """As TVM's converters expect: None behind the last one."""
+        """None past the last one, as TVM's converters expect."""
         if isinstance(place, slice):
             return [self[i] for i in range(len(self) if place.stop is None else place.stop)[place]]
         self.unread.discard(place % len(self) if place < 0 else place)
@@ -93,7 +93,7 @@ class Inputs(list):
 
 
 def unread(node: onnx.NodeProto, opset: int, attributes: Attributes, inputs: Inputs) -> str | None:
-    """What the converter of a node has not read, and so does not know of, or None."""
+    """The reason to refuse a node whose converter has not read something, or None."""
     defaults = _defaults(node.op_type, opset, node.domain)
     for attribute in node.attribute:
         name = attribute.name
@@ -127,12 +127,12 @@ def schema_of(op_type: str, opset: int, domain: str) -> Any:
 def other_type(node: onnx.NodeProto, opset: int, imported: Callable[[str], relay.Expr | None]) -> str | None:
     """How the type of a result differs from what ONNX infers for it, or None.
 
-    `imported` gives what a name of the model is in Relay.
+    `imported` gives the Relay expression of a name of the model.
     """
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or any(attribute.HasField("g") for attribute in node.attribute):
         return None
-    types, constants = {"": onnx.TypeProto()}, {}  # onnx asks for a type of what is left out, too
+    types, constants = {"": onnx.TypeProto()}, {}  # onnx needs a type for an omitted input, too
     for name in filter(None, node.input):
         expr: Any = imported(name)
         type_ = type_of(expr)
@@ -164,7 +164,7 @@ def _may_be_a_shape(expr: relay.Expr) -> bool:
 
 @functools.cache
 def element_type(dtype: str) -> int:
-    """ONNX's number of an element type."""
+    """ONNX's number for an element type."""
     return (
         onnx.TensorProto.BFLOAT16 if dtype == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     )
@@ -186,7 +186,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | None:
 
 
 def shown(expr: relay.Expr) -> str:
-    """The type of an expression as an error message has it."""
+    """The type of an expression, for an error message."""
     return _shown(type_of(expr))
 
 

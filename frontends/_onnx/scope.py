@@ -1,7 +1,7 @@
-"""The importer's walk over a graph, with errors that name the node and with progress.
+"""The importer's walk over a graph, with progress and with errors that name the node.
 
 `scope_class` extends TVM's class for a graph being imported, `GraphProto`; a branch of an `If` or the body
-of a `Loop` gets one of its own.
+of a `Loop` gets an instance of its own.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
     """The importer's class, extended."""
 
     class Scope(graph_proto):
-        """Converts node by node, so that what goes wrong has the node's name and not a traceback."""
+        """Converts node by node, so that an error has the node's name and not a traceback."""
 
         type_errors: ClassVar[list[str]] = []  # what TVM says about the node that is being converted
         on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
 
         def _construct_nodes(self, graph: onnx.GraphProto) -> None:
             for node in graph.node:
-                self.place = graph, node  # for the converter that has to look around
+                self.place = graph, node  # for converters that need the context
                 self._check_inputs(node)
                 self.type_errors.clear()
                 try:
@@ -40,7 +40,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                     self._infer_types(node)
                 except ImportFailure:
                     raise
-                except Exception as error:  # the converters raise whatever comes, AssertionError included
+                except Exception as error:  # the converters raise anything, AssertionError included
                     reason = self.type_errors[0] if self.type_errors else gist(error)
                     reason = self._unsupported(node) if reason == NO_REASON else reason
                     raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
@@ -50,7 +50,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
         def _convert_operator(
             self, op_name: str, inputs: Inputs, attrs: dict[str, Any], opset: int
         ) -> relay.Expr:
-            """Refuses what the converter has not looked at."""
+            """Convert, and refuse what the converter has not read."""
             node = self.place[1]
             recorded = Attributes(attrs)
             result = super()._convert_operator(op_name, inputs, recorded, opset)
@@ -63,21 +63,21 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
             return result
 
         def _fix_outputs(self, op_name: str, outputs: Any) -> Any:
-            """All of them: TVM's own drops the second of Dropout."""
+            """Keep all outputs: TVM's own drops the second of Dropout."""
             return outputs
 
         def _unsupported(self, node: onnx.NodeProto) -> str:
-            """What to say where a converter failed without saying why: what it was given."""
+            """The reason given if a converter failed without one: what it was called with."""
             types = [shown(self.imported(name)) if name else "nothing" for name in node.input]
             attributes = [str(helper.printable_attribute(a)) for a in node.attribute if not a.HasField("g")]
             given = ", ".join(types) + (" and " + ", ".join(attributes) if attributes else "")
             return f"it is not supported for {given}"
 
         def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
-            """Gives the variables their spans at once.
+            """Give the variables their spans at once.
 
-            A node that reads a variable without one replaces it by one that has, but in its own scope
-            only: two branches that read the same input would end with two variables for it.
+            A node that reads a variable without a span replaces it by one that has, but in its own scope
+            only: two branches that read the same input would end up with two variables for it.
             """
             super()._parse_graph_input(graph)
             for name, expr in self._nodes.items():
@@ -87,19 +87,19 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                         self._inputs[name] = self._nodes[name]
 
         def imported(self, name: str | None) -> relay.Expr | None:
-            """What a name of the model is in Relay, or None before it is imported."""
+            """The Relay expression of a name of the model, or None before it is imported."""
             return self._nodes.get(self._renames.get(name, name))
 
         def _check_inputs(self, node: onnx.NodeProto) -> None:
             for name in node.input:
                 if name and self.imported(name) is None:
                     raise ImportFailure(
-                        f"{describe(node)} reads '{name}', which is no input, no initializer and no output "
-                        "of an earlier node: the model is not complete"
+                        f"{describe(node)} reads '{name}', which is not an input, an initializer or an "
+                        "output of an earlier node: the model is not complete"
                     )
 
         def _infer_types(self, node: onnx.NodeProto) -> None:
-            """Here, where the node is known that is to blame for an error or for another type than ONNX's."""
+            """Infer types here, where the node to blame for an error or an unexpected type is known."""
             for name in node.output:
                 expr = self._nodes.get(name)
                 if isinstance(expr, (relay.Call, relay.TupleGetItem, relay.If)):
@@ -109,12 +109,12 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                 raise NotImplementedError(different)
 
         def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-            """Checked beforehand, with the nodes' names."""
+            """Do nothing: this is checked beforehand, with the nodes' names."""
 
     return Scope
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """A node as an error message names it."""
+    """The name of a node in error messages."""
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     return f"the node '{node.name or next(filter(None, node.output), '')}' ({operator})"

@@ -1,1 +1,1 @@
-"""The PyTorch importer: tracing a model, converting its graph, saying what stands in the way."""
+"""The PyTorch importer: tracing a model, converting its graph, explaining what cannot be converted."""

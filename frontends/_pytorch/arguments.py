@@ -1,7 +1,7 @@
-"""The arguments of an operator: which of them its converter reads, and what they are for the user.
+"""The arguments of an operator: which of them its converter reads, and how messages show them.
 
-A converter that does not look at an argument computes as if it were not there. So the arguments come in a
-list that records what is read; one that is not read must be at its default, or be known to change no number.
+A converter that does not read an argument computes as if it were not there. So the arguments come in a list
+that records what is read; one that is not read must be at its default, or be known not to change results.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 
 from tvm import relay
 
-# What an argument of any operator says about memory, gradients or the choice of a kernel changes no number.
-# The dtype is seen in the type of the result, which is checked for itself.
+# Arguments of any operator about memory, gradients or the choice of a kernel, which do not change results.
+# The dtype shows in the type of the result, which is checked separately.
 NEUTRAL = {
     "allow_tf32", "benchmark", "copy", "cudnn_enable", "cudnn_enabled", "deterministic", "device", "dtype",
     "generator", "implicit", "layout", "memory_format", "non_blocking", "pin_memory", "requires_grad",
@@ -31,18 +31,18 @@ NEUTRAL_OF = {  # of one operator
     "aten::index_select": {"sparse_grad"},
     "aten::instance_norm": {"momentum"},
     "aten::native_batch_norm": {"momentum"},
-    "aten::topk": {"sorted"},  # in order is one of the orders that torch may give
+    "aten::topk": {"sorted"},  # sorted is one of the orders that torch may give
     "aten::unique": {"sorted"},
 }
-# Of any operator: what has no default need not be read while it has this value.
+# Of any operator: an argument without a default need not be read if it has this value.
 OFF = {"indexing": "ij", "output_padding": 0, "train": False, "training": False}
 MAX_CHARACTERS = 60  # characters of a value in a message
 
 
 class Arguments(list):
-    """A converter's inputs; `unread` are the places of those that nobody has looked at yet.
+    """A converter's inputs; `unread` are the places of those that have not been read yet.
 
-    A slice reads nothing by itself: it reports to the list that it comes from.
+    A slice reads nothing by itself: it reports what is read of it to the list that it comes from.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Arguments(list):
 
 
 def ignored(node: torch.Node, arguments: Arguments, values: list[Any]) -> list[tuple[str, Any]]:
-    """The arguments, by name, that the converter has not read though they may change the numbers."""
+    """The arguments, by name, that the converter has not read though they may change the results."""
     if node.kind().startswith("prim::"):
         return []
     kind = node.kind()[:-1] if node.kind().endswith("_") else node.kind()
@@ -89,7 +89,7 @@ def ignored(node: torch.Node, arguments: Arguments, values: list[Any]) -> list[t
 
 
 def arguments_of(node: torch.Node) -> list[Any]:
-    """The operator's parameters, as torch declares them; none for what is no operator."""
+    """The operator's parameters, as torch declares them; none if the node is not an operator."""
     return _arguments(node.schema())
 
 
@@ -128,7 +128,7 @@ def call_text(converter: Any, node: torch.Node, values: list[Any]) -> str:
 
 
 def value_text(converter: Any, value: Any) -> str:
-    """A tensor by its type, all else as Python writes it."""
+    """A tensor by its type, anything else by its repr."""
     if isinstance(value, relay.Expr):
         return _type_text(converter, value)
     if isinstance(value, list) and _has_tensors(value):
@@ -145,7 +145,7 @@ def _type_text(converter: Any, value: relay.Expr) -> str:
     try:
         found = converter.infer_type_with_prelude(value)
         return type_text(found.shape, found.dtype)
-    except Exception:  # of what could not be converted, the type is not always known
+    except Exception:  # the type is not always known if something could not be converted
         return "a tensor"
 
 

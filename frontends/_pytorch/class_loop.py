@@ -1,8 +1,8 @@
-"""The loop over classes that scripted `batched_nms` runs where there are many boxes, as one operator.
+"""Converts the loop over classes that scripted `batched_nms` runs for many boxes to one operator.
 
-Relay cannot say it: each round changes a mask from outside the loop. Its statements are compared with those
-that this torch makes of the same loop: every operator, constant and connection must be the same, and nothing
-else may use what is computed inside. A loop that differs in anything stays, and is refused for what it does.
+Relay cannot express it: each iteration mutates a mask from outside the loop. Its nodes are compared with
+those that the installed torch makes of the same loop: every operator, constant and connection must be the
+same, and nothing else may use what is computed inside. A loop that differs in any way stays, and is refused.
 """
 
 import functools
@@ -14,13 +14,13 @@ import torchvision
 
 BATCHED_NMS = "topi_ext::batched_nms"  # boxes, scores, class ids, IoU threshold
 LOOP, LIST, CONSTANT = "prim::Loop", "prim::ListConstruct", "prim::Constant"
-NO_STEPS = (CONSTANT, LIST)  # torch makes one of several that are equal, or does not
+NO_STEPS = (CONSTANT, LIST)  # torch may merge several that are equal
 
 
 def class_by_class(
     boxes: torch.Tensor, scores: torch.Tensor, ids: torch.Tensor, iou_threshold: float
 ) -> torch.Tensor:
-    """What is looked for: the boxes that NMS keeps of each class, in descending order of score."""
+    """The loop to look for: the boxes that NMS keeps of each class, in descending order of score."""
     kept = torch.zeros_like(scores, dtype=torch.bool)
     for one in torch.unique(ids):
         members = torch.where(ids == one)[0]
@@ -33,7 +33,7 @@ def class_by_class(
 def name_loops_over_classes(graph: torch.Graph) -> None:
     """Replace each such loop in a graph with one node of the kind BATCHED_NMS."""
     for block in list(_blocks(graph)):
-        # The last one first, since what is replaced takes other nodes of the list with it.
+        # The last one first, since replacing a loop also removes other nodes of the list.
         for loop in reversed([step for step in _steps(block) if step.kind() == LOOP]):
             found = _Comparison(_template(), block, loop)
             if found.is_equal:
@@ -41,13 +41,13 @@ def name_loops_over_classes(graph: torch.Graph) -> None:
 
 
 class _Comparison:
-    """A template beside the `steps` round a loop; `inputs` are what stands for the template's there."""
+    """A template versus the `steps` around a loop; `inputs` are those that correspond to the template's."""
 
     def __init__(self, template: torch.Graph, block: torch.Block, loop: torch.Node) -> None:
         wanted, here = _steps(template), _steps(block)
         begin = here.index(loop) - [step.kind() for step in wanted].index(LOOP)
         self.steps = here[max(begin, 0) : begin + len(wanted)]
-        self._stands_for: dict[str, torch.Value] = {}  # the value here, by the name of the template's
+        self._stands_for: dict[str, torch.Value] = {}  # the value here, by its name in the template
         self.is_equal = self._are_equal(wanted, self.steps) and self._is_used_alike(template)
         self.inputs: list[Any] = [self._stands_for.get(value.debugName()) for value in template.inputs()]
 
@@ -80,7 +80,7 @@ class _Comparison:
             return _is_same(wanted.toIValue(), found.toIValue())
         if kind == LIST:
             return self._reads_alike(wanted.node().inputs(), found.node().inputs())
-        # What the template has not computed is one of its inputs, which stands for anything.
+        # What the template has not computed is one of its inputs, which matches anything.
         stands_for = self._stands_for.setdefault(wanted.debugName(), found)
         return stands_for.debugName() == found.debugName()
 
@@ -88,7 +88,7 @@ class _Comparison:
         self._stands_for.update(zip((value.debugName() for value in wanted), found))
 
     def _is_used_alike(self, template: torch.Graph) -> bool:
-        """Whether nothing but these steps uses what they compute: the template has nothing else."""
+        """Whether only these steps use what they compute, as in the template, which has no others."""
         steps = (step for block in _blocks(template) for step in _steps(block))
         *inner, _ = (value for step in steps for value in step.outputs())
         return all(_uses(value) == _uses(self._stands_for[value.debugName()]) for value in inner)
@@ -103,7 +103,7 @@ def _replace(graph: torch.Graph, steps: list[torch.Node], inputs: list[torch.Val
     last.output().replaceAllUsesWith(named.output())
     for step in reversed(steps):
         for output in step.outputs():
-            while output.uses():  # by a list, which no step reads any more
+            while output.uses():  # by a list that no step reads any more
                 output.uses()[0].user.destroy()
         step.destroy()
 
@@ -131,7 +131,7 @@ def _steps(block: Any) -> list[torch.Node]:
 
 
 def _uses(value: torch.Value) -> int:
-    """How many steps read a value, itself or in a list."""
+    """How many steps read a value, directly or in a list."""
     users = (use.user for use in value.uses())
     return sum(_uses(user.output()) if user.kind() == LIST else 1 for user in users)
 

@@ -33,13 +33,13 @@ from .results import settle_results
 from .trace import TracedModel
 
 UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
-# Of which the last two are by whose names distutils warns of itself when TVM compares versions.
+# The last two are the names under which distutils warns when TVM compares versions.
 SPEAKERS = ("torch", "tvm", "distutils", "setuptools")
 Info = tuple[str, tuple[tuple[int, ...], str]]  # an input's name, shape and dtype
 
 
 def convert(traced: TracedModel) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
-    """The Relay module and its parameters, as TVM's importer gives them, with the model's own signature."""
+    """The Relay module and its parameters, as from TVM's importer, but with the model's own signature."""
     infos = [
         (name, (tuple(tensor.shape), _dtype(tensor)))
         for name, tensor in zip(traced.input_names, traced.inputs)
@@ -57,8 +57,8 @@ def convert(traced: TracedModel) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray
 def _importer(traced: TracedModel) -> Callable[..., Any]:
     """TVM's importer with our converter, and with `_prepare` in place of its rewriting of aten::copy_.
 
-    It looks both up in its module. A copy of the function with those names changed leaves the module, and so
-    every other user of TVM in the process, alone.
+    It looks both up in its module. Rebinding those names in a copy of the function leaves the module, and so
+    every other user of TVM in the process, unchanged.
     """
     function = stock.from_pytorch
     places: dict[str, str] = {}
@@ -74,7 +74,7 @@ def _importer(traced: TracedModel) -> Callable[..., Any]:
 
 
 def _prelude_in(mod: tvm.IRModule) -> Prelude:
-    """As `Prelude(mod)`, which takes a third of a second for each model."""
+    """Like `Prelude(mod)`, which takes a third of a second for each model."""
     prelude = copy.copy(_prelude())
     prelude.mod = mod
     mod.update(_prelude().mod)
@@ -87,9 +87,9 @@ def _prelude() -> Prelude:
 
 
 def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple[dict, ...]:
-    """TVM's own names a weight by the operator that reads it and the last part of its name.
+    """TVM's own names a weight after the operator that reads it and the last part of its name.
 
-    Two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`, it takes for one.
+    It merges two that one operator reads, as in `torch.cat([self.query.weight, self.key.weight])`.
     """
     variables, tensors, packed, names = stock.convert_params(graph, state_dict, *args)
     seen: set[str] = set()
@@ -111,7 +111,7 @@ def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple
 
 
 def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
-    """Make of TVM's own copy of the graph what the converter takes; note where operators are first called."""
+    """Prepare TVM's own copy of the graph for the converter; note where operators are first called."""
     name_loops_over_classes(graph)  # what such a loop mutates stays inside
     for node in nodes_of(graph):
         if node.kind() not in places:
@@ -123,14 +123,14 @@ def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
 
 
 def _failure(title: str, reason: str, node: torch.Node | None = None) -> ImportFailure:
-    while node is not None and node.kind() in UNPACKING:  # what gives the items says more
+    while node is not None and node.kind() in UNPACKING:  # the node that makes the items says more
         node = node.inputsAt(0).node()
     where = f", at {place(node)}" if node is not None else ""
     return ImportFailure(f"TVM cannot import {title}{where}: {reason}")
 
 
 class _Converter(Converter):
-    """The converter, which says how far it is and where it fails, and holds every operator to the trace."""
+    """The converter, which shows progress, says where it fails, and compares operators with the trace."""
 
     def __init__(self, traced: TracedModel, places: dict[str, str], *args: Any) -> None:
         super().__init__(CONVERTERS, decomposition_of, *args)
@@ -180,7 +180,7 @@ class _Converter(Converter):
         outermost: bool,
         advance: Callable[[], None],
     ) -> Iterator[tuple[str, torch.Node]]:
-        """The operators; after each, its results are checked, and what it changes besides them is written."""
+        """Yield the operators; after each, check its results and write back what it mutates."""
         before = set() if outermost else set(outputs)
         for name, node in operators:
             yield name, node
@@ -194,7 +194,7 @@ class _Converter(Converter):
             advance()
 
     def _convert(self, convert: Callable[..., Any], inputs: list[Any], input_types: list[str]) -> Any:
-        """What a converter makes of the inputs, unless it passes over one of them."""
+        """Convert the inputs; fail if the converter ignores one of them."""
         node = self.current_op[-1]
         arguments = Arguments(inputs)
         try:
@@ -206,18 +206,18 @@ class _Converter(Converter):
         return converted
 
     def _reason(self, node: torch.Node, values: list[Any], error: Exception) -> str:
-        """What the error says, or if that is of no use to the user, what the operator was called with."""
+        """What the error says, or, if that does not help the user, what the operator was called with."""
         if isinstance(error, ImportFailure):
             return str(error)
         return stated_reason(error) or f"it cannot be converted with {call_text(self, node, values)}"
 
 
 def _nothing() -> None:
-    """What a block inside another one does after each operator, since only the outermost shows a bar."""
+    """Advance no bar: only the outermost block shows one."""
 
 
 def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
-    """What the converter begins with. Filling spans, TVM makes another variable of one that has none."""
+    """The initial values, with spans: TVM replaces a variable without a span by a new one."""
     spanned = {
         id(value): set_span(value, value.name_hint)
         for value in outputs.values()
@@ -227,7 +227,7 @@ def _with_spans(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_list(name: str, node: torch.Node, outputs: Any) -> bool:
-    """Lists of numbers that are one constant, which TVM's converter takes only where they are constructed."""
+    """Take a constant list of numbers; TVM's converter takes lists only where they are constructed."""
     constant_list = node.kind() == "prim::Constant" and node.output().type().kind() == "ListType"
     if constant_list:
         outputs[name] = node.output().toIValue()
@@ -235,7 +235,7 @@ def _take_list(name: str, node: torch.Node, outputs: Any) -> bool:
 
 
 def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:
-    """TVM adds the types of lists and trees to every module."""
+    """Drop the types of lists and trees, which TVM adds to every module, unless they are used."""
     data = []
     relay.analysis.post_order_visit(
         mod["main"].body,
@@ -245,9 +245,9 @@ def _without_unused_types(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _with_signature(mod: tvm.IRModule, infos: list[Info], output_dtypes: tuple[str, ...]) -> tvm.IRModule:
-    """Every input is a parameter, also one that is not used, and every output has the dtype it has in torch.
+    """Make every input a parameter, even if unused, and give every output the dtype that it has in torch.
 
-    TVM drops the former, and gives indices as int32.
+    TVM drops unused inputs, and gives indices as int32.
     """
     main = relay.transform.InferType()(mod)["main"]
     used = {var.name_hint: var for var in main.params}
@@ -272,5 +272,5 @@ def _fields(body: relay.Expr) -> list[relay.Expr]:
 
 
 def _dtype(typed: torch.Tensor | TracedModel) -> str:
-    """What Relay calls the dtype of a tensor or a traced model."""
+    """Relay's name for the dtype of a tensor or a traced model."""
     return str(typed.dtype).replace("torch.", "")

@@ -1,6 +1,6 @@
-"""What detectors do with each detection, as operators: what torchvision traces is a loop over the detections.
+"""What detectors do with each detection, as operators: torchvision traces a loop over the detections.
 
-They are traced in place of torchvision's functions, so a model that comes traced already has the loops.
+They are traced in place of torchvision's functions; a model that is already traced has the loops.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ REPLACED: list[tuple[str, str, Callable]] = [  # in the modules where they are c
 
 
 def _torchvisions(name: str) -> Callable:
-    """A function of torchvision's, also while another one is in its place."""
+    """A function of torchvision, even while another one is in its place."""
     from torchvision.models.detection import roi_heads
 
     return inspect.unwrap(getattr(roi_heads, name))
 
 
 def _eagerly(name: str, *args: Any) -> Any:
-    """What torchvision answers. While it is traced it would run the loop, and the tracer record that."""
+    """Call torchvision's function without tracing; otherwise the tracer would record its loop."""
     tracer: Any = torch._C
     tracing = tracer._get_tracing_state()
     tracer._set_tracing_state(None)

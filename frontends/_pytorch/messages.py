@@ -22,7 +22,7 @@ MAX_CHARACTERS = 400  # characters
 
 
 def place(node: torch.Node) -> str:
-    """An operator and the line of the user's program that it comes from, torch's own lines aside."""
+    """An operator and the line of the user's program that it comes from, skipping torch's own lines."""
     lines = [line.strip() for line in str(node.sourceRange()).splitlines() if line.strip()]
     frames = [line for line in lines if FRAME.match(line)]
     own = [line for line in frames if not line.startswith(LIBRARIES)]
@@ -31,7 +31,7 @@ def place(node: torch.Node) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """What an error says, as one line: of a report of several errors, the last."""
+    """What an error says, in one line; if it reports several errors, the last."""
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
     if any("Traceback" in line for line in lines):
         lines = lines[-1:]
@@ -49,7 +49,7 @@ def own_frame(error: BaseException) -> str | None:
 
 
 def stated_reason(error: Exception) -> str | None:
-    """What an error says if somebody wrote that for the reader: none of Python's own, none from TVM's C++."""
+    """What an error says if that was written for the user, not by Python itself or by TVM's C++."""
     text = " ".join(str(error).split())
     if not text or "Traceback" in text or "Check failed" in text:
         return None

@@ -1,8 +1,8 @@
-"""Mutation through views: `x[:, 0] += 1` changes `x`, which Relay, where all are values, has to be told.
+"""Mutation through views: `x[:, 0] += 1` changes `x`, which must be explicit in Relay, where nothing mutates.
 
-TVM takes the result of an operator in place for a new tensor, and passes over what the old one was a view of.
-Here the result is written back: through each view that led to the target, into the tensor below it, under
-whose name all that follows finds it. What this does not cover is refused, rather than computed wrongly.
+TVM takes the result of an in-place operator for a new tensor, and ignores what the old one was a view of.
+Here the result is written back through each view that led to the target, into the tensor below it, under
+whose name later operators find it. What this does not cover is refused, rather than computed wrongly.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
 VIEWS = RESHAPES | TRANSPOSES | {"aten::select", "aten::slice"}
 PARTS = {"prim::ListUnpack", "aten::unbind", "aten::chunk", "aten::split", "aten::split_with_sizes"}
 PERHAPS_VIEWS = {"aten::reshape", "aten::flatten", "aten::contiguous", "aten::to", "aten::dropout"}
-# They change how a tensor is looked at, in place, and no element of it.
+# They change a tensor's shape or metadata in place, but none of its elements.
 SHAPE_IN_PLACE = {
     f"aten::{name}_"
     for name in ("detach", "requires_grad", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 }
-# What a tensor was before does not count for them.
+# They do not depend on what the tensor was before.
 OVERWRITES = {f"aten::{name}_" for name in ("copy", "fill", "index_fill", "index_put", "masked_fill", "zero")}
 
 
@@ -43,13 +43,13 @@ def mutates(node: torch.Node) -> bool:
 
 
 def mutations_without_outputs(node: torch.Node) -> list[torch.Node]:
-    """What is changed inside a branch or loop that gives nothing, which TVM's importer passes over."""
+    """The mutations inside a branch or loop without outputs, which TVM's importer ignores."""
     is_lost = node.outputsSize() == 0
     return [inner for block in node.blocks() if is_lost for inner in nodes_of(block) if mutates(inner)]
 
 
 def nodes_of(block: Any) -> Iterator[torch.Node]:
-    """All nodes of a graph or block, those of the blocks inside too."""
+    """All nodes of a graph or block, including those of the blocks inside."""
     for node in block.nodes():
         yield node
         for inner in node.blocks():
@@ -59,9 +59,9 @@ def nodes_of(block: Any) -> Iterator[torch.Node]:
 def write_back(
     converter: PyTorchOpConverter, node: torch.Node, outputs: dict[str, Any], outer: set[str]
 ) -> None:
-    """Give the tensors that the target of `node` is a view of their new values in `outputs`.
+    """Update, in `outputs`, the tensors that the target of `node` is a view of.
 
-    `outer` are the names from outside the branch or loop that the operator is in.
+    `outer` are the names from outside the operator's branch or loop.
     """
     target = node.inputsAt(0)
     chain = _views_below(target)
@@ -141,7 +141,7 @@ def _refuse_other_views(node: torch.Node, value: torch.Value, chain: list[torch.
 def _written(
     converter: PyTorchOpConverter, view: torch.Node, result: relay.Expr, outputs: dict[str, Any]
 ) -> relay.Expr:
-    """What is below `view` after `result` has come in the view's place."""
+    """The tensor below `view`, with `result` in place of the view."""
     base, *settings = (outputs[value.debugName()] for value in view.inputs())
     shape = list(converter.infer_shape_with_prelude(base))
     if not all(isinstance(size, int) for size in shape):
@@ -165,7 +165,7 @@ def _written(
 
 
 def _replaced(base: relay.Expr, part: relay.Expr, axis: int, places: range, shape: list[int]) -> relay.Expr:
-    """`base` with `part` at these places of an axis; TVM's `strided_set` is wrong once it is fused."""
+    """`base` with `part` at these places of an axis; TVM's `strided_set` is wrong when fused."""
     if not places:
         return base
     taken, source = np.zeros(shape[axis], "bool"), np.zeros(shape[axis], "int32")
@@ -173,7 +173,7 @@ def _replaced(base: relay.Expr, part: relay.Expr, axis: int, places: range, shap
     source[list(places)] = range(len(places))
     spread = relay.take(part, relay.const(source), axis)
     mask = taken.reshape([-1 if place == axis else 1 for place in range(len(shape))])
-    # Each element is chosen from two: fused, a few in a row take minutes to compile.
+    # Each element is selected from two: a few of these in a row, fused, take minutes to compile.
     return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
 
 

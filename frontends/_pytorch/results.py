@@ -1,7 +1,7 @@
-"""What a converter gives, compared with what the trace has recorded of the operator: shape and dtype.
+"""Compares the results of a converter with the shapes and dtypes that the trace has recorded.
 
-Extents that only the runtime knows are not compared. Where TVM's dtype is a wider one of the same kind, the
-result is cast to torch's. TVM counts and indexes in int32 where torch does in int64, and goes on with that.
+Dynamic extents are not compared. If TVM's dtype is a wider one of the same kind, the result is cast to
+torch's. TVM counts and indexes in int32 where torch does in int64, which is left so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTHS = {"bfloat16": 16}
 
 
 def settle_results(converter: Any, node: torch.Node, outputs: dict[str, Any]) -> None:
-    """Refuse what does not have the type that torch gave it; cast what only has more bits."""
+    """Refuse results that do not have the type that torch gave them; cast those that only have more bits."""
     for value in node.outputs():
         if value.type().kind() != "TensorType":
             continue

@@ -1,4 +1,4 @@
-"""Turn what a user calls a PyTorch model into one TorchScript graph from tensors to tensors."""
+"""Turns any PyTorch model into one TorchScript graph from tensors to tensors."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class TracedModel:
 
 
 def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedModel:
-    """Trace `model` in evaluation, and leave it and torch's global state as they were."""
+    """Trace `model` in evaluation mode, and leave it and torch's global state as they were."""
     if not isinstance(model, torch.nn.Module):
         raise ImportFailure(f"model must be a torch.nn.Module, plain, traced or scripted, not {_name(model)}")
     for part in model.modules():
         if _is_scripted_detector(part):
             raise ImportFailure(
-                f"a scripted {_name(part)} has lists and dicts of tensors, for which Relay has no place; "
-                "give the nn.Module that it was scripted from, or a traced one"
+                f"a scripted {_name(part)} has lists and dicts of tensors, which Relay cannot represent; "
+                "pass the nn.Module that it was scripted from, or a traced one"
             )
     flat = _FlatModel(model)
     kept: list[str] = []
@@ -78,7 +78,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
 
 
 class _FlatModel(torch.nn.Module):
-    """Calls the model as it wants to be called, and returns what it returns as a flat tuple."""
+    """Calls the model with the arguments that it expects, and returns its results as a flat tuple."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -125,14 +125,14 @@ def _flatten(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
 def _inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """Resolve what scripted code reads from the module, such as `self.training`, but keep the weights.
 
-    `torch.jit.freeze` would do, if it did not make constants of the weights too.
+    `torch.jit.freeze` would do so, but it makes the weights constants too.
     """
     frozen = torch._C._freeze_module(module._c, preserveParameters=True)
     return torch.jit._recursive.wrap_cpp_module(frozen)
 
 
 def _settle_devices(graph: Any, kinds: set[str]) -> None:
-    """Take the branches that scripted code takes where all tensors are on one kind of device."""
+    """Resolve scripted branches on the kind of device, if all tensors are on one kind."""
     if len(kinds) > 1:
         return
     for node in graph.findAllNodes("prim::type"):
@@ -166,13 +166,13 @@ def _name(model: torch.nn.Module) -> str:
 
 
 def _is_detector(model: torch.nn.Module) -> bool:
-    """By name, since a scripted module has lost its class; classes above it count, for one's own detector."""
+    """By name, since a scripted module has lost its class; base classes count, for users' own detectors."""
     names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
     return not names.isdisjoint(DETECTORS)
 
 
 def _is_scripted_detector(model: torch.nn.Module) -> bool:
-    """One that still takes a list of images, where one that was traced takes tensors."""
+    """Whether it is a detector that still takes a list of images; a traced one takes tensors."""
     schema = getattr(getattr(model, "forward", None), "schema", None)
     takes = [str(argument.type) for argument in schema.arguments[1:]] if schema else []
     return _is_detector(model) and any(kind != "Tensor" for kind in takes)
@@ -180,7 +180,7 @@ def _is_scripted_detector(model: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def _evaluation(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model in evaluation, then give every part of it back its own flag."""
+    """Put the model in evaluation mode, then restore the flag of each of its parts."""
     flags = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
@@ -192,7 +192,7 @@ def _evaluation(model: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attention_step_by_step() -> Iterator[None]:
-    """Trace `nn.MultiheadAttention` as its operators, not as the one that torch has for speed."""
+    """Trace `nn.MultiheadAttention` as its operators, not as the single one of torch's fast path."""
     mha: Any = getattr(torch.backends, "mha", None)  # not before torch 2.1
     if not hasattr(mha, "set_fastpath_enabled"):
         yield

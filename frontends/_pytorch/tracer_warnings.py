@@ -1,4 +1,4 @@
-"""What torch's tracer warns of, as one line about the model in place of a paragraph for each line of it."""
+"""The warnings of torch's tracer, as one line per model instead of a paragraph per line of its code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.jit import TracerWarning
 
 from topi_ext.quiet import is_verbose, without_warnings_of
 
-# True of every import: the sizes of inputs are those of the examples, and what reaches a constructor by way
-# of Python has been warned of where it left the graph.
+# True of every import: the sizes of inputs are those of the examples, and a value that reaches a constructor
+# through Python has been warned about where it left the graph.
 HARMLESS = (
     "Using len to get tensor shape",
     "Iterating over a tensor",
@@ -22,11 +22,11 @@ PLACES_SHOWN = 3
 
 @contextlib.contextmanager
 def tracer_warnings_into(kept: list[str]) -> Iterator[None]:
-    """Append to a list what the trace keeps of the examples, and where; show the user's own warnings."""
+    """Append to a list what the trace fixes to the examples' values, and where; show the user's warnings."""
     if is_verbose():
         yield
         return
-    # `frontends` stands for the models of torchvision, parts of which it calls in another way.
+    # `frontends` counts as torchvision, parts of whose models it replaces.
     with without_warnings_of("torch", "torchvision", "frontends"):
         recorded: list[warnings.WarningMessage] = []
         try:
@@ -56,6 +56,6 @@ def warning_of(title: str, kept: list[str]) -> str:
     """One line for the user of the model."""
     more = f", and {len(kept) - PLACES_SHOWN} more" if len(kept) > PLACES_SHOWN else ""
     return (
-        f"from_pytorch: what Python computes in {title} stays as it is for the example inputs: "
+        f"from_pytorch: what Python computes in {title} is fixed to its value for the example inputs: "
         f"{'; '.join(kept[:PLACES_SHOWN])}{more}; script it (torch.jit.script) if it depends on other values"
     )

@@ -4,10 +4,10 @@
     images = rasterizer.rasterize(history_frames, history_agents, history_tl_faces, agents)
 
 The four arguments are lists, with an entry for each sample: what l5kit's own `rasterize` takes. Frames,
-agents and faces are l5kit's structured NumPy arrays. Images are those that l5kit draws with OpenCV, to the
-bit, with two exceptions. Sides of lanes are drawn state by state, those without a light, then red, green and
-yellow; l5kit begins with the state of the first lane in view. And `mode="union"` leaves no holes where boxes
-overlap.
+agents and faces are l5kit's structured NumPy arrays. Images equal those that l5kit draws with OpenCV, bit for
+bit, with two exceptions. Sides of lanes are drawn state by state, those without a light first, then red,
+green and yellow; l5kit begins with the state of the first lane in view. And `mode="union"` leaves no holes
+where boxes overlap.
 """
 
 from .map import Lane, SemanticMap

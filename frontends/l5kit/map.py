@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 POINTS_OF_SIDE = 20
-ACTIVE = 0  # of a traffic light face's statuses
+ACTIVE = 0  # among the statuses of a traffic light's face
 PALETTE = {
     "road": ((17, 17, 31), "fill"),
     "none": ((255, 217, 82), "line"),  # the sides of a lane without an active light
@@ -24,7 +24,7 @@ STYLES = {name: number for number, name in enumerate(PALETTE)}
 
 @dataclass
 class Lane:
-    """The sides of a lane, (N, 2) or (N, 3) in world coordinates; of its light's faces the colours, by id."""
+    """The sides of a lane, (N, 2) or (N, 3) in world coordinates; the colours of its light's faces, by id."""
 
     left: np.ndarray
     right: np.ndarray
@@ -32,9 +32,9 @@ class Lane:
 
 
 class SemanticMap:
-    """Lanes and crosswalks, as shapes: of each lane the area, then of each lane both sides, then crosswalks.
+    """Lanes and crosswalks as shapes: the area of each lane, then both sides of each, then crosswalks.
 
-    `points` and `offsets` say where they are, `styles` gives how samples show them.
+    `points` and `offsets` say where they are, `styles` says how samples show them.
     """
 
     def __init__(self, lanes: Sequence[Lane], crosswalks: Iterable[ArrayLike] = ()) -> None:
@@ -68,7 +68,7 @@ class SemanticMap:
             for control in map_api.get_lane_traffic_control_ids(lane_id):
                 try:
                     faces[control] = map_api.get_color_for_face(control)
-                except ValueError:  # it is no face of a traffic light
+                except ValueError:  # it is not a traffic light's face
                     continue
             lanes.append(Lane(sides["xyz_left"], sides["xyz_right"], faces))
         ids = map_api.bounds_info["crosswalks"]["ids"]
@@ -85,7 +85,7 @@ class SemanticMap:
 
 
 def resampled(points: ArrayLike, count: int = POINTS_OF_SIDE) -> np.ndarray:
-    """x and y of so many points along a line, equally far apart along it."""
+    """x and y of `count` points along a line, evenly spaced."""
     points = np.asarray(points, "float64")
     distances = np.concatenate([[0], np.linalg.norm(np.diff(points, axis=0), axis=1).cumsum()])
     steps = np.linspace(0, distances[-1], count)

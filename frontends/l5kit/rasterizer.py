@@ -1,4 +1,4 @@
-"""Rasterisers of l5kit's names, over the operators of `topi_ext`."""
+"""Rasterisers with l5kit's names, on top of the operators of `topi_ext`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tvm import relay
 from .map import PALETTE, SemanticMap
 from .records import boxes_by_layer, pose, raster_poses
 
-FADING = 0.85  # of a colour, from a frame to the one before
+FADING = 0.85  # factor of a colour, from a frame to the one before
 
 
 class RenderContext:
-    """What a raster shows: its width and height in pixels, metres to a pixel, and where its centre is."""
+    """What a raster shows: its width and height in pixels, metres per pixel, and where its centre is."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class RenderContext:
             self.raster_from_local[1, 2] += self.raster_size_px[1]
 
     def raster_from_world(self, position_m: Sequence[float] | np.ndarray, angle_rad: float) -> np.ndarray:
-        """The matrix from world coordinates to pixels, for somebody at this place who looks that way."""
+        """The matrix from world coordinates to pixels, for an observer with this position and heading."""
         return self.raster_from_poses(pose(position_m, angle_rad))
 
     def raster_from_poses(self, poses: np.ndarray) -> np.ndarray:
-        """The same for matrices to world coordinates, (..., 3, 3)."""
+        """The same for poses as matrices to world coordinates, (..., 3, 3)."""
         return self.raster_from_local @ np.linalg.inv(poses)
 
 
 class _Rasterizer:
-    """Draws one or more things, one beside the other as channels."""
+    """Draws one or more things, side by side as channels."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class _Rasterizer:
         history_tl_faces: Sequence[Sequence[np.ndarray]],
         agents: Sequence[np.ndarray | None] | None = None,
     ) -> np.ndarray | torch.Tensor:
-        """The images of a batch, float32 from 0 to 1: an array of NumPy, or of torch on the device.
+        """The images of a batch, float32 from 0 to 1: an array of NumPy, or a tensor of torch on the device.
 
-        Of each sample: its frames, newest first; the agents and the traffic light faces of each frame; and
-        the agent that is in the centre, or None for the AV.
+        The arguments are, for each sample: its frames, newest first; the agents and the traffic light faces
+        of each frame; and the agent in the centre, or None for the AV.
         """
         if not len(history_frames):
             raise ValueError("there is no sample to rasterize")
@@ -91,7 +91,7 @@ class _Rasterizer:
         size = tuple(map(int, self.render_context.raster_size_px[::-1]))
         codes = tuple(thing.code for thing in self._things)
         draw = _compiled(codes, size, self._layout, str(self._target))
-        if self._output == "torch":  # as an input is, so is the output, on torch's stream
+        if self._output == "torch":  # a torch input gives a torch output, on torch's stream
             on_torch = "cuda:0" if self._target.kind.name == "cuda" else "cpu"
             return draw(*inputs, torch.from_numpy(matrices).to(on_torch))
         images = draw(*inputs, matrices)
@@ -106,7 +106,7 @@ class _Rasterizer:
         agent_color: Sequence[float] = (0, 0, 1),
         ego_color: Sequence[float] = (0, 1, 0),
     ) -> np.ndarray:
-        """Of one sample or many, to look at, uint8: boxes in colours that fade into the past, on the map."""
+        """RGB images of one sample or many, uint8: boxes in colours that fade into the past, on the map."""
         images = images.cpu().numpy() if isinstance(images, torch.Tensor) else np.asarray(images)
         images = images if self._layout == "NHWC" else np.moveaxis(images, -3, -1)
         rgb = np.zeros((*images.shape[:-1], 3), "uint8")
@@ -118,7 +118,7 @@ class _Rasterizer:
 
 
 class BoxRasterizer(_Rasterizer):
-    """Boxes: the channels are the agents of each frame, newest first, and then the ego of each."""
+    """Boxes: the channels are the agents of each frame, newest first, then the ego of each frame."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class _Map:
         return (image * 255).astype("uint8")
 
 
-# --- code for any number of samples, compiled once; each function gives variables, and an image of them
+# --- code for any number of samples, compiled once; each function gives variables and the image made of them
 
 
 @functools.cache

@@ -28,7 +28,7 @@ FRAME_DTYPE = np.dtype(
 TL_FACE_DTYPE = np.dtype(
     [("face_id", "<U16"), ("traffic_light_id", "<U16"), ("traffic_light_face_status", "float32", (3,))]
 )
-KEPT_LABELS = slice(3, 16)  # from car to animal: all but not set, unknown, and twice don't care
+KEPT_LABELS = slice(3, 16)  # from car to animal: all but not set, unknown, and two don't-care labels
 USED_FIELDS = "centroid", "extent", "yaw", "track_id", "label_probabilities"
 AV_SIZE = 4.87, 1.85  # length and width of the vehicle that records
 
@@ -44,7 +44,7 @@ def raster_poses(history_frames: Sequence[np.ndarray], agents: Sequence[np.ndarr
 
 
 def pose(position: Sequence[float] | np.ndarray, angle: float) -> np.ndarray:
-    """The matrix to world coordinates. An agent's yaw is a float32, and so l5kit has its cosine and sine."""
+    """The matrix to world coordinates; cosine and sine of an agent's yaw are float32, as in l5kit."""
     cosine, sine = np.cos(angle), np.sin(angle)
     return np.array([[cosine, -sine, position[0]], [sine, cosine, position[1]], [0, 0, 1]], "float64")
 
@@ -69,7 +69,7 @@ def boxes_by_layer(
     frame = np.concatenate([np.arange(length) for length in lengths])
     avs = np.concatenate([own[:length] for own, length in zip(frames, lengths)])
     of_frame = np.repeat(np.arange(len(of_frames)), [len(agents) for agents in of_frames])
-    # NumPy takes long to concatenate records.
+    # NumPy is slow at concatenating records.
     others = {name: np.concatenate([agents[name] for agents in of_frames]) for name in USED_FIELDS}
     kept = others["label_probabilities"][:, KEPT_LABELS].sum(axis=1) > threshold
     others, of_frame = {name: values[kept] for name, values in others.items()}, of_frame[kept]
@@ -102,7 +102,7 @@ def _av_boxes(frames: np.ndarray) -> np.ndarray:
 
 
 def _with_heading(centres: np.ndarray, sizes: np.ndarray, yaws: np.ndarray) -> np.ndarray:
-    """Cosine and sine are of float32, as l5kit computes them: its images depend on their last bits."""
+    """Cosine and sine are in float32, as l5kit computes them: its images depend on their last bits."""
     return np.column_stack([centres, sizes, np.cos(yaws), np.sin(yaws)]).astype("float64")
 
 

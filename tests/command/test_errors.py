@@ -32,9 +32,9 @@ def files(tmp_path, monkeypatch):
 MODELS = {
     "absent.onnx": "there is no file absent.onnx",
     "resnet18": "there is no file resnet18: give an ONNX file, torchvision:NAME, or module:function",
-    "letter.txt": "letter.txt is no ONNX model",
-    "cut.onnx": "cut.onnx is no ONNX model",
-    "no_bytes.onnx": "no_bytes.onnx is no ONNX model",
+    "letter.txt": "letter.txt is not an ONNX model",
+    "cut.onnx": "cut.onnx is not an ONNX model",
+    "no_bytes.onnx": "no_bytes.onnx is not an ONNX model",
     "empty.onnx": "empty.onnx has no operator in it: give a model that computes something",
     "nothing.onnx": "nothing.onnx has no operator in it",
     "unknown.onnx": "no converter for the operator of the node 'node0' (Frobnicate): export the model",
@@ -72,12 +72,12 @@ def changed(path, change):
 
 
 BROKEN = {  # what is done to a file, and what is said of it
-    "half": (lambda path: path.read_bytes()[: path.stat().st_size // 2], "is no ONNX model"),
-    "noise": (lambda path: bytes(range(256)), "is no ONNX model"),
+    "half": (lambda path: path.read_bytes()[: path.stat().st_size // 2], "is not an ONNX model"),
+    "noise": (lambda path: bytes(range(256)), "is not an ONNX model"),
     "not UTF-8": (lambda path: path.read_bytes().replace(b"image", b"pictu\xffe"), "image.onnx|UTF-8"),
     "cycle": (
         lambda path: changed(path, lambda node, _: node.input.__setitem__(0, node.output[0])),
-        r"'node0' \(Relu\) reads 'value0', which only a later node or itself computes",
+        r"'node0' \(Relu\) reads 'value0', which only it or a later node computes",
     ),
     "too many inputs": (
         lambda path: changed(path, lambda node, _: node.input.append("image")),
@@ -124,7 +124,7 @@ OPTIONS = {
     "--pipeline fast": "there is no pipeline fast: give auto, detection, subpixel",
     "--outputs cut": "--outputs is for detectors",
     "--weights trained": "an ONNX file has its own",
-    "--input-shape other=1,3,8,8": "has 'other', which is no input",
+    "--input-shape other=1,3,8,8": "has 'other', which is not an input",
     "--graph no/where.html": "there is no folder no",
     "--graph folder": "folder is a folder: give the name of a file",
 }

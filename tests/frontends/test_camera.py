@@ -208,7 +208,7 @@ def test_a_model_of_several_inputs_is_refused():
 
     example = torch.rand(1, 3, 48, 64)
     with pytest.raises(
-        ImportFailure, match=r"the place of one input, but the model has \['image', 'other'\]"
+        ImportFailure, match=r"the only input of a model, but this model has \['image', 'other'\]"
     ):
         from_pytorch(Model(), (example, example), camera=Camera(48, 64))
 

@@ -525,7 +525,7 @@ class RetinaNet(nn.Module):
 @pytest.mark.parametrize("name", ["maskrcnn_resnet50_fpn", "ssdlite320_mobilenet_v3_large"])
 def test_a_scripted_detector(name):
     detector = getattr(torchvision.models.detection, name)(weights=None, weights_backbone=None).eval()
-    reason = rf"a scripted {type(detector).__name__} .* give the nn\.Module that .*, or a traced one"
+    reason = rf"a scripted {type(detector).__name__} .* pass the nn\.Module that .*, or a traced one"
     with pytest.raises(ImportFailure, match=reason):
         from_pytorch(torch.jit.script(detector), torch.rand(3, 320, 320))
 

@@ -1,6 +1,6 @@
-"""Converters of this project's own, where TVM's importer has none, a wrong one, or one that is not needed.
+"""This project's converters, where TVM's importer has none, or one that is wrong or wasteful.
 
-The first sentence of each says what TVM's own lacks or gets wrong.
+The first sentence of each says what TVM's own converter lacks or gets wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the converters share. Each takes the importer that it works in, then what all of TVM's take."""
+"""Helpers of the converters. Each converter takes its importer, then what all of TVM's converters take."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stock(importer: ModuleType, name: str) -> Callable:
 
 
 def in_float32(convert: Converter) -> Converter:
-    """Of float16, computed in float32, as others do: sums of float16 lose what is small next to them."""
+    """Compute float16 in float32, as other runtimes do: sums in float16 lose small terms."""
 
     @functools.wraps(convert)
     def converted(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -43,7 +43,7 @@ def in_float32(convert: Converter) -> Converter:
 
 
 def opset_of(importer: ModuleType) -> int:
-    """The version of ONNX's operators that the model is written in."""
+    """The version of ONNX's operator set that the model uses."""
     return importer.GraphProto.current.opset
 
 
@@ -61,7 +61,7 @@ def sizes_of(expr: relay.Expr) -> tuple[int | None, ...]:
 
 
 def all_sizes_of(expr: relay.Expr, what: str = "it") -> tuple[int, ...]:
-    """The shape, all of which `what` needs to know."""
+    """The shape, all sizes of which `what` needs to know."""
     shape = tuple(size for size in sizes_of(expr) if size is not None)
     if len(shape) < rank_of(expr):
         raise NotImplementedError(f"{what} needs sizes that are known")
@@ -69,12 +69,12 @@ def all_sizes_of(expr: relay.Expr, what: str = "it") -> tuple[int, ...]:
 
 
 def like(value: float, expr: relay.Expr) -> relay.Constant:
-    """A scalar of the type of an expression."""
+    """A scalar of the dtype of an expression."""
     return relay.const(value, dtype_of(expr))
 
 
 def known(expr: relay.Expr | None, what: str) -> np.ndarray | None:
-    """The value of an optional input that has to be constant."""
+    """The value of an optional input that must be constant."""
     if expr is None:
         return None
     if not isinstance(expr, relay.Constant):
@@ -83,9 +83,9 @@ def known(expr: relay.Expr | None, what: str) -> np.ndarray | None:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis, counted from the first."""
+    """An axis, which may be negative, counted from the first."""
     if not -rank <= axis < rank:
-        raise NotImplementedError(f"its axis {axis} is none of the {rank} axes of its input")
+        raise NotImplementedError(f"its axis {axis} is out of range for an input of {rank} axes")
     return axis % rank
 
 

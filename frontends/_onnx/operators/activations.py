@@ -32,7 +32,7 @@ def gelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def softplus_of(x: relay.Expr) -> relay.Expr:
-    """log(1 + exp(x)), which does not overflow, and keeps its digits where exp(x) is far below 1."""
+    """log(1 + exp(x)), without overflow, and accurate where exp(x) is far below 1."""
     e = relay.exp(like(0, x) - relay.abs(x))
     small = like(1e-4 if dtype_of(x) == "float64" else 0.02, x)
     series = e * (like(1, x) - e * (like(1 / 2, x) - e * (like(1 / 3, x) - e * like(1 / 4, x))))
@@ -40,12 +40,12 @@ def softplus_of(x: relay.Expr) -> relay.Expr:
 
 
 def softplus(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own is infinite from 89 on."""
+    """TVM's own overflows to infinity from 89 on."""
     return softplus_of(inputs[0])
 
 
 def mish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own exponential overflows, and its logarithm leaves few digits far below zero.
+    """TVM's own overflows in the exponential, and loses precision in the logarithm far below zero.
 
     With e = exp(x) and n = e * (e + 2), tanh(log(1 + e)) is n / (n + 2), which is 1 before n overflows.
     """
@@ -69,20 +69,20 @@ def log_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Para
     if opset_of(importer) >= 13:
         return relay.nn.log_softmax(data, axis_of(attrs.get("axis", -1), rank))
     axis = attrs.get("axis", 1)
-    axes = list(range(axis + rank if axis < 0 else axis, rank))  # all behind it count as one
+    axes = list(range(axis + rank if axis < 0 else axis, rank))  # this axis and all after it count as one
     shifted = data - relay.max(data, axes, True)
     return shifted - relay.log(relay.sum(relay.exp(shifted), axes, True))
 
 
 def elu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows float32 only."""
+    """TVM's own supports float32 only."""
     x, alpha = inputs[0], attrs.get("alpha", 1.0)
     negative = relay.exp(relay.minimum(x, like(0, x))) - like(1, x)
     return relay.where(x < like(0, x), like(alpha, x) * negative, x)
 
 
 def selu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows float32 only."""
+    """TVM's own supports float32 only."""
     x = inputs[0]
     alpha = attrs.get("alpha", 1.67326319217681884765625)
     gamma = attrs.get("gamma", 1.05070102214813232421875)
@@ -91,25 +91,25 @@ def selu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def thresholded_relu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows float32 only, and is NaN for minus infinity."""
+    """TVM's own supports float32 only, and gives NaN for minus infinity."""
     x = inputs[0]
     return relay.where(x > like(attrs.get("alpha", 1.0), x), x, like(0, x))
 
 
 def hard_sigmoid(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows float32 only."""
+    """TVM's own supports float32 only."""
     x = inputs[0]
     return relay.clip(x * like(attrs.get("alpha", 0.2), x) + like(attrs.get("beta", 0.5), x), 0, 1)
 
 
 def hard_swish(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows float32 only."""
+    """TVM's own supports float32 only."""
     x = inputs[0]
     return x * relay.clip(x * like(1 / 6, x) + like(0.5, x), 0, 1)
 
 
 def softsign(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows float32 only."""
+    """TVM's own supports float32 only."""
     x = inputs[0]
     return x / (like(1, x) + relay.abs(x))
 

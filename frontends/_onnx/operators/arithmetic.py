@@ -1,4 +1,4 @@
-"""Clip, Round and others that compute element by element; MatMul."""
+"""Clip, Round and other elementwise operators; MatMul."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, 
 
 
 def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own forgets a constant upper bound that stands alone, and wraps bounds of integers around."""
+    """TVM's own ignores a constant upper bound without a lower one, and wraps integer bounds around."""
     data, dtype = inputs[0], dtype_of(inputs[0])
     bounds = [inputs[1], inputs[2]] if len(inputs) > 1 else [attrs.get("min"), attrs.get("max")]
     values = [bound.data.numpy().item() if isinstance(bound, relay.Constant) else bound for bound in bounds]
@@ -28,7 +28,7 @@ def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def round_half_even(data: relay.Expr) -> relay.Expr:
-    """Rounded to the nearest integer, halves to the even one; infinite, NaN and the sign of 0 stay so."""
+    """Round to the nearest integer, halves to even; infinities, NaN and the sign of 0 are preserved."""
     inner, zero, half, one, two = relay.trunc(data), *(like(number, data) for number in (0, 0.5, 1, 2))
     outer = inner + relay.where(data < zero, zero - one, one)
     rest = relay.abs(data - inner)
@@ -37,7 +37,7 @@ def round_half_even(data: relay.Expr) -> relay.Expr:
 
 
 def round_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own is off by one for floats so large that they have no halves, and NaN for infinite ones."""
+    """TVM's own is off by one for floats too large to have halves, and gives NaN for infinity."""
     return round_half_even(inputs[0])
 
 
@@ -55,7 +55,7 @@ def _with_axis(name: str) -> Converter:
     operator = getattr(relay, name)
 
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own knows `broadcast` and `axis`, of opsets up to 6, next to a convolution only."""
+        """TVM's own honours `broadcast` and `axis`, of opsets up to 6, only next to a convolution."""
         left, right = inputs
         if attrs.get("broadcast", 0) and "axis" in attrs:
             rank = rank_of(left)
@@ -67,7 +67,7 @@ def _with_axis(name: str) -> Converter:
 
 
 def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own fails where batch axes of both are broadcast, or one is a vector and one has batches."""
+    """TVM's own fails if batch axes of both operands broadcast, or a vector meets a batch of matrices."""
     left, right = inputs
     ranks = rank_of(left), rank_of(right)
     shapes = sizes_of(left), sizes_of(right)
@@ -93,14 +93,14 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def mod(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own has other numbers for floats without `fmod`, which ONNX did not have before opset 26."""
+    """TVM's own gives other results for floats without `fmod`, which ONNX allows from opset 26 on."""
     if not attrs.get("fmod", 0) and dtype_of(inputs[0]).startswith("float"):
         raise NotImplementedError("floats need the attribute fmod=1")
     return stock(importer, "Mod")(inputs, attrs, params)
 
 
 def random(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own draws from a generator of its own, so that its numbers are no other runtime's."""
+    """TVM's own draws from its own generator, so its numbers match no other runtime's."""
     raise NotImplementedError("its result is random, on which no two runtimes agree")
 
 

@@ -18,7 +18,7 @@ DIFFERENT_RANKS = "If statement produced outputs with different rank"
 
 
 def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own imports both branches of a constant condition: a dead one may not even have a type."""
+    """TVM's own imports both branches of a constant condition: a dead one may not even type-check."""
     condition = inputs[0]
     if not isinstance(condition, relay.Constant):
         return _both(importer, inputs, attrs, params)
@@ -34,14 +34,14 @@ def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
 
 
 def _both(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """As TVM's own, whose warning does not say where."""
+    """Like TVM's own, whose warning does not name the node."""
     _, node = importer.GraphProto.current.place
     with warnings.catch_warnings(record=True) as recorded:
         warnings.filterwarnings("always", message=DIFFERENT_RANKS)
         result = importer.If._impl_v1(inputs, attrs, params)
     for told in recorded:
         if str(told.message).startswith(DIFFERENT_RANKS):
-            ranks = "has branches of different ranks, of which the lower one is broadcast to the higher"
+            ranks = "has branches of different ranks, the lower of which is broadcast to the higher"
             warnings.warn(f"from_onnx: {describe(node)} {ranks}: check the outputs", stacklevel=2)
         else:
             warnings.showwarning(told.message, told.category, told.filename, told.lineno)
@@ -49,19 +49,19 @@ def _both(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
 
 
 def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM makes a recursive function of every loop; some loops over detections are one operator."""
+    """TVM's own makes every loop a recursive function; some loops over detections are one operator."""
     scope = importer.GraphProto.current
     graph, node = scope.place
     found = known_loop(graph, node, scope.imported)
     if found is None:
         body = onnx.GraphProto()
         body.CopyFrom(attrs["body"])
-        for value, initial in zip(body.input[2:], inputs[2:]):  # the types may be left out
+        for value, initial in zip(body.input[2:], inputs[2:]):  # the types may be omitted
             if not value.type.tensor_type.elem_type:
                 value.type.tensor_type.elem_type = element_type(dtype_of(initial))
         attrs["body"] = body
         return stock(importer, "Loop")(inputs, attrs, params)
-    attrs["body"], list(inputs)  # read as terms
+    attrs["body"], list(inputs)  # count as read, since they were read as terms
     return several(*found) if len(found) > 1 else found[0]
 
 

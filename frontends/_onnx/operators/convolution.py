@@ -13,16 +13,16 @@ LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
 
 
 def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own has no dilation, and for `auto_pad` needs ONNX Runtime, whose version it asks for."""
+    """TVM's own lacks dilation, and for `auto_pad` needs ONNX Runtime, whose version it checks."""
     data, weight, bias = inputs[0], inputs[1], inputs[2]
     shape: Any = sizes_of(data)
     weights: Any = sizes_of(weight)
     _, filters, *kernel = weights
     rank: int = len(kernel)
     if rank not in LAYOUTS or None in (filters, *kernel):
-        raise NotImplementedError("it needs weights of a known shape, with one to three axes")
+        raise NotImplementedError("it needs weights of a known shape, with one to three spatial axes")
     ones = [1] * rank
-    attrs.get("kernel_shape")  # which the weights tell as well
+    attrs.get("kernel_shape")  # the weights say the same
     strides, dilations = list(attrs.get("strides", ones)), list(attrs.get("dilations", ones))
     group, extra = attrs.get("group", 1), list(attrs.get("output_padding", [0] * rank))
     pads = list(attrs.get("pads", [0] * 2 * rank))
@@ -43,7 +43,7 @@ def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     else:
         raise NotImplementedError(f"its attribute auto_pad={auto_pad} is not known")
     if totals is not None:
-        if min(totals) < 0:  # longer than all that the input reaches
+        if min(totals) < 0:  # longer than the input reaches
             extra = [e - min(total, 0) for e, total in zip(extra, totals)]
             totals = [max(total, 0) for total in totals]
         less = [total // 2 for total in totals]
@@ -52,7 +52,7 @@ def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     if max(dilations) > 1:
         weight = relay.nn.dilate(weight, [1, 1, *dilations])
     if any(e >= s for e, s in zip(extra, strides)):
-        raise NotImplementedError("its output padding is not less than its stride")
+        raise NotImplementedError("its output padding must be less than its stride")
     result = getattr(relay.nn, f"conv{rank}d_transpose")(
         data,
         weight,

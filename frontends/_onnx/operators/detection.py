@@ -12,7 +12,7 @@ from ._common import Attrs, Converter, Inputs, Params, opset_of, stock
 
 
 def non_max_suppression(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own passes on what TVM's operator takes for something else."""
+    """TVM's own passes its inputs on to an operator that interprets some of them differently."""
     boxes, scores, *options = inputs
     most, iou_threshold, score_threshold = (options + [None] * 3)[:3]
     return _onnx_nms.non_max_suppression(
@@ -21,7 +21,7 @@ def non_max_suppression(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 
 
 def roi_align(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own ignores the coordinate mode, which is `half_pixel` where it is not given."""
+    """TVM's own ignores the coordinate mode, which is `half_pixel` by default."""
     default = b"half_pixel" if opset_of(importer) >= 16 else b"output_half_pixel"
     half_pixel = attrs.get("coordinate_transformation_mode", default) == b"half_pixel"
     mode = attrs.get("mode", b"avg").decode().lower()

@@ -15,10 +15,10 @@ from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, in_flo
 
 
 def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own wraps negative indices around at run time, also those that cannot be negative.
+    """TVM's own wraps indices around at run time even if they cannot be negative.
 
-    It does so with `where`, whose shape function takes a scalar for a vector: the result of a gather by a
-    scalar then has a wrong shape.
+    It does so with `where`, whose shape function takes a scalar for a vector, so that a gather by a scalar
+    has a wrong shape.
     """
     data, indices = inputs
     axis = attrs.get("axis", 0)
@@ -33,9 +33,9 @@ def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """LLVM has no sort for uint64: sort int64 in the same order, which flipping the top bit gives."""
+    """TVM's own cannot sort uint64 on LLVM: flipping the top bit gives int64 in the same order."""
     convert = stock(importer, "TopK")
-    attrs.get("sorted")  # sorted is right also where it is not asked for
+    attrs.get("sorted")  # a sorted result is valid even if none is asked for
     if dtype_of(inputs[0]) != "uint64":
         return convert(inputs, attrs, params)
     top_bit = relay.const(np.array(1 << 63, "uint64"))
@@ -47,7 +47,7 @@ def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
 
 @in_float32
 def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own needs an axis that is constant."""
+    """TVM's own needs a constant axis."""
     data, axis = inputs[0], inputs[1]
     rank, exclusive = rank_of(data), bool(attrs.get("exclusive", 0))
     backwards = bool(attrs.get("reverse", 0))
@@ -70,20 +70,20 @@ def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) 
 
 
 def trilu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM has none for sizes that are known only at run time, which is known only when it compiles."""
+    """TVM's own accepts dynamic sizes, for which there is no kernel to compile."""
     if None in sizes_of(inputs[0]):
         raise NotImplementedError("it needs sizes that are known")
     return stock(importer, "Trilu")(inputs, attrs, params)
 
 
 def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows no volumes, and not the names that modes have since opset 20."""
+    """TVM's own lacks volumes, and the names that modes have since opset 20."""
     data, grid = inputs
     mode = attrs.get("mode", b"linear").decode()
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     rank = rank_of(data)
     if rank not in (4, 5) or (rank == 5 and mode == "bicubic"):
-        raise NotImplementedError(f"its mode {mode} of {rank - 2} axes")
+        raise NotImplementedError(f"its mode {mode} is not supported along {rank - 2} axes")
     grid = relay.transpose(grid, [0, rank - 1, *range(1, rank - 1)])
     layout = "NCHW" if rank == 4 else "NCDHW"
     padding = attrs.get("padding_mode", b"zeros").decode()

@@ -28,7 +28,7 @@ from ._common import (
 def batch_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own ignores `training_mode`."""
     momentum = attrs.get("momentum", 0.9)
-    attrs.get("is_test")  # before opset 7; a model that is imported is not trained
+    attrs.get("is_test")  # before opset 7; imported models are not trained
     if not attrs.get("training_mode", 0):
         return stock(importer, "BatchNorm")(inputs, attrs, params)
     x, scale, bias, mean, variance = inputs
@@ -55,7 +55,7 @@ def group_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
     mean = relay.mean(grouped, 2, True)
     deviation = relay.sqrt(relay.variance(grouped, 2, True) + like(attrs.get("epsilon", 1e-5), x))
     result = (grouped - mean) / deviation
-    if opset_of(importer) < 21:  # a scale for each group, later for each channel
+    if opset_of(importer) < 21:  # one scale per group, from opset 21 on one per channel
         result = result * relay.reshape(scale, [1, -1, 1]) + relay.reshape(bias, [1, -1, 1])
         return relay.reshape(result, [-1, *shape[1:]])
     result = relay.reshape(result, [-1, *shape[1:]])
@@ -73,17 +73,17 @@ def lp_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params:
 def mean_variance_normalization(
     importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
 ) -> relay.Expr:
-    """TVM's own subtracts squares, which leaves few digits, and divides by zero where all are the same."""
+    """TVM's own subtracts squares, which loses precision, and divides by zero if all elements are equal."""
     x, axes = inputs[0], list(attrs.get("axes", (0, 2, 3)))
     mean = relay.mean(x, axes, True)
     return (x - mean) / (relay.sqrt(relay.variance(x, axes, True, with_mean=mean)) + like(1e-9, x))
 
 
 def dropout(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own fails on `seed`, and has no mask."""
+    """TVM's own fails on `seed`, and returns no mask."""
     data, _, training = inputs[0], inputs[1], inputs[2]
     for name in ("is_test", "ratio", "seed"):
-        attrs.get(name)  # without effect but in training
+        attrs.get(name)  # these matter only in training
     if training is not None and not isinstance(training, relay.Constant):
         raise NotImplementedError("it is known only at run time whether it is for training")
     if training is not None and training.data.numpy().item():

@@ -1,8 +1,8 @@
 """MaxPool, AveragePool, LpPool, their global forms, and MaxUnpool.
 
 Convention: a window begins at `stride * i - pad_begin`, takes every `dilation`-th element, and may lie
-partly in the padding. With `ceil_mode`, windows that hang over the end of the padded input count, except
-those that begin behind the input and its padding at the beginning, as in PyTorch and ONNX Runtime.
+partly in the padding. With `ceil_mode`, windows that extend past the end of the padded input count, unless
+they begin past the end of the input itself, as in PyTorch and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 class _Windows:
     """The windows of a pooling, by axis."""
 
-    data: relay.Expr  # padded already where padding depends on sizes that are known only at run time
+    data: relay.Expr  # already padded if the padding depends on dynamic sizes
     kernel: list[int]
     strides: list[int]
     dilations: list[int]
     begin: list[int]
-    end: list[int]  # the padding that is asked for
+    end: list[int]  # the padding as requested
     overhang: list[int]  # how far the last window reaches beyond that
 
     @property
@@ -49,7 +49,7 @@ class _Windows:
         return len(self.kernel)
 
     def pool(self, op: str, data: relay.Expr, padded: bool = True, **options: bool) -> relay.Expr:
-        """One of TVM's poolings over these windows, with no padding where the data are padded already."""
+        """Pool over these windows with TVM's operator; `padded=False` if the data are already padded."""
         end = [e + o for e, o in zip(self.end, self.overhang)]
         return getattr(relay.nn, f"{op}_pool{self.rank}d")(
             data,
@@ -69,7 +69,7 @@ class _Windows:
 def _windows(importer: ModuleType, data: relay.Expr, attrs: Attrs, filler: float) -> _Windows:
     rank = rank_of(data) - 2
     if rank not in LAYOUTS:
-        raise NotImplementedError(f"pooling over {rank} axes; there is pooling over 1, 2 and 3")
+        raise NotImplementedError(f"pooling over {rank} axes is not supported, only over 1 to 3")
     ones = [1] * rank
     kernel, strides, dilations = (
         list(attrs.get(name, ones)) for name in ("kernel_shape", "strides", "dilations")
@@ -109,9 +109,7 @@ def _same(size: int, reach: int, stride: int, auto_pad: str) -> tuple[int, int]:
 
 def _overhang(size: int | None, reach: int, stride: int, begin: int, end: int) -> int:
     if size is None:
-        raise NotImplementedError(
-            "its ceil_mode needs sizes that are known, and these are known only at run time"
-        )
+        raise NotImplementedError("its ceil_mode needs sizes that are known at import, not only at run time")
     count = -(-(size + begin + end - reach) // stride) + 1
     if (count - 1) * stride >= size + begin:
         count -= 1
@@ -119,7 +117,7 @@ def _overhang(size: int | None, reach: int, stride: int, begin: int, end: int) -
 
 
 def max_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own has with `ceil_mode` a row too many where it lies in the padding, and knows no indices."""
+    """TVM's own adds a row that lies in the padding with `ceil_mode`, and lacks indices."""
     dtype = np.dtype(dtype_of(inputs[0]))
     lowest = float(np.finfo(dtype).min) if dtype.kind == "f" else np.iinfo(dtype).min
     windows = _windows(importer, inputs[0], attrs, lowest)
@@ -130,7 +128,7 @@ def max_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params)
 
 
 def _indices(windows: _Windows, lowest: float, column_major: bool) -> relay.Expr:
-    """Where in the flat input each maximum is: of each window's elements, the first that is the largest."""
+    """The index in the flat input of each maximum: of each window's largest elements, the first."""
     what = "its second result, the indices,"
     shape = all_sizes_of(windows.data, what)
     padded = windows.pad(windows.data, lowest)
@@ -146,7 +144,7 @@ def _indices(windows: _Windows, lowest: float, column_major: bool) -> relay.Expr
         first = [t * d for t, d in zip(tap, windows.dilations)]
         last = [f + (n - 1) * s + 1 for f, n, s in zip(first, counts, windows.strides)]
         parts.append(relay.strided_slice(padded, first, last, windows.strides, axes=axes))
-    # Padding comes first in some windows, and must not be chosen where an element is as low.
+    # Padding comes first in some windows, and must not win against an element that is as low.
     inside = _inside(windows, shape[2:], counts, taps)
     data = relay.stack(parts, 0)
     largest = relay.max(data, 0, keepdims=True)
@@ -163,7 +161,7 @@ def _indices(windows: _Windows, lowest: float, column_major: bool) -> relay.Expr
 
 
 def _inside(windows: _Windows, shape: tuple, counts: list[int], taps: list) -> np.ndarray:
-    """Which elements of the windows are none of the padding, (taps, 1, 1, *counts)."""
+    """Which elements of the windows are not padding, (taps, 1, 1, *counts)."""
     result = np.ones((len(taps), *counts), bool)
     for place, tap in enumerate(taps):
         for axis, count in enumerate(counts):
@@ -176,7 +174,7 @@ def _inside(windows: _Windows, shape: tuple, counts: list[int], taps: list) -> n
 
 
 def average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own divides by a wrong number of elements with `ceil_mode`, and with dilation and padding."""
+    """TVM's own divides by the wrong count with `ceil_mode`, and with dilation and padding."""
     count_all = bool(attrs.get("count_include_pad", 0))
     windows = _windows(importer, inputs[0], attrs, 0.0)
     is_padded = any(windows.begin + windows.end)
@@ -193,7 +191,7 @@ def average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Par
 
 
 def _counts(windows: _Windows, axis: int, size: int, count_all: bool) -> np.ndarray:
-    """How many elements each window has along an axis, with the padding that was asked for or without."""
+    """How many elements each window has along an axis, with or without the requested padding."""
     begin, end = windows.begin[axis], windows.end[axis]
     reach = (windows.kernel[axis] - 1) * windows.dilations[axis] + 1
     starts = np.arange(0, begin + size + end + windows.overhang[axis] - reach + 1, windows.strides[axis])
@@ -203,7 +201,7 @@ def _counts(windows: _Windows, axis: int, size: int, count_all: bool) -> np.ndar
 
 
 def lp_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own forgets the absolute value of what it takes the power of, and `ceil_mode` and dilation."""
+    """TVM's own omits the absolute value before the power, and ignores `ceil_mode` and dilation."""
     windows = _windows(importer, inputs[0], attrs, 0.0)
     p = float(attrs.get("p", 2))
     powers = _power(windows.data, p)
@@ -217,15 +215,15 @@ def _power(data: relay.Expr, p: float) -> relay.Expr:
 
 
 def _pooled_axes(data: relay.Expr) -> list[int]:
-    """Those behind the batch and the channels. TVM takes none for all."""
+    """The axes after batch and channels. TVM takes an empty list for all axes."""
     rank = rank_of(data)
     if rank < 3:
-        raise NotImplementedError(f"it has {rank} axes, and none behind the batch and the channels to pool")
+        raise NotImplementedError(f"its input has {rank} axes, and none after batch and channels to pool")
     return list(range(2, rank))
 
 
 def global_lp_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own needs sizes that are known."""
+    """TVM's own needs static sizes."""
     data, p = inputs[0], float(attrs.get("p", 2))
     sums = relay.sum(_power(data, p), _pooled_axes(data), True)
     return relay.power(sums, like(1 / p, sums))
@@ -233,7 +231,7 @@ def global_lp_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
 
 def _global(name: str, reduce: str) -> Converter:
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own knows no more than three axes."""
+        """TVM's own supports no more than three spatial axes."""
         data = inputs[0]
         axes = _pooled_axes(data)
         if len(axes) in LAYOUTS:
@@ -244,7 +242,7 @@ def _global(name: str, reduce: str) -> Converter:
 
 
 def max_unpool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own takes the indices for those of the output, also where its shape is given and differs."""
+    """TVM's own takes indices as into the output, even if `output_shape` is not the pooled shape."""
     data, indices, output_shape = inputs[0], inputs[1], inputs[2]
     shape = all_sizes_of(data)
     rank = len(shape) - 2

@@ -13,7 +13,7 @@ from .arithmetic import matmul, round_half_even
 
 
 def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
-    """A scale or zero point for each element along an axis, or one for all, to be broadcast."""
+    """Reshape a scale or zero point, one per element of an axis or one for all, so that it broadcasts."""
     if rank_of(vector) == 0:
         return vector
     if rank_of(vector) != 1:
@@ -22,7 +22,7 @@ def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
 
 
 def _quantized(data: relay.Expr, zero_point: relay.Expr | None, dtype: str) -> relay.Expr:
-    """Scaled floats rounded, moved by the zero point, and clipped to the range of the type."""
+    """Round scaled floats, add the zero point, and clip to the range of the dtype."""
     limits = np.iinfo(dtype)
     result = round_half_even(data)
     if zero_point is not None:
@@ -31,7 +31,7 @@ def _quantized(data: relay.Expr, zero_point: relay.Expr | None, dtype: str) -> r
 
 
 def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own rounds halves away from zero, to float32 whatever the type, and needs a zero point."""
+    """TVM's own rounds halves away from zero, in float32 whatever the dtype, and needs a zero point."""
     data, scale, zero_point = inputs[0], inputs[1], inputs[2]
     rank = rank_of(data)
     axis = axis_of(attrs.get("axis", 1), rank) if rank > 1 else 0
@@ -39,14 +39,14 @@ def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
     if zero_point is None and attrs.get("output_dtype", 0):
         dtype = importer.get_type(attrs["output_dtype"])
     if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize > 2:
-        raise NotImplementedError(f"quantizing to {dtype}")
+        raise NotImplementedError(f"quantizing to {dtype} is not supported")
     scale = _by_axis(scale, axis, rank)
     zero_point = None if zero_point is None else _by_axis(zero_point, axis, rank)
     return _quantized(relay.cast(data, "float32") / relay.cast(scale, "float32"), zero_point, dtype)
 
 
 def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own needs a zero point, and knows no other result than float32."""
+    """TVM's own needs a zero point, and gives float32 only."""
     data, scale, zero_point = inputs[0], inputs[1], inputs[2]
     dtype = dtype_of(scale)
     if zero_point is not None and dtype == "float32" and dtype_of(data) in ("int8", "uint8"):
@@ -60,12 +60,12 @@ def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
 
 
 def qlinear_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own clips nothing that is out of the range of the type, and knows scales of float32 only."""
+    """TVM's own does not clip to the range of the dtype, and supports float32 scales only."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
 
     def scalar(expr: relay.Expr) -> relay.Expr:
         if rank_of(expr) > 1 or (rank_of(expr) == 1 and importer.infer_shape(expr) != (1,)):
-            raise NotImplementedError("its scales and zero points are not one for all elements")
+            raise NotImplementedError("its scales and zero points must be scalars")
         return relay.reshape(expr, []) if rank_of(expr) else expr
 
     def centred(expr: relay.Expr, zero: relay.Expr) -> relay.Expr:

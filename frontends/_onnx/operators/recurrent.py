@@ -15,10 +15,10 @@ from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, like, sever
 
 def _recurrent(name: str) -> Converter:
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own ignores the direction "reverse" and lengths of sequences, and fails on a batch first."""
+        """TVM's own ignores the direction "reverse" and sequence lengths, and fails if the batch is first."""
         given: list[Any] = list(inputs) + [None] * (8 - len(inputs))
         direction = attrs.get("direction", b"forward").decode().lower()
-        attrs.get("hidden_size")  # which the weights tell as well
+        attrs.get("hidden_size")  # the weights say the same
         batch_first = bool(attrs.pop("layout", 0))
         if batch_first:
             for place in (0, 5, 6):  # the sequences and the initial states
@@ -29,7 +29,7 @@ def _recurrent(name: str) -> Converter:
         if _are_all(lengths, longest):
             lengths = None
         if lengths is not None and (direction != "forward" or attrs["tvm_custom"]["num_outputs"] > 2):
-            raise NotImplementedError("its input 4, the lengths of sequences, needs the direction forward")
+            raise NotImplementedError("its input 4, the sequence lengths, needs the direction forward")
         if direction == "reverse":
             given[0] = relay.reverse(given[0], 0)
         while given[-1] is None:
@@ -39,7 +39,7 @@ def _recurrent(name: str) -> Converter:
         if direction == "reverse":
             outputs[0] = relay.reverse(outputs[0], 0)
         if lengths is not None:
-            longest = all_sizes_of(given[0], "its input 4, the lengths of sequences,")[0]
+            longest = all_sizes_of(given[0], "its input 4, the sequence lengths,")[0]
             outputs[:2] = _cut(outputs[0], lengths, longest)
         if batch_first:
             outputs[0] = relay.transpose(outputs[0], [2, 0, 1, 3])
@@ -54,7 +54,7 @@ def _are_all(lengths: relay.Expr | None, longest: int | None) -> bool:
 
 
 def _cut(sequence: relay.Expr, lengths: relay.Expr, longest: int) -> list[relay.Expr]:
-    """What was computed of each sequence, zero behind its end, and the last of it."""
+    """The results of each sequence, zero past its end, and its last result."""
     steps = constant(np.arange(longest, dtype="int32").reshape(-1, 1, 1, 1))
     lengths = relay.reshape(relay.cast(lengths, "int32"), [1, 1, -1, 1])
     zero = like(0, sequence)

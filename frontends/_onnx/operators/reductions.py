@@ -29,7 +29,7 @@ Reduce = Callable[[relay.Expr, list, bool], relay.Expr]
 
 def _reduction(reduce: Reduce, of_none: float, before: Callable | None, after: Callable | None) -> Converter:
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own takes the first of several axes that are an input, and for most knows no such input."""
+        """TVM's own takes only the first of several axes given as an input, or lacks that input."""
         data, keepdims = inputs[0], bool(attrs.get("keepdims", 1))
         axes = inputs[1] if len(inputs) > 1 else attrs.get("axes")
         does_nothing = bool(attrs.get("noop_with_empty_axes", 0))
@@ -56,7 +56,7 @@ def _along(reduce: Reduce, of_none: float, data: relay.Expr, axes: list[int], ke
     if 0 not in sizes_of(data):
         return reduce(data, axes, keepdims)
     shape = all_sizes_of(data, "the reduction of an empty tensor")
-    # TVM has no reduction of no elements. Where another axis is empty, so is the result.
+    # TVM cannot reduce zero elements. If another axis is empty, so is the result.
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     kept = kept if keepdims else [size for axis, size in enumerate(kept) if axis not in axes]
     return constant(np.full(kept, of_none, dtype_of(data)))
@@ -65,10 +65,10 @@ def _along(reduce: Reduce, of_none: float, data: relay.Expr, axes: list[int], ke
 def _along_late_axes(
     importer: ModuleType, reduce: Reduce, of_none: float, data: relay.Expr, axes: relay.Expr, keepdims: bool
 ) -> relay.Expr:
-    """Along axes that are known only at run time: along each in turn, where it is one of them."""
+    """Reduce along dynamic axes: along each axis in turn, and keep that if it is one of them."""
     rank, (count,) = rank_of(data), sizes_of(axes)
     if count is None:
-        raise NotImplementedError("it is known only at run time how many axes are reduced")
+        raise NotImplementedError("how many axes it reduces is known only at run time")
     shape, one = relay.shape_of(data, "int64"), relay.const(1, "int64")
     places = relay.reshape(relay.mod(axes + relay.const(rank, "int64"), relay.const(rank, "int64")), [-1, 1])
     chosen = relay.any(relay.equal(places, constant(np.arange(rank))), axis=0)
@@ -78,7 +78,7 @@ def _along_late_axes(
     else:
         for axis in range(rank):
             is_chosen = relay.take(chosen, relay.const(axis))
-            # An axis that may be empty gets an element more, so that the one of the result has room.
+            # An axis that may be empty gets one more element, so that there is room for the result's.
             roomy = data if sizes_of(data)[axis] is not None else _longer(data, axis, like(of_none, data))
             reduced = reduce(data if np.isnan(of_none) else roomy, [axis], True)
             data = relay.where(is_chosen, reduced, roomy)
@@ -92,7 +92,7 @@ def _along_late_axes(
 
 
 def _longer(data: relay.Expr, axis: int, value: relay.Expr) -> relay.Expr:
-    """With one more element at the end of an axis."""
+    """The data with one more element at the end of an axis."""
     return relay.nn.pad(data, [(0, int(place == axis)) for place in range(rank_of(data))], value)
 
 
@@ -113,10 +113,10 @@ def _square(data: relay.Expr) -> relay.Expr:
 
 
 def _extreme(name: str) -> Converter:
-    """ReduceMax or ReduceMin, whose value of no elements depends on the type."""
+    """ReduceMax or ReduceMin, whose value for no elements depends on the dtype."""
 
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own takes the first of several axes only, and compiles for no bool and no empty tensor."""
+        """TVM's own takes only the first of several axes, and compiles for neither bool nor empty tensors."""
         dtype = np.dtype(dtype_of(inputs[0]))
         if dtype.kind == "f":
             lowest, highest = -np.inf, np.inf

@@ -1,8 +1,8 @@
 """Resize and Upsample.
 
-Convention: coordinates are those of element centres, element i of the input at i, computed in float32 in the
-order of ONNX Runtime. `scale` is outputs per input: the one that is given, or the ratio of the sizes where
-sizes are given.
+Convention: coordinates are those of element centres, with element i of the input at i, and are computed in
+float32 in the same order of operations as in ONNX Runtime. `scale` is outputs per input: the given one, or
+the ratio of the sizes if sizes are given.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..fold import constant
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known, opset_of, rank_of, sizes_of
 
 IMAGE_LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
-SAME_AS_RELAYS = {"asymmetric", "half_pixel", "align_corners"}  # coordinates, where the ratio is the scale
-OF_LENGTH = {"align_corners", "tf_crop_and_resize"}  # coordinates that depend on the output's size
+SAME_AS_RELAYS = {"asymmetric", "half_pixel", "align_corners"}  # coordinate modes, if the scale is the ratio
+OF_LENGTH = {"align_corners", "tf_crop_and_resize"}  # coordinate modes that depend on the output's size
 FLOAT = "float32"
 
 
 @dataclass
 class _Axis:
-    """One axis that is resized; expressions are scalars, constant where they are known."""
+    """A resized axis; expressions are scalars, constant if known."""
 
     size: relay.Expr  # of the input, float32
     length: relay.Expr  # of the output, int64
@@ -53,10 +53,10 @@ class _How:
 
 
 def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own takes the ratio of the sizes for the scale, and knows no axes, policy and antialiasing."""
+    """TVM's own takes the ratio of the sizes for the scale, and lacks axes, policy and antialiasing."""
     data, opset = inputs[0], opset_of(importer)
     rank = rank_of(data)
-    if opset < 11:  # the order of the inputs was another one, and there were no coordinate modes
+    if opset < 11:  # the inputs had another order, and there were no coordinate modes
         roi, scales, wanted = None, inputs[1], None
         how = _how(attrs, "asymmetric", "floor")
     else:
@@ -98,7 +98,7 @@ def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def upsample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own rounds sizes up, and knows no fewer than four axes."""
+    """TVM's own rounds sizes up, and needs at least four axes."""
     scales = inputs[1] if len(inputs) > 1 else constant(np.asarray(attrs["scales"], FLOAT))
     how = _How(attrs.get("mode", b"nearest").decode(), "asymmetric", "floor", -0.75, False, False, 0.0)
     data, fold = inputs[0], importer.fold_constant
@@ -133,7 +133,7 @@ def _how(attrs: Attrs, coordinates: str, nearest_mode: str) -> _How:
 
 
 def _unless_empty(expr: relay.Expr | None) -> relay.Expr | None:
-    """An input, None where it is a tensor of no elements, as exporters write for one that is left out."""
+    """An input, or None if it is an empty tensor, which exporters write for an omitted one."""
     return None if expr is None or sizes_of(expr) == (0,) else expr
 
 
@@ -142,7 +142,7 @@ def _element(vector: relay.Expr, place: int) -> relay.Expr:
 
 
 def _in_proportion(wanted: relay.Expr, sizes: list, count: int, at_most: bool) -> relay.Expr:
-    """The sizes that keep the aspect ratio: inside those that are wanted, or around them."""
+    """The sizes that keep the aspect ratio: within the wanted ones, or around them."""
     have = relay.stack(sizes, 0)
     ratios = relay.cast(wanted, FLOAT) / have
     scale = relay.min(ratios) if at_most else relay.max(ratios)
@@ -170,7 +170,7 @@ def _gives_whole_length(axis: _Axis) -> bool:
 
 
 def _is_relays(data: relay.Expr, resized: dict[int, _Axis], how: _How, by_size: bool) -> bool:
-    """Whether Relay's operator for images, which passes know, computes exactly this."""
+    """Whether Relay's operator for images, which passes recognize, computes exactly this."""
     rank = rank_of(data)
     coordinates = how.coordinates
     if rank not in IMAGE_LAYOUTS or not resized or min(resized) < 2 or dtype_of(data) != FLOAT:
@@ -217,7 +217,7 @@ def _relays(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], h
 
 
 def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Axis], how: _How) -> relay.Expr:
-    """Resized along each axis by the elements around each coordinate."""
+    """Resize along each axis from the elements around each coordinate."""
     dtype = dtype_of(data)
     if how.mode not in ("nearest", "linear", "cubic"):
         raise NotImplementedError(f"its attribute mode={how.mode} is not known")
@@ -246,7 +246,7 @@ def _interpolated(importer: ModuleType, data: relay.Expr, resized: dict[int, _Ax
 
 
 def _coordinates(axis: _Axis, how: _How) -> relay.Expr:
-    """Where in the input each output element is, a vector."""
+    """The coordinates of the output elements in the input, a vector."""
     half, one, zero = (relay.const(value, FLOAT) for value in (0.5, 1.0, 0.0))
     place = relay.arange(relay.const(0, "int64"), axis.length, relay.const(1, "int64"), "int64")
     place, length = relay.cast(place, FLOAT), relay.cast(axis.length, FLOAT)
@@ -298,7 +298,7 @@ ROUND: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def _along(
     data: relay.Expr, axis: int, at: relay.Expr, size: relay.Expr, how: _How, dtype: str
 ) -> relay.Expr:
-    """Along one axis, by coordinates that are known only at run time."""
+    """Resize along one axis, by coordinates that are known only at run time."""
     half, one = relay.const(0.5, FLOAT), relay.const(1.0, FLOAT)
     zero, last = relay.const(0.0, FLOAT), size - one
 

@@ -30,13 +30,13 @@ from ._common import (
 
 
 def concat(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own copies where there is one tensor only."""
+    """TVM's own copies a single tensor."""
     axis = attrs["axis"]
     return inputs[0] if len(inputs) == 1 else relay.concatenate(list(inputs), axis)
 
 
 def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own takes the greater of two lengths, and so makes one row of none."""
+    """TVM's own takes the greater of two lengths, and so turns zero rows into one."""
     data, shape = inputs
     known, wanted = type_of(data).shape, type_of(shape)
     if any(not hasattr(dim, "value") for dim in (*known, *wanted.shape)):
@@ -45,14 +45,14 @@ def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     lengths = [1] * (rank - len(known)) + [int(dim) for dim in known]
     missing = relay.const([1] * (rank - int(wanted.shape[0])), wanted.dtype)
     shape = relay.concatenate([missing, shape], 0) if rank > int(wanted.shape[0]) else shape
-    # Only what is 1 gets longer.
+    # Only axes of length 1 are expanded.
     have = np.array(lengths, wanted.dtype)
     shape = relay.where(relay.const(have == 1), shape, relay.const(have, wanted.dtype))
     return relay.broadcast_to(data, importer.fold_constant(shape))
 
 
 def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own takes the axes for pads, reads beyond the tensor for negative pads, and cannot wrap."""
+    """TVM's own takes the axes for pads, reads out of bounds for negative pads, and lacks the mode wrap."""
     data, mode = inputs[0], attrs.get("mode", b"constant").decode()
     rank = rank_of(data)
     if opset_of(importer) < 11:
@@ -94,10 +94,10 @@ def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
 
 
 def _of_all_axes(pads: relay.Expr, axes: relay.Expr, rank: int) -> relay.Expr:
-    """The pads of some axes as those of all, where the others have none."""
+    """Extend the pads of some axes to all, with zeros for the others."""
     (count,) = sizes_of(axes)
     if count is None:
-        raise NotImplementedError("it is known only at run time how many axes are padded")
+        raise NotImplementedError("how many axes it pads is known only at run time")
     axes = relay.cast(axes, "int64")
     axes = relay.where(axes < relay.const(0, "int64"), axes + relay.const(rank, "int64"), axes)
     is_this = relay.equal(relay.reshape(axes, [1, count, 1]), constant(np.arange(rank).reshape(1, 1, rank)))
@@ -108,7 +108,7 @@ def _of_all_axes(pads: relay.Expr, axes: relay.Expr, rank: int) -> relay.Expr:
 def _without_negative(
     data: relay.Expr, before: list[int], after: list[int]
 ) -> tuple[relay.Expr, list[int], list[int]]:
-    """Cut off what negative pads take away, and give what is left of the pads."""
+    """Crop the data by the negative pads; return it with the remaining pads."""
     if min(before + after) < 0:
         bounds = {
             axis: (max(-first, 0), min(last, 0) or np.iinfo("int64").max, 1)
@@ -133,9 +133,9 @@ def _pad_late(importer: ModuleType, data: relay.Expr, pads: relay.Expr, value: A
 
 
 def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """Bounds were attributes once, and are inputs now.
+    """TVM's own forgets the sizes of all axes if bounds are dynamic.
 
-    With bounds that only the runtime knows TVM's own forgets the sizes of all axes.
+    The bounds were attributes once, and are inputs now.
     """
     data, *bounds = inputs
     if not bounds:
@@ -153,7 +153,7 @@ def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def _keep_other_axes(sliced: relay.Expr, data: relay.Expr, axes: Any) -> relay.Expr:
-    """A slice, with the sizes that are known of the axes that it takes whole, where `axes` says which."""
+    """A slice with the known sizes of the axes that it takes whole, if `axes` says which."""
     if not isinstance(axes, list):
         return sliced
     known = list(sizes(type_of(data)))
@@ -163,7 +163,7 @@ def _keep_other_axes(sliced: relay.Expr, data: relay.Expr, axes: Any) -> relay.E
 
 
 def space_to_depth(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows the mode DCR only, the only one there was before ONNX had the attribute."""
+    """TVM's own supports the mode DCR only, the only one before ONNX had the attribute."""
     block = int(attrs["blocksize"])
     if attrs.get("mode", b"DCR") == b"DCR":
         return relay.nn.space_to_depth(inputs[0], block)
@@ -173,11 +173,11 @@ def space_to_depth(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
 
 
 def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows no shorter last part and no sizes at run time, and compiles for no single part."""
+    """TVM's own lacks a shorter last part and dynamic sizes, and a single part does not compile."""
     data, count = inputs[0], attrs["tvm_custom"]["num_outputs"]
     axis = axis_of(attrs.get("axis", 0), rank_of(data))
     parts = inputs[1] if len(inputs) > 1 else attrs.get("split")
-    attrs.get("num_outputs")  # as many as the node has
+    attrs.get("num_outputs")  # the node has as many
     if isinstance(parts, relay.Constant):
         parts = parts.data.numpy().tolist()
     if count == 1:
@@ -198,7 +198,7 @@ def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
 
 
 def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> list[relay.Expr]:
-    """Into parts whose sizes are known only at run time."""
+    """Split into parts whose sizes are known only at run time."""
     rank, ends = rank_of(data), relay.cumsum(relay.cast(parts, "int64"), 0)
     here = constant(np.arange(rank) == axis)
     shape, none = relay.shape_of(data, "int64"), constant(np.zeros(rank, "int64"))
@@ -211,7 +211,7 @@ def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> l
 
 
 def optional_has_element(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own takes a scalar for nothing."""
+    """TVM's own takes a scalar for a missing element."""
     return relay.const(any(given is not None for given in inputs))
 
 

@@ -13,7 +13,7 @@ from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known,
 
 
 def dft(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own swaps the axis with that of real and imaginary parts, and knows no axis as an input."""
+    """TVM's own swaps the axis with that of real and imaginary parts, and takes no axis as an input."""
     data, rank = inputs[0], rank_of(inputs[0])
     if opset_of(importer) < 20:
         axis = attrs.get("axis", 1)

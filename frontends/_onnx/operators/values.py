@@ -12,13 +12,13 @@ from ._common import Attrs, Converter, Inputs, Params, dtype_of, stock
 
 
 def cast(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own asks `onnx.mapping`, which recent onnx has no more, and keeps casts that change nothing."""
+    """TVM's own uses `onnx.mapping`, which recent onnx lacks, and keeps casts that change nothing."""
     dtype = importer.get_type(attrs["to"])
     return inputs[0] if dtype_of(inputs[0]) == dtype else relay.cast(inputs[0], dtype)
 
 
 def constant(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own knows the attribute `value` only."""
+    """TVM's own supports the attribute `value` only."""
     for name, dtype in CONSTANT_ATTRIBUTES.items():
         if name in attrs:
             return relay.const(np.array(attrs[name], dtype), dtype)

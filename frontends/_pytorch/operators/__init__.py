@@ -1,8 +1,8 @@
-"""Converters of PyTorch's operators, where TVM's own lack something, are wrong, or do not exist.
+"""Converters of PyTorch's operators, where TVM's own are incomplete, wrong or missing.
 
-One module a family of operators; each ends with its table. A converter's docstring begins with the reason why
-it is here, so all tables together say what is TVM's own and what is not. What is in no table, nor in TVM's,
-is converted as torch itself spells it with other operators (`decomposed`), or refused.
+There is one module per family of operators, which ends with its table. A converter's docstring begins with
+the reason why it is here, so the tables together say what is TVM's own and what is not. An operator in no
+table, nor in TVM's, is converted as torch itself decomposes it (`decomposed`), or refused.
 """
 
 from __future__ import annotations

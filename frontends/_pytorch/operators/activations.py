@@ -1,7 +1,7 @@
 """Activations, elementwise and along an axis.
 
-What is computed of float16 is computed in float32 and rounded once, as PyTorch does; TVM has few of these
-functions for float16 with more than its precision.
+float16 is computed in float32 and rounded once, as in PyTorch; TVM computes most of these functions in
+float16 only.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tvm.relay.frontend import pytorch as stock
 
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
-FUSED = ("float16", "float32")  # what convolutions take in, as TVM's own operators
-Activation = Callable[..., relay.Expr]  # of the data, the constructor of constants like it, and the arguments
+FUSED = ("float16", "float32")  # dtypes in which TVM's own operators fuse into convolutions
+Activation = Callable[..., relay.Expr]  # of the data, a constructor of constants like it, and the arguments
 Number = Callable[[float], relay.Expr]
 
 
 def _activation(function: Activation) -> Convert:
-    """A converter of a function of one tensor, which may be of any floating-point type."""
+    """Make a converter of a function of one tensor of any floating-point dtype."""
 
     @wraps(function)
     def convert(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -55,7 +55,7 @@ def elu(
 ) -> relay.Expr:
     """TVM's own ignores `scale` and `input_scale`, which selu passes, and loses a negative alpha."""
     positive = data > number(0)
-    # Of the positive part the exponential, which is not taken, would overflow.
+    # The exponential of the positive part, which is not used, would overflow.
     low = relay.exp(relay.minimum(data, number(0)) * number(input_scale)) - number(1)
     return relay.where(positive, data * number(scale), low * number(alpha * scale))
 
@@ -84,14 +84,14 @@ def mish(data: relay.Expr, number: Number) -> relay.Expr:
 
 @_activation
 def softplus(data: relay.Expr, number: Number, beta: float = 1, threshold: float = 20) -> relay.Expr:
-    """TVM's own takes whole thresholds only, and 0 for 20."""
+    """TVM's own truncates the threshold to an integer, and takes 0 for 20."""
     scaled = data * number(beta)
     return relay.where(scaled > number(threshold), data, _softplus(scaled, number) / number(beta))
 
 
 @_activation
 def log_sigmoid(data: relay.Expr, number: Number) -> relay.Expr:
-    """TVM's own is computed in float16 where the data is."""
+    """TVM's own computes float16 in float16."""
     return relay.negative(_softplus(relay.negative(data), number))
 
 
@@ -101,19 +101,19 @@ def _softplus(data: relay.Expr, number: Number) -> relay.Expr:
 
 @_activation
 def silu(data: relay.Expr, number: Number) -> relay.Expr:
-    """TVM's own is computed in float16 where the data is."""
+    """TVM's own computes float16 in float16."""
     return data * relay.sigmoid(data)
 
 
 @_activation
 def hardsigmoid(data: relay.Expr, number: Number) -> relay.Expr:
-    """TVM's own adds constants of float32 to data of any type."""
+    """TVM's own adds float32 constants to data of any dtype."""
     return relay.clip(data + number(3), 0.0, 6.0) / number(6)
 
 
 @_activation
 def hardswish(data: relay.Expr, number: Number) -> relay.Expr:
-    """TVM's own adds constants of float32 to data of any type."""
+    """TVM's own adds float32 constants to data of any dtype."""
     return data * (relay.clip(data + number(3), 0.0, 6.0) / number(6))
 
 
@@ -152,7 +152,7 @@ def relu6(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def leaky_relu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own needs a slope of float; a convolution takes in no other spelling."""
+    """TVM's own needs a float slope; convolutions fuse with no other form."""
     data, slope = inputs[0], float(inputs[1])
     dtype = str(converter.infer_type(data).dtype)
     if dtype in FUSED:
@@ -161,7 +161,7 @@ def leaky_relu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def threshold(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own compares with constants of float32, whatever the type of the data."""
+    """TVM's own compares with float32 constants, whatever the dtype of the data."""
     data, bound, value = inputs
     dtype = str(converter.infer_type(data).dtype)
     if "int" in dtype and float(bound) != int(bound):
@@ -170,7 +170,7 @@ def threshold(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def prelu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own takes no scalars, and needs a known shape."""
+    """TVM's own takes no 0-d tensors, and needs a static shape."""
     data, slope = inputs
     rank = len(converter.infer_shape(data))
     dtype = converter.infer_type(data).dtype
@@ -191,14 +191,14 @@ def rrelu(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def glu(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own is computed in float16 where the data is."""
+    """TVM's own computes float16 in float16."""
     data, axis = inputs
     value, gate = relay.split(data, 2, axis)
     return value * relay.sigmoid(gate)
 
 
 def softmax(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own ignores `dtype`, and takes no scalars."""
+    """TVM's own ignores `dtype`, and takes no 0-d tensors."""
     return _along_axis(converter, inputs, relay.nn.softmax)
 
 

@@ -18,7 +18,7 @@ Function = Callable[..., relay.Expr]  # of a dtype and operands that have it
 def elementwise(
     function: Function, converter: Converter, inputs: Inputs, input_types: InputTypes
 ) -> relay.Expr:
-    """TVM's own has no arithmetic of bool, and other numbers for integers or NaN."""
+    """TVM's own lacks arithmetic of bool, and gives other results for integers or NaN."""
     operands = converter.pytorch_promote_types(inputs, input_types)
     dtype = converter.infer_type(operands[0]).dtype
     if dtype != "bool":
@@ -53,7 +53,7 @@ def subtracted_from(converter: Converter, inputs: Inputs, input_types: InputType
 
 
 def div(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own ignores `rounding_mode`, and gives integers that it is given in part."""
+    """TVM's own ignores `rounding_mode`, and divides a bool and an integer as integers."""
     mode = inputs[2] if len(inputs) > 2 else None
     operands = converter.pytorch_promote_types(inputs[:2], input_types[:2])
     dtype = converter.infer_type(operands[0]).dtype
@@ -82,7 +82,7 @@ def round_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rel
 
 
 def clamp(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own takes no tensors, rounds the bounds of integers to float, and makes infinity finite."""
+    """TVM's own takes no tensors as bounds, rounds integer bounds to float, and makes infinity finite."""
     data, *bounds = inputs
     dtype = converter.infer_type(data).dtype
     if functions.is_float(dtype) and all(map(_is_finite, bounds)) and bounds[0] <= bounds[1]:
@@ -140,7 +140,7 @@ def question(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> 
 
 
 def sign(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own makes -1 of a type that has no sign, and does not compile."""
+    """TVM's own makes -1 of an unsigned dtype, and does not compile."""
     dtype = converter.infer_type(inputs[0]).dtype
     if dtype in ("bool", "uint8"):
         return relay.cast(relay.cast(inputs[0], "bool"), dtype)
@@ -155,28 +155,28 @@ def sigmoid(converter: Converter, inputs: Inputs, input_types: InputTypes) -> re
 
 
 def square(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes powers of integers, which Relay has not."""
+    """TVM's own takes powers of integers, which Relay lacks."""
     dtype = converter.infer_type(inputs[0]).dtype
     data = functions.cast(inputs[0], dtype, "int64") if dtype == "bool" else inputs[0]
     return relay.multiply(data, data)
 
 
 def bits(name: str, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own makes bool of integers, or int32 of wider ones."""
+    """TVM's own turns integers into bool, or wider ones into int32."""
     operands = converter.pytorch_promote_types(inputs, input_types)
     is_bool = converter.infer_type(operands[0]).dtype == "bool"
     return getattr(relay, f"{'logical' if is_bool else 'bitwise'}_{name}")(*operands)
 
 
 def logic(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own casts to bool, by which NaN is false."""
+    """TVM's own casts to bool, which makes NaN false."""
     operands = [each if isinstance(each, relay.Expr) else relay.const(each) for each in inputs]
     truths = [functions.truth(each, converter.infer_type(each).dtype) for each in operands]
     return getattr(relay, f"logical_{name}")(*truths)
 
 
 def to(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own leaves a tensor as it is that becomes bool, int8, uint8 or int16."""
+    """TVM's own ignores conversions to bool, int8, uint8 and int16."""
     data, *others = inputs
     dtype = others[0] if others[0] is not None and not isinstance(others[0], str) else others[1]
     if not isinstance(data, relay.Expr) or dtype is None:

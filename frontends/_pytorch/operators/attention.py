@@ -13,7 +13,7 @@ from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
 
 def scaled_dot_product_attention(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own takes few masks, no float16, and no batches that broadcast."""
+    """TVM's own supports few masks, no float16, and no batches that broadcast."""
     query, key, value, mask, dropout, is_causal, *scale = inputs
     if dropout:
         raise NotConverted("with dropout its result is random")

@@ -13,7 +13,7 @@ from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span
 
-Inputs = list[Any]  # expressions of Relay, Python's numbers, lists of either, None
+Inputs = list[Any]  # Relay expressions, Python numbers, lists of either, None
 InputTypes = list[str]
 Convert = Callable[["Converter", Inputs, InputTypes], Any]
 
@@ -22,11 +22,11 @@ SCALAR_TYPES = (
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128),
     *(torch.bool, torch.qint8, torch.quint8, torch.qint32, torch.bfloat16),
-)  # in TorchScript their places are their names
+)  # in TorchScript they are named by their indices here
 
 
 class NotConverted(ValueError):
-    """Why an operator is not converted, in one line for who imports the model."""
+    """Why an operator is not converted, in one line for whoever imports the model."""
 
 
 def bind(convert: Callable[..., Any], *arguments: Any) -> Convert:
@@ -40,10 +40,10 @@ def bind(convert: Callable[..., Any], *arguments: Any) -> Convert:
 
 
 class Converter(stock.PyTorchOpConverter):
-    """TVM's converter, in whose table `converters` replace and extend what TVM has.
+    """TVM's converter, with `converters` replacing and extending its table.
 
     `stock` keeps TVM's own, for a converter that corrects only some of its cases. `otherwise` gives a
-    converter for a name that no table has, or None.
+    converter for a name in no table, or None.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Converter(stock.PyTorchOpConverter):
     def convert_operators(
         self, operators: list[tuple[str, torch.Node]], outputs: dict[str, Any], ret_names: list[str]
     ) -> list[Any]:
-        """As TVM's own, which leaves out the indices of `adaptive_max_pool1d`."""
+        """Like TVM's own, which omits the indices of `adaptive_max_pool1d`."""
         super().convert_operators(operators, outputs, [])
         return [stock._wrap_const(outputs[name]) for name in ret_names]
 
     def pytorch_promote_types(self, inputs: Inputs, _: InputTypes) -> list[relay.Expr]:
-        """As torch does; TVM's own does not know that tensors of no axes count less than others."""
-        kinds: list[list[torch.dtype]] = [[], [], []]  # of tensors, of those of no axes, of numbers
+        """Promote as torch does; TVM's own ignores that 0-d tensors have lower priority than others."""
+        kinds: list[list[torch.dtype]] = [[], [], []]  # of tensors, of 0-d tensors, of numbers
         for value in inputs:
             if isinstance(value, relay.Expr):
                 type_ = self.infer_type_with_prelude(value)
@@ -88,7 +88,7 @@ class Converter(stock.PyTorchOpConverter):
         ]
 
     def report_missing_conversion(self, op_names: Iterable[str]) -> None:
-        """As TVM's own, but what torch itself spells with other operators is not missing."""
+        """Like TVM's own, but an operator that torch itself decomposes is not missing."""
         for name in op_names:
             plain = name[:-1] if name.endswith("_") and not name.endswith("__") else name
             if not {name, plain} & set(self.convert_map):
@@ -98,7 +98,7 @@ class Converter(stock.PyTorchOpConverter):
         super().report_missing_conversion(op_names)
 
     def convert_if(self, if_node: torch.Node, outputs: dict[str, Any]) -> relay.Expr:
-        """As TVM's own, but with any number of results."""
+        """Like TVM's own, but with any number of results."""
         results = [value.debugName() for value in if_node.outputs()]
         if len(results) == 1:
             return super().convert_if(if_node, outputs)
@@ -112,7 +112,7 @@ class Converter(stock.PyTorchOpConverter):
 
 
 def _among_kinds(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
-    """The dtype of a kind of operands with that of one that counts less, unless it is of a wider kind."""
+    """The dtype of a kind of operands, which one of lower priority widens only if of a wider category."""
     if (
         higher.is_floating_point
         or (lower == torch.bool)
@@ -123,5 +123,5 @@ def _among_kinds(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
 
 
 def dtype_name(number: int | None) -> str | None:
-    """What Relay calls a dtype that TorchScript gives by number."""
+    """Relay's name for a dtype that TorchScript gives by number."""
     return None if number is None else str(SCALAR_TYPES[number]).replace("torch.", "")

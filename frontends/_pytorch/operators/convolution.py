@@ -1,4 +1,4 @@
-"""Convolutions, and what moves pixels between channels and space."""
+"""Convolutions, and operators that move pixels between channels and space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOATS = ("float16", "float32", "float64")
 
 
 def convolution(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own has no transposed convolution that is dilated, and some that are grouped are wrong."""
+    """TVM's own lacks dilated transposed convolutions, and computes some grouped ones wrongly."""
     data, weight, bias, strides, padding, dilation, transposed, output_padding, groups, *_ = inputs
     dtype = str(converter.infer_type(data).dtype)
     if dtype not in FLOATS:
@@ -50,7 +50,7 @@ def _grouped_conv3d(
     dilation: list[int],
     groups: int,
 ) -> relay.Expr:
-    """TVM's own swaps groups and outputs where each group has one input."""
+    """TVM's own swaps groups and outputs if each group has one input."""
     outputs, _, *kernel = converter.infer_shape(weight)
     result = relay.nn.conv3d(
         data, weight, strides, padding, dilation, groups, channels=outputs, kernel_size=kernel
@@ -59,7 +59,7 @@ def _grouped_conv3d(
 
 
 def _is_plain(output_padding: list[int], strides: list[int]) -> bool:
-    """Whether TVM's transposed convolution takes the padding of the output."""
+    """Whether TVM's transposed convolution supports the output padding."""
     return all(padding < stride for padding, stride in zip(output_padding, strides))
 
 
@@ -73,14 +73,14 @@ def _without_transposition(
     output_padding: list[int],
     groups: int,
 ) -> tuple[relay.Expr, relay.Expr, list[int]]:
-    """The data, weight and padding of the plain convolution that a transposed one is.
+    """The data, weight and padding of the plain convolution that equals a transposed one.
 
-    The data is spread by the strides, the kernel turned round, and its inputs and outputs swapped.
+    The data is dilated by the strides, the kernel flipped, and its inputs and outputs swapped.
     """
     inputs, outputs, *kernel = converter.infer_shape(weight)
     spatial = range(2, 2 + len(kernel))
     dilated = relay.nn.dilate(data, [1, 1, *strides]) if max(strides) > 1 else data
-    # As much as the kernel reaches, less the padding, which therefore may be negative: a crop.
+    # As much as the kernel reaches, minus the padding; if that is negative, it is a crop.
     before = [step * (size - 1) - pad for size, step, pad in zip(kernel, dilation, padding)]
     after = [room + more for room, more in zip(before, output_padding)]
     padded = relay.nn.pad(dilated, [(0, 0), (0, 0), *((max(b, 0), max(a, 0)) for b, a in zip(before, after))])
@@ -98,7 +98,7 @@ def _without_transposition(
 
 
 def plain_convolution(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM knows `aten::_convolution` only, which traced code calls; scripted code calls these."""
+    """TVM converts `aten::_convolution` only, which traced code calls; scripted code calls these."""
     data, weight, bias, strides, padding, dilation, groups = inputs
     if isinstance(padding, str):
         return convolution_mode(converter, inputs, input_types)
@@ -116,7 +116,7 @@ def convolution_mode(converter: Converter, inputs: Inputs, input_types: InputTyp
     if mode == "same":
         total = [step * (size - 1) for step, size in zip(spread(dilation, rank), kernel)]
         padding = [both // 2 for both in total]
-        uneven = [(0, both % 2) for both in total]  # what does not halve comes behind
+        uneven = [(0, both % 2) for both in total]  # what cannot be halved goes after
         if any(map(any, uneven)):
             axes = len(converter.infer_shape(data)) - rank
             data = relay.nn.pad(data, [(0, 0)] * axes + uneven)
@@ -126,7 +126,7 @@ def convolution_mode(converter: Converter, inputs: Inputs, input_types: InputTyp
 
 
 def transposed_convolution(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM knows `aten::_convolution` only, which traced code calls; scripted code calls these."""
+    """TVM converts `aten::_convolution` only, which traced code calls; scripted code calls these."""
     data, weight, bias, strides, padding, output_padding, groups, dilation = inputs
     arguments = [data, weight, bias, strides, padding, dilation, True, output_padding, groups]
     return convolution(converter, arguments, input_types)
@@ -144,7 +144,7 @@ def pixel_shuffle(converter: Converter, inputs: Inputs, input_types: InputTypes)
 
 
 def pixel_unshuffle(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM lacks the inverse of `pixel_shuffle`, which is spelled like it."""
+    """TVM lacks this inverse of `pixel_shuffle`."""
     data, block = inputs
     *lead, channels, height, width = converter.infer_shape(data)
     batch = lead[0] if len(lead) == 1 else int(np.prod(lead))

@@ -1,4 +1,4 @@
-"""What is summed, multiplied, or compared along an axis up to each element."""
+"""Cumulative sums and products along an axis."""
 
 from __future__ import annotations
 

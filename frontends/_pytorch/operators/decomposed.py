@@ -1,8 +1,8 @@
-"""Operators that torch itself spells with simpler ones, which are converted in their place.
+"""Operators that torch itself decomposes into simpler ones, which are converted in their place.
 
-torch has definitions in Python of most of its operators, down to a small closed set, its `prims`, for which
-types are promoted, shapes broadcast, and axes counted already. An operator is traced with the shapes and
-dtypes that it has in the model; `prims` says what its parts are in Relay.
+torch defines most of its operators in Python, down to a small closed set, its `prims`, for which types are
+already promoted, shapes broadcast, and axes normalized. An operator is traced with the shapes and dtypes that
+it has in the model; `prims` says what its parts are in Relay.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .converter import SCALAR_TYPES, Convert, Converter, Inputs, InputTypes, Not
 from .prims import PRIMS, VIEWS, Node
 from .unsized import REASON, convert_unsized, has_unknown_shape
 
-# What Relay has as one operator, or a converter here says better than torch's definition in Python.
+# Not decomposed: Relay has one operator for it, or a converter here is better than torch's Python definition.
 WHOLE = {
     "_log_softmax", "_softmax", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "bucketize", "cumprod",
     "cumsum", "index_select", "mm", "mv", "native_batch_norm", "native_group_norm", "native_layer_norm",
     "take", "unfold",
 }  # fmt: skip
-LIKE_PRIMS = {"as_strided", "full_like"}  # operators of aten that are no different
-OF_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}  # do not change numbers
+LIKE_PRIMS = {"as_strided", "full_like"}  # operators of aten that are converted like prims
+OF_MEMORY = {"layout", "device", "pin_memory", "memory_format", "non_blocking"}  # do not change results
 
 
 def decomposed(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -46,7 +46,7 @@ def decomposed(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
 
 
 def decompose(converter: Converter, overload: Any, inputs: Inputs) -> Any:
-    """What an operator of torch is for `inputs`, which are in the order of its schema."""
+    """Convert an operator of torch by its decomposition; `inputs` are in the order of its schema."""
     tensors: list[relay.Expr] = []
     arguments = [
         _argument(converter, argument, value, tensors)
@@ -58,7 +58,7 @@ def decompose(converter: Converter, overload: Any, inputs: Inputs) -> Any:
 
 
 def decomposition_of(name: str) -> Convert | None:
-    """The converter of an operator that torch itself spells with others; None for any other."""
+    """The converter of an operator that torch itself decomposes; None for any other."""
     return decomposed if is_decomposable(name) else None
 
 
@@ -74,10 +74,10 @@ def is_decomposable(name: str) -> bool:
 
 
 def _is_composite(overload: Any) -> bool:
-    """Whether torch has its definition in C++."""
+    """Whether torch defines it by other operators in C++."""
     try:
         return overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    except RuntimeError:  # one of TorchScript alone
+    except RuntimeError:  # an operator of TorchScript only
         return False
 
 
@@ -93,7 +93,7 @@ def _definitions() -> dict[Any, Callable]:
 
 
 def _overload(node: torch.Node) -> tuple[Any, bool]:
-    """The operator of a node, without its effect on the first input; whether it has one."""
+    """The out-of-place operator of a node, and whether the node works in place."""
     schema = torch._C.parse_schema(node.schema())
     name = schema.name.split("::")[1]
     packet = getattr(torch.ops.aten, name)
@@ -107,7 +107,7 @@ def _overload(node: torch.Node) -> tuple[Any, bool]:
 
 
 class _Place:
-    """The place of a tensor among all that an operator is given."""
+    """The place of a tensor among all tensors that an operator is given."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -125,7 +125,7 @@ def _argument(converter: Converter, argument: Any, value: Any, tensors: list[rel
         if isinstance(value, relay.Expr):
             tensors.append(value)
             return _Place(len(tensors) - 1)
-        return value  # a tensor of no axes that is constant is a number
+        return value  # a constant 0-d tensor is a number
     if isinstance(value, (list, tuple)):
         return [_argument(converter, argument, item, tensors) for item in value]
     if isinstance(value, relay.Expr):
@@ -183,7 +183,7 @@ def _trace(
 
 
 class _Interpreter:
-    """Converts what was traced, operator by operator."""
+    """Converts a traced graph, operator by operator."""
 
     def __init__(self, converter: Converter, overload: Any) -> None:
         self.converter = converter
@@ -238,7 +238,7 @@ class _Interpreter:
         return list(results)
 
     def _changed(self, node: Node, kind: str) -> relay.Expr:
-        """What is read of a tensor from now on, into which another is copied."""
+        """The new value of a tensor into which another is copied."""
         tensor, source = node.args[:2]
         others = [tensor, *tensor.users]
         if kind != "aten::copy_" or tensor.op != "call_function" or any(map(_is_view, others)):
@@ -279,7 +279,7 @@ def _is_view(node: Node) -> bool:
     return len(target) > 1 and target[1] in VIEWS
 
 
-# What TVM has, but ignores an argument of, or computes wrongly in some dtype or for some shape.
+# TVM has these, but ignores an argument, or computes them wrongly for some dtype or shape.
 REPLACED = (
     *("addcdiv", "addcmul", "einsum", "frobenius_norm", "lerp", "linspace", "tril", "triu"),
     *("linalg_vector_norm", "logsumexp", "norm", "std", "var", "var_mean"),

@@ -1,4 +1,4 @@
-"""Operators of detection models, those among them that stand for what this project traces as one."""
+"""Operators of detection models, including those that this project traces in place of a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of numbers as torch defines them, NaN, infinities, and integers included, in terms of Relay's."""
+"""Numeric functions as torch defines them, NaN, infinities and integers included, in terms of Relay's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ERF_INV_TAILS = (
     *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
 )
 DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760)  # of 1/x**2, 1/x**4, ...
-SHIFT = 6  # digamma's series is good to ten digits from there
+SHIFT = 6  # digamma's series is accurate to ten digits from there on
 
 
 def is_float(dtype: str) -> bool:
@@ -33,7 +33,7 @@ def is_float(dtype: str) -> bool:
 
 
 def truth(x: relay.Expr, dtype: str) -> relay.Expr:
-    """Whether a number is not zero; NaN is not."""
+    """Whether a number is nonzero; NaN is."""
     return x if dtype == "bool" else relay.not_equal(x, relay.const(0, dtype))
 
 
@@ -44,7 +44,7 @@ def cast(x: relay.Expr, from_: str, to: str) -> relay.Expr:
 
 
 def not_equal(x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """TVM takes nothing for different from itself, as NaN is."""
+    """TVM assumes that nothing differs from itself, though NaN does."""
     return relay.isnan(relay.cast(x, "float32")) if x.same_as(y) else relay.not_equal(x, y)
 
 
@@ -61,7 +61,7 @@ def divide(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
 
 
 def fmod(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """With the sign of `x`. The quotient of two float32 is an integer in float64 where it is one."""
+    """The remainder with the sign of `x`; in float64, a whole quotient of two float32 stays whole."""
     if not is_float(dtype):
         return relay.trunc_mod(x, y)
     a, b = _wide(x), _wide(y)
@@ -71,7 +71,7 @@ def fmod(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
 
 
 def remainder(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """With the sign of `y`."""
+    """The remainder with the sign of `y`."""
     if not is_float(dtype):
         return relay.floor_mod(x, y)
     rest, zero = fmod(dtype, x, y), relay.const(0, dtype)
@@ -82,14 +82,14 @@ def remainder(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
 
 
 def floor_divide(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """Of the exact quotient, which that of two float32 in float64 is as good as."""
+    """The floor of the exact quotient, for which float64 is as good with two float32."""
     if not is_float(dtype):
         return relay.floor_divide(x, y)
     return relay.cast(relay.floor(relay.divide(_wide(x), _wide(y))), dtype)
 
 
 def power(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """Relay's own is for floats."""
+    """Relay's own is for floats only."""
     if is_float(dtype):
         return relay.power(x, y)
     zero, one = relay.const(0, dtype), relay.const(1, dtype)
@@ -100,7 +100,7 @@ def power(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
     )
     if result is None:
         result, factor = one, x
-        for bit in range(6):  # of what an int64 can hold, only powers of 0 and of 1 have higher exponents
+        for bit in range(6):  # higher powers fit in int64 only for 0, 1 and -1
             is_set = relay.bitwise_and(y, relay.const(1 << bit, dtype))
             result = relay.multiply(result, relay.where(relay.equal(is_set, zero), one, factor))
             factor = relay.multiply(factor, factor)
@@ -123,7 +123,7 @@ def _multiplied(dtype: str, x: relay.Expr, exponent: int) -> relay.Expr:
 
 
 def hypot(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """In float64, where squares of float32 do not overflow."""
+    """Compute in float64, where squares of float32 do not overflow."""
     a, b = _wide(x), _wide(y)
     length = relay.sqrt(relay.add(relay.multiply(a, a), relay.multiply(b, b)))
     endless = relay.logical_or(relay.isinf(a), relay.isinf(b))
@@ -155,7 +155,7 @@ def _is_within(dtype: str, y: relay.Expr, bits: int) -> relay.Expr:
 
 
 def round_(dtype: str, x: relay.Expr) -> relay.Expr:
-    """Halves to even; Relay's own rounds them away from zero."""
+    """Round halves to even; Relay's own rounds them away from zero."""
     if not is_float(dtype):
         return x
     half = relay.equal(relay.abs(relay.subtract(x, relay.trunc(x))), relay.const(0.5, dtype))
@@ -164,18 +164,18 @@ def round_(dtype: str, x: relay.Expr) -> relay.Expr:
 
 
 def signbit(dtype: str, x: relay.Expr) -> relay.Expr:
-    """Also of a zero."""
+    """Whether the sign bit is set, also for zero."""
     if is_float(dtype):
         dtype = dtype.replace("float", "int")
         x = relay.reinterpret(x, dtype)
     return relay.less(x, relay.const(0, dtype))
 
 
-# --- the greater and the smaller
+# --- maximum and minimum
 
 
 def maximum(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """NaN where either is; what Relay's own gives for it depends on the target."""
+    """NaN if either is; what Relay's own gives for NaN depends on the target."""
     return _or_nan(dtype, relay.maximum, x, y)
 
 
@@ -185,7 +185,7 @@ def minimum(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
 
 
 def _or_nan(dtype: str, function: Callable[..., relay.Expr], x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """Beside a number TVM's own will do: LLVM keeps the second operand, if it is NaN."""
+    """If one operand is a number, TVM's own will do: LLVM keeps the second operand if it is NaN."""
     if not is_float(dtype) or _is_number(x):
         return function(x, y)
     if _is_number(y):
@@ -203,7 +203,7 @@ def _is_number(x: relay.Expr) -> bool:
 
 
 def fmax(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """What is not NaN, if only one is."""
+    """The other operand, if only one is NaN."""
     return _other_than_nan(dtype, x, y, relay.maximum(x, y))
 
 
@@ -219,12 +219,12 @@ def _other_than_nan(dtype: str, x: relay.Expr, y: relay.Expr, other: relay.Expr)
 
 
 def amax(x: relay.Expr, dtype: str, axes: list[int] | None, keepdims: bool = False) -> relay.Expr:
-    """NaN where any is."""
+    """NaN if any element is."""
     return _or_any_nan(x, dtype, axes, keepdims, relay.max(x, axes, keepdims))
 
 
 def amin(x: relay.Expr, dtype: str, axes: list[int] | None, keepdims: bool = False) -> relay.Expr:
-    """NaN where any is."""
+    """NaN if any element is."""
     return _or_any_nan(x, dtype, axes, keepdims, relay.min(x, axes, keepdims))
 
 
@@ -238,7 +238,7 @@ def _or_any_nan(
 
 
 def variance(x: relay.Expr, dtype: str, axes: list[int], extents: list[int], correction: float) -> relay.Expr:
-    """`correction` is what is taken off the count of elements."""
+    """The variance; `correction` is subtracted from the count of elements."""
     count = math.prod(extents)
     mean = relay.mean(x, axes, keepdims=True) if axes else x
     rest = relay.subtract(x, mean)
@@ -251,14 +251,14 @@ def variance(x: relay.Expr, dtype: str, axes: list[int], extents: list[int], cor
 
 
 def expm1(dtype: str, x: relay.Expr) -> relay.Expr:
-    """Near zero, where exp(x) - 1 has few digits left, the series."""
+    """Use the series near zero, where exp(x) - 1 loses precision."""
     wide, one = _wide(x), relay.const(1, "float64")
     series = relay.multiply(wide, relay.add(relay.multiply(wide, relay.const(0.5, "float64")), one))
     return _near_zero(dtype, wide, series, relay.subtract(relay.exp(wide), one))
 
 
 def log1p(dtype: str, x: relay.Expr) -> relay.Expr:
-    """Near zero, where 1 + x has few digits of x, the series."""
+    """Use the series near zero, where 1 + x loses digits of x."""
     wide, one = _wide(x), relay.const(1, "float64")
     series = relay.multiply(wide, relay.subtract(one, relay.multiply(wide, relay.const(0.5, "float64"))))
     return _near_zero(dtype, wide, series, relay.log(relay.add(wide, one)))
@@ -294,7 +294,7 @@ def asin(dtype: str, x: relay.Expr) -> relay.Expr:
     return relay.asin(x)
 
 
-# --- the error and the gamma function
+# --- error and gamma functions
 
 
 def erf(dtype: str, x: relay.Expr) -> relay.Expr:
@@ -309,7 +309,7 @@ def erfc(dtype: str, x: relay.Expr) -> relay.Expr:
 
 def erf_inv(dtype: str, x: relay.Expr) -> relay.Expr:
     if dtype == "float64":
-        raise NotConverted("there is no approximation of erfinv as good as float64")
+        raise NotConverted("there is no approximation of erfinv with the precision of float64")
     one = relay.const(1, "float64")
     wide = _wide(x)
     w = relay.negative(relay.log(relay.multiply(relay.subtract(one, wide), relay.add(one, wide))))
@@ -322,7 +322,7 @@ def erf_inv(dtype: str, x: relay.Expr) -> relay.Expr:
 
 
 def lgamma(dtype: str, x: relay.Expr) -> relay.Expr:
-    """By Lanczos' series, mirrored below 1/2."""
+    """Use Lanczos' series, reflected below 1/2."""
     x, half, one = _wide(x), relay.const(0.5, "float64"), relay.const(1, "float64")
     mirrored = relay.less(x, half)
     z = relay.subtract(relay.where(mirrored, relay.subtract(one, x), x), one)
@@ -346,7 +346,7 @@ def lgamma(dtype: str, x: relay.Expr) -> relay.Expr:
 
 
 def digamma(dtype: str, x: relay.Expr) -> relay.Expr:
-    """By its asymptotic series, mirrored below 0."""
+    """Use the asymptotic series, reflected below 0."""
     x, zero, one = _wide(x), relay.const(0, "float64"), relay.const(1, "float64")
     mirrored = relay.less(x, zero)
     z = relay.where(mirrored, relay.subtract(one, x), x)
@@ -366,7 +366,7 @@ def digamma(dtype: str, x: relay.Expr) -> relay.Expr:
 
 
 def _polynomial(x: relay.Expr, factors: tuple[float, ...]) -> relay.Expr:
-    """By Horner's rule, in float64."""
+    """Evaluate by Horner's rule, in float64."""
     result = relay.const(factors[0], "float64")
     for factor in factors[1:]:
         result = relay.add(relay.multiply(result, x), relay.const(factor, "float64"))

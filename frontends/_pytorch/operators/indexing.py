@@ -1,4 +1,4 @@
-"""Operators that take or replace the elements that indices or masks name."""
+"""Operators that take or replace elements selected by indices or masks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
         values = relay.transpose(values, order)
     axes = places + others
     moved = data if axes == sorted(axes) else relay.transpose(data, axes)
-    if type_.dtype == "bool":  # whose sum is true where any is
+    if type_.dtype == "bool":  # a sum is true if any element is
         moved, values = relay.cast(moved, "int32"), relay.cast(values, "int32")
     result = relay.scatter_nd(moved, relay.stack(integers, 0), values, "add" if accumulate else "update")
     result = relay.cast(result, "bool") if type_.dtype == "bool" else result
@@ -91,7 +91,7 @@ def _is_mask(converter: Converter, index: relay.Expr) -> bool:
 
 
 def _integers(converter: Converter, data: relay.Expr, indices: list[Any]) -> list[Any]:
-    """A mask as the indices that it stands for, one for each of its axes; none of them negative."""
+    """Replace masks by the indices that they stand for, one per axis; none of them negative."""
     shape = converter.infer_shape_with_prelude(data)
     found: list[Any] = []
     for each in indices:
@@ -102,7 +102,7 @@ def _integers(converter: Converter, data: relay.Expr, indices: list[Any]) -> lis
             if not rank:
                 raise NotConverted("its mask has no axes")
             if rank == 1:
-                found.append(each)  # which TVM's own takes
+                found.append(each)  # TVM's own takes these
                 continue
             places = relay.argwhere(each)
             found.extend(relay.take(places, relay.const(axis), 1) for axis in range(rank))
@@ -120,7 +120,7 @@ def _wrapped(index: relay.Expr, extent: Any, dtype: str) -> relay.Expr:
 
 
 def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes one index for a tensor of none, or no tensor of no axes."""
+    """TVM's own takes no 0-d tensors, neither as data nor as indices."""
     data, axis, places = inputs
     if not converter.infer_shape_with_prelude(data):
         return data
@@ -130,7 +130,7 @@ def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.E
 
 
 def gather(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no tensor of no axes, and as many indices as there are elements along other axes."""
+    """TVM's own takes no 0-d tensors, and needs as many indices as elements along the other axes."""
     data, axis, places, *_ = inputs
     shape, of_places = (list(converter.infer_shape_with_prelude(each)) for each in (data, places))
     if not shape:
@@ -145,7 +145,7 @@ def gather(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
 
 
 def scatter(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no number, no negative axis, and no source that is larger than the indices."""
+    """TVM's own takes no number, no negative axis, and no source larger than the indices."""
     data, axis, places, source, *reduce = inputs
     return _scattered(converter, data, axis, places, source, REDUCTIONS[reduce[0] if reduce else None])
 
@@ -157,7 +157,7 @@ def scatter_add(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Ex
 
 
 def scatter_reduce(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no `include_self=False`, and another mean."""
+    """TVM's own lacks `include_self=False`, and computes another mean."""
     data, axis, places, source, reduce, include_self = inputs
     dtype = converter.infer_type(data).dtype
     if dtype == "bool":
@@ -192,7 +192,7 @@ def _neutral(reduction: str, dtype: str) -> Any:
 def _scattered(
     converter: Converter, data: relay.Expr, axis: int, places: relay.Expr, source: Any, reduction: str
 ) -> relay.Expr:
-    """Of the source, as much counts as there are indices."""
+    """Scatter only as much of the source as there are indices."""
     shape = list(converter.infer_shape_with_prelude(data))
     of_places = list(converter.infer_shape_with_prelude(places))
     if not are_integers(*shape, *of_places):
@@ -224,7 +224,7 @@ def masked_select(converter: Converter, inputs: Inputs, input_types: InputTypes)
         data, mask = (relay.broadcast_to(each, shape) for each in inputs)
     elif len(shapes[0]) != len(shapes[1]):
         raise NotConverted(
-            "its mask has another number of axes than the tensor, whose shape only the runtime knows"
+            "its mask has a different rank than its tensor, whose shape is known only at run time"
         )
     return converter.stock["aten::masked_select"]([data, mask], input_types)
 
@@ -241,7 +241,7 @@ def masked_scatter(converter: Converter, inputs: Inputs, _: InputTypes) -> relay
 
 
 def masked_fill(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own goes by the dtype that TorchScript knows, which may be none."""
+    """TVM's own relies on TorchScript's dtype, which may be unknown."""
     data, mask, value = inputs
     dtype = converter.infer_type(data).dtype
     value = relay.cast(value, dtype) if isinstance(value, relay.Expr) else relay.const(value, dtype)
@@ -249,7 +249,7 @@ def masked_fill(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Ex
 
 
 def searchsorted(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own takes neither `side` nor `sorter`, nor numbers of another dtype."""
+    """TVM's own takes neither `side` nor `sorter`, nor values of another dtype."""
     sequence, values, out_int32, right, side, sorter = inputs
     if sorter is not None:
         rank = len(converter.infer_shape_with_prelude(sequence))

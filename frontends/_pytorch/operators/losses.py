@@ -12,7 +12,7 @@ from tvm import relay
 
 from .converter import Convert, Converter, Inputs, InputTypes
 
-NONE, MEAN, SUM = 0, 1, 2  # as PyTorch counts reductions
+NONE, MEAN, SUM = 0, 1, 2  # PyTorch's numbers of reductions
 Number = Callable[[float], relay.Expr]
 
 
@@ -21,7 +21,7 @@ def _reduced(loss: relay.Expr, reduction: int) -> relay.Expr:
 
 
 def _elementwise(reduction_at: int) -> Callable[[Callable[..., relay.Expr]], Convert]:
-    """A converter of a loss of each element, then reduced; its arguments are those but the reduction."""
+    """Make a converter of an elementwise loss, then reduced; the function gets all other arguments."""
 
     def decorate(function: Callable[..., relay.Expr]) -> Convert:
         @wraps(function)
@@ -53,7 +53,7 @@ def l1_loss(_number: Number, data: relay.Expr, target: relay.Expr) -> relay.Expr
 
 @_elementwise(2)
 def mse_loss(_number: Number, data: relay.Expr, target: relay.Expr) -> relay.Expr:
-    """TVM's own takes the power of 2 by exponentials."""
+    """TVM's own computes the square by exponentials."""
     return (data - target) * (data - target)
 
 
@@ -153,7 +153,7 @@ def kl_div(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def nll_loss(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own takes no single sample, and no weight of another type than float32."""
+    """TVM's own takes no unbatched sample, and float32 weights only."""
     data, target, weight, reduction, ignored = inputs
     return _likelihood(converter, data, target, weight, reduction, ignored, 0.0)
 
@@ -167,7 +167,7 @@ def cross_entropy_loss(converter: Converter, inputs: Inputs, input_types: InputT
     computed = "float32" if dtype == "float16" else dtype
     data = relay.cast(data, computed) if computed != dtype else data
     weight = relay.cast(weight, computed) if weight is not None and computed != dtype else weight
-    # The last axis is the one along which Relay computes it on every target.
+    # Relay computes it on every target only along the last axis.
     last = [place for place in range(len(shape)) if place != axis] + [axis]
     back = [int(place) for place in np.argsort(last)]
     log = relay.transpose(relay.nn.log_softmax(relay.transpose(data, last)), back)
@@ -198,7 +198,7 @@ def _likelihood(
     ignored: int,
     smoothing: float,
 ) -> relay.Expr:
-    """The negative log likelihood of class indices, weighted, and without those that are ignored."""
+    """The negative log likelihood of class indices, weighted, without the ignored ones."""
     shape = converter.infer_shape(log)
     axis, dtype = (1 if len(shape) > 1 else 0), str(converter.infer_type(log).dtype)
     valid = relay.not_equal(target, relay.const(ignored, converter.infer_type(target).dtype))
@@ -207,7 +207,7 @@ def _likelihood(
     weights = relay.const(1.0, dtype) if weight is None else relay.take(weight, target, axis=0)
     weights = relay.where(valid, weights, relay.const(0.0, dtype))
     picked = relay.squeeze(relay.gather(log, axis, index), [axis])
-    # What is ignored counts 0 also where its likelihood is infinite.
+    # An ignored one counts 0 even if its likelihood is infinite.
     loss = relay.where(valid, relay.negative(picked) * weights, relay.const(0.0, dtype))
     total = relay.sum(loss) if reduction != NONE else loss
     if reduction == MEAN:

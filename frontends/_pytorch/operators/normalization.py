@@ -50,7 +50,7 @@ def group_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
 
 
 def batch_norm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own normalizes by the running statistics also in training."""
+    """TVM's own normalizes by the running statistics even in training."""
     data, weight, bias, mean, variance, training, _, epsilon, *_ = inputs
     if not training and mean is not None:
         if _dtype(converter, data) == "float32":
@@ -80,7 +80,7 @@ def native_batch_norm(converter: Converter, inputs: Inputs, input_types: InputTy
 
 
 def instance_norm(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own takes a bias only with a weight, and the other way round."""
+    """TVM's own takes a bias only with a weight, and vice versa."""
     data, weight, bias, mean, variance, use_input_stats, _, epsilon, *_ = inputs
     if not use_input_stats:
         return _by_statistics(converter, data, _Statistics(weight, bias, mean, variance, epsilon))
@@ -90,7 +90,7 @@ def instance_norm(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def weight_norm(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own takes the norm of the whole weight along negative axes."""
+    """TVM's own takes the norm of the whole weight for any negative axis."""
     weight, gain, axis = inputs
     rank = len(converter.infer_shape(weight))
     others = [other for other in range(rank) if axis == -1 or other != axis % rank]
@@ -144,9 +144,9 @@ def _norm(data: relay.Expr, order: float, dtype: str, keepdim: bool) -> relay.Ex
 def _normalize(
     converter: Converter, data: relay.Expr, axes: list[int], epsilon: float
 ) -> tuple[relay.Expr, relay.Expr, relay.Expr]:
-    """The data without its mean and of variance 1 along `axes`, the mean, and one over the deviation.
+    """The data with mean 0 and variance 1 along `axes`, the mean, and one over the standard deviation.
 
-    float16 is computed in float32, as PyTorch does.
+    float16 is computed in float32, as in PyTorch.
     """
     dtype = _dtype(converter, data)
     wide = _widened(data, dtype)
@@ -176,14 +176,14 @@ def _by_statistics(converter: Converter, data: relay.Expr, statistics: _Statisti
 
 
 def _is_convolved(data: relay.Expr) -> bool:
-    """Whether it is the result of a convolution, with its bias or without."""
+    """Whether it is the result of a convolution, with or without bias."""
     while op_name(data) in ("add", "nn.bias_add"):
         data = data.args[0]
     return (op_name(data) or "").startswith("nn.conv")
 
 
 def _to_fold(converter: Converter, data: relay.Expr, statistics: _Statistics) -> relay.Expr:
-    """A factor and a term in float16, which a convolution of float16 takes into its weights and its bias."""
+    """Apply a factor and a term in float16, which fold into weights and bias of a float16 convolution."""
     weight, bias, mean, variance, epsilon = statistics
     factor = relay.rsqrt(relay.cast(variance, "float32") + _like(epsilon, "float32"))
     if weight is not None:
@@ -203,7 +203,7 @@ def _affine(
     dtype: str,
     shape: list[int] | None = None,
 ) -> relay.Expr:
-    """Scale and shift, then return to the dtype of the data; `shape` is that in which both broadcast."""
+    """Scale and shift, then return to the dtype of the data; `shape` makes both broadcast."""
     for operand, combine in ((weight, relay.multiply), (bias, relay.add)):
         if operand is not None:
             operand = relay.cast(operand, _wider(dtype))

@@ -12,7 +12,7 @@ from .converter import Converter, Inputs, InputTypes, NotConverted
 
 
 def sort(converter: Converter, inputs: Inputs, _: InputTypes) -> tuple[relay.Expr, relay.Expr]:
-    """TVM's own takes `stable` for the axis, and no tensor of no axes."""
+    """TVM's own takes `stable` for the axis, and takes no 0-d tensors."""
     data, *_stable, axis, descending = inputs  # this sort is stable whether that is asked for or not
     return _sorted(converter, data, axis, descending)
 
@@ -28,7 +28,7 @@ def msort(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
 
 
 def topk(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own refuses `sorted=False`, which any order satisfies, and takes no tensor of no axes."""
+    """TVM's own refuses `sorted=False`, which any order satisfies, and takes no 0-d tensors."""
     data, k, axis, largest, _ = inputs
     if not converter.infer_shape_with_prelude(data):
         return data, relay.const(0, "int64")
@@ -44,7 +44,7 @@ def kthvalue(converter: Converter, inputs: Inputs, _: InputTypes) -> tuple[relay
 
 
 def median(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | tuple[relay.Expr, ...]:
-    """TVM lacks it: the lower of two in the middle, or NaN if there is any."""
+    """TVM lacks it: the lower of the two elements in the middle, or NaN if there is any."""
     data, axis, keepdims = inputs if len(inputs) == 3 else (relay.reshape(inputs[0], [-1]), 0, False)
     shape = converter.infer_shape_with_prelude(data)
     values, indices = _at(converter, data, (shape[axis] - 1) // 2 if shape else 0, axis, keepdims)
@@ -61,7 +61,7 @@ def median(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | 
 def _at(
     converter: Converter, data: relay.Expr, place: int, axis: int, keepdims: bool
 ) -> tuple[relay.Expr, ...]:
-    """What stands there in ascending order, and where it comes from."""
+    """The element at that place in ascending order, and its index."""
     both = _sorted(converter, data, axis, False)
     if not converter.infer_shape_with_prelude(data):
         return both
@@ -72,7 +72,7 @@ def _at(
 def _sorted(
     converter: Converter, data: relay.Expr, axis: int, descending: bool
 ) -> tuple[relay.Expr, relay.Expr]:
-    """Equal elements keep their order."""
+    """Sort stably; return the elements and their indices."""
     rank = len(converter.infer_shape_with_prelude(data))
     if not rank:
         return data, relay.const(0, "int64")

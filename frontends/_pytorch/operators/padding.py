@@ -23,7 +23,7 @@ def pad(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def constant(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own pads three axes at most, and by a value of another type than the data's."""
+    """TVM's own pads three axes at most, and with a value of another dtype than the data's."""
     data, amounts, value = inputs
     rank = len(converter.infer_shape(data))
     widths = [(0, 0)] * (rank - len(amounts) // 2) + _pairs(amounts)
@@ -52,7 +52,7 @@ def by_index(mode: str, converter: Converter, inputs: Inputs, _: InputTypes) -> 
         size = int(shape[axis])
         places = np.arange(-before, size + after)
         if mode == "circular":
-            # What a negative amount crops is gone before the rest is repeated.
+            # Negative amounts crop before the rest is repeated.
             kept = np.arange(max(-before, 0), size - max(-after, 0))
             places = kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)]
         elif mode == "reflect":
@@ -66,7 +66,7 @@ def by_index(mode: str, converter: Converter, inputs: Inputs, _: InputTypes) -> 
 
 
 def _pairs(amounts: Any) -> list[tuple[int, int]]:
-    """What is padded before and after each axis, the first axis first; PyTorch begins with the last."""
+    """The padding before and after each axis, the first axis first; PyTorch begins with the last."""
     known = numbers(amounts)
     return [(known[at], known[at + 1]) for at in range(len(known) - 2, -1, -2)]
 

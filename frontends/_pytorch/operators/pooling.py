@@ -52,7 +52,7 @@ class Windows:
 
     @property
     def after(self) -> int:
-        """The padding behind the image with which a floor gives as many windows."""
+        """The padding after the image with which rounding down gives as many windows."""
         return max((self.outputs - 1) * self.stride + self.reach - self.size - self.padding, self.padding)
 
     @property
@@ -60,14 +60,14 @@ class Windows:
         return np.arange(self.outputs) * self.stride - self.padding
 
     def counted(self, include_padding: bool) -> np.ndarray:
-        """By how many elements each window's sum is divided; that beyond the padding never counts."""
+        """The divisor of each window's sum; what is beyond the padding never counts."""
         starts, ends = self.starts, self.starts + self.kernel
         if include_padding:
             return np.minimum(ends, self.size + self.padding) - starts
         return np.minimum(ends, self.size) - np.maximum(starts, 0)
 
     def places(self) -> np.ndarray:
-        """The elements of each window, (outputs, kernel); of one off the image another of the window."""
+        """The elements of each window, (outputs, kernel); for one off the image, another of the window."""
         places = self.starts[:, None] + np.arange(self.kernel) * self.dilation
         inside = (places >= 0) & (places < self.size)
         first = places[np.arange(len(places)), inside.argmax(axis=1)]
@@ -75,13 +75,13 @@ class Windows:
 
 
 def spread(values: Any, rank: int) -> list[int]:
-    """A number for each axis, of which PyTorch also takes one for all."""
+    """A number for each axis; PyTorch also takes one for all."""
     known = numbers(values if isinstance(values, (list, tuple)) else [values])
     return known * rank if len(known) == 1 else known
 
 
 def numbers(values: Iterable[Any]) -> list[int]:
-    """The numbers that the values are, if all are known."""
+    """The values as numbers, all of which must be known."""
     known = [as_number(value) for value in values]
     if None in known:
         raise NotConverted("its sizes must be known at import")
@@ -132,7 +132,7 @@ def _pool(pools: dict[int, Any], data: relay.Expr, windows: list[Windows], **opt
 
 
 def max_pool(rank: int, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own pools a window more than PyTorch with `ceil_mode`, and takes no image without a batch."""
+    """TVM's own pools a window more than PyTorch with `ceil_mode`, and takes no unbatched image."""
     data, *arguments = inputs
     windows = windows_of(converter, data, rank, *arguments)
     data, had_batch = batched(converter, data, rank)
@@ -172,7 +172,7 @@ def avg_pool(rank: int, converter: Converter, inputs: Inputs, _: InputTypes) -> 
 
 
 def adaptive_avg_pool(rank: int, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no image without a batch."""
+    """TVM's own takes no unbatched image."""
     data, size = inputs[:2]
     if converter.is_quantized_tensor(data):
         return converter.stock[f"aten::adaptive_avg_pool{rank}d"](inputs, input_types)
@@ -181,7 +181,7 @@ def adaptive_avg_pool(rank: int, converter: Converter, inputs: Inputs, input_typ
 
 
 def adaptive_max_pool(rank: int, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own gives no indices, and takes no image without a batch."""
+    """TVM's own gives no indices, and takes no unbatched image."""
     data, size = inputs
     size = spread(size, rank)
     places = []

@@ -1,7 +1,7 @@
-"""torch's `prims`, the closed set of operators that its own definitions of all others end in, in Relay.
+"""torch's `prims`, the closed set of operators into which it decomposes all others, in Relay.
 
-Both operands of an elementwise one have one dtype and one shape, or one of them is a number. Functions of
-float16 have been made such of float32 by then.
+Both operands of an elementwise one have the same dtype and shape, or one of them is a number. Functions of
+float16 have already become functions of float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Prim = Callable[[Operand, Node], relay.Expr]
 
 
 def _dtype(value: Any) -> str:
-    """What Relay calls the dtype of a value of a traced graph."""
+    """Relay's name for the dtype of a value of a traced graph."""
     return str(value.meta["val"].dtype).replace("torch.", "")
 
 
@@ -32,7 +32,7 @@ def _shape(node: Node) -> list[int]:
 
 
 def _elementwise(function: Callable[..., relay.Expr], through_integers: bool = False) -> Prim:
-    """`function` of operands of one dtype; of bool, for which Relay has no arithmetic, by way of int32."""
+    """Apply `function` to operands of one dtype; bool, which has no arithmetic in Relay, as int32."""
 
     def prim(operand: Operand, node: Node) -> relay.Expr:
         dtype = next(_dtype(arg) for arg in node.args if isinstance(arg, torch.fx.Node))
@@ -48,7 +48,7 @@ def _elementwise(function: Callable[..., relay.Expr], through_integers: bool = F
 
 
 def _typed(function: Callable[..., relay.Expr]) -> Prim:
-    """`function` of the operands and the dtype that they have."""
+    """Apply `function` to the operands' dtype and the operands."""
 
     def prim(operand: Operand, node: Node) -> relay.Expr:
         dtype = next(_dtype(arg) for arg in node.args if isinstance(arg, torch.fx.Node))
@@ -110,7 +110,7 @@ def _rev(operand: Operand, node: Node) -> relay.Expr:
 
 
 def _cat(operand: Operand, node: Node) -> relay.Expr:
-    parts = [part for part in node.args[0] if part.meta["val"].numel()]  # Relay has no tensors of no elements
+    parts = [part for part in node.args[0] if part.meta["val"].numel()]  # Relay has no empty tensors
     return operand(parts[0]) if len(parts) == 1 else relay.concatenate(operand(parts), node.args[1])
 
 
@@ -132,7 +132,7 @@ def _as_strided(operand: Operand, node: Node) -> relay.Expr:
     data, shape, strides, *offset = node.args
     value = data.meta["val"]
     if not value.is_contiguous():
-        raise NotConverted("it reads the memory of a tensor that is no plain array")
+        raise NotConverted("it reads the memory of a tensor that is not contiguous")
     begin = offset[0] if offset and offset[0] is not None else 0
     if list(shape) == list(value.shape) and list(strides) == list(value.stride()) and begin == 0:
         return operand(data)
@@ -163,7 +163,7 @@ def _full(value: Any) -> Prim:
 
 
 def _reduction(function: Callable[..., relay.Expr]) -> Prim:
-    """`function` of a tensor, its dtype, and axes, none of which stand for nothing to do."""
+    """Apply `function` to a tensor, its dtype, and axes; without axes there is nothing to do."""
 
     def prim(operand: Operand, node: Node) -> relay.Expr:
         data, axes = operand(node.args[0]), list(node.args[1])
@@ -185,7 +185,7 @@ def _var(operand: Operand, node: Node) -> relay.Expr:
 
 
 def _signbit(operand: Operand, node: Node) -> relay.Expr:
-    """Of bool, though torch takes it for a number of the operand's dtype while it traces."""
+    """The sign bit, with the dtype that torch traces: the operand's, though the result is bool."""
     return relay.cast(functions.signbit(_dtype(node.args[0]), operand(node.args[0])), _dtype(node))
 
 

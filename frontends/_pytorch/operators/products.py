@@ -11,12 +11,12 @@ from .converter import Converter, Inputs, InputTypes
 
 
 def mv(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own also drops a matrix's own axis of one."""
+    """TVM's own also drops an axis of length 1 that is the matrix's own."""
     return converter.convert_map["aten::matmul"](inputs, input_types)
 
 
 def addmm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own has factors of float32 for other dtypes."""
+    """TVM's own uses float32 factors for other dtypes."""
     added, left, right, beta, alpha = inputs
     product = converter.convert_map["aten::matmul"]([left, right], input_types[1:3])
     return _weighted(converter, product, alpha, added, beta)
@@ -32,7 +32,7 @@ def addbmm(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rel
 def _weighted(
     converter: Converter, product: relay.Expr, alpha: float, added: relay.Expr, beta: float
 ) -> relay.Expr:
-    """A factor of 0 makes nothing of NaN too."""
+    """The weighted sum; with `beta` 0, even NaN in `added` has no effect."""
     dtype = converter.infer_type_with_prelude(product).dtype
     if alpha != 1:
         product = relay.multiply(product, relay.const(alpha, dtype))

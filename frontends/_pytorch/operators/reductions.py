@@ -18,7 +18,7 @@ Reduce = Callable[..., relay.Expr]
 
 
 def total(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own adds bool to bool, and ignores `dtype`."""
+    """TVM's own sums bool as bool, and ignores `dtype`."""
     data, dtype = inputs[0], inputs[-1]
     axes, keepdims = (inputs[1], inputs[2]) if len(inputs) > 2 else (None, False)
     given = converter.infer_type(data).dtype
@@ -31,7 +31,7 @@ def total(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -
 
 
 def truth(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no list of axes, nor a tensor of no axes."""
+    """TVM's own takes neither a list of axes nor a 0-d tensor."""
     data, axes, keepdims = inputs if len(inputs) == 3 else [inputs[0], None, False]
     dtype = converter.infer_type(data).dtype
     result = _reduced(converter, reduce, functions.truth(data, dtype), axes, keepdims)
@@ -39,7 +39,7 @@ def truth(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -
 
 
 def extreme(reduce: Reduce, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own loses NaN, and has no extremes of bool."""
+    """TVM's own loses NaN, and does not support bool."""
     data, axes, keepdims = inputs
     return _extreme(converter, reduce, data, axes, keepdims)
 
@@ -57,7 +57,7 @@ def _with_dtype(reduce: Reduce, dtype: str, data: relay.Expr, axes: Any, keepdim
 
 
 def index_of_extreme(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no missing `dim`, and passes NaN over."""
+    """TVM's own needs `dim`, and ignores NaN."""
     data, axis, keepdims = inputs
     shape = converter.infer_shape_with_prelude(data)
     if axis is None:
@@ -67,7 +67,7 @@ def index_of_extreme(name: str, converter: Converter, inputs: Inputs, _: InputTy
 
 
 def _index(converter: Converter, name: str, data: relay.Expr, axis: int, keepdims: bool) -> relay.Expr:
-    """The first place of the extreme, which for torch NaN is."""
+    """The first index of the extreme, which NaN is for torch."""
     dtype = converter.infer_type(data).dtype
     if not converter.infer_shape_with_prelude(data):
         return relay.const(0, "int64")
@@ -100,7 +100,7 @@ def extreme_or_elementwise(
 
 
 def _is_offset(node: torch.Node) -> bool:
-    """Whether it serves to shift boxes class by class for NMS, which passes know by TVM's own operator."""
+    """Whether it shifts boxes class by class for NMS, which passes recognize by TVM's own operator."""
     return all(use.user.kind() == "aten::add" for use in node.output().uses())
 
 

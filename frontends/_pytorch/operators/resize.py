@@ -1,8 +1,8 @@
 """Resizing of images, `torch.nn.functional.interpolate` in all its modes.
 
-PyTorch resizes by the scale that it is given, TVM's operators by the ratio of the sizes. Where both are the
-same, Relay's operators for images serve, which passes know; elsewhere `_resize` makes it of positions and
-weights that are computed here as PyTorch computes them on CPUs, of contiguous tensors.
+PyTorch resizes by the given scale, TVM's operators by the ratio of the sizes. If both are the same, Relay's
+operators for images are used, which passes recognize; otherwise `_resize` uses positions and weights that are
+computed here as PyTorch computes them on CPUs for contiguous tensors.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .pooling import adaptive_avg_pool, numbers
 
 AXES = {1: "W", 2: "HW", 3: "DHW"}
 CUBIC, CUBIC_ANTIALIASED = -0.75, -0.5  # the coefficient of each kernel
-SMALL = 128  # the height and width together of images that PyTorch takes for small
+SMALL = 128  # height plus width of images that PyTorch treats as small, at most
 TVM_EPSILON = np.float32(1e-5)  # what TVM adds to a coordinate before it is rounded down
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis that is resized; `scale` is that given, outputs per input, or None."""
+    """A resized axis; `scale` is the given one, outputs per input, or None."""
 
     inputs: int
     outputs: int
@@ -68,7 +68,7 @@ class _Axis:
         return np.minimum(np.floor(at).astype("int64"), self.inputs - 1)
 
     def nearest_of_tvm(self) -> np.ndarray:
-        """The same, as the operators of Relay have them in the mode `asymmetric`."""
+        """The same, as Relay's operators compute them in the mode `asymmetric`."""
         if self.outputs % self.inputs == 0:
             return np.arange(self.outputs) // (self.outputs // self.inputs)
         step = np.float32(self.inputs) / np.float32(self.outputs)
@@ -79,7 +79,7 @@ class _Axis:
         if mode.startswith("nearest"):
             return _resize.nearest(self.nearest(mode == "nearest-exact"), self.inputs)
         if antialias:
-            # PyTorch ignores align_corners here but for the step.
+            # PyTorch ignores align_corners here except for the step.
             centers = (self.places + self.dtype(0.5)) * self.step - self.dtype(0.5)
             is_cubic = mode == "cubic"
             kernel = _resize.cubic_kernel(CUBIC_ANTIALIASED) if is_cubic else _resize.linear_kernel
@@ -133,8 +133,8 @@ def resize(
 
 
 def _is_ignored(inputs: int, outputs: int, sizes: list[int], mode: str, antialias: bool) -> bool:
-    """Whether PyTorch takes no notice of a scale: it copies then, as many elements, or each one twice."""
-    if mode == "nearest":  # of small images only, which are left to another kernel
+    """Whether PyTorch ignores a scale: it then copies elements, each one once or twice."""
+    if mode == "nearest":  # only of small images, which another kernel resizes
         is_small = len(sizes) == 2 and sum(sizes) <= SMALL
         return is_small and outputs in (inputs, 2 * inputs)
     return outputs == inputs and (mode == "linear" or antialias)
@@ -160,7 +160,7 @@ def weighted(mode: str, antialias: bool, converter: Converter, inputs: Inputs, _
 
 
 def interpolate(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own resizes by the ratio of the sizes, and images of rank 2 only; scripted code calls this."""
+    """TVM's own resizes by the ratio of the sizes, and only 2-D images; scripted code calls this."""
     data, size, scales, mode, align_corners, recompute, antialias = inputs
     spatial = converter.infer_shape(data)[2:]
     each = [value if isinstance(value, list) else [value] * len(spatial) for value in (size, scales)]
@@ -175,7 +175,7 @@ def interpolate(converter: Converter, inputs: Inputs, input_types: InputTypes) -
 
 
 def _listed(scales: list[Any]) -> list[Any] | None:
-    """The scales, which are one list, or a number for each axis, if any."""
+    """The scales, given as one list or as a number for each axis; None if there are none."""
     values = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else scales
     return None if not values or None in values else values
 

@@ -11,7 +11,7 @@ from tvm import relay
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 from .pooling import numbers
 
-REFLECTION = 2  # as PyTorch counts modes of padding
+REFLECTION = 2  # PyTorch's number of this padding mode
 
 
 def grid_sampler(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -47,7 +47,7 @@ def affine_grid_generator(converter: Converter, inputs: Inputs, _: InputTypes) -
 
 
 def _centers(size: int, align_corners: bool) -> np.ndarray:
-    """The pixel centres of an image from -1 to 1; its corners' centres are there with `align_corners`."""
+    """The pixel centres of an image from -1 to 1; with `align_corners`, the outermost are at the ends."""
     if size == 1:
         return np.zeros(1)
     centers = np.linspace(-1, 1, size)

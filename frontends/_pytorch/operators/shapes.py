@@ -1,4 +1,4 @@
-"""Operators that move elements or ask for shapes, also where a dimension is known at run time only."""
+"""Operators that move elements or query shapes, also with dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes)
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own forgets all known dimensions where one is unknown."""
+    """TVM's own forgets all known dimensions if one is unknown."""
     data, axis, begin, end, step = inputs
     begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
     shape = converter.infer_shape_with_prelude(data)
@@ -41,7 +41,7 @@ def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any
 
 
 def expand_as(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """What TVM's own makes of an unknown shape does not compile when a slice follows: add zeros instead."""
+    """TVM's own does not compile for an unknown shape if a slice follows: add zeros instead."""
     data, like = inputs
     dtype = converter.infer_type(data).dtype
     if has_known_shape(converter, like) or dtype == "bool":
@@ -50,7 +50,7 @@ def expand_as(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 def split_with_sizes(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no sizes that only the runtime knows, as of each image's boxes in a batch."""
+    """TVM's own takes no dynamic sizes, such as the number of boxes of each image in a batch."""
     data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
     if len(sizes) == 1 or are_integers(*sizes):
         return converter.stock["aten::split_with_sizes"](inputs, input_types)
@@ -64,7 +64,7 @@ def split_with_sizes(converter: Converter, inputs: Inputs, input_types: InputTyp
 
 
 def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own asks the runtime for the whole shape where one extent is unknown, which follows: -1."""
+    """TVM's own asks the runtime for the whole shape if one extent is unknown, which -1 can infer."""
     data, extents, *_ = inputs
     known = [as_number(extent) for extent in extents]
     if known.count(None) == 1 and all(extent is None or extent > 0 for extent in known):
@@ -73,21 +73,21 @@ def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> An
 
 
 def view(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own guesses unknown extents by running the graph on random inputs: `reshape` asks for them."""
+    """TVM's own guesses unknown extents by running the graph on random inputs; `reshape` does not."""
     if isinstance(inputs[1], list):
         return reshape(converter, inputs, input_types)
     return converter.stock["aten::view"](inputs, input_types)
 
 
 def size(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own gives a shape as a whole only where it is unknown."""
+    """TVM's own gives a shape as a whole only if it is unknown."""
     if len(inputs) > 1 or not has_known_shape(converter, inputs[0]):
         return converter.stock["aten::size"](inputs, input_types)
     return [relay.const(extent, "int64") for extent in converter.infer_shape_with_prelude(inputs[0])]
 
 
 def copy_(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM lacks it: what the target is afterwards. `_torch_mutation` cares for what it is a view of."""
+    """TVM lacks it: the new value of the target. `write_back` updates what it is a view of."""
     target, source, *_ = inputs
     dtype = converter.infer_type(target).dtype
     source = relay.cast(source, dtype) if isinstance(source, relay.Expr) else relay.const(source, dtype)
@@ -97,7 +97,7 @@ def copy_(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def squeeze(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no axis whose extent is not one, which stays."""
+    """TVM's own takes no axis whose extent is not 1, which must stay."""
     data, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
     if axes is None:
         return converter.stock["aten::squeeze"](inputs, input_types)
@@ -108,7 +108,7 @@ def squeeze(converter: Converter, inputs: Inputs, input_types: InputTypes) -> An
 
 
 def flatten(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no tensor of no axes, of which it makes one of one."""
+    """TVM's own takes no 0-d tensor, which becomes 1-d."""
     if not converter.infer_shape_with_prelude(inputs[0]):
         return relay.reshape(inputs[0], [1])
     return converter.stock["aten::flatten"](inputs, input_types)
@@ -135,7 +135,7 @@ def _promoted(converter: Converter, tensors: list[Any]) -> list[relay.Expr]:
 
 
 def chunk(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own gives other sizes where they do not come out even."""
+    """TVM's own gives other sizes if the extent does not divide evenly."""
     data, count, axis = inputs
     extent = converter.infer_shape_with_prelude(data)[axis]
     if not isinstance(extent, int):
@@ -156,7 +156,7 @@ def split(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 
 
 def tensor_split(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own gives other sizes where they do not come out even, and none where there is one part."""
+    """TVM's own gives other sizes if the extent does not divide evenly, and takes no single part."""
     data, parts, axis = inputs
     extent = converter.infer_shape_with_prelude(data)[axis]
     if isinstance(parts, relay.Expr):
@@ -182,7 +182,7 @@ def _cut(data: relay.Expr, places: Any, axis: int) -> Any:
 
 
 def roll(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes no negative axis, and nothing without one."""
+    """TVM's own takes no negative axis, and needs an axis."""
     data, shifts, axes = inputs
     shape = converter.infer_shape_with_prelude(data)
     shifts = [shifts] if isinstance(shifts, int) else shifts
@@ -221,14 +221,14 @@ def meshgrid(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 
 
 def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no tensor of no axes."""
+    """TVM's own takes no 0-d tensors."""
     if not converter.infer_shape_with_prelude(inputs[0]) and len(inputs[1]):
         inputs = [relay.reshape(inputs[0], [1]), inputs[1]]
     return converter.stock["aten::repeat"](inputs, input_types) if inputs[1] else inputs[0]
 
 
 def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own takes one number of repeats only."""
+    """TVM's own takes only a single number of repeats."""
     data, repeats, axis, *_rest = inputs
     if isinstance(repeats, relay.Expr):
         counts, is_known = try_infer_value(repeats, lambda array: array.tolist())
@@ -271,13 +271,13 @@ def are_integers(*values: object) -> bool:
 
 
 def as_number(extent: Any) -> int | None:
-    """The extent as a number, or None if it is known only at runtime."""
+    """The extent as a number, or None if it is known only at run time."""
     value, _ = try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
     return int(value) if isinstance(value, int) else None
 
 
 def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own has the default dtype, not that of the tensor, where none is asked for."""
+    """TVM's own uses the default dtype, not that of the tensor, if none is given."""
     data = inputs[0]
     fill, number = inputs[1:3] if value is None else (value, inputs[1])
     dtype = dtype_name(number) or converter.infer_type(data).dtype

@@ -1,7 +1,7 @@
 """Operators on tensors whose shape is known only at run time.
 
 torch's own definitions, which `decomposed` converts, are traced with the shapes of the model. TVM's own
-converters take any shape, and are right for the arguments that are let through here.
+converters take any shape, and are correct for the arguments that are accepted here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def has_unknown_shape(converter: Converter, inputs: Inputs) -> bool:
 
 
 def convert_unsized(converter: Converter, kind: str, inputs: Inputs, input_types: InputTypes) -> Any:
-    """What TVM's own converter makes of `kind`, where that is right."""
+    """Convert `kind` with TVM's own converter, if that is correct."""
     dtypes = {converter.infer_type_with_prelude(tensor).dtype for tensor in _tensors(inputs)}
     if kind not in UNSIZED or dtypes != {DTYPE}:
         raise NotConverted(REASON)
@@ -35,7 +35,7 @@ def convert_unsized(converter: Converter, kind: str, inputs: Inputs, input_types
 
 
 def _tensors(inputs: Inputs) -> list[relay.Expr]:
-    values = list(list.__iter__(inputs))  # which, unlike one of `Arguments`, reads none of them
+    values = list(list.__iter__(inputs))  # unlike that of `Arguments`, this iterator marks none as read
     lists = (value if isinstance(value, list) else [value] for value in values)
     return [each for each in itertools.chain.from_iterable(lists) if isinstance(each, relay.Expr)]
 
@@ -45,7 +45,7 @@ def _stock(kind: str) -> Convert:
 
 
 def _lerp(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own takes no weight that is a number."""
+    """TVM's own takes no number as the weight."""
     operands = converter.pytorch_promote_types(inputs, input_types)
     return converter.stock["aten::lerp"](operands, input_types)
 

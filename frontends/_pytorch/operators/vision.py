@@ -1,7 +1,7 @@
-"""torchvision's operators on regions and by offsets.
+"""torchvision's operators on regions, and deformable convolution.
 
 Convention: a region is (index in the batch, x1, y1, x2, y2) in the image. Pixel centres of feature maps are
-at whole numbers, and what is off the map is 0.
+at integer coordinates, and everything off the map is 0.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 
 
 def nms(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own keeps all boxes at a threshold of 0 or less, and suppresses at an IoU equal to one above."""
+    """TVM's own keeps all boxes at a threshold up to 0, and suppresses at an IoU equal to a higher one."""
     boxes, scores, iou_threshold = inputs
     _only(converter, [boxes, scores], FLOATS)
     return select(boxes, scores, one_class(scores), iou_threshold)
 
 
 def roi_align(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own with `aligned` moves the index in the batch too, and reads out of bounds."""
+    """TVM's own with `aligned` shifts the index in the batch too, and reads out of bounds."""
     data, regions, scale, down, across, ratio, aligned = inputs
     dtype = _only(converter, [data, regions], ("float32", "float16"))
     if not aligned and dtype == "float32":
@@ -45,7 +45,7 @@ def roi_align(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 def ps_roi_align(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM lacks it: `roi_align` of which each bin takes its own channels."""
+    """TVM lacks it: `roi_align` in which each bin takes its own channels."""
     data, regions, scale, down, across, ratio = inputs
     bins = down * across
     channels = converter.infer_shape(data)[1] // bins
@@ -53,18 +53,18 @@ def ps_roi_align(converter: Converter, inputs: Inputs, input_types: InputTypes) 
     pooled = relay.reshape(pooled, [-1, channels, bins * bins])
     own = relay.const((np.arange(bins) * (bins + 1)).astype("int32"))
     taken = relay.take(pooled, own, axis=2, mode="fast")
-    return relay.reshape(taken, [-1, channels, down, across]), None  # the other serves the gradient
+    return relay.reshape(taken, [-1, channels, down, across]), None  # the second serves the gradient
 
 
 def roi_pool(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM's converter lacks it."""
     data, regions, scale, down, across = inputs
     _only(converter, [data, regions], ("float32",))
-    return relay.vision.roi_pool(data, regions, (down, across), scale), None  # the other serves the gradient
+    return relay.vision.roi_pool(data, regions, (down, across), scale), None  # the second serves the gradient
 
 
 def deform_conv2d(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM's own ignores the mask, and is wrong where a sample is near the border."""
+    """TVM's own ignores the mask, and is wrong for samples near the border."""
     data, weight, offset, mask, bias, *options, use_mask = inputs
     strides, padding, dilation, (groups, offset_groups) = options[:2], options[2:4], options[4:6], options[6:]
     dtype = _only(converter, [data, weight, offset], ("float32", "float16", "float64"))
@@ -123,7 +123,7 @@ def _grid(
 
 @dataclass(frozen=True)
 class _Neighbour:
-    """One of the two rows or columns around a coordinate; of no weight where it is off the map."""
+    """One of the two rows or columns around a coordinate; its weight is 0 if it is off the map."""
 
     index: relay.Expr
     weight: relay.Expr
@@ -132,7 +132,7 @@ class _Neighbour:
 def _neighbours(at: relay.Expr, size: int, dtype: str) -> list[_Neighbour]:
     one, last = relay.const(1.0, dtype), relay.const(float(size - 1), dtype)
     zero = relay.const(0.0, dtype)
-    # Beyond a pixel off the map nothing is read, and the index may not overflow.
+    # More than a pixel off the map nothing is read, and the index must not overflow.
     at = relay.minimum(relay.maximum(at, relay.const(-2.0, dtype)), relay.const(float(size + 1), dtype))
     before = relay.floor(at)
     fraction = at - before
