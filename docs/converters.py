@@ -1,4 +1,4 @@
-"""The page of the frontends' converters: which are TVM's own and which are this project's, and why."""
+"""The page about the frontends' converters: which are TVM's own, which are this project's, and why."""
 
 import functools
 import inspect
@@ -16,11 +16,11 @@ def page():
     parts = [
         "# Converters of the frontends",
         "Written by `python -m docs.generate` from the converters' tables and the first sentences of their "
-        "docstrings. An operator that is not listed as ours is converted by TVM's own converter, as far as "
-        "TVM has one.",
+        "docstrings. An operator that is not listed as ours is converted by TVM's own converter, if TVM "
+        "has one.",
         "## ONNX",
         _table(onnx_operators.CONVERTERS),
-        "TVM's own serve " + _listed(_stock_of_onnx()) + ".",
+        "TVM's own converters serve " + _listed(_stock_of_onnx()) + ".",
         "## PyTorch",
         _table(torch_operators.CONVERTERS),
     ]

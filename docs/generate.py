@@ -1,7 +1,7 @@
 """Write a page for each pass and each operator, and the index of both: `python -m docs.generate`.
 
-A page says what the code says: the docstring, with the example in it, which is run; the pipelines that have a
-pass; and the reasons that its code gives where it refuses. A test compares the committed pages.
+A page is derived from the code: the docstring with its example, which is run; the pipelines that include the
+pass; and the reasons that its code gives for refusals. A test compares the committed pages with the code.
 """
 
 import ast
@@ -55,7 +55,7 @@ def main():
 
 
 def pages():
-    """{path: text} of all pages."""
+    """{path: text} for all pages."""
     written = {DOCS / "passes" / f"{name}.md": pass_page(name) for name in passes()}
     written |= {DOCS / "operators" / f"{name}.md": operator_page(name) for name in operators()}
     written |= {DOCS / "README.md": index(), DOCS / "api.md": public_names()}
@@ -63,7 +63,7 @@ def pages():
 
 
 def passes():
-    """{name: class} of the public passes."""
+    """{name: class} for the public passes."""
     public = {name: getattr(tvm_passes, name) for name in tvm_passes.__all__}
     return {
         name: made
@@ -73,7 +73,7 @@ def passes():
 
 
 def operators():
-    """{name: function} of the public operators."""
+    """{name: function} for the public operators."""
     public = {name: getattr(topi_ext, name) for name in topi_ext.__all__}
     return {name: made for name, made in public.items() if made.__module__.endswith(".op")}
 
@@ -84,16 +84,17 @@ def operators():
 def index():
     parts = [
         "# Guides, passes and operators",
-        "Written by `python -m docs.generate`: what each pass replaces, with what, why that is legal, and a "
-        "graph before and after it; the conventions of each operator. The examples are doctests.",
-        "There are also [all public names](api.md), [what becomes of the NMS of torchvision's "
-        "models](restored_nms.md), [which converters of the frontends are not TVM's own](converters.md), and "
-        "which operators [of ONNX](operators_of_onnx.md) and [of PyTorch](operators_of_pytorch.md) are "
+        "Written by `python -m docs.generate`. The page of a pass says what it replaces, with what, and why "
+        "that is legal, with a graph before and after it; the page of an operator gives its conventions. The "
+        "examples are doctests.",
+        "See also [all public names](api.md), [how the NMS of torchvision's models is "
+        "restored](restored_nms.md), [which of the frontends' converters are not TVM's own](converters.md), "
+        "and which operators of [ONNX](operators_of_onnx.md) and [PyTorch](operators_of_pytorch.md) are "
         "imported correctly.",
         "## Guides",
         guides(),
         "## Pipelines",
-        "Stages of passes, in order; [pipeline.py](../tvm_passes/pipeline.py) says why in that order.",
+        "Stages of passes, in order; [pipeline.py](../tvm_passes/pipeline.py) explains the order.",
     ]
     for pipeline in PIPELINES:
         rows = [
@@ -106,7 +107,7 @@ def index():
 
 
 def guides():
-    """A table of the guides, by title and first paragraph."""
+    """A table of the guides, with their titles and first paragraphs."""
     rows = []
     for path in sorted((DOCS / "guides").glob("*.md")):
         title, first, *_ = path.read_text(encoding="utf-8").split("\n\n")
@@ -117,8 +118,8 @@ def guides():
 def public_names():
     parts = [
         "# Public names",
-        "Written by `python -m docs.generate` from `__all__` of each module. Names that are not here may "
-        "change without notice.",
+        "Written by `python -m docs.generate` from `__all__` of each module. Names that are not listed "
+        "here may change without notice.",
     ]
     for module in map(importlib.import_module, PUBLIC):
         parts.append(f"## {module.__name__}\n\n{inspect.getdoc(module).splitlines()[0]}")
@@ -141,7 +142,7 @@ def pass_page(name):
     parts += ["## Example", _block(code, "python"), "Before:", _block(before), "After:", _block(after)]
     found = refusals(made)
     if found:
-        parts += ["## Reasons to refuse", "As the code has them, with … for what depends on the graph:"]
+        parts += ["## Reasons for refusal", "Taken from the code, with … for what depends on the graph:"]
         parts.append("\n".join(f"- {reason}" for reason in found))
     return _page(*parts)
 
@@ -150,22 +151,22 @@ def operator_page(name):
     made = operators()[name]
     described, code, _, printed = example(made)
     folder = Path(inspect.getfile(made)).parent
-    files = {"LLVM": "cpu.py", "CUDA": "cuda.py", "oracle, in NumPy": "reference.py"}
+    files = {"LLVM": "cpu.py", "CUDA": "cuda.py", "NumPy oracle": "reference.py"}
     links = [f"[{what}]({_link(folder / file)})" for what, file in files.items()]
     where = "Kernels: " + ", ".join(links) + "."
     if name in topi_ext.torch.__all__:
         where += f" As a function of torch tensors: `topi_ext.torch.{name}`."
     signature = _block(_signature(f"topi_ext.{name}", made), "python")
     parts = [f"# topi_ext.{name}", _source(made), signature, described, "## Example"]
-    return _page(*parts, _block(code, "python"), _block(printed), "## Where", where)
+    return _page(*parts, _block(code, "python"), _block(printed), "## Implementation", where)
 
 
-# --- what they say
+# --- their contents
 
 
 @functools.lru_cache(None)
 def example(made):
-    """(description, code, the module before or None, what is printed at the end) of a docstring."""
+    """The description, code, module before (or None) and printed output of a docstring's example."""
     parts = doctest.DocTestParser().parse(inspect.getdoc(made))
     examples = [part for part in parts if isinstance(part, doctest.Example)]
     names = dict(NAMES)
@@ -182,18 +183,18 @@ def example(made):
 
 @functools.lru_cache(None)
 def stages_of(pipeline):
-    """[(stage, the names of its passes)] of a pipeline, in order."""
+    """[(stage, the names of its passes)] for a pipeline, in order."""
     stages = eval(pipeline, vars(tvm_passes)).passes
     return [(stage.info.name, [each.info.name for each in stage.passes]) for stage in stages]
 
 
 def order_of(pipeline):
-    """The names of the passes of a pipeline, in order."""
+    """The names of a pipeline's passes, in order."""
     return [name for _, names in stages_of(pipeline) for name in names]
 
 
 def refusals(made):
-    """The sentences that a pass's code gives as a reason, in order."""
+    """The sentences that a pass's code gives as reasons, in order."""
     found = {}
     for module in _modules_of(made):
         tree = ast.parse(inspect.getsource(module))
@@ -216,7 +217,7 @@ def _imported(tree):
 
 
 def _answers(tree):
-    """What refusals say, reports of them, and functions that return a reason, by line."""
+    """The reasons in refusals, in reports of them, and in functions that return a reason, by line."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
@@ -230,7 +231,7 @@ def _answers(tree):
 
 
 def _sentence(node):
-    """A text of several words, or None."""
+    """The text of a string of several words, otherwise None."""
     parts = node.values if isinstance(node, ast.JoinedStr) else [node]
     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
     return text if isinstance(node, (ast.JoinedStr, ast.Constant)) and len(text.split()) > 3 else None
@@ -253,13 +254,13 @@ def _table(folder, named):
 
 
 def _first_line(made):
-    """Of what describes it; of a constant, what it is."""
+    """The first line of its docstring; for a constant, its type."""
     is_constant = not (inspect.ismodule(made) or inspect.isclass(made) or inspect.isroutine(made))
     return f"a constant, `{type(made).__name__}`" if is_constant else inspect.getdoc(made).splitlines()[0]
 
 
 def _link(path):
-    """From a page of a pass or an operator."""
+    """A link from the page of a pass or an operator."""
     return f"../../{path.relative_to(ROOT)}"
 
 
@@ -269,7 +270,7 @@ def _source(made):
 
 
 def _signature(name, function):
-    """The head of its definition, with arguments on lines of their own where one would be too long."""
+    """The signature, with one argument per line where a single line would be too long."""
     signature = inspect.signature(function)
     result = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
     arguments = list(map(_argument, signature.parameters.values()))
@@ -283,7 +284,7 @@ def _signature(name, function):
 
 
 def _argument(parameter):
-    """As it is written: an annotation is a string in modules that import annotations from the future."""
+    """An argument as written: annotations are strings in modules that postpone their evaluation."""
     stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
     has_type, has_default = (
         value is not parameter.empty for value in (parameter.annotation, parameter.default)
@@ -295,7 +296,7 @@ def _argument(parameter):
 
 
 def _markdown(docstring):
-    """A docstring with its sections as headings, and their entries as items of lists."""
+    """A docstring with its sections as headings and their entries as list items."""
     text = re.sub(r"^(\w+)\n-+$", r"## \1\n", docstring, flags=re.MULTILINE)
     text = re.sub(r"^(\w[\w, ]*) : (.*)(\n    )", r"- `\1` (\2):\3", text, flags=re.MULTILINE)
     text = re.sub(r"^(\w[\w, ]*) : (.*)$", r"- `\1` (\2)", text, flags=re.MULTILINE)

@@ -1,11 +1,11 @@
-"""Import Mask R-CNN, apply the passes, compile it, run it, compare it with PyTorch, and see where time goes.
+"""Import Mask R-CNN, apply the passes, compile it, run it, compare it with PyTorch, and profile it.
 
     python -m tutorials.01_compile_mask_rcnn                  # on the CPU, a small image
     python -m tutorials.01_compile_mask_rcnn --target cuda --short-side 800    # in float16, as one CUDA graph
 
-Run it in the root of a clone. It writes two images: detections.png shows what was found, and
-profile.png the time by kind of operator, versus stock TVM. On two cores it takes about five minutes, most of
-it in TVM's compiler; half of that with `--no-stock`.
+Run it in the root of a clone. It writes two images: detections.png shows the detections, and profile.png the
+time by kind of operator, versus stock TVM. On two cores it takes about five minutes, most of them in TVM's
+compiler, and half as long with `--no-stock`.
 """
 
 import os
@@ -34,7 +34,7 @@ ROUNDS = 5
 
 def main(arguments=None):
     args = parsed(arguments)
-    # TVM would use half of the cores.
+    # By default, TVM uses only half of the cores.
     os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
     with quiet():  # TVM warns about every kernel that is not tuned
         run(args)
@@ -52,7 +52,7 @@ def run(args):
         mod, params = frontends.from_pytorch(model, image)
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
     with step("Apply the passes"):
-        # Static shapes and padded outputs: then the graph executor runs it, as one CUDA graph.
+        # With static shapes and padded outputs, the graph executor runs it as one CUDA graph.
         outputs = "padded" if on_cuda else "dynamic"
         report = tvm_passes.explain(mod, tvm_passes.detection_pipeline(target, outputs=outputs))
     print(report)
@@ -82,7 +82,7 @@ def run(args):
             for name, (each, given) in models.items()
         }
     for name, ms in times.items():
-        print(f"An image takes {ms:.1f} ms: {name}.")
+        print(f"An image takes {ms:.1f} ms ({name}).")
     path = args.output / "profile.png"
     height, width = image.shape[1:]
     title = f"Mask R-CNN, {height}x{width}, {args.target}" + ("; before: stock TVM" * (not args.no_stock))
@@ -93,10 +93,10 @@ def run(args):
 def parsed(arguments):
     parser = detectors.parser(__doc__, short_side=160)
     parser.add_argument(
-        "--target", default="llvm", help="or cuda; the rest of the target is filled in (%(default)s)"
+        "--target", default="llvm", help="llvm or cuda; the rest of the target is filled in (%(default)s)"
     )
     parser.add_argument(
-        "--no-stock", action="store_true", help="leave out stock TVM, which takes half the time"
+        "--no-stock", action="store_true", help="leave out stock TVM, which takes half of the time"
     )
     return parser.parse_args(arguments)
 

@@ -2,17 +2,17 @@
 
     python -m tutorials.03_add_an_op
 
-Run it in the root of a clone; it takes some seconds, and needs no GPU. An operator is a folder of `topi_ext`.
-This one is `tutorials/box_iou`, small and complete; read its files in this order:
+Run it in the root of a clone; it takes a few seconds, and needs no GPU. An operator is a folder of
+`topi_ext`. This one is `tutorials/box_iou`, small and complete; read its files in this order:
 
-- `op.py` is the function that users call, with the conventions where two libraries would differ, and what
-  Relay has to know: types, shapes, and by `register` which module has the kernels for a target;
-- `reference.py` is the oracle: the same in NumPy, as plain as can be, so that it is seen to be right;
-- `kernel.py` writes one element, with `tvm.tir.ir_builder`; `cpu.py` and `cuda.py` say who writes which.
+- `op.py` is the function that users call, with the conventions on which libraries differ, and what Relay has
+  to know: types, shapes, and, by `register`, which module has the kernels for a target;
+- `reference.py` is the oracle: the same in NumPy, so plain that it is obviously correct;
+- `kernel.py` computes one element, with `tvm.tir.ir_builder`; `cpu.py` and `cuda.py` map them to threads.
 
 `topi_ext.authoring` has what these files share with the operators of `topi_ext`.
 
-Then see here that it works, as its test would.
+This script then checks that the operator works, as its test would.
 """
 
 import shutil
@@ -39,7 +39,7 @@ def main():
     mod = tvm.IRModule.from_expr(box_iou(boxes, others))
     compare(tvm_passes.runtime.compile(mod, "llvm"))
 
-    console.rule("What it does not take, it refuses")
+    console.rule("Unsupported arguments are refused")
     for wrong in (relay.var("wrong", shape=(5, 5)), relay.var("wrong", shape=(5, 4), dtype="int32")):
         print(refusal(box_iou(wrong, others)))
 
@@ -51,7 +51,7 @@ def main():
     if tvm.cuda(0).exist:
         compare(tvm_passes.runtime.compile(mod, "cuda"))
         return
-    print("There is no GPU that TVM can use. On a device that the CPU emulates, as in the tests:")
+    print("There is no GPU that TVM can use. On a device emulated by the CPU, as in the tests:")
     try:
         with emulate_cuda() as cuda:
             compare(lambda *arrays: cuda.run_relay(mod["main"], *arrays, executor="vm")[0])
@@ -60,12 +60,12 @@ def main():
 
 
 def compare(run):
-    """With the oracle, on awkward shapes."""
+    """Compare with the oracle, on awkward shapes."""
     for count in (0, 1, 1000):
         boxes, others = some_boxes(5, seed=0), some_boxes(count, seed=1)
-        boxes[0, 2:] = boxes[0, :2]  # one without area
+        boxes[0, 2:] = boxes[0, :2]  # a box with zero area
         np.testing.assert_allclose(run(boxes, others), reference.box_iou(boxes, others), rtol=1e-6)
-        print(f"5 boxes with {count}: as the oracle, to a relative 1e-6")
+        print(f"5 boxes with {count}: as the oracle, within a relative error of 1e-6")
 
 
 def some_boxes(count, seed):
@@ -82,13 +82,13 @@ def refusal(expression):
     raise AssertionError("this should have been refused")
 
 
-# What is left to do, for an operator of this project:
+# What else an operator of this project needs:
 #
-# - its folder in `topi_ext/`, an import and a name in `topi_ext/__init__.py`, an example in the docstring, of
-#   which `python -m docs.generate` makes a page;
-# - a test as `tests/ops/test_transform_points.py` is one: both targets against the oracle, on awkward shapes
-#   and inputs, every refusal, and CUDA compiled for every architecture. The fixture `emulated_cuda` runs CUDA
-#   kernels on the CPU, and finds accesses out of bounds and races; the mark `gpu` is for what needs a GPU;
+# - its folder in `topi_ext/`, an import and a name in `topi_ext/__init__.py`, and an example in the
+#   docstring, from which `python -m docs.generate` makes a page;
+# - a test like `tests/ops/test_transform_points.py`: both targets versus the oracle, on awkward shapes and
+#   inputs, every refusal, and CUDA compiled for every architecture. The fixture `emulated_cuda` runs CUDA
+#   kernels on the CPU, and finds out-of-bounds accesses and races; tests that need a GPU are marked `gpu`;
 # - a few lines in `topi_ext/torch/functions.py` make it a function of torch tensors;
 # - if it claims to be fast, a benchmark versus its peer, in `tests/benchmarks/`.
 

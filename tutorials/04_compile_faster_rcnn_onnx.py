@@ -1,10 +1,10 @@
-"""Export Faster R-CNN to ONNX, import it for camera images, compile it, run it, compare with PyTorch.
+"""Export Faster R-CNN to ONNX, import it for camera images, compile it, run it, and compare it with PyTorch.
 
     python -m tutorials.04_compile_faster_rcnn_onnx
 
-Run it in the root of a clone. The compiled model takes uint8 images as a camera gives them, and does the
-preprocessing itself. On two cores this takes about two minutes. It writes the ONNX model and faster_rcnn.png,
-which shows what was found.
+Run it in the root of a clone. The compiled model takes uint8 images as a camera delivers them, and does
+the preprocessing itself. On two cores this takes about two minutes. It writes the ONNX model and
+faster_rcnn.png, which shows the detections.
 """
 
 import os
@@ -22,9 +22,9 @@ from . import detectors
 
 def main(arguments=None):
     args = detectors.parser(__doc__, short_side=256).parse_args(arguments)
-    # TVM would use half of the cores.
+    # By default, TVM uses only half of the cores.
     os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
-    with quiet():  # the tracer warns about sizes that it takes as constants, TVM about untuned kernels
+    with quiet():  # the tracer warns about sizes that it treats as constants, TVM about untuned kernels
         run(args)
 
 

@@ -2,11 +2,11 @@
 
     python -m tutorials.05_augment_and_train
 
-Run it in the root of a clone, with `pip install -e ".[tutorials]"`. Each batch is rotated, scaled,
-sheared, shifted and flipped together with its masks: as a whole with topi_ext.torch, on the GPU where there
-is one, otherwise on the CPU; and once more image by image with OpenCV, which must give the same bits. It
-prints how many images a second each of them warps, and draws some into augmented.png. It takes about a minute
-on two cores.
+Run it in the root of a clone, after `pip install -e ".[tutorials]"`. Each batch is rotated, scaled, sheared,
+shifted and flipped together with its masks: as a whole with topi_ext.torch, on the GPU if there is one and
+otherwise on the CPU; and again image by image with OpenCV, which must give bit-identical results. The script
+prints how many images per second each of them warps, and draws some into augmented.png. It takes about a
+minute on two cores.
 """
 
 import argparse
@@ -40,13 +40,13 @@ def main(arguments=None):
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--output", default="augmented.png", help="the file that some images are drawn into")
+    parser.add_argument("--output", default="augmented.png", help="the file into which some images are drawn")
     parser.add_argument(
-        "--quick", action="store_true", help="few images, one epoch: only to see that it runs"
+        "--quick", action="store_true", help="few images, one epoch: only checks that it runs"
     )
     args = parser.parse_args(arguments)
     if not cv2.__version__.startswith("4."):
-        parser.exit(1, f"OpenCV {cv2.__version__} warps by other rules than OpenCV 4: {HINT}\n")
+        parser.exit(1, f"OpenCV {cv2.__version__} does not warp as OpenCV 4 does: {HINT}\n")
     if args.quick:
         args.images, args.epochs = 64, 1
 
@@ -54,12 +54,10 @@ def main(arguments=None):
     draw_sheet(data, args.output)
     console.print(f"Some warped images are drawn in {args.output}.")
     network, seconds = train(data, args)
-    table = Table("on " + args.device, "images a second")
+    table = Table("on " + args.device, "images per second")
     for what, duration in seconds.items():
         table.add_row(what, f"{args.images * args.epochs / duration:,.0f}")
-    console.print(
-        table, f"On images that it has not seen, its IoU is {iou(network, unseen, args.device):.2f}."
-    )
+    console.print(table, f"On unseen images, its IoU is {iou(network, unseen, args.device):.2f}.")
 
 
 # --- moving a batch
@@ -123,7 +121,7 @@ def train(data, args):
 
 
 class Clock:
-    """Adds up the time that each step takes, the work on the device included."""
+    """Adds up the time that each step takes, including work on the device."""
 
     def __init__(self, device):
         self.seconds, self._device = defaultdict(float), device
@@ -141,7 +139,7 @@ class Clock:
 
 
 class Network(nn.Module):
-    """Sees the context at a quarter of the size, and details at half of it."""
+    """Processes context at a quarter of the resolution, and details at half of it."""
 
     def __init__(self):
         super().__init__()
@@ -212,7 +210,7 @@ def draw(rng):
 
 
 def draw_sheet(data, path, rows=4, columns=7):
-    """A sheet of images: the originals on the left, then warped ones, all with their masks and boxes."""
+    """Draw a sheet of images: originals on the left, then warped ones, all with their masks and boxes."""
     images, masks, boxes = (part[:rows] for part in data)
     random = RandomAffine(
         **MAPS, layout="NHWC", border_value=GREY, generator=torch.Generator().manual_seed(5)

@@ -2,8 +2,8 @@
 
     python -m tutorials.06_rasterize_scene
 
-Run it in the root of a clone. It takes some seconds. The image shows a few samples: lanes with their edges in
-the colours of their lights, crosswalks, agents in blue, and the ego in green, both fading into the past.
+Run it in the root of a clone. It takes a few seconds. The image shows some samples: lanes with their edges
+in the colours of their lights, crosswalks, agents in blue, and the ego in green, both fading into the past.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def main(arguments=None):
     parser.add_argument("--output", default="scene.png")
     parser.add_argument("--target", default="llvm", help="llvm, or cuda where there is a GPU")
     parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--size", type=int, default=448, help="of a sample, in pixels")
+    parser.add_argument("--size", type=int, default=448, help="width and height of a sample, in pixels")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
 

@@ -1,4 +1,4 @@
-"""torchvision's detectors, a photograph for them, and what they find versus what TVM finds."""
+"""torchvision's detectors, a photograph for them, and comparisons of their detections with TVM's."""
 
 import argparse
 from pathlib import Path
@@ -12,34 +12,34 @@ from tests.models.zoo import detection_model
 from tvm_passes.command.draw import draw_detections, scaled
 from tvm_passes.command.images import read_image
 
-MIN_SCORE = 0.3  # of a detection that is drawn
+MIN_SCORE = 0.3  # detections with lower scores are not drawn
 
 
 def parser(doc, short_side):
     """A parser of the arguments that all tutorials on detectors have; `doc` is the tutorial's docstring."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", metavar="FILE", help="by default a photograph")
+    parser.add_argument("--image", metavar="FILE", help="by default, a sample photograph")
     parser.add_argument(
         "--short-side",
         type=int,
         default=short_side,
         metavar="N",
-        help="of the image that the network is given, in pixels (%(default)s)",
+        help="length of the shorter side of the network's input, in pixels (%(default)s)",
     )
     parser.add_argument(
         "--weights",
         choices=("trained", "random"),
         default="trained",
-        help="random also where torchvision cannot load trained ones (%(default)s)",
+        help="also random if torchvision cannot load trained ones (%(default)s)",
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("."), metavar="DIR", help="for what it writes (%(default)s)"
+        "--output", type=Path, default=Path("."), metavar="DIR", help="for the output files (%(default)s)"
     )
     return parser
 
 
 def photograph(path=None):
-    """A PIL image; by default the one of a person that comes with matplotlib."""
+    """A PIL image; by default, the portrait that comes with matplotlib."""
     return read_image(path or cbook.get_sample_data("grace_hopper.jpg", asfileobj=False))
 
 
@@ -53,7 +53,7 @@ def as_tensor(photo, short_side):
 def detector(name, image, weights):
     """A detector that takes images of this size without resizing them, and the names of its classes.
 
-    Its weights are trained where torchvision can load them, otherwise random, which is printed.
+    Its weights are trained if torchvision can load them; otherwise they are random, and a message says so.
     """
     height, width = image.shape[1:]
     size = {"fixed_size": (width, height)}
@@ -64,7 +64,7 @@ def detector(name, image, weights):
             return build(weights=trained, **size).eval(), trained.meta["categories"]
         except OSError as reason:
             print(f"torchvision cannot load its trained weights: {reason}")
-    print("The weights are random, fitted to the image: the detections mean nothing, but take as much work.")
+    print("The weights are random, fitted to the image: the detections mean nothing, but cost as much work.")
     turned = [image.flip(axes) for axes in ((), (1,), (2,), (1, 2))]
     classes = [f"class {index}" for index, _ in enumerate(trained.meta["categories"])]
     return detection_model(name, images=turned, **size), classes
@@ -86,7 +86,7 @@ def compare(expected, found):
 
 
 def counterparts(expected, found):
-    """Index pairs of the detections of one class whose boxes are alike: their order may differ."""
+    """Index pairs of detections of the same class with similar boxes: their order may differ."""
     overlaps = torchvision.ops.box_iou(
         *(torch.from_numpy(each["boxes"]) for each in (expected, found))
     ).numpy()
@@ -97,7 +97,7 @@ def counterparts(expected, found):
 
 
 def draw(photo, found, image, class_names, path):
-    """Save the photograph with the detections that were found in `image`, its resized copy."""
+    """Save the photograph with the detections from `image`, its resized copy."""
     factor = [whole / seen for whole, seen in zip(photo.size, image.shape[:0:-1])]
     draw_detections(photo, scaled(found, factor), class_names, MIN_SCORE).save(path)
-    print(f"What it found: {path}")
+    print(f"The detections are drawn in {path}.")

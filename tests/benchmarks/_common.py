@@ -1,4 +1,4 @@
-"""What every benchmark needs: a GPU, one clock for TVM and torch, a table, and where it was measured.
+"""What every benchmark needs: a GPU, one clock for TVM and torch, a table, and the facts about a measurement.
 
 A benchmark is a script: `python -m tests.benchmarks.bench_sort` on a machine with an NVIDIA GPU. It checks
 its results before it times them, and writes its table to `results/`, named after the card.
@@ -32,7 +32,7 @@ QUEUE_CYCLES = 3_000_000  # the GPU sleeps for about this long while the host qu
 
 
 def require_gpu() -> None:
-    """Leave with a message where there is no GPU; else let TVM work on torch's stream."""
+    """Exit with a message if there is no GPU; otherwise, make TVM use torch's stream."""
     if not torch.cuda.is_available():
         sys.exit("This benchmark needs an NVIDIA GPU that torch can use; none was found.")
     if not tvm.cuda(0).exist:
@@ -59,7 +59,7 @@ def median_ms(run) -> float:
 
 @contextmanager
 def float32_convolutions():
-    """cuDNN multiplies numbers of float32 as they are; torch lets it round them to 10 bits, as in float16."""
+    """Make cuDNN multiply float32 as it is; torch lets it round to 10 bits, as in float16."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -69,7 +69,7 @@ def float32_convolutions():
 
 
 def copy_bandwidth() -> float:
-    """Bytes a second that a large copy on the device reads and writes: what no kernel can beat by much."""
+    """Bytes per second that a large copy on the device reads and writes, which no kernel can beat by much."""
     source = torch.empty(2**28, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * source.numel() / (median_ms(lambda: target.copy_(source)) * 1e-3)
@@ -105,7 +105,7 @@ ON_DEVICE = f"median of {REPEATS} on the device, in ms, after {WARM_UP} to warm 
 
 
 def environment(bandwidth, times=ON_DEVICE) -> str:
-    """Where and with what it was measured, as a Markdown list; None for times that the text explains."""
+    """The facts about a measurement, as a Markdown list; `times` is None where the text explains them."""
     facts = {
         "GPU": card(),
         "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
@@ -117,7 +117,7 @@ def environment(bandwidth, times=ON_DEVICE) -> str:
 
 
 def markdown_table(header, rows) -> str:
-    """Columns as wide as their cells; all but the first are numbers."""
+    """A table whose columns are as wide as their cells; all but the first hold numbers."""
     rows = [[cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
 
@@ -133,7 +133,7 @@ def markdown_table(header, rows) -> str:
 def publish(name, title, text, machine=None) -> Path:
     """Print a report, which begins with a list of facts, and write it to `results/<name>-<machine>.md`.
 
-    The machine is the card, unless another is given, or "" for one that the report tells.
+    The machine is the card, unless another is given; "" leaves it out of the name.
     """
     facts = {"Commit": commit(), "Command": f"`{command()}`", "Date": today()}
     said = "".join(f"- {name}: {fact}\n" for name, fact in facts.items())
@@ -147,7 +147,7 @@ def publish(name, title, text, machine=None) -> Path:
 
 
 def commit() -> str:
-    """Of the code that is measured: the environment's COMMIT, for a copy without a repository, or git's."""
+    """The commit of the measured code, by git or, in a copy without a repository, by the variable COMMIT."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=RESULTS, capture_output=True, text=True
     )
@@ -155,7 +155,7 @@ def commit() -> str:
 
 
 def command() -> str:
-    """The one that runs."""
+    """The command that is running."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
     return shlex.join(["python", "-m", module.name if module else Path(sys.argv[0]).stem, *sys.argv[1:]])
 
@@ -171,7 +171,7 @@ def cpu_ms(run):
 
 
 def wall_ms(run, repeats=20):
-    """By the host's clock until the GPU has done it, on average, after one to warm up."""
+    """The mean time until the GPU is done, by the host's clock, after one run to warm up."""
     run()
     return statistics.mean(wall_once(run) for _ in range(repeats))
 

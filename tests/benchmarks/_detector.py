@@ -1,7 +1,7 @@
-"""The Mask R-CNN that the benchmarks of detection time and judge, and how they time it.
+"""The Mask R-CNN that the detection benchmarks time and evaluate, and how they time it.
 
-It is torchvision's `maskrcnn_resnet50_fpn`, trained on drawn shapes, so that what half precision changes can
-be told: see `tests/models/shapes.py`.
+It is torchvision's `maskrcnn_resnet50_fpn`, trained on drawn shapes, so that the effect of half precision can
+be measured: see `tests/models/shapes.py`.
 """
 
 import contextlib
@@ -29,10 +29,11 @@ REPEATS_OF_A_BATCH = 10
 
 SPEED = f"""## Time of a call
 
-Images of {SIZE[0]}x{SIZE[1]}, 100 detections in each. Milliseconds from the call to the end of the work, as
-the host's clock has it: median of {common.REPEATS}, of a batch {REPEATS_OF_A_BATCH}. Ours is float16 on fixed
-shapes, replayed as a CUDA graph; its outputs are cut to the detections, for which the host reads their
-number. torchvision is given the same image on the GPU; raw masks are what it has before it pastes them."""
+Images of {SIZE[0]}x{SIZE[1]} with 100 detections each. Milliseconds from the call to the end of the work, by
+the host's clock: the median of {common.REPEATS} calls, or of {REPEATS_OF_A_BATCH} with a batch. Ours is
+float16 with static shapes, replayed as a CUDA graph; its outputs are cut to the valid detections, for which
+the host reads their number. torchvision gets the same image on the GPU; raw masks are its masks before it
+pastes them."""
 
 
 def add_options(parser, training):
@@ -41,7 +42,7 @@ def add_options(parser, training):
 
 
 def begin(options):
-    """What tells how far it is, the trained model, and the target of this GPU."""
+    """A printer of progress, the trained model, and the target of this GPU."""
     common.require_gpu()
     note = Notes()
     model = trained(options.training, options.weights)
@@ -50,13 +51,13 @@ def begin(options):
 
 
 def environment(target):
-    """Where and with what it was measured, as a Markdown list."""
+    """The facts about a measurement, as a Markdown list."""
     facts = [f"- torchvision: {torchvision.__version__}", f"- Target: {target}"]
     return "\n".join([common.environment(common.copy_bandwidth(), times=None), *facts])
 
 
 def trained(seconds, path):
-    """The model, with the weights in the file if it is there."""
+    """The trained model, with the weights in the file if it exists."""
     if path is None or not path.exists():
         model = trained_on_shapes(seconds=seconds, min_size=SIZE[0], max_size=SIZE[1])
         if path is not None:
@@ -68,7 +69,7 @@ def trained(seconds, path):
 
 
 class Notes:
-    """Progress with the time since the start."""
+    """Prints progress with the time since the start."""
 
     def __init__(self):
         self._start = time.monotonic()
@@ -95,7 +96,7 @@ def crowd(seed=7):
 
 
 def speed(model, ours, batch):
-    """Rows of a table: the time of each of ours, and of its peers."""
+    """Rows of a table: the time of each of our models, and of its peers."""
     images = [crowd(seed=7 + index) for index in range(batch)]
     repeats = common.REPEATS if batch == 1 else REPEATS_OF_A_BATCH
     peers = {
@@ -123,7 +124,7 @@ def autocast(run):
 
 
 def unpasted():
-    """torchvision without pasting."""
+    """Make torchvision leave out the pasting of masks."""
     return mock.patch.object(transform, "paste_masks_in_image", lambda masks, *_: masks)
 
 

@@ -1,7 +1,7 @@
-"""Where each figure that the README and the guides quote is from: a cell of a table in `results/`.
+"""The source of each figure that the README and the guides quote: a cell of a table in `results/`.
 
-QUOTES maps a page and a line of it to the sources of the figures there, in their order. The line is a row of
-a table, named by a text in its first cell, or a paragraph, named by a text in it. A test compares.
+QUOTES maps a page and a line of it to the sources of the figures there, in order. The line is a row of a
+table, identified by a text in its first cell, or a paragraph, identified by a text in it. A test compares.
 """
 
 import re
@@ -28,7 +28,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times the first cell is the second: a ratio that the results file itself does not have."""
+    """The first cell divided by the second: a ratio that the results file itself does not have."""
 
     peer: Cell
     ours: Cell
@@ -124,7 +124,7 @@ QUOTES = {
             "64 x 512x512, NHWC uint8",
             *("OpenCV", "ours", "OpenCV / ours"),
         ),
-        "Where the host is included": _warp(
+        "With the host included": _warp(
             "NCHW float32", "ours, from torch, with the host", "torch.compile, with the host"
         ),
         "at their best with few channels": cells(

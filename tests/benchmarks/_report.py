@@ -15,7 +15,7 @@ RATIO = re.compile(r"(?P<peer>.+) / (?:ours|chosen)$|times faster$")
 
 @dataclass
 class Result:
-    """What a benchmark wrote; of its tables the first that says how many times faster, or else the first."""
+    """What a benchmark wrote; of its tables, the first that has a ratio, or else the first."""
 
     path: Path
     title: str
@@ -57,7 +57,7 @@ class Result:
 
 
 def write():
-    """Write the report and its image; what there is to say about it."""
+    """Write the report and its image, and return a message about them."""
     found = results()
     image = draw([result for result in found if result.is_timed])
     REPORT.write_text(compose(found))
@@ -74,8 +74,8 @@ def compose(found):
     """The report."""
     parts = [
         "# Benchmarks",
-        "Composed by `python -m tests.benchmarks.run` of the files beside this one, which the benchmarks of "
-        "their names wrote on the machines of their names. What the columns mean is said there.",
+        "Composed by `python -m tests.benchmarks.run` from the other files in this folder. Each is named "
+        "after the benchmark that wrote it, most also after the machine, and explains its columns.",
         f"![How many times faster]({IMAGE.name})",
     ]
     for machine in dict.fromkeys(result.machine for result in found):
@@ -91,7 +91,7 @@ def compose(found):
 
 
 def environment(found):
-    """What all results of a machine say of it, and what some do."""
+    """What the results of a machine say about it, whether all or only some do."""
     said = {}
     for result in found:
         for name, fact in result.facts.items():
@@ -115,7 +115,7 @@ def spread(ratios):
 
 
 def draw(found):
-    """A dot for each case, and a line at as fast as the peer."""
+    """Draw a dot for each case, and a line where ours is as fast as the peer."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,7 +1,7 @@
-"""How long Mask R-CNN takes to import and compile, versus stock TVM.
+"""Time the import and compilation of Mask R-CNN versus stock TVM.
 
-`python -m tests.benchmarks.bench_compile`: needs no GPU; nvcc compiles CUDA kernels. Each is a process of its
-own, one after the other.
+`python -m tests.benchmarks.bench_compile` needs no GPU; nvcc compiles CUDA kernels. Each measurement runs in
+a process of its own, one after the other.
 """
 
 import argparse
@@ -29,10 +29,10 @@ CUDA = "cuda -arch=sm_90"
 STOCK, OURS = "stock TVM", "ours"
 STEPS = "import", "passes", "compile", "all"
 NOTE = f"""
-Seconds of the processor, nvcc's too, which other work on the machine disturbs less than it does the clock.
-{STOCK}: its own importer, for the virtual machine, float32. {OURS} on the CPU: `detection_pipeline`, for the
-virtual machine. {OURS} on CUDA: fixed shapes and float16, for the graph executor; with cuDNN
-too, where it is installed. TVM is mended for both.
+Seconds of processor time, including nvcc's, which other work on the machine disturbs less than
+wall-clock time. {STOCK}: its own importer, for the virtual machine, float32. {OURS} on the CPU:
+`detection_pipeline`, for the virtual machine. {OURS} on CUDA: static shapes and float16, for the graph
+executor; also with cuDNN, where it is installed. The corrections of TVM apply to both.
 """
 
 
@@ -70,7 +70,7 @@ def in_a_process(who, target):
 
 
 def seconds(who, target):
-    """What each of the STEPS takes."""
+    """The seconds that each of the STEPS takes."""
     torch.manual_seed(0)
     model = torchvision.models.detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None).eval()
     model.transform.min_size, model.transform.max_size = (HEIGHT,), WIDTH

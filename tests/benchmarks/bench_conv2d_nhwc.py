@@ -1,11 +1,11 @@
 """Time the NHWC convolution versus cuDNN: `python -m tests.benchmarks.bench_conv2d_nhwc`.
 
-Both kernels of the operator are timed: ours, and the one that cuDNN's graph API fuses. Each has all of it in
-one kernel, and is compared with torch's float32 before it is timed. Beside them, torch's `conv2d` of
-channels-last tensors, the algorithm chosen by trial: alone, and with what follows it in eager mode.
+Both kernels of the operator are timed: ours, and the one that cuDNN's graph API fuses. Each does everything
+in one kernel, and is compared with torch's float32 result before it is timed. The peer is torch's `conv2d` of
+channels-last tensors, with the algorithm chosen by trial: alone, and with its epilogue in eager mode.
 
-`--quick` times a few convolutions only, `--only TEXT` those whose name has the text. `--sweep` times other
-plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+`--quick` times only a few convolutions, `--only TEXT` those whose name contains the text. `--sweep` times
+other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
@@ -72,22 +72,22 @@ def compare(cases):
     common.publish("conv2d_nhwc", "Convolution in NHWC", "\n".join(text))
 
 
-NOTES = f"""Data as height x width, channels to filters, kernel, type, options. ours: this project's kernel.
-cuDNN, fused: the one from its graph API; - where that cannot be asked for it. chosen: which of both a target
-with -libs={cudnn.LIBRARY} gets, in bold. torch, alone: with the bias only. floor: what it
-takes at least to read the inputs and write the result once, and to multiply, """
+NOTES = f"""The first column gives height x width, channels to filters, kernel, type and options. ours: this
+project's kernel. cuDNN, fused: the kernel from its graph API; - where it has none. chosen: which of the two a
+target with -libs={cudnn.LIBRARY} gets, in bold. torch, alone: with the bias only. floor: the minimum time to
+read the inputs and write the result once, and to multiply, """
 
 
 def rates(bandwidth):
-    """Bytes and operations a second, and where that is known from."""
+    """Bytes and operations per second, and where these rates are known from."""
     for name, (terabytes, teraflops) in CARDS.items():
         if name in common.card():
             return (
                 terabytes * 1e12,
                 teraflops * 1e12,
-                f"at {terabytes} TB/s and {teraflops} TFLOP/s, known of {name}.",
+                f"at {terabytes} TB/s and {teraflops} TFLOP/s, as known for {name}.",
             )
-    return bandwidth, float("inf"), "at the measured bandwidth; what the card multiplies is not known."
+    return bandwidth, float("inf"), "at the measured bandwidth; the card's arithmetic speed is not known."
 
 
 def compare_one(case, byte_rate, flop_rate):
@@ -119,7 +119,7 @@ def compare_one(case, byte_rate, flop_rate):
 
 
 def time_of_cudnn(case, tensors):
-    """Infinite where it cannot be asked."""
+    """The time of cuDNN's kernel; infinite where it has none."""
     if find_spec("cudnn") is None or not cudnn.is_capable(case.problem()):
         return float("inf")
     with mock.patch.object(cudnn, "is_better", return_value=True):
@@ -127,13 +127,13 @@ def time_of_cudnn(case, tensors):
 
 
 def host_cost():
-    """What a call costs the host versus its time on the device: cuDNN's goes through Python."""
+    """What a call costs the host, rather than the device: cuDNN's goes through Python."""
     case = replace_bias(Case((25, 42), 256, 256, residual=True, **options(activation="relu")))
     tensors = case.tensors(torch)
     costs = [f"ours {host_us(checked(case, tensors).run):.0f}"]
     if find_spec("cudnn"):
         costs.append(f"cuDNN {host_us(checked(case, tensors, WITH_CUDNN).run):.0f}")
-    return f"Time of the host a call, of {case}, in µs: {', '.join(costs)}."
+    return f"Host time per call of {case}, in µs: {', '.join(costs)}."
 
 
 def host_us(run):
@@ -147,7 +147,7 @@ def host_us(run):
 
 
 def chosen(case):
-    """By the operator, for this GPU."""
+    """The kernel that the operator chooses for this GPU."""
     is_cudnn = op.kernels_for(case.problem(), tvm.target.Target(WITH_CUDNN)) is cudnn
     return CUDNN if is_cudnn else OURS
 
@@ -158,12 +158,12 @@ def marked(ms, is_chosen):
 
 
 def replace_bias(case):
-    """torch wants a bias of the type of the data."""
+    """The case with a bias of the type of the data, which torch requires."""
     return replace(case, bias=case.dtype)
 
 
 def checked(case, tensors, target="cuda"):
-    """Our operator, compiled; it has answered what it should."""
+    """Our operator, compiled, after its result is checked."""
     function = relay.Function(*case.call(case.shapes()))
     module = common.compile_for_gpu(function, *tensors.values(), target=target)
     module.run()
@@ -202,7 +202,7 @@ def sweep(cases):
 
 
 def other_plans(plan: Plan):
-    """Those that fit, by shared memory and about by registers."""
+    """The plans that fit in shared memory and, approximately, in registers."""
     plans = []
     if plan.resident:
         tiles, teams = ((8, 8), (8, 16), (16, 16), (16, 32)), (1, 2, 3, 4, 5, 6, 8)

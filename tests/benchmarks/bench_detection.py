@@ -1,7 +1,7 @@
 """Time Mask R-CNN versus torchvision: `python -m tests.benchmarks.bench_detection`.
 
-The image is one of so many shapes that 100 detections are found, all that the model returns. What it finds
-in float16 is told by `bench_detection_accuracy`, and how long a batch takes by `bench_detection_batch`.
+The image has so many shapes that 100 detections are found, the most that the model returns.
+`bench_detection_accuracy` measures what is found in float16, and `bench_detection_batch` times a batch.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main():
 
 STAGE = """## Time of each stage
 
-On the GPU alone, in milliseconds, and kernels."""
+Milliseconds on the GPU alone, and the number of kernels."""
 
 
 def by_torch_compile(model):
@@ -75,7 +75,7 @@ def waits(ours):
     calls = profiled(lambda: ours(image))
     copies = sum("Memcpy DtoH" in name for name in calls)
     waited = sum(name.startswith("cu") and "Synchronize" in name for name in calls)
-    return f"Copies from the device to the host in a call of ours: {copies}; waits for the device: {waited}."
+    return f"Copies from the device to the host per call of ours: {copies}; waits for the device: {waited}."
 
 
 def stages_as_table(stages):

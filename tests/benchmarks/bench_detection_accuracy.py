@@ -1,4 +1,4 @@
-"""Tell how much of what torchvision's Mask R-CNN finds is found in float16.
+"""Measure how much of what torchvision's Mask R-CNN finds in float32 is found in float16.
 
 python -m tests.benchmarks.bench_detection_accuracy
 """
@@ -15,13 +15,13 @@ from tests.models.shapes import drawn
 COUNTS = 6, 12, 40  # shapes in an image
 IMAGES = 32  # with each
 
-TEXT = """Of what torchvision eager finds in float32 with a score above 0.05, the share that is found in
-float16: of the same class, IoU at least 0.9, the score within 0.02. Its float32 is exact here; TF32, which
-torch lets cuDNN use unless told otherwise, has a column of its own. The model returns 100 detections at most:
-where it finds more, which of them is the hundredth is a matter of a score's last digits, and counts.
+TEXT = """The share of torchvision's eager float32 detections with a score above 0.05 that is also found in
+float16: of the same class, with an IoU of at least 0.9 and a score within 0.02. Its float32 is exact here;
+TF32, which torch lets cuDNN use by default, has a column of its own. The model returns at most 100
+detections: where it finds more, the last digits of a score decide which is the hundredth, and this counts.
 
 The network was trained here for {training:g} seconds to find drawn shapes (`tests/models/shapes.py`). The
-images are of such shapes, with as many in each as the first column says: nothing is downloaded."""
+images are of such shapes, with as many in each as the first column says; nothing is downloaded."""
 
 
 def main():
@@ -36,7 +36,7 @@ def main():
 
 
 def table(model, ours):
-    """How much of what torchvision finds in float32 is found."""
+    """A table of how much of what torchvision finds in float32 is found."""
     rows, every = [], []
     for count in COUNTS:
         images = [compared(model, ours, count, seed) for seed in range(IMAGES)]
@@ -49,7 +49,7 @@ def table(model, ours):
 
 
 def row(name, images):
-    """The shares of all that is found in some images."""
+    """A row: the shares of all that is found in some images."""
     seen = [each[0] for each in images]
     shares = [sum(each[at] * each[0] for each in images) / sum(seen) for at in (1, 2, 3)]
     found = f"{sum(seen):,}, {min(seen)} to {max(seen)}"
@@ -57,7 +57,7 @@ def row(name, images):
 
 
 def compared(model, ours, count, seed):
-    """How many torchvision finds in an image, and the shares of them that each finds in less precision."""
+    """How many detections torchvision finds in an image, and the share that each finds at lower precision."""
     image, _ = drawn(*SIZE, count, 50 + seed, "cuda")
     with torch.no_grad():
         with common.float32_convolutions():

@@ -1,4 +1,4 @@
-"""Time a batch for Mask R-CNN versus torchvision: `python -m tests.benchmarks.bench_detection_batch`."""
+"""Time Mask R-CNN on a batch versus torchvision: `python -m tests.benchmarks.bench_detection_batch`."""
 
 import argparse
 

@@ -1,7 +1,7 @@
 """Time Mask R-CNN on the CPU versus stock TVM: `python -m tests.benchmarks.bench_detection_cpu`.
 
-Both start from torchvision's model, one through TVM's own importer, one through ours and
-`detection_pipeline`, and run in TVM's virtual machine. What they find is compared with torch's before they
+Both start from torchvision's model, one through TVM's own importer, the other through ours and
+`detection_pipeline`, and run in TVM's virtual machine. Their detections are compared with torch's before they
 are timed.
 """
 
@@ -79,7 +79,7 @@ def publish(target, detections, times, kinds):
     header = ["", *(f"{peer}, {what}" for peer in kinds for what in ("ms", "share"))]
     parts = [
         "\n".join(f"- {name}: {fact}" for name, fact in facts.items()),
-        f"In ms, the median of {ROUNDS} rounds, in each of which each runs once:",
+        f"The median in ms of {ROUNDS} rounds, in each of which each runs once:",
         common.markdown_table(["", *times, f"{STOCK} / {OURS}"], [row]),
         BY_KIND,
         common.markdown_table(header, by_kind),
@@ -91,9 +91,10 @@ def share(times, kind):
     return f"{times.get(kind, 0) / sum(times.values()):.2%}"
 
 
-BY_KIND = """By kind of kernel, as TVM's profiler has it, each the median of some runs. TVM's own importer
-makes a loop of the pasting of masks, so "masks, keypoints" are the one kernel in its place. What stood around
-NMS and RoIAlign before they were restored, such as the scatters of pooled regions, is "data movement"."""
+BY_KIND = """Times by kind of kernel, from TVM's profiler, each the median of several runs. TVM's own importer
+turns the pasting of masks into a loop, so "masks, keypoints" is the one kernel that replaces it. What
+surrounds NMS and RoIAlign before they are restored, such as the scatters of pooled regions, is "data
+movement"."""
 
 
 if __name__ == "__main__":

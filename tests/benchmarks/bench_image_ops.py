@@ -1,8 +1,8 @@
 """Time the image operators, affine warps and rasterisers: `python -m tests.benchmarks.bench_image_ops`.
 
-It runs `bench_warp_affine` and `bench_rasterize`, which say what they time versus what.
+It runs `bench_warp_affine` and `bench_rasterize`, which say what they time, and versus what.
 
-`--target llvm` (or any such target) times the CPU instead.
+`--target llvm` (or any other LLVM target) times the CPU instead.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""How long importing Mask R-CNN takes: TVM's own frontends and this project's, side by side.
+"""Time the import of Mask R-CNN by this project's frontends versus TVM's own.
 
-`python -m tests.benchmarks.bench_import`: needs no GPU. Both sides start from the same, a file for ONNX and a
-module for PyTorch, and end with a module in Relay; tracing the module counts.
+`python -m tests.benchmarks.bench_import` needs no GPU. Both start from the same file for ONNX or module for
+PyTorch, and end with a Relay module; the time to trace the PyTorch module is included.
 """
 
 import os
@@ -26,7 +26,7 @@ HEIGHT, WIDTH = 224, 288  # the graph has the same nodes for any size
 
 
 class Flat(torch.nn.Module):
-    """A detector for one image with a tuple for its result, which TVM's own frontend needs."""
+    """A detector for one image that returns a tuple, which TVM's own frontend needs."""
 
     def __init__(self, detector):
         super().__init__()

@@ -1,11 +1,11 @@
-"""Time batched NMS versus torchvision's two ways and stock TVM: `python -m tests.benchmarks.bench_nms`.
+"""Time batched NMS versus torchvision's two variants and stock TVM: `python -m tests.benchmarks.bench_nms`.
 
-torchvision's `batched_nms` shifts each class to a place of its own ("shifted"), or calls NMS class by class
-("loop"). Stock TVM is `vision.non_max_suppression` with class ids; its sort, which hangs, is this project's.
-Only ours and the loop answer exactly, so ours is compared with that, on the CPU, before it is timed.
+torchvision's `batched_nms` shifts the boxes of each class apart ("shifted"), or calls NMS class by class
+("loop"). Stock TVM is `vision.non_max_suppression` with class ids; its sort hangs and is replaced by ours.
+Only ours and the loop are exact, so ours is compared with the loop, on the CPU, before it is timed.
 
-`--target llvm` (or any such target) times the CPU instead, against torchvision on two threads. `--sweep`
-times several shapes of tile, to choose that in `topi_ext/batched_nms/cuda_suppress.py`.
+`--target llvm` (or any other LLVM target) times the CPU instead, versus torchvision on two threads.
+`--sweep` times several tile shapes, to choose the one in `topi_ext/batched_nms/cuda_suppress.py`.
 """
 
 import argparse
@@ -79,10 +79,10 @@ def compare(with_curve):
 
 
 NOTES = f"""IoU threshold {THRESHOLD}, float32 boxes and scores, int64 class ids; clustered detections, see
-`tests/ops/detections.py`. shifted, loop: the two ways of torchvision's `batched_nms`. floor: the time to
+`tests/ops/detections.py`. shifted, loop: the two variants of torchvision's `batched_nms`. floor: the time to
 read the inputs once and to write the indices once at the bandwidth of a copy. with the host: from the call
-to the end of the work, as the host's clock has it; for torchvision, the better of its two ways.
-"-": takes more than {TOO_SLOW_MS / 1000} s, or for stock TVM more than {STOCK_LIMIT:,} boxes."""
+to the end of the work, by the host's clock; for torchvision, the faster of its two variants.
+"-": takes more than {TOO_SLOW_MS / 1000} s, or, for stock TVM, has more than {STOCK_LIMIT:,} boxes."""
 
 
 def curve():
@@ -151,7 +151,7 @@ def compiled(inputs):
 
 
 def checked(inputs, arrays):
-    """Our operator, compiled; it has answered exactly what it should."""
+    """Our operator, compiled, after its result is checked to be exact."""
     module = compiled(inputs)
     module.run()
     same([output.cpu().numpy() for output in common.outputs_of(module)], arrays)
@@ -165,7 +165,7 @@ def same(outputs, arrays):
 
 
 def stock_ms(inputs):
-    """Stock TVM on packed detections; its IoU threshold is inclusive, so its answer may differ."""
+    """Stock TVM on packed detections; its IoU threshold is inclusive, so its result may differ."""
     boxes, scores, ids = inputs
     if len(scores) > STOCK_LIMIT:
         return None

@@ -1,9 +1,9 @@
-"""Time the way from a camera's image to a network's input: `python -m tests.benchmarks.bench_preprocess`.
+"""Time preprocessing, from camera image to network input: `python -m tests.benchmarks.bench_preprocess`.
 
-Beside it: torch's own operators one by one and under `torch.compile`, and TVM's own operators, which it fuses
-into one kernel. All of them resize first and normalise then, which is less work than the other way round.
+The peers are torch's own operators, one by one and under `torch.compile`, and TVM's own operators, which it
+fuses into one kernel. All of them resize first and then normalise, which is less work than the other order.
 
-Ours is compared with torch's before it is timed.
+Our result is compared with torch's before ours is timed.
 """
 
 import argparse
@@ -47,10 +47,10 @@ def main():
     common.publish("preprocess", "From a camera's image to a network's input", "\n".join(text))
 
 
-NOTES = """Images of 3 channels are resized bilinearly, normalised, padded with zeros, and given the type
-and layout of the result. NHWC of torch is its memory format channels_last. stock TVM: its own operators,
-untuned, which it fuses into one kernel. floor: the time to read the image and write the result once, at the
-bandwidth of a copy; of one image both fit the cache of a large GPU."""
+NOTES = """Images of 3 channels are resized bilinearly, normalised, padded with zeros, and converted to the
+type and layout of the result. For torch, NHWC is the memory format channels_last. stock TVM: its own
+operators, untuned, which it fuses into one kernel. floor: the time to read the image and write the result
+once, at the bandwidth of a copy; for one image, both fit in the cache of a large GPU."""
 
 
 def row(batch, sizes, image_dtype, image_layout, dtype, layout, bandwidth):
@@ -82,7 +82,7 @@ def row(batch, sizes, image_dtype, image_layout, dtype, layout, bandwidth):
 
 
 class InTorch(torch.nn.Module):
-    """The same with torch's operators."""
+    """The same preprocessing with torch's operators."""
 
     def __init__(self, size, padded_size, image_layout, dtype, layout):
         super().__init__()

@@ -1,11 +1,11 @@
 """Time rasterisation versus OpenCV: `python -m tests.benchmarks.bench_rasterize`.
 
-A batch of samples of 224x224 pixels, with 11 frames of 60 agents each, in a town of some 2,000 lanes. OpenCV
-draws it as l5kit does, sample by sample on one core, and drops each image before it draws the next. Ours
-draws all samples at once. Both start from agents and lanes in world coordinates, and have to draw the same
-before they are timed.
+The batch has samples of 224x224 pixels, with 11 frames of 60 agents each, in a town of about 2,000 lanes.
+OpenCV draws it as l5kit does, sample by sample on one core, and drops each image before it draws the next.
+Ours draws all samples at once. Both start from agents and lanes in world coordinates, and must draw identical
+images before they are timed.
 
-`--target llvm` (or any such target) times the CPU instead.
+`--target llvm` (or any other LLVM target) times the CPU instead.
 """
 
 import argparse
@@ -142,7 +142,7 @@ NOTES = f"""Each sample: {SIZE[0]}x{SIZE[1]} pixels, {FRAMES} frames of {AGENTS}
 {2 * FRAMES} channels, and the map in 3. OpenCV: as l5kit calls it, with NumPy's transforms and float32
 images, on one core; its time is the same for all types. Ours: from boxes and points in world coordinates on
 the device. floor: the time to write the result at the bandwidth of a copy. with the host: from the call to
-the end of the work, as the host's clock has it. from records: `SemBoxRasterizer`, from l5kit's structured
+the end of the work, by the host's clock. from records: `SemBoxRasterizer`, from l5kit's structured
 arrays on the host to images of {2 * FRAMES + 3} channels on the device."""
 
 

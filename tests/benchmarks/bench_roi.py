@@ -3,9 +3,9 @@
 The pyramid is that of an image of 800x1344: four maps of 256 channels. torchvision's `MultiScaleRoIAlign`
 finds the regions of each level, pools them, and writes them to their rows; for NHWC its maps are in the
 memory format `channels_last`. torchvision's `paste_masks_in_image` pastes mask by mask, and its
-`heatmaps_to_keypoints` scales the heatmaps of one detection after the other.
+`heatmaps_to_keypoints` scales the heatmaps of one detection at a time.
 
-Ours is compared with torchvision's before it is timed.
+Our result is compared with torchvision's before ours is timed.
 """
 
 import argparse
@@ -54,11 +54,11 @@ def main():
 
 NOTES = f"""RoIAlign: maps of {CHANNELS} channels for an image of {IMAGE[0]}x{IMAGE[1]}, {SAMPLING_RATIO}
 samples along each side of a bin. Masks: {MASKS} of 28x28, pasted into images of {PASTED[0]}x{PASTED[1]}.
-Keypoints: heatmaps of {HEATMAP[0]}x{HEATMAP[1]}, scaled to the boxes of the masks.
-floor: the time to write the result once and, for RoIAlign, to read once the pixels that the regions cover,
-or the maps if those are fewer, and for keypoints the heatmaps, at the bandwidth of a copy. with the host:
-from the call to the end of the work, as the host's clock has it; torchvision waits for the GPU in between,
-so both of its times have that."""
+Keypoints: heatmaps of {HEATMAP[0]}x{HEATMAP[1]}, scaled to the boxes of the masks. floor: the time to write
+the result once and, for RoIAlign, to read once the pixels that the regions cover, or the maps if those are
+smaller, and for keypoints the heatmaps, at the bandwidth of a copy. with the host: from the call to the end
+of the work, by the host's clock; torchvision waits for the GPU in between, which both of its times
+include."""
 
 
 def pooling(count, bins, layout, dtype, bandwidth):
@@ -91,7 +91,7 @@ def by_torchvision(features, rois, bins, layout):
 
 
 def covered_pixels(rois):
-    """Of all regions together, each on the map of its level."""
+    """The pixels of all regions together, each on the map of its level."""
     boxes = rois[:, 1:]
     scale = torch.tensor(SCALES, device=boxes.device)[LevelMapper(2, 5)([boxes])]
     return float((torchvision.ops.box_area(boxes) * scale**2).sum())

@@ -1,7 +1,7 @@
 """Time argsort, sort and topk on a GPU versus torch: `python -m tests.benchmarks.bench_sort`.
 
-torch answers int64 indices and TVM int32; torch's topk promises no order among ties, ours does.
-`--sweep` instead times argsort for several shapes of tile, to choose those in `topi_ext/sort/tile.py`.
+torch returns int64 indices and TVM int32; torch's topk guarantees no order among ties, ours does.
+`--sweep` instead times argsort for several tile shapes, to choose those in `topi_ext/sort/tile.py`.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def operations(data):
 
 
 def sweep():
-    """Print the times of argsort by shape of tile (which 48 KiB of shared memory limit)."""
+    """Print the times of argsort by tile shape (limited by 48 KiB of shared memory)."""
     rows = []
     for tile in TILES:
         merge_sort.tile_shape = lambda _length, tile=tile: tile

@@ -1,11 +1,12 @@
 """Time super-resolution networks versus torch and stock TVM: `python -m tests.benchmarks.bench_subpixel`.
 
-On the GPU, fp16 in and out, batch 1. "layouts by TVM" is our convolution after TVM's own ConvertLayout alone:
-it shows what the shuffles and transposes cost that `subpixel_pipeline` does away with. "shuffles stay" leaves
-MoveDepthToSpace out, whose cost model that judges. Stock TVM, untuned, works on a 16th of the image.
-Results are compared with float32 before they are timed.
+On the GPU, inputs and outputs are fp16, with batch 1. "layouts by TVM" is our convolution after TVM's own
+ConvertLayout alone: it shows the cost of the shuffles and transposes that `subpixel_pipeline` removes.
+"shuffles stay" leaves out MoveDepthToSpace, to judge its cost model. Stock TVM, untuned, works on a 16th of
+the image. Results are compared with float32 before they are timed.
 
-`--target llvm` (or any such target) times the CPU instead, in float32. `--network` takes one of the networks.
+`--target llvm` (or any other LLVM target) times the CPU instead, in float32. `--network` times only one of
+the networks.
 """
 
 import argparse
@@ -100,7 +101,7 @@ def our_pipelines():
 
 
 def all_but(disabled, passes):
-    """Passes at the level at which TVM leaves none of them out, but for the disabled ones."""
+    """Passes at the level at which TVM skips none of them, except the disabled ones."""
 
     def transform(mod, _context):
         with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled):
@@ -110,7 +111,7 @@ def all_but(disabled, passes):
 
 
 def layouts_by_tvm():
-    """What there was before, ConvertLayout, which stops at each shuffle; but with our convolution."""
+    """TVM's ConvertLayout, which stops at each shuffle, but with our convolution."""
     return tvm.transform.Sequential(
         [
             tvm_passes.RestoreDepthToSpace(),
@@ -156,7 +157,7 @@ class Network:
         return module
 
     def error(self, module):
-        """How far the result is from float32's, in units of how far torch's own fp16 is."""
+        """The error versus float32, as a multiple of that of torch's own fp16."""
         (found,) = common.outputs_of(module)
         exact = self.in_float32()
         with torch.no_grad():
@@ -171,7 +172,7 @@ class Network:
             return self.model().cuda()(self.image.float())
 
     def share_of_movement(self, passes):
-        """Of the time of all kernels, that of those that move data, as TVM's profiler has it."""
+        """The share of the time of all kernels that data movement takes, from TVM's profiler."""
         library = self.library(passes)
         module = debug_executor.GraphModuleDebug(
             library["debug_create"]("default", tvm.cuda(0)), [tvm.cuda(0)], library.get_graph_json(), None
@@ -196,7 +197,7 @@ class Network:
         return peers
 
     def stock_ms(self):
-        """Stock TVM for one run of a small image, times how much smaller it is."""
+        """The time of one run of stock TVM on a small image, scaled up to the whole image."""
         height, width = self.height // STOCK_PART, self.width // STOCK_PART
         with tvm.transform.PassContext(opt_level=3):
             library = relay.build(self.imported(height, width), common.tensor_core_target())
@@ -211,7 +212,7 @@ class Network:
         return min(times) * STOCK_PART**2
 
     def floor_ms(self, bandwidth):
-        """The sum over the convolutions of what each takes at least, for products or for memory."""
+        """The sum over the convolutions of the least time that each takes, for arithmetic or for memory."""
         peak = next((value for card, value in TENSOR_CORES.items() if card in common.card()), None)
         least = []
 
@@ -236,7 +237,7 @@ def measured_in_torch(run):
 
 
 def attempt(what, run, *args):
-    """What `run` gives, or None and the error printed: a peer that fails spoils no other."""
+    """What `run` returns, or None with the error printed: a peer that fails does not stop the others."""
     try:
         return run(*args)
     except Exception as error:
@@ -246,7 +247,7 @@ def attempt(what, run, *args):
 
 
 def moves_data(kernel):
-    """Whether a kernel's name tells of moves, and of no convolution: `..._layout_transform_nn_relu_1`."""
+    """Whether a kernel's name has data movement but no convolution: `..._layout_transform_nn_relu_1`."""
     return "conv2d" not in kernel and any(name in kernel for name in MOVERS)
 
 
@@ -278,11 +279,11 @@ def write_report(names, times, shares, errors, bandwidth):
         "",
         NOTES,
         "",
-        "Of the time of all kernels, those that transpose, shuffle or concatenate (TVM's profiler):",
+        "Share of kernel time in kernels that transpose, shuffle or concatenate (TVM's profiler):",
         "",
         common.markdown_table(["network", "layouts by TVM", "shuffles stay", "ours"], moved),
         "",
-        "The largest error against float32, in units of that of torch's own fp16:",
+        "The largest error versus float32, as a multiple of that of torch's own fp16:",
         "",
         common.markdown_table(["network", "ours"], off),
         "",
@@ -293,8 +294,8 @@ def write_report(names, times, shares, errors, bandwidth):
 
 NOTES = f"""fp16, batch 1, in ms. shuffles stay: without MoveDepthToSpace. layouts by TVM: our convolution
 after TVM's ConvertLayout alone. torch.compile: channels_last. stock TVM: untuned, NCHW, one run of an image
-of a {STOCK_PART**2}th the size, times {STOCK_PART**2}. floor: what all convolutions take at the speed of
-tensor cores or, each input and result once, of memory, whichever is longer for each."""
+of a {STOCK_PART**2}th of the size, times {STOCK_PART**2}. floor: the sum of what each convolution takes at
+the speed of tensor cores or of memory (each input and result once), whichever is longer."""
 
 
 def plot(names, times, shares):
@@ -380,8 +381,8 @@ def compare_on_cpu(names, target):
 
 
 CPU_NOTES = f"""Medians of {CPU_ROUNDS} rounds in which each runs once, in ms. ours:
-`subpixel_pipeline("llvm")`, which leaves NCHW to TVM. The last two are what it does not do, and why: the
-network in NHWC with TVM's convolution, and with `topi_ext.conv2d_nhwc`."""
+`subpixel_pipeline("llvm")`, which leaves NCHW to TVM. The last two columns show why: they are the network in
+NHWC with TVM's convolution, and with `topi_ext.conv2d_nhwc`."""
 
 
 def measure_on_cpu(name, target):

@@ -1,10 +1,10 @@
 """Time affine warps of batches of images: `python -m tests.benchmarks.bench_warp_affine`.
 
-Beside them: torch's `affine_grid` and `grid_sample`, one by one and under `torch.compile`, given matrices in
-their own units; and OpenCV, image by image on one core, where the images are of its layout.
+The peers are torch's `affine_grid` and `grid_sample`, one by one and under `torch.compile`, given matrices in
+their own units; and OpenCV, image by image on one core, where the images have its layout.
 
-Ours is compared with torch's, or with OpenCV's, before it is timed. `--target llvm` (or any such target)
-times the CPU instead, with as many threads as `--threads` says.
+Our result is compared with torch's or OpenCV's before ours is timed. `--target llvm` (or any other LLVM
+target) times the CPU instead, with as many threads as `--threads` says.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def inputs_of(number, size, layout, dtype, *_):
 
 
 def by_cv2(data, matrices):
-    """Each image of (N, H, W, C), into memory that is there already."""
+    """OpenCV on each image of (N, H, W, C), into preallocated memory."""
     results = np.empty_like(data)
 
     def run():
@@ -100,11 +100,11 @@ def compare_on_gpu():
     common.publish("warp_affine", "Affine warps", "\n".join(text))
 
 
-NOTES = """Images of 3 channels, each turned by up to 30 degrees, scaled by 0.8 to 1.25 and shifted; results
+NOTES = """Images of 3 channels, each rotated by up to 30 degrees, scaled by 0.8 to 1.25 and shifted; results
 have the same size. ours: a kernel for these shapes. from torch: by `topi_ext.torch.warp_affine`, whose kernel
-takes any. torch: `affine_grid` and `grid_sample` in float32, and the result converted; NHWC is its memory
-format channels_last. floor: the time to read all images and write the results once at the bandwidth of a
-copy. with the host: from the call to the end of the work, as the host's clock has it."""
+takes any shapes. torch: `affine_grid` and `grid_sample` in float32, with the result converted; NHWC is its
+memory format channels_last. floor: the time to read all images and write the results once at the bandwidth of
+a copy. with the host: from the call to the end of the work, by the host's clock."""
 
 
 def row(case, bandwidth):
@@ -146,7 +146,7 @@ def row(case, bandwidth):
 
 
 def in_units_of_torch(matrices, size):
-    """From places in the result to places in the data, both from -1 to 1."""
+    """Matrices from places in the result to places in the data, both from -1 to 1."""
     height, width = size
     to_units = np.array([[2 / (width - 1), 0, -1], [0, 2 / (height - 1), -1], [0, 0, 1]])
     square = np.concatenate([matrices, np.tile([[[0, 0, 1]]], (len(matrices), 1, 1))], axis=1)
@@ -163,7 +163,7 @@ def compare_on_cpu(target, threads):
     rows = [row_on_cpu(case, target) for case in CASES if case[0] == 64]
     facts = [f"- CPU: {common.cpu_name()}, {threads} threads", f"- Target: `{target}`"]
     facts += [
-        f"- OpenCV: {cv2.__version__}, into memory that is there already",
+        f"- OpenCV: {cv2.__version__}, into preallocated memory",
         f"- torch: {torch.__version__}",
     ]
     table = common.markdown_table(["", "ours", "OpenCV", "torch", "OpenCV / ours", "torch / ours"], rows)

@@ -1,8 +1,8 @@
 """Run every benchmark that this machine can run, and write one report: `python -m tests.benchmarks.run`.
 
-With an NVIDIA GPU all of them are run, without one those that can time the CPU. One that fails, or takes too
-long, does not stop the others; the exit status says whether one did. Each writes a file of its own to
-`results/`; the report, `results/README.md`, is composed of all that are there. `--compose` does only that.
+With an NVIDIA GPU, all of them run; without one, those that can time the CPU. One that fails, or takes too
+long, does not stop the others; the exit status says whether any did. Each writes a file of its own to
+`results/`; the report, `results/README.md`, is composed from all files there. `--compose` does only that.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def main(arguments=None):
 
 
 def run(command, minutes):
-    """How a command went, which says itself what it does."""
+    """How a command ended; the command itself prints what it does."""
     start = time.monotonic()
     try:
         status = subprocess.run(command, timeout=minutes * 60).returncode

@@ -1,4 +1,4 @@
-"""Times of calls that take turns, as the clock of the host has them."""
+"""Times of calls that take turns, by the host's clock."""
 
 import statistics
 import time
@@ -9,8 +9,8 @@ from rich.progress import track
 def in_turn(calls, rounds, wait=lambda: None):
     """{name: its median time in ms}, after a round to warm up.
 
-    In each round each runs once, so that what else the machine does slows all alike. `wait` returns when the
-    work is done.
+    Each call runs once in each round, so that other work on the machine slows all of them alike. `wait`
+    returns when the work is done.
     """
     times = {name: [] for name in calls}
     # No thread draws while something is timed.
