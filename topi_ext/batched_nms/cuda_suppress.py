@@ -1,336 +1,163 @@
-"""The kernel that decides which boxes are kept, once they are sorted by class and score.
+"""The kernel that decides which boxes are kept, once they are sorted by class and score, phase by phase.
 
-A block takes a tile of the sorted boxes. Within it, each box notes by which boxes before it in the tile it
-would be suppressed. Then the tiles before it that hold boxes of its first class are waited for in turn, and
-tested against: only boxes that are kept count. Last, the tile resolves what is left within itself, and
-publishes it. Classes that begin within the tile need not wait, and are published at once.
+A box can only be suppressed by a box before it, of the same class. The result is that of visiting the boxes
+one by one; but each block works on a tile of 256 boxes, and many tiles are worked on at the same time. A tile
+depends on earlier ones only if a class goes on from one tile to the next. Then that is the later tile's first
+class, the class of its first box. The phases of a block:
 
-Blocks take tiles in the order in which they start to run. So a block that waits, waits for blocks that run
-already, and some block always goes on: there can be no deadlock, however few blocks fit onto the GPU.
+1. Take a tile (`take_tile`), by a ticket from a global counter.
+   Result: the row, that is the item of the batch, and the tile's number in it.
+2. Load (`load`). Result: in registers, the thread's box, and whether the tile waits, that is whether its
+   first class begins in an earlier tile; in shared memory, the list of the tile's boxes, and `heads`.
+3. Look within the tile (`look_within_tile`). Each box is tested against the boxes before it, of its class and
+   in the tile. Result: in shared memory, its rivals, those that suppress it if they are kept; and which boxes
+   are free, and which are bound: bound are those of the first class, if the tile waits.
+4. Resolve the free boxes (`resolve`), by one warp. Result: which of them are kept, published to all blocks.
 
-What is published is a word of 64 bits for 32 boxes: which of them are kept, and how much of that is final.
-It is read and written by atomic functions only, so it needs no fences; the boxes themselves were written by
-a kernel before.
+Only if the tile waits:
+
+5. Strike (`strike_by_earlier_tiles`). For each earlier tile that has boxes of the first class, in order: wait
+   until it is published, list its kept boxes of this class, and test the bound boxes against the list.
+   Result: in shared memory, the bound boxes that are struck, that is suppressed by one of these.
+6. Resolve the bound boxes that are not struck (`resolve`), by one warp. Result: which boxes of the tile are
+   kept, published to all blocks.
+
+For all tiles:
+
+7. Report (`_report`). Result: in `verdicts`, what became of each box, and how many boxes are kept.
+
+Conventions
+-----------
+- A class is the upper half of a key. Different class ids may share it; `Overlap` tells them apart, so this
+  costs time and nothing else.
+- A place is the number of a box in its row, in sorted order. A word has a bit for each of 32 boxes in a row,
+  bit 0 for the first. A tile has `SHAPE.boxes` boxes in `SHAPE.words` words.
+- Thread `slice * SHAPE.boxes + box` is for this box of the tile: `SHAPE.slices` threads share its tests. So a
+  warp is for one word, and all its lanes are in the same slice.
+- A box does not take part if its key is `LAST`, because of its score or of the valid count. Such boxes, and
+  threads beyond the end of the row, are neither free nor bound.
+- A published state has 64 bits for each word of boxes. The lower half says which boxes are kept. A flag says
+  that this is final for the first class, another one that it is final for all later classes.
+
+Synchronization
+---------------
+All threads of the block reach every barrier (`barrier`, `count_threads`): the branches and loops around one
+depend only on what is the same in all threads, which is the tile, `waits`, where the first class begins, and
+what `count_threads` finds. All lanes of a warp reach every ballot: the branches and loops around those in
+`resolve` depend only on ballots and on words in shared memory.
+
+There is a barrier between a write to shared memory and each read or write of the same place by another
+thread:
+
+    array                written in   read in   barrier before reading   barrier before writing again
+    ticket               1            1         in 1                     (written once)
+    heads                2            3         at the end of 2          (written once)
+    free, bound, rivals  3            4, 5, 6   after 3                  (written once)
+    list of boxes        2            3         at the end of 2          after 3
+                         5            5         in 5, after listing      in 5, after waiting
+    earlier_kept         5            5         in 5, after waiting      in 5, after listing
+    struck               2, 5         6         after 5                  at the end of 2; in 5 it is atomic
+    kept                 2, 4, 6      6, 7      before 7                 at the end of 2; in 4 and 6, a word
+                                                                         belongs to the same lane
+
+Between blocks, only the published states are written by one and read by another. They are accessed by atomic
+functions, and each says by itself all that its reader needs, so there is no need for fences. The boxes and
+the keys were written by earlier kernels.
+
+Bounds and termination
+----------------------
+- A place is clamped to the row before anything is read there; earlier tiles are always full. The list of
+  boxes has room for as much as `Overlap.suppressors` reads beyond the end.
+- There can be no deadlock, however few blocks fit onto the GPU. A block waits only for tiles of lower
+  tickets, and blocks that run already have taken those. So of the tiles that are not finished, the one with
+  the lowest ticket waits for nothing.
+- All other loops end: each turn of `resolve` decides a box, and each turn of `Overlap.suppressors` and of the
+  search for the start of a class moves on in the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
+from tvm.tir.ir_builder import IRBuilder
 
-from .._kernel import barrier, ceil_div, clamp, launch, local, variables
+from .._kernel import barrier, ceil_div, launch, variables
 from .._types import IntExpr
-from .._warp import ALL_LANES, Part, ballot, count_bits, count_threads
-from .cuda_overlap import CORNERS, PROBES, Box, BoxList, Overlap, area
+from .._warp import count_bits
+from .cuda_block import (
+    ALL_FINAL,
+    LAST,
+    LATER_CLASSES_FINAL,
+    Block,
+    SuppressShape,
+    Tile,
+    atomic,
+    load,
+    take_tile,
+    uint64,
+)
+from .cuda_earlier_tiles import strike_by_earlier_tiles
+from .cuda_overlap import PROBES, BoxList, Overlap
+from .cuda_within_tile import Rivals, look_within_tile, resolve
 
-LAST = 2**63 - 1  # the key of boxes that do not take part
-NOT_KEPT = 2**31 - 1  # a verdict; that of a kept box is less, and the lesser the higher its score
-LATER_CLASSES_FINAL, FIRST_CLASS_FINAL = 1 << 32, 2 << 32  # in a published word
-ALL_FINAL = LATER_CLASSES_FINAL | FIRST_CLASS_FINAL
+__all__ = ["LAST", "NOT_KEPT", "SHAPE", "SuppressShape", "emit_suppress"]
 
-
-@dataclass(frozen=True)
-class SuppressShape:
-    boxes: int  # in a tile; a multiple of 32
-    slices: int  # threads that share the tests of one box
-
-    @property
-    def words(self) -> int:
-        return self.boxes // 32
-
-    @property
-    def threads(self) -> int:
-        return self.boxes * self.slices
-
-
-SHAPE = SuppressShape(256, 2)
+NOT_KEPT = 2**31 - 1  # a verdict; that of a kept box is less, and the less, the higher its score
+SHAPE = SuppressShape(256, 2)  # tests and benchmarks set others, here and in `cuda.py`
 
 
 def emit_suppress(
     ib: IRBuilder, rows: IntExpr, length: IntExpr, limit: int | None, views: dict[str, Any]
 ) -> None:
-    """Emit the kernel: from `keys`, `sorted_boxes` and the like to `verdicts` and `count`."""
-    tiles = ceil_div(length, SHAPE.boxes)
-    with launch(ib, rows * tiles, SHAPE.threads) as (_, thread):
-        _Suppress(ib, thread, rows, length, limit, views).emit()
+    """Emit the kernel: from `keys`, `sorted_boxes` and the like to `verdicts` and `count`.
 
-
-class _Suppress:
-    """A block's code; its parts share what they have in shared memory and in registers."""
-
-    def __init__(
-        self,
-        ib: IRBuilder,
-        thread: tir.PrimExpr,
-        rows: IntExpr,
-        length: IntExpr,
-        limit: int | None,
-        views: dict[str, Any],
-    ) -> None:
-        self.ib, self.thread, self.length, self.limit, self.views = ib, thread, length, limit, views
-        self.box = local(ib, "box", tir.truncmod(thread, SHAPE.boxes))  # of the tile, this thread's
-        self.slice = local(ib, "slice", tir.truncdiv(thread, SHAPE.boxes))
-        self.lane = local(ib, "lane", tir.truncmod(thread, 32))
-        self.word = local(ib, "word", tir.truncdiv(self.box, 32))
-        # One array, since TVM would let one of several take the place of another that is no longer used, and
-        # leave out the barrier which that needs. Bits of the tile's boxes: begins a class; needs no earlier
-        # tile; needs them; is suppressed by them; is kept. Then those kept of an earlier tile.
-        bits = self._shared("uint32", 6 * SHAPE.words + 1, "bits")
-        self.heads, self.free, self.bound, self.struck, self.kept, self.earlier_kept, ticket = (
-            Part(bits, start * SHAPE.words) for start in range(7)
-        )
-        with ib.if_scope(thread == 0):
-            ticket[0] = _atomic("uint32", "Add", views["ticket"][0], tir.const(1, "uint32"))
+    There are `rows` rows of `length` boxes. The limit is for `count` only.
+    """
+    shape = SHAPE
+    with launch(ib, rows * ceil_div(length, shape.boxes), shape.threads) as (_, thread):
+        block = Block(ib, shape, thread, length, views)
+        tile = take_tile(block, rows)  # 1
+        overlap = Overlap(ib, views["iou_threshold"][()])
+        boxes = BoxList(ib, shape.boxes + (PROBES - 1) * shape.slices, "rest_of_id" in views)
+        rivals = Rivals(block)
+        own = load(block, tile, boxes)  # 2
+        look_within_tile(block, own, boxes, overlap, rivals)  # 3
         barrier(ib)
-        number = local(ib, "number", ticket[0].astype("int32"))
-        self.row = local(ib, "row", tir.truncmod(number, rows))
-        self.tile = local(ib, "tile", tir.truncdiv(number, rows))
-        self.first = local(ib, "first", self.tile * SHAPE.boxes)
-        self.overlap = Overlap(ib, views["iou_threshold"][()])
-        self.list = BoxList(ib, SHAPE.boxes + (PROBES - 1) * SHAPE.slices, "rest_of_id" in views)
-        # Bit j of before[word][box]: the j-th box of that word would suppress the box.
-        self.before = self._shared("uint32", SHAPE.words * SHAPE.boxes, "before")
-
-    def emit(self) -> None:
-        ib = self.ib
-        self._load()
-        self._look_within_tile()
-        barrier(ib)
-        with ib.if_scope(self.thread < 32):
-            self._resolve(
-                lambda word: self.free[word],
-                tir.Select(self.waits != 0, _u64(LATER_CLASSES_FINAL), _u64(ALL_FINAL)),
-            )
-        with ib.if_scope(self.waits != 0):
-            self._test_against_earlier_tiles()
+        with ib.if_scope(thread < 32):  # 4
+            flags = tir.Select(own.waits != 0, uint64(LATER_CLASSES_FINAL), uint64(ALL_FINAL))
+            resolve(block, tile, rivals, lambda word: block.free[word], flags)
+        with ib.if_scope(own.waits != 0):
+            strike_by_earlier_tiles(block, tile, own, boxes, overlap)  # 5
             barrier(ib)
-            with ib.if_scope(self.thread < 32):
-                self._resolve(lambda word: self.bound[word] & ~self.struck[word], _u64(ALL_FINAL))
+            with ib.if_scope(thread < 32):  # 6
+                resolve(
+                    block,
+                    tile,
+                    rivals,
+                    lambda word: block.bound[word] & ~block.struck[word],
+                    uint64(ALL_FINAL),
+                )
         barrier(ib)
-        self._report()
+        _report(block, tile, limit)  # 7
 
-    def _load(self) -> None:
-        """The thread's box, and what of the tile belongs to which class."""
-        ib, views, row = self.ib, self.views, self.row
-        exists = self.first + self.box < self.length
-        place = local(ib, "place", te.min(self.first + self.box, self.length - 1))
-        key = local(ib, "key", views["keys"][row, place])
-        self.takes_part = local(
-            ib, "takes_part", (exists & (key != tir.const(LAST, "int64"))).astype("int32")
-        )
-        self.mine = self._fetch(place)
 
-        first_key = local(ib, "first_key", views["keys"][row, self.first])
-        self.first_class = local(ib, "first_class", _class_of(first_key))
-        before_tile = _class_of(views["keys"][row, te.max(self.first - 1, 0)])
-        waits = (self.tile > 0) & (first_key != tir.const(LAST, "int64")) & (before_tile == self.first_class)
-        self.waits = local(ib, "waits", waits.astype("int32"))
-
-        class_before = _class_of(views["keys"][row, te.max(place - 1, 0)])
-        begins = local(ib, "begins", ballot((self.box == 0) | (class_before != _class_of(key))))
-        with ib.if_scope(self.slice == 0):
-            self.list[self.box] = self.mine
-            with ib.if_scope(self.lane == 0):
-                self.heads[self.word] = begins
-                self.struck[self.word] = tir.const(0, "uint32")
-                self.kept[self.word] = tir.const(0, "uint32")
-        barrier(ib)
-
-    def _fetch(self, place: tir.PrimExpr) -> Box:
-        """The box at this place of the row, in registers."""
-        corners = self.ib.allocate("float32", (4,), name="fetched", scope="local")
-        corners[CORNERS] = self.views["sorted_boxes"][self.row, place, CORNERS]
-        rest = None
-        if "rest_of_id" in self.views:
-            rest = local(self.ib, "fetched_rest", self.views["rest_of_id"][self.row, place])
-        return Box(corners, local(self.ib, "fetched_area", area(*[corners[i] for i in range(4)])), rest)
-
-    def _look_within_tile(self) -> None:
-        """Note for each box which of the boxes before it, of its class and in the tile, would suppress it."""
-        ib = self.ib
-        (head,) = variables(ib, "int32", "head")  # where in the tile the box's class begins
-        head[0] = tir.const(0)
-        up_to_lane = ALL_LANES >> (31 - self.lane).astype("uint32")
-        with ib.for_range(0, SHAPE.words, "head_word", kind="unroll") as word:
-            all_or_some = tir.Select(word == self.word, up_to_lane, ALL_LANES)
-            begins = local(ib, "begins_here", self.heads[word] & all_or_some)
-            with ib.if_scope((word <= self.word) & (begins != tir.const(0, "uint32"))):
-                head[0] = word * 32 + 31 - tir.call_pure_extern("int32", "__clz", begins)
-        is_bound = (self.waits != 0) & (head[0] == 0)
-        bound = local(ib, "bound", ballot((self.takes_part != 0) & is_bound))
-        free = local(ib, "free", ballot((self.takes_part != 0) & ((self.waits == 0) | (head[0] != 0))))
-        with ib.if_scope((self.slice == 0) & (self.lane == 0)):
-            self.bound[self.word] = bound
-            self.free[self.word] = free
-
-        (bits,) = variables(ib, "uint32", "bits")
-        with ib.for_range(0, SHAPE.words // SHAPE.slices, "round") as turn:
-            word = local(ib, "of_word", turn * SHAPE.slices + self.slice)
-            with ib.if_scope(word <= self.word):
-                bits[0] = tir.const(0, "uint32")
-
-                def found(at: tir.PrimExpr, word: tir.PrimExpr = word) -> None:
-                    bits[0] = bits[0] | (tir.const(1, "uint32") << (at - word * 32).astype("uint32"))
-
-                begin = te.max(word * 32, head[0])
-                end = local(ib, "end", te.min(word * 32 + 32, self.box))
-                with ib.if_scope(self.takes_part != 0):
-                    self.overlap.suppressors(self.list, self.mine, begin, end, 1, tir.const(True), found)
-                self.before[word * SHAPE.boxes + self.box] = bits[0]
-
-    def _test_against_earlier_tiles(self) -> None:
-        """Strike out the boxes of the first class that kept boxes of earlier tiles suppress."""
-        ib = self.ib
-        start = self._start_of_first_class()
-        (hit,) = variables(ib, "int32", "hit")
-        hit[0] = tir.Select(self._has(self.bound[self.word]), 0, 1)
-        earliest = local(ib, "earliest", tir.truncdiv(start, SHAPE.boxes))
-        with ib.for_range(0, self.tile - earliest, "earlier") as number:
-            base = local(ib, "base", (earliest + number) * SHAPE.boxes)
-            count = self._list_kept(base, start)
-
-            def found(_at: tir.PrimExpr) -> None:
-                hit[0] = tir.const(1)
-
-            self.overlap.suppressors(
-                self.list, self.mine, self.slice, count, SHAPE.slices, hit[0] == 0, found
-            )
-        struck = local(ib, "struck_here", ballot(hit[0] != 0))
-        with ib.if_scope(self.lane == 0):
-            ib.emit(_atomic("uint32", "Or", self.struck[self.word], struck))
-
-    def _start_of_first_class(self) -> tir.PrimExpr:
-        """Where in the row the class begins that the tile begins with.
-
-        The threads look at the first boxes of as many tiles at once, and then into the tile before those.
-        """
-        ib, keys, row = self.ib, self.views["keys"], self.row
-        full, found = variables(ib, "int32", "full", "found")
-        full[0] = tir.const(0)
-        found[0] = tir.const(SHAPE.threads)
-        with ib.while_loop(found[0] == SHAPE.threads):
-            tile = local(ib, "probed", self.tile - 1 - full[0] - self.thread)
-            probed = _class_of(keys[row, te.max(tile, 0) * SHAPE.boxes])
-            found[0] = count_threads((tile >= 0) & (probed == self.first_class))
-            full[0] = full[0] + found[0]
-        begin = local(ib, "begin", (self.tile - full[0]) * SHAPE.boxes)
-        probed = _class_of(keys[row, te.max(begin - SHAPE.boxes, 0) + self.box])
-        found[0] = count_threads((self.slice == 0) & (begin > 0) & (probed == self.first_class))
-        return local(ib, "start", begin - found[0])
-
-    def _list_kept(self, base: tir.PrimExpr, start: tir.PrimExpr) -> tir.PrimExpr:
-        """Wait for the tile at `base`, list its kept boxes from `start` on, and answer how many there are."""
-        ib = self.ib
-        fetched = self._fetch(base + self.box)  # while waiting, since most tiles are waited for
-        with ib.if_scope(self.thread < SHAPE.words):
-            state = ib.allocate("uint64", (1,), name="state", scope="local")
-            published = self.views["states"][self.row, tir.truncdiv(base, 32) + self.thread]
-            this_class = tir.Select(base < start, _u64(LATER_CLASSES_FINAL), _u64(FIRST_CLASS_FINAL))
-            needed = local(ib, "needed", this_class)
-            state[0] = _atomic("uint64", "Or", published, _u64(0))
-            with ib.while_loop((state[0] & needed) == _u64(0)):
-                state[0] = _atomic("uint64", "Or", published, _u64(0))
-            before_start = clamp(start - base - self.thread * 32, 0, 32)
-            from_start = tir.Select(
-                before_start == 32,
-                tir.const(0, "uint32"),
-                ALL_LANES << te.min(before_start, 31).astype("uint32"),
-            )
-            self.earlier_kept[self.thread] = state[0].astype("uint32") & from_start
-        barrier(ib)
-
-        ahead, total = variables(ib, "int32", "ahead", "total")
-        ahead[0] = tir.const(0)
+def _report(block: Block, tile: Tile, limit: int | None) -> None:
+    """Write the verdict of each box to where it stood before the sort, and count the kept boxes."""
+    ib, views, row = block.ib, block.views, tile.row
+    place = tile.first + block.box
+    with ib.if_scope((block.slice == 0) & (place < block.length)):
+        descending = views["keys"][row, place] & tir.const(0xFFFFFFFF, "int64")
+        verdict = (descending - tir.const(2**31, "int64")).astype("int32")
+        verdict = tir.Select(block.has(block.kept[block.word]), verdict, NOT_KEPT)
+        views["verdicts"][row, views["order"][row, place]] = verdict
+    with ib.if_scope(block.thread == 0):
+        (total,) = variables(ib, "int32", "kept_count")
         total[0] = tir.const(0)
-        below_lane = (tir.const(1, "uint32") << self.lane.astype("uint32")) - tir.const(1, "uint32")
-        kept = local(ib, "kept_there", self.earlier_kept[self.word])
-        with ib.for_range(0, SHAPE.words, "kept_word", kind="unroll") as word:
-            here = local(ib, "here", count_bits(self.earlier_kept[word]))
-            ahead[0] = ahead[0] + tir.Select(word < self.word, here, 0)
-            total[0] = total[0] + here
-        with ib.if_scope((self.slice == 0) & self._has(kept)):
-            self.list[ahead[0] + count_bits(kept & below_lane)] = fetched
-        barrier(ib)
-        return total[0]
-
-    def _resolve(self, undecided: Callable[[tir.PrimExpr], tir.PrimExpr], state: tir.PrimExpr) -> None:
-        """By one warp: keep of the undecided boxes, in order, those that no kept box of them suppresses.
-
-        Of a word's boxes, each turn keeps all that no undecided box would suppress, and strikes out those
-        that these suppress; the first one is always among the former.
-        """
-        ib = self.ib
-        zero = tir.const(0, "uint32")
-        kept = ib.allocate("uint32", (SHAPE.words,), name="kept_of_word", scope="local")
-        rivals, open_, new, own = variables(ib, "uint32", "rivals", "undecided", "kept_now", "own")
-        own[0] = zero
-        mask = local(ib, "lane_mask", tir.const(1, "uint32") << self.lane.astype("uint32"))
-        with ib.for_range(0, SHAPE.words, "resolved_word", kind="unroll") as word:
-            kept[word] = zero
-            open_[0] = undecided(word)
-            with ib.if_scope(open_[0] != zero):
-                rivals[0] = zero
-                others = ib.for_range(0, SHAPE.words, "other_word", kind="unroll")
-                with others as other, ib.if_scope(other < word):
-                    rivals[0] = rivals[0] | (self._before(other, word) & kept[other])
-                open_[0] = open_[0] & ballot(rivals[0] == zero)
-                rivals[0] = self._before(word, word)
-                with ib.while_loop(open_[0] != zero):
-                    is_open = (open_[0] & mask) != zero
-                    new[0] = ballot(is_open & ((rivals[0] & open_[0]) == zero))
-                    kept[word] = kept[word] | new[0]
-                    open_[0] = open_[0] & ~new[0] & ballot((rivals[0] & new[0]) == zero)
-            own[0] = tir.Select(self.lane == word, kept[word], own[0])
-        with ib.if_scope(self.lane < SHAPE.words):
-            own[0] = own[0] | self.kept[self.lane]
-            self.kept[self.lane] = own[0]
-            published = self.views["states"][self.row, self.tile * SHAPE.words + self.lane]
-            value = own[0].astype("uint64") | state
-            ib.emit(_atomic("uint64", "Exch", published, value))
-
-    def _before(self, other: tir.PrimExpr, word: tir.PrimExpr) -> tir.PrimExpr:
-        """Which boxes of the other word would suppress the lane's box of the word."""
-        return self.before[other * SHAPE.boxes + word * 32 + self.lane]
-
-    def _report(self) -> None:
-        """Write what became of each box to where it stood before the sort, and count the kept ones."""
-        ib, views, row = self.ib, self.views, self.row
-        place = self.first + self.box
-        with ib.if_scope((self.slice == 0) & (place < self.length)):
-            descending = views["keys"][row, place] & tir.const(0xFFFFFFFF, "int64")
-            verdict = (descending - tir.const(2**31, "int64")).astype("int32")
-            verdict = tir.Select(self._has(self.kept[self.word]), verdict, NOT_KEPT)
-            views["verdicts"][row, views["order"][row, place]] = verdict
-        with ib.if_scope(self.thread == 0):
-            (total,) = variables(ib, "int32", "kept_count")
-            total[0] = tir.const(0)
-            with ib.for_range(0, SHAPE.words, "count_word", kind="unroll") as word:
-                total[0] = total[0] + count_bits(self.kept[word])
-            if self.limit is None:
-                ib.emit(_atomic("int32", "Add", views["count"][row], total[0]))
-            else:
-                total[0] = total[0] + _atomic("int32", "Add", views["total"][row], total[0])
-                ib.emit(_atomic("int32", "Max", views["count"][row], te.min(total[0], self.limit)))
-
-    def _has(self, bits: tir.PrimExpr) -> tir.PrimExpr:
-        """Whether the lane's bit is set."""
-        return ((bits >> self.lane.astype("uint32")) & tir.const(1, "uint32")) != tir.const(0, "uint32")
-
-    def _shared(self, dtype: str, size: int, name: str) -> BufferVar:
-        return self.ib.allocate(dtype, (size,), name=name, scope="shared")
-
-
-def _class_of(key: tir.PrimExpr) -> tir.PrimExpr:
-    return (key >> 32).astype("int32")
-
-
-def _atomic(dtype: str, name: str, place: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_extern(dtype, f"atomic{name}", tir.address_of(place), value)
-
-
-def _u64(value: int) -> tir.PrimExpr:
-    return tir.const(value, "uint64")
+        with ib.for_range(0, block.shape.words, "count_word", kind="unroll") as word:
+            total[0] = total[0] + count_bits(block.kept[word])
+        if limit is None:
+            ib.emit(atomic("int32", "Add", views["count"][row], total[0]))
+        else:
+            total[0] = total[0] + atomic("int32", "Add", views["total"][row], total[0])
+            ib.emit(atomic("int32", "Max", views["count"][row], te.min(total[0], limit)))
