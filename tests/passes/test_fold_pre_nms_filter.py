@@ -245,12 +245,12 @@ def with_a_division_by_what_the_filter_may_take_away(inputs, _):
 @pytest.mark.parametrize(
     "graph, reason",
     [
-        (with_rows_that_know_their_place, "the boxes are not taken by the filter"),
-        (with_a_division_by_what_the_filter_may_take_away, "the class ids are not taken by the filter"),
+        (with_rows_that_know_their_place, "the boxes are not filtered by the mask"),
+        (with_a_division_by_what_the_filter_may_take_away, "the class ids are not filtered by the mask"),
         (with_scores_that_may_be_nan, "may leave a score that is NaN or -inf"),
-        (with_boxes_of_another_filter, "the boxes are not taken by the filter that takes the scores"),
-        (with_other_uses, "used for more than to take rows"),
-        (with_rows_of_something_else, "used for more than to take rows"),
+        (with_boxes_of_another_filter, "the boxes are not filtered by the mask that filters the scores"),
+        (with_other_uses, "uses other than taking rows"),
+        (with_rows_of_something_else, "uses other than taking rows"),
         (with_a_valid_count, "only the first boxes are valid"),
     ],
 )

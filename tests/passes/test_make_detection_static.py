@@ -258,36 +258,40 @@ def kept_of_some(boxes):
 REFUSED = {
     "reduces over the rows": lambda boxes, kept: relay.sum(rows(boxes, kept), axis=[0]),
     "along the rows": lambda boxes, kept: relay.nn.softmax(rows(boxes, kept), axis=0),
-    "computes with how many": lambda boxes, kept: rows(boxes, kept) * relay.cast(size(kept), "float32"),
-    "says how many": lambda boxes, kept: size(kept),
+    "computes with the number of detections": lambda boxes, kept: (
+        rows(boxes, kept) * relay.cast(size(kept), "float32")
+    ),
+    "an output is computed from the number of detections": lambda boxes, kept: size(kept),
     "filtered rows are not compacted": lambda boxes, kept: rows(
         boxes,
         relay.squeeze(relay.argwhere(relay.take(boxes, relay.const(0), axis=1) > relay.const(9.0)), [1]),
     ),
-    "nothing is known of cumsum": lambda boxes, kept: relay.cumsum(rows(boxes, kept), axis=0),
+    "nothing is known about cumsum": lambda boxes, kept: relay.cumsum(rows(boxes, kept), axis=0),
     "single rows": lambda boxes, kept: relay.take(rows(boxes, kept), relay.const(0), axis=0, mode="clip"),
-    "nothing is known of reverse": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
-    "nothing is known of trilu": lambda boxes, kept: relay.trilu(rows(boxes, kept), relay.const(0)),
-    "it has other rows": lambda boxes, kept: relay.repeat(rows(boxes, kept), 2, axis=0),
-    "divides integers by those of rows": lambda boxes, kept: relay.floor_mod(
+    "nothing is known about reverse": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
+    "nothing is known about trilu": lambda boxes, kept: relay.trilu(rows(boxes, kept), relay.const(0)),
+    "its rows are not those of its operands": lambda boxes, kept: relay.repeat(rows(boxes, kept), 2, axis=0),
+    "divides by integers of padded rows": lambda boxes, kept: relay.floor_mod(
         relay.const(7), relay.cast(rows(boxes, kept), "int32")
     ),
     "pads the rows": lambda boxes, kept: relay.nn.pad(rows(boxes, kept), ((0, 1), (0, 0))),
-    "masks and boxes are of different rows": lambda boxes, kept: topi_ext.paste_masks(
+    "masks and boxes have different valid rows": lambda boxes, kept: topi_ext.paste_masks(
         relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept), (9, 9)
     ),
-    "maps and rois are of different rows": lambda boxes, kept: topi_ext.heatmaps_to_keypoints(
+    "maps and rois have different valid rows": lambda boxes, kept: topi_ext.heatmaps_to_keypoints(
         relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept)
     )[0],
-    "has no type": lambda boxes, kept: relay.reshape(rows(boxes, kept), (5, -1)),
+    "it is ill-typed": lambda boxes, kept: relay.reshape(rows(boxes, kept), (5, -1)),
     "uses row indices": lambda boxes, kept: places_among_some(boxes) * relay.const(2),
-    "places a filter leaves": lambda boxes, kept: kept_of_some(boxes),
-    "more is taken of an NMS": lambda boxes, kept: kept_of_some(boxes).args[0],
-    "computed with how many": lambda boxes, kept: relay.full(
+    "the indices of the rows that a filter keeps": lambda boxes, kept: kept_of_some(boxes),
+    "results of an NMS other than the kept boxes": lambda boxes, kept: kept_of_some(boxes).args[0],
+    "it is computed from the number of detections": lambda boxes, kept: relay.full(
         relay.cast(size(kept), "float32"), relay.shape_of(rows(boxes, kept)), "float32"
     ),
-    "places that are not known": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
-    "rows are taken of none": lambda boxes, kept: rows(relay.const(np.zeros((0, 4), "float32")), kept),
+    "indices that may not be theirs": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
+    "rows are taken from a tensor without rows": lambda boxes, kept: rows(
+        relay.const(np.zeros((0, 4), "float32")), kept
+    ),
     "mixes rows with other axes": lambda boxes, kept: relay.reshape(rows(boxes, kept), (4, -1)),
 }
 
@@ -372,16 +376,18 @@ def detected(*arrays):
 
 
 REFUSED_AMONG_OTHERS = {
-    "other rows than the first, or than were put in a row": lambda first, second: between(
+    "rows other than the first ones or a concatenated part": lambda first, second: between(
         in_a_row([first, second]), size(second), size(first) + size(second)
     ),
-    "other rows than the first": lambda first, second: between(first, 0, size(second)),
-    "how much it takes of another axis": lambda first, second: between(first, 0, TO_THE_END, size(second)),
+    "rows other than the first ones": lambda first, second: between(first, 0, size(second)),
+    "the slice of another axis": lambda first, second: between(first, 0, TO_THE_END, size(second)),
     "mixes rows with other axes": lambda first, second: dyn.reshape(first, bounds(size(second), -1), False),
-    "computed from how many rows count": lambda first, second: dyn.reshape(
+    "a shape depends on the number of valid rows": lambda first, second: dyn.reshape(
         first, bounds(size(first) * size(second), -1), False
     ),
-    "different rows count": lambda first, second: in_a_row([first, second]) + in_a_row([second, first]),
+    "the operands have different valid rows": lambda first, second: (
+        in_a_row([first, second]) + in_a_row([second, first])
+    ),
 }
 
 

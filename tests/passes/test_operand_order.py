@@ -105,4 +105,4 @@ def test_of_an_offset_in_the_other_order_the_results_are_the_same():
 def test_an_offset_that_is_the_sum_of_two_computed_terms_is_refused():
     offset = lambda boxes, scores: boxes.max() + (scores.max() + 1)  # noqa: E731
     report = nms.apply(detection_pipeline(), nms.imported(nms.Moved(offset)))[1]
-    assert any("two terms of which none is a number" in reason for reason in nms.refusals(report))
+    assert any("a sum without a constant term" in reason for reason in nms.refusals(report))

@@ -163,7 +163,7 @@ class Moved(torch.nn.Module):
         (Moved(lambda boxes, _: boxes[:, 2:].max() + 1), "the greatest coordinate of other boxes"),
         (Moved(lambda _, scores: scores.max() + 1), "the greatest coordinate of other boxes"),
         (Moved(lambda boxes, _: boxes.min() + 1), "does not follow from the greatest coordinate"),
-        (Moved(lambda boxes, _: boxes.max()), "neither a number nor the greatest coordinate and more"),
+        (Moved(lambda boxes, _: boxes.max()), "nor the greatest coordinate plus one"),
         (FixedOffset(100.0), "an offset of 100.0 may leave classes overlapping"),
         (
             Moved(lambda boxes, _: boxes.max() + 1, lambda ids: ids * 0.5),

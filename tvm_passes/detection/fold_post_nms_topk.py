@@ -34,9 +34,9 @@ class FirstOfSelection(Selection, Rule):
     def plan(self, match: Match) -> int | Refusal:
         """How many boxes are wanted."""
         if str(match.root.attrs.slice_mode) != "end" or str(match.selection.attrs.slice_mode) != "size":
-            return Refusal("the slice is not to an end")
+            return Refusal("the slice is given by a size, not an end")
         if not all_equal(match.graph, match.begin, 0) or not all_equal(match.graph, match.strides, 1):
-            return Refusal("the slice is of other indices than the first")
+            return Refusal("the slice does not take the first indices in order")
         begins, steps = _begins_and_steps(match)
         if begins != [0]:
             return Refusal("the slice does not begin at the first box")
@@ -44,7 +44,7 @@ class FirstOfSelection(Selection, Rule):
             return Refusal("the slice does not take every box")
         wanted = _wanted(match)
         if wanted is None:
-            return Refusal("how many boxes are wanted is known only at run time")
+            return Refusal("the number of boxes to keep is known only at run time")
         if wanted > MAX_WANTED:
             return Refusal(f"{wanted} boxes would take more memory than they save")
         # The slice's own bounds ask for the length; they go with it.

@@ -85,10 +85,10 @@ class _Unfiltered(NamedTuple):
 def _unfiltered(match: Match) -> _Unfiltered | Refusal:
     nms, mask = match.nms, mask_in_front(match.nms.args[1])
     if nms.attrs["has_valid_count"]:
-        return Refusal("only the first boxes are valid, and those are others before the filter")
+        return Refusal("only the first boxes are valid, and the filter changes which those are")
     for name, tensor in zip(("boxes", "scores", "class ids"), nms.args):
         if before_taking(tensor, mask) is None:
-            return Refusal(f"the {name} are not taken by the filter that takes the scores")
+            return Refusal(f"the {name} are not filtered by the mask that filters the scores")
     tensors = [rows_before_taking(tensor) for tensor in nms.args[:3]]
     if len({as_long_as(tensor) for tensor in (mask, *tensors)}) > 1:
         return Refusal(
@@ -100,7 +100,7 @@ def _unfiltered(match: Match) -> _Unfiltered | Refusal:
         )
     for user in match.graph.users(match.selection):
         if op_name(user) != "shape_of" and not _is_taken_from_filtered(user, match.selection, mask):
-            return Refusal("the kept indices are used for more than to take rows from what the filter leaves")
+            return Refusal("the kept indices have uses other than taking rows of the filtered tensors")
     return _Unfiltered(mask, _select(nms, mask))
 
 

@@ -26,7 +26,7 @@ class PastedMasks(Rule):
         if not is_output or (isinstance(outputs, relay.Tuple) and graph.users(outputs) != [graph.root]):
             return Refusal("the pasted images are used by more than the function's outputs")
         if not graph.infer_result:
-            return Refusal("other functions of the module may call this one, and know what it returns")
+            return Refusal("another function of the module may call this one and depend on its outputs")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:

@@ -36,7 +36,7 @@ def why_no_thresholds(iou_threshold: relay.Expr, score_threshold: relay.Expr) ->
     """Why topi_ext.batched_nms does not take these thresholds of TVM's NMS, or None."""
     for name, threshold in (("IoU", iou_threshold), ("score", score_threshold)):
         if len(threshold.checked_type.shape) != 0 or threshold.checked_type.dtype != "float32":
-            return Refusal(f"the {name} threshold is no float32 scalar")
+            return Refusal(f"the {name} threshold is not a float32 scalar")
     value = scalar(iou_threshold)
     if value is not None and not value > 0:
         return Refusal(f"TVM's NMS keeps nothing at an IoU threshold of {value}")

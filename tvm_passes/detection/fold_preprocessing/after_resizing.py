@@ -34,7 +34,7 @@ class _Follows(Rule):
         if not isinstance(options, dict):
             return options
         if image.is_wanted_elsewhere(match.graph):
-            return Refusal("the image is also wanted as it is before")
+            return Refusal("the image before this step has another user")
         return image.remade(**options)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
@@ -81,7 +81,7 @@ class Padded(_Follows):
         widths = dict(zip(image.axes, (tuple(map(int, pair)) for pair in match.root.attrs.pad_width)))
         for axis, (before, after) in widths.items():
             if before or after < 0 or (after and axis not in "HW"):
-                return Refusal("the image is padded elsewhere than at the right and at the bottom")
+                return Refusal("the image is padded on a side other than the right or the bottom")
         if max(map(int, match.root.checked_type.shape)) > MAX_SIDE:
             return Refusal(f"the image is longer than {MAX_SIDE} pixels")
         lengths = zip("HW", image.options["padded_size"])
@@ -150,9 +150,9 @@ class Batch(Rule):
             return Refusal("not all images of the batch are made in the same way")
         batch = _batch(images)
         if batch is None:
-            return Refusal("the images are not those of one batch, in its order")
+            return Refusal("the images are not those of one batch in order")
         if any(image.is_wanted_elsewhere(match.graph) for image in images):
-            return Refusal("an image of the batch is also wanted by itself")
+            return Refusal("an image of the batch has another user")
         return first.of(batch)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:

@@ -95,7 +95,7 @@ class SourceImage:
         if mean_and_std is None:
             return Refusal(ZERO)
         if self.is_wanted_elsewhere:
-            return Refusal("what becomes of the image before it is resized is also wanted elsewhere")
+            return Refusal("an intermediate result before the resizing has another user")
         return {**mean_and_std, "swap_channels": self.swaps_channels, "image_layout": self.layout}
 
     def _go_up(self) -> bool:

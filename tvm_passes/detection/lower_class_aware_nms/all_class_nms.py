@@ -48,7 +48,7 @@ class AllClassNms(Rule):
         if classes is None:
             return Refusal("the number of classes is known only at run time")
         if scalar(match.most) is None and len(match.most.checked_type.shape) != 0:
-            return Refusal("the number of boxes to keep is no scalar")
+            return Refusal("the number of boxes to keep is not a scalar")
         return classes
 
     def rewrite(self, match: Match, plan: int) -> relay.Expr:

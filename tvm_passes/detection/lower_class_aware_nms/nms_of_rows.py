@@ -35,14 +35,14 @@ class NmsOfRows(Rule):
         if int(attrs.top_k) > 0:
             return Refusal(f"only the first {int(attrs.top_k)} boxes are looked at")
         if int(attrs.score_index) != int(valid.attrs.score_index):
-            return Refusal("get_valid_counts takes another column for the score")
+            return Refusal("get_valid_counts reads the score from another column")
         if int(attrs.id_index) >= 0 and int(attrs.id_index) != int(valid.attrs.id_index):
-            return Refusal("get_valid_counts takes another column for the class")
+            return Refusal("get_valid_counts reads the class from another column")
         if not attrs.return_indices:
             if not attrs.invalid_to_bottom:
                 return Refusal("rows that are suppressed stay in their places")
             if 0 not in (int(attrs.score_index), int(valid.attrs.id_index)):
-                return Refusal("rows whose first column is negative are taken for suppressed ones")
+                return Refusal("rows with a negative first column count as suppressed")
         return _why_no_rows(match, valid.args[0]) or _why_no_limits(match, valid) or valid
 
     def rewrite(self, match: Match, plan: relay.Call) -> relay.Expr:
@@ -86,9 +86,9 @@ def _why_no_rows(match: Match, rows: relay.Expr) -> Refusal | None:
         return Refusal(f"class ids of {rows.checked_type.dtype} are not compared exactly")
     if _is_class_aware(match) and static_shape(rows) is None:
         # TVM's `reinterpret` has no shape function.
-        return Refusal("there are class ids, of a number of boxes that is known only at run time")
+        return Refusal("there are class ids, and the number of boxes is known only at run time")
     if not match.root.attrs.return_indices and known(rows.checked_type.shape[0]) is None:
-        return Refusal("the rows are of a number of images that is known only at run time")  # not for `take`
+        return Refusal("the batch size is known only at run time")  # not for `take`
     return None
 
 
@@ -96,13 +96,13 @@ def _why_no_limits(match: Match, valid: relay.Call) -> Refusal | None:
     """Why the thresholds and the number of boxes to keep do not allow the rewrite, or None."""
     score_threshold = scalar(_score_threshold(valid))
     if score_threshold is None or not score_threshold >= 0:
-        return Refusal("boxes of a score of 0 or less may be valid, which TVM's NMS does not suppress")
+        return Refusal("boxes with a score of 0 or less may be valid, and TVM's NMS does not suppress those")
     if scalar(match.iou_threshold) is None:
         return Refusal("the IoU threshold is known only at run time")
     if scalar(match.most) is None:
         return Refusal("the number of boxes to keep is known only at run time")
     if scalar(match.most) >= 0 and known(valid.args[0].checked_type.shape[1]) is None:
-        return Refusal("some boxes are kept of a number that is known only at run time")
+        return Refusal("some boxes are kept, and how many there are is known only at run time")
     return why_no_thresholds(match.iou_threshold, _score_threshold(valid))
 
 

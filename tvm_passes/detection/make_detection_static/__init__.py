@@ -63,7 +63,9 @@ class MakeDetectionStatic(Pass):
 
     def __init__(self, outputs: str = "cut") -> None:
         if outputs not in OUTPUTS:
-            raise ValueError(f"MakeDetectionStatic: outputs is one of {', '.join(OUTPUTS)}, not {outputs!r}")
+            raise ValueError(
+                f"MakeDetectionStatic: outputs must be one of {', '.join(OUTPUTS)}, not {outputs!r}"
+            )
         self.keeps_types = outputs == "cut"  # the type of padded outputs is another
         super().__init__(partial(_made_static, outputs=outputs))
 

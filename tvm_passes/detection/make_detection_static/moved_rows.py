@@ -56,7 +56,7 @@ def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
     """The lengths for a reshape, of which one may be -1 or unknown."""
     values = shape_values(walk.graph, expr)
     if values is None or sum(value is None or value == -1 for value in values) > 1:
-        raise NotStatic("a shape is computed from how many rows count")
+        raise NotStatic("a shape depends on the number of valid rows")
     return list(values)
 
 
@@ -87,10 +87,10 @@ def concatenate(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
             not isinstance(part, Padded) or (part.rows, part.axis) != (first.rows, first.axis)
             for part in parts
         ):
-            raise NotStatic("different rows count in what is put together")
+            raise NotStatic("the tensors put together have different valid rows")
         return walk.padded(call, args, first.rows, first.axis + (stacks and at <= first.axis))
     if any(isinstance(part, Padded) and part.axis != at for part in parts):
-        raise NotStatic("different axes count in what is put together")
+        raise NotStatic("the tensors put together are padded along different axes")
     rows = [part.rows if isinstance(part, Padded) else all_of(walk.shape(part)[at]) for part in parts]
     return walk.padded(call, args, in_a_row(rows), at)
 

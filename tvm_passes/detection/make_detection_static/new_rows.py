@@ -14,7 +14,7 @@ from .walk import Walk
 
 def full(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     if isinstance(args[0], Padded):
-        raise NotStatic("it is filled with a value of a row")
+        raise NotStatic("it is filled with a value computed from a row")
     shape, rows, axis = _shape_with_rows(walk, call.args[1])
     return Padded(walk.typed(relay.full(walk.expr(args[0]), shape, call.checked_type.dtype)), rows, axis)
 
@@ -31,7 +31,7 @@ def arange(walk: Walk, call: relay.Call, _args: list[Became]) -> Padded:
     (stop,) = walk.known_lengths(call.args[1])
     rows = walk.rows(stop) if isinstance(stop, Dim) else None
     if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or rows is None:
-        raise NotStatic("it counts other than the rows")
+        raise NotStatic("it counts something other than rows")
     numbers = np.arange(rows.capacity).astype(call.checked_type.dtype)
     return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows.places)
 
@@ -41,9 +41,9 @@ def _shape_with_rows(walk: Walk, expr: relay.Expr) -> tuple[list[int], Rows, int
     values = walk.known_lengths(expr)
     depending = [axis for axis, value in enumerate(values) if not walk.is_fixed(value)]
     if len(depending) != 1 or not isinstance(values[depending[0]], Dim):
-        raise NotStatic("a shape is computed from how many rows count")
+        raise NotStatic("a shape depends on the number of valid rows")
     (axis,) = depending
     rows = walk.rows(values[axis])
     if rows is None:
-        raise NotStatic("a shape is computed from how many rows count")
+        raise NotStatic("a shape depends on the number of valid rows")
     return [walk.length(value) for value in values], rows, axis

@@ -47,7 +47,7 @@ def _handler_of(call: relay.Call) -> Callable[[Walk, relay.Call, list[Became]], 
         return row_by_row.elementwise
     rows = known.known_of(call).rows
     if rows is None:
-        raise NotStatic(f"nothing is known of {name} over detections")
+        raise NotStatic(f"nothing is known about {name} over detections")
     return BY_ROWS[rows]
 
 

@@ -40,7 +40,7 @@ def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[rel
         if isinstance(output, Padded) and output.rows not in detections:
             detections.append(output.rows)
     if not detections:
-        raise NotStatic("no output has rows of which only some count")
+        raise NotStatic("no output has rows that need padding")
     fields = padded.fields if isinstance(result, tuple) else [padded]
     numbers = [rows.count for rows in detections]
     number = numbers[0] if len(numbers) == 1 else relay.stack(numbers, 0)
@@ -76,13 +76,13 @@ def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
         if isinstance(output, tuple):
             return relay.Tuple([of(part) for part in output])
         if output is SIZE:
-            raise NotStatic("an output says how many detections there are")
+            raise NotStatic("an output is computed from the number of detections")
         if not isinstance(output, Padded):
             return output
         if not output.rows.are_first:
             raise NotStatic("filtered rows are not compacted, so they cannot be an output")
         if output.places:
-            raise NotStatic("an output says in which places a filter leaves rows")
+            raise NotStatic("an output holds the indices of the rows that a filter keeps")
         key = output.expr, output.rows.key
         if key not in finished:
             finished[key] = pasted(output) if _pastes_nothing_as_zeros(output.expr) else finish(output)

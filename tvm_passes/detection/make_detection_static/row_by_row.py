@@ -14,15 +14,15 @@ from .walk import Walk
 
 def elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     if may_divide_by_zero(call) and isinstance(args[1], Padded):
-        raise NotStatic("it divides integers by those of rows, where one that does not count may be 0")
+        raise NotStatic("it divides by integers of padded rows, which may be 0")
     first = next(arg for arg in args if isinstance(arg, Padded))
     axis = first.axis - first.rank  # counted from the end, where shapes are lined up
     for arg in args:
         if isinstance(arg, Padded):
             if arg.rows != first.rows or arg.axis - arg.rank != axis:
-                raise NotStatic("different rows count in what is combined")
+                raise NotStatic("the operands have different valid rows")
         elif len(walk.shape(arg)) >= -axis and walk.shape(arg)[axis] != 1:
-            raise NotStatic("rows of which some count are combined with rows that all do")
+            raise NotStatic("padded rows are combined with rows that are all valid")
     return walk.padded(call, args, first.rows, len(call.checked_type.shape) + axis)
 
 
@@ -56,14 +56,14 @@ def _rows_of_all(names: str, args: list[Became]) -> Rows:
     """The rows of which each argument has an item."""
     first = args[0]
     if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or first.rows != args[1].rows:
-        raise NotStatic(f"{names} are of different rows")
+        raise NotStatic(f"{names} have different valid rows")
     return first.rows
 
 
 def along_another_axis(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     (data,) = args
     if int(call.attrs.axis) % data.rank == data.axis:
-        raise NotStatic("it goes along the rows")
+        raise NotStatic("it computes along the rows")
     return walk.padded(call, args, data.rows, data.axis)
 
 

@@ -29,7 +29,7 @@ def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
             (start, stop), rows = _between(walk, rows, first, last, step)
             cut: tuple[int, ...] = start, stop, 1
         elif not all(map(walk.is_fixed, (first, last, step))):
-            raise NotStatic("how much it takes of another axis depends on how many rows count")
+            raise NotStatic("the slice of another axis depends on the number of valid rows")
         else:
             cut = tuple(int(walk.length(bound)) for bound in (first, last, step))
         if cut[::2] != (0, 1) or cut[1] < data.shape[axis]:
@@ -58,7 +58,7 @@ def _between(
         if found is not None:
             start, part = found
             return (start, start + part.capacity), part
-    raise NotStatic("it takes other rows than the first, or than were put in a row")
+    raise NotStatic("it takes rows other than the first ones or a concatenated part")
 
 
 def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
@@ -100,13 +100,13 @@ def _check_index(data: Became, axis: int, index: Became) -> None:
     if rows is not None and not isinstance(index, Padded):
         raise NotStatic("single rows are taken")
     if (index.places if isinstance(index, Padded) else None) != (rows and rows.places):
-        raise NotStatic("rows are taken at places that are not known to be theirs")
+        raise NotStatic("rows are taken at indices that may not be theirs")
 
 
 def _check_some(*lengths: int) -> None:
     """That there is something to read for a row that does not count."""
     if 0 in lengths:
-        raise NotStatic("rows are taken of none, where one that does not count would be read outside")
+        raise NotStatic("rows are taken from a tensor without rows, where padding would read out of bounds")
 
 
 def adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
@@ -118,9 +118,9 @@ def adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         raise NotStatic("rows are taken along two axes")
     padded = [index for index in indices if isinstance(index, Padded)]
     if not padded or any(index.rank != 1 or index.rows != padded[0].rows for index in padded):
-        raise NotStatic("rows are taken by several indices that are not of the same rows")
+        raise NotStatic("rows are taken by several indices with different valid rows")
     if any(not isinstance(index, Padded) and walk.shape(index) != (1,) for index in indices):
-        raise NotStatic("rows of which some count are taken together with others that all do")
+        raise NotStatic("padded rows are taken together with rows that are all valid")
     _check_some(*walk.shape(walk.expr(data))[: len(indices)])
     inside = [_zero_elsewhere(walk, index) if isinstance(index, Padded) else index for index in indices]
     taken = relay.Call(call.op, [relay.Tuple([walk.expr(data), *inside])], call.attrs)
@@ -135,7 +135,7 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """The rows where a mask holds: all rows, of which those count."""
     mask = args[0]
     if len(call.args[0].checked_type.shape) != 1:
-        raise NotStatic("elements are looked for along several axes")
+        raise NotStatic("argwhere searches along several axes")
     valid = mask
     if isinstance(mask, Padded):
         valid = relay.logical_and(mask.expr, mask.rows.valid)
@@ -149,13 +149,13 @@ def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Pad
     """The others get what sorts last; how many are wanted at most is known."""
     data, attrs = data_of(args), call.attrs
     if data.rank != 1 or attrs.is_ascend or data.axis != 0:
-        raise NotStatic("a top-k that is not of the greatest of all rows")
+        raise NotStatic("a top-k does not take the greatest of all rows")
     if not is_bounded(call.args[0]):
-        raise NotStatic("whether a top-k sorts NaN or -inf is not known")
+        raise NotStatic("a top-k may sort NaN or -inf")
     wanted = [int(attrs.k)] if op_name(call) == "topk" else walk.known_lengths(call.args[1])
     most = _inside(walk, wanted[0], data.rows) if len(wanted) == 1 else None
     if most is None or (not isinstance(most, int) and walk.counted(most) != data.rows.counted):
-        raise NotStatic("how many a top-k gives is known only at run time")
+        raise NotStatic("the k of a top-k is known only at run time")
     most = min(walk.length(most), data.rows.capacity)
     rows = Rows(most, ("top", call), count=relay.minimum(data.rows.number, relay.const(most, "int32")))
     dtype = walk.dtype(data.expr)
@@ -174,24 +174,24 @@ def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
     """Class-aware NMS leaves out what does not count; what it keeps has fixed size already."""
     tensors, rest = list(args[:3]), [walk.expr(arg) for arg in args[3:]]
     if any(isinstance(arg, Padded) for arg in args[3:]):
-        raise NotStatic("a threshold is computed from rows of which some count")
+        raise NotStatic("a threshold is computed from padded rows")
     if any(not isinstance(tensor, Padded) or tensor.axis != 0 for tensor in tensors):
-        raise NotStatic("an NMS of boxes of which only some properties are padded")
+        raise NotStatic("only some operands of an NMS are padded")
     rows = tensors[0].rows
     if any(tensor.rows != rows for tensor in tensors):
-        raise NotStatic("boxes, scores and class ids of an NMS are of different rows")
+        raise NotStatic("boxes, scores and class ids of an NMS have different valid rows")
     if not walk.keeps_selections_alone(call):
-        raise NotStatic("more is taken of an NMS than the boxes that it keeps, and their number")
+        raise NotStatic("results of an NMS other than the kept boxes and their number are used")
     attrs = dict(call.attrs.items())
     if attrs["has_valid_count"]:
-        raise NotStatic("an NMS has a number of boxes already")
+        raise NotStatic("an NMS already has a valid count")
     boxes, scores, ids = (tensor.expr for tensor in tensors)
     if rows.are_first:
         attrs["has_valid_count"], rest[0] = 1, rows.count
     else:
         if not attrs["has_score_threshold"]:
             if not is_bounded(call.args[1]):
-                raise NotStatic("whether an NMS gets a score of NaN or -inf is not known")
+                raise NotStatic("an NMS may get a score of NaN or -inf")
             attrs["has_score_threshold"], rest[2] = 1, relay.const(LOWEST, "float32")
         scores = relay.where(rows.valid, scores, relay.const(LOWEST, walk.dtype(scores)))
     return walk.typed(

@@ -76,7 +76,7 @@ class Walk:
             return self._selection(call, args)
         if op_name(call) == "argwhere" or any(isinstance(part, Padded) for part in parts):
             if SIZE in parts and not known_of(call).sizes:
-                raise NotStatic("it computes with how many are detected")
+                raise NotStatic("it computes with the number of detections")
             return self._handle(self, call, args)
         if SIZE in parts:
             return self._handle(self, call, args) if op_name(call) in MAKE_ROWS else SIZE
@@ -129,7 +129,7 @@ class Walk:
     def expr(self, became: Became) -> relay.Expr:
         """What has become of a node, as an expression alone."""
         if became is SIZE:
-            raise NotStatic("it is computed with how many are detected")
+            raise NotStatic("it is computed from the number of detections")
         if isinstance(became, tuple):
             return self.typed(relay.Tuple([self.expr(part) for part in became]))
         return became.expr if isinstance(became, Padded) else became
@@ -138,7 +138,7 @@ class Walk:
         """The call with padded arguments, which has these rows along this axis."""
         result = self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
         if self.shape(result)[axis] != rows.capacity:
-            raise NotStatic("it has other rows than what it is computed from")
+            raise NotStatic("its rows are not those of its operands")
         return Padded(result, rows, axis)
 
     def typed(self, expr: relay.Expr) -> relay.Expr:
@@ -150,7 +150,7 @@ class Walk:
             relay.transform.InferTypeLocal(expr)
         except tvm.TVMError as error:
             raise NotStatic(
-                f"with fixed shapes it has no type: {str(error).strip().splitlines()[-1]}"
+                f"with static shapes it is ill-typed: {str(error).strip().splitlines()[-1]}"
             ) from None
         return expr
 
@@ -167,7 +167,7 @@ class Walk:
         """The elements of a shape, or of bounds, each of which is known or is a length."""
         values = shape_values(self.graph, expr)
         if values is None or any(value is None for value in values.flat):
-            raise NotStatic("a length is computed from how many rows count")
+            raise NotStatic("a length depends on the number of valid rows")
         return list(values.flat)
 
     # --- lengths, which are what `shape_values` knows of a number
@@ -205,5 +205,5 @@ class Walk:
 def data_of(args: list[Became]) -> Padded:
     """The first argument, which has the rows."""
     if not isinstance(args[0], Padded):
-        raise NotStatic("how it works depends on what is detected")
+        raise NotStatic("what it computes with depends on what is detected")
     return args[0]

@@ -24,11 +24,11 @@ class NmsOfNothing(Selection, Rule):
         graph, boxes = match.graph, as_given(match.nms.args[0])
         pairs = either_way(match.is_none)
         if not any(_is_size(size, boxes) and all_equal(graph, zero, 0) for size, zero in pairs):
-            return Refusal("the condition is another than that there are no boxes")
+            return Refusal("the condition is not that there are no boxes")
         if not _is_empty(match.nothing):
-            return Refusal("without boxes the branch gives some indices")
+            return Refusal("the branch for no boxes returns some indices")
         if str(match.selection.attrs.slice_mode) != "size" or not all_equal(graph, match.begin, 0):
-            return Refusal("the branch gives other indices than the first")
+            return Refusal("the branch returns indices other than the first ones")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:

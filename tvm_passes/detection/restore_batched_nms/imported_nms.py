@@ -48,7 +48,7 @@ class NmsOfPyTorch(Rule):
         if match.root.attrs.dtype != "int64" or str(match.kept.attrs.slice_mode) != "size":
             return Refusal("the indices are not taken as torchvision gives them")
         if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
-            return Refusal("the slice takes other indices than the first")
+            return Refusal("the slice does not take the first indices in order")
         if scalar(match.most) != -1:
             return Refusal("the NMS keeps a limited number of boxes")
         if not _counts(graph, match.valid_count, match.shifted) or not _numbers_all(match.order):
@@ -58,10 +58,12 @@ class NmsOfPyTorch(Rule):
             return refusal
         threshold = match.iou_threshold.checked_type
         if len(threshold.shape) != 0 or threshold.dtype != "float32":
-            return Refusal("the IoU threshold is no float32 scalar")
+            return Refusal("the IoU threshold is not a float32 scalar")
         scores = _scores(match)
         if scores is None:
-            return Refusal("the scores are not moved above 0, where TVM's NMS leaves out others")
+            return Refusal(
+                "the scores are not shifted above 0, and TVM's NMS drops those that are not above it"
+            )
         return scores
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
@@ -93,13 +95,13 @@ class NmsOfOnnx(Rule):
         """The number of boxes to keep."""
         graph, scores = match.graph, match.scores.checked_type.shape
         if not all_equal(graph, match.column, 2):
-            return Refusal("more than the index of the box is taken of the result")
+            return Refusal("columns of the result other than the box index are used")
         if [known(dim) for dim in scores[:2]] != [1, 1]:
             return Refusal("the NMS is of several images or classes")
         if str(match.nms.attrs.output_format) != "onnx" or str(match.rows.attrs.slice_mode) != "end":
             return Refusal("the result is not taken as ONNX gives it")
         if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
-            return Refusal("the slice takes other rows than the first")
+            return Refusal("the slice does not take the first rows in order")
         most = scalar(match.most)
         if most is None:
             return Refusal("the number of boxes to keep is known only at run time")

@@ -39,7 +39,7 @@ class OffsetByClass(Rule):
             return Refusal("the NMS has class ids already")
         product = _ids_and_offset(spread)
         if product is None:
-            return Refusal("what is added to the boxes is no product of class ids and a scalar")
+            return Refusal("what is added to the boxes is not a product of class ids and a scalar")
         ids, offset = product
         integers = _integers(ids)
         if integers is None:
@@ -48,7 +48,7 @@ class OffsetByClass(Rule):
         if threshold is not None and not threshold >= 0:
             return Refusal(f"at an IoU threshold of {threshold} boxes that are apart suppress each other too")
         if not _as_many(ids, match.scores) or not _as_many(boxes, match.scores):
-            return Refusal("there are not as many boxes, class ids and scores")
+            return Refusal("boxes, class ids and scores differ in number")
         # Moving both corners alike keeps their order.
         ordered = boxes if as_given(match.moved).same_as(match.moved) else in_order(boxes)
         return _why_not_apart(offset, boxes) or (ordered, integers)
@@ -77,10 +77,10 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> Refusal | None:
         text = f"an offset of {fixed} may leave classes overlapping"
         return None if fixed >= MIN_FIXED_OFFSET else Refusal(text)
     if op_name(offset) != "add":
-        return Refusal("the offset between classes is neither a number nor the greatest coordinate and more")
+        return Refusal("the offset between classes is neither a number nor the greatest coordinate plus one")
     pair = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), None)
     if pair is None:
-        return Refusal("the offset is the sum of two terms of which none is a number")
+        return Refusal("the offset is a sum without a constant term")
     greatest, more = pair
     if scalar(more) < 1:
         return Refusal(f"the offset is the greatest coordinate and {scalar(more)}, less than 1 more")

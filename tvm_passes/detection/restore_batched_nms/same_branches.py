@@ -27,7 +27,7 @@ class SameNmsOnBothBranches(Selection, Rule):
 
     def plan(self, match: Match) -> Answer | Refusal:
         if not _is_same(match.selection, match.other, MAX_LEVELS):
-            return Refusal("the branches suppress in different ways")
+            return Refusal("the branches suppress differently")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:

@@ -55,7 +55,7 @@ def read_level_formula(numbers: relay.Expr) -> LevelFormula | Refusal:
     if found is None:
         return Refusal("the levels are not computed by torchvision's formula")
     if found[area].checked_type.dtype != "float32" or not found[level].checked_type.dtype.startswith("int"):
-        return Refusal("the levels are not computed in float32, then made whole numbers")
+        return Refusal("the levels are not computed in float32 and then converted to integers")
     if any(static_shape(found[part]) not in ((), (1,)) for part in (size, canonical_level, eps)):
         return Refusal("the levels are not computed with the same numbers for all regions")
     if ln2 in found and not math.isclose(scalar(found[ln2]), math.log(2), rel_tol=1e-6):
@@ -66,7 +66,7 @@ def read_level_formula(numbers: relay.Expr) -> LevelFormula | Refusal:
     whole = (low, high, scalar(found[canonical_level]))
     positive = 0 < scalar(found[size]) < math.inf and 0 <= scalar(found[eps]) < math.inf
     if not positive or not all(number.is_integer() for number in whole) or low > high:
-        return Refusal("the levels are not computed with numbers that make levels")
+        return Refusal("the constants in the formula of the levels are out of range")
     if offset != low:
         return Refusal(f"the first level is {low:g}, but {offset} is subtracted from the levels")
     return LevelFormula(

@@ -114,7 +114,7 @@ def _read_level(scatter: relay.Call) -> _Level | Refusal:
     all_regions, rows = taken.args if takes_rows else (None, None)
     of_regions = _level_of_rows(rows)
     if all_regions is None or of_regions[0] is None:
-        return Refusal("the regions of a level are not taken as they are from all regions")
+        return Refusal("the regions of a level are not taken unchanged from all regions")
     if not of_regions[0].same_as(numbers) or of_regions[1] != number:
         return Refusal("the regions of one level are written to the rows of another")
     attrs = scatter.attrs
@@ -195,7 +195,7 @@ def _why_not_together(match: Match, levels: list[_Level]) -> Refusal | None:
             return Refusal("a level has no scale")
         both = level.pooled.attrs, first.pooled.attrs
         if len({(*map(int, attrs.pooled_size), max(int(attrs.sample_ratio), 0)) for attrs in both}) > 1:
-            return Refusal("the levels have other numbers of bins or samples")
+            return Refusal("the levels differ in their numbers of bins or samples")
     maps = [level.pooled.args[0].checked_type for level in levels]
     shapes = [map_.shape for map_ in maps]
     if len({map_.dtype for map_ in maps}) > 1 or maps[0].dtype not in ("float32", "float16"):
@@ -204,7 +204,7 @@ def _why_not_together(match: Match, levels: list[_Level]) -> Refusal | None:
     if None in channels:
         return Refusal("the number of channels is known only at run time")
     if len({*images} - {None}) > 1 or any(0 in lengths for lengths in sides):
-        return Refusal("the feature maps are not of one batch, or without pixels")
+        return Refusal("the feature maps are not of one batch, or have no pixels")
     return None
 
 
@@ -219,7 +219,7 @@ def _why_not_all_regions(levels: list[_Level], formula: LevelFormula) -> Refusal
     parts = regions.args[0].fields if op_name(regions) == "concatenate" else []
     columns = [getattr(part.checked_type.shape[1], "value", None) for part in parts]
     if columns != [1, 4] or int(regions.attrs.axis) != 1 or not formula.is_of(parts[1]):
-        return Refusal("the levels are by the size of other regions")
+        return Refusal("the levels are computed from other regions")
     return None
 
 
