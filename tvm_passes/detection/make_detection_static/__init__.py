@@ -1,4 +1,4 @@
-"""Fixed shapes from the image to the detections, whose number is an output instead of a length."""
+"""Static shapes from the image to the detections, whose number is an output instead of a length."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .walk import Walk
 
 
 class MakeDetectionStatic(Pass):
-    """Run what follows a filter or an NMS on as many rows as there can be, and carry along how many count.
+    """Run what follows a filter or an NMS on padded rows, and carry along how many of them are valid.
 
-    Why legal: each operator between a filter and the outputs is known to give the rows that count what it
-    gave them before, whatever the other rows hold; a filter, an NMS and a top-k are told which rows count. If
-    one operator is not known to, the module stays as it is. The rows of several images may be put in a row
-    for a head, and are taken apart by slices between their numbers.
+    Why legal: each operator between a filter and the outputs is known to compute the valid rows as before,
+    whatever the padding holds; a filter, an NMS and a top-k are told which rows are valid. If one operator is
+    not known to, the module stays as it is. The rows of several images may be concatenated for a head, and
+    are taken apart again by slices at the sums of their numbers.
 
     Parameters
     ----------
     outputs : str
-        "cut": the outputs are what they were, cut to the number of detections at the very end; only there
-        shapes are dynamic. "padded": the outputs have as many rows as there can be; those behind the first
-        `num_detections`, an int32 scalar that becomes the last output, are 0. Where outputs are of several
-        images, it is a vector with a number for each, in the order of the outputs. The function's attribute
-        `padded_rows` says which number counts what.
+        "cut": the outputs are the original ones, cut to the number of detections at the very end; only there
+        are shapes dynamic. "padded": the outputs have the maximum number of rows; those behind the first
+        `num_detections`, an int32 scalar that becomes the last output, are 0. For several images it is a
+        vector with a number for each, in the order of the outputs. The function's attribute `padded_rows`
+        says which number counts what.
 
     >>> import frontends, torch, torchvision
     >>> class Detect(torch.nn.Module):
@@ -85,7 +85,7 @@ def _made_static(mod: tvm.IRModule, report: PassReport, outputs: str) -> tvm.IRM
 
 
 def _with_fixed_shapes(function: relay.Function, finish: Callable) -> relay.Function | None:
-    """The function, or None where nothing in it depends on what is detected."""
+    """The static function, or None if nothing in it depends on what is detected."""
     walk, body = Walk(Graph(function), handle), function.body
     result = walk.of(body)
     if result is body:

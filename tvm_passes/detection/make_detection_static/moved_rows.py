@@ -1,4 +1,4 @@
-"""What an operator does to padded rows that it leaves whole, along another axis or in another shape."""
+"""Operators that keep padded rows whole, perhaps along another axis or in another shape."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def reshape(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
-    """The lengths for a reshape, of which one may be -1 or unknown."""
+    """The lengths of a reshape, one of which may be -1 or unknown."""
     values = shape_values(walk.graph, expr)
     if values is None or sum(value is None or value == -1 for value in values) > 1:
         raise NotStatic("a shape depends on the number of valid rows")
@@ -61,7 +61,7 @@ def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
 
 
 def _is_shape(walk: Walk, lengths: list[Element], rows: Rows, at: int) -> bool:
-    """Whether only the length of one axis depends on rows, and is as many as count of these."""
+    """Whether the length of one axis alone depends on rows, and is the number of these that are valid."""
     others = lengths[:at] + lengths[at + 1 :]
     if not all(map(walk.is_fixed, others)):
         return False
@@ -76,7 +76,7 @@ def _resized(rows: Rows, length: int) -> Rows | None:
 
 
 def concatenate(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """Or stack, which makes an axis first."""
+    """Concatenate, or stack, which inserts an axis first."""
     (parts,) = args
     stacks = op_name(call) == "stack"
     first = next(part for part in parts if isinstance(part, Padded))

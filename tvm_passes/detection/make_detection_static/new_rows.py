@@ -1,4 +1,4 @@
-"""Tensors that are made with as many rows as there are padded ones."""
+"""Operators that create a tensor with as many rows as a padded one has."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def arange(walk: Walk, call: relay.Call, _args: list[Became]) -> Padded:
 
 
 def _shape_with_rows(walk: Walk, expr: relay.Expr) -> tuple[list[int], Rows, int]:
-    """A shape's lengths, and which rows are along which of its axes."""
+    """The lengths in a shape, the axis that rows lie along, and those rows."""
     values = walk.known_lengths(expr)
     depending = [axis for axis, value in enumerate(values) if not walk.is_fixed(value)]
     if len(depending) != 1 or not isinstance(values[depending[0]], Dim):

@@ -1,8 +1,8 @@
-"""What each operator does with padded rows: which of the functions in this folder knows it.
+"""Which function in this folder handles which operator on padded rows.
 
-Each takes the walk, a call, and what its arguments have become: a `Padded`, a tuple of such, SIZE, or the
-expression that they were, where nothing of it is padded. It gives what the call becomes: there, the valid
-rows are what the call would give for the valid rows alone. It raises NotStatic where it cannot promise that.
+Each handler takes the walk, a call, and what its arguments have become: a `Padded`, a tuple of them, SIZE, or
+the original expression if nothing in it is padded. It returns what the call becomes, whose valid rows are
+what the call would compute from the valid rows alone, and raises NotStatic if it cannot guarantee that.
 
 An operator that is row-wise by `analysis/operators.py` needs no entry here.
 """
@@ -27,7 +27,7 @@ BY_INDEX = ("take", "adv_index")
 
 
 def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
-    """What a call becomes that has padded arguments, is given sizes, or looks for rows."""
+    """What a call with padded arguments or sizes, or one that searches for rows, becomes."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     name = op_name(call)
     has_places = any(isinstance(part, Padded) and part.places for part in parts)

@@ -14,7 +14,7 @@ from .walk import Walk
 
 
 def _cut(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs | None]:
-    """Each output as long as there are detections."""
+    """Cut each output to the number of detections."""
     return _each(result, lambda output: _first_rows(walk, output)), attrs
 
 
@@ -28,10 +28,10 @@ def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
 
 
 def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs]:
-    """Each output with zeros behind the detections, and their number: of each image, if there are several.
+    """Zero each output behind the detections, and add their number, one per image if there are several.
 
-    The attribute `padded_rows` has for each output but the last its axis of detections and which number
-    counts them, or nothing where it has no such axis.
+    The attribute `padded_rows` has, for each output but the last, its axis of detections and the index of the
+    number that counts them, or nothing if it has no such axis.
     """
     padded = _each(result, lambda output: _zero_elsewhere(walk, output))
     outputs = list(_leaves(result))
@@ -69,7 +69,7 @@ def _leaves(result: Became) -> Iterator[Became]:
 
 
 def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
-    """The outputs, finished; one that is computed of another too is so from the finished one."""
+    """The finished outputs; one that is computed from another is computed from the finished one."""
     finished = {}
 
     def of(output: Became) -> relay.Expr:
@@ -97,7 +97,7 @@ def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
 
 
 def _pastes_nothing_as_zeros(expr: relay.Expr) -> bool:
-    """Whether it is a paste of masks in which a mask of zeros leaves zeros."""
+    """Whether it pastes masks such that a mask of zeros pastes zeros."""
     if op_name(expr) != "topi_ext.paste_masks":
         return False
     return not expr.attrs["has_threshold"] or float(expr.attrs["threshold"]) > 0

@@ -1,4 +1,4 @@
-"""Rows of which only some count: what a tensor of unknown length becomes once its length is fixed."""
+"""Padded rows: what a tensor of dynamic length becomes once its length is static."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ SIZE = object()  # integers that follow from how many rows count, which may only
 
 
 class NotStatic(Exception):
-    """Why a graph cannot have fixed shapes."""
+    """Why a graph cannot have static shapes."""
 
 
 @dataclass(eq=False)
 class Rows:
     """`capacity` rows, the valid ones marked by `valid`, in their order; or just the first `count`.
 
-    Tensors that are of the same `key` have the same rows that count.
+    Tensors with the same `key` have the same valid rows.
     """
 
     capacity: int
     key: tuple[Any, ...]
-    count: relay.Expr | None = None  # int32 scalar, where the first rows are those that count
-    mask: relay.Expr | None = None  # bool (capacity,), where they may be any
-    origin: Rows | None = None  # of which each row is several of these
+    count: relay.Expr | None = None  # int32 scalar, if the valid rows are the first ones
+    mask: relay.Expr | None = None  # bool (capacity,), if they may be anywhere
+    origin: Rows | None = None  # the rows each of which is several of these
     parts: tuple[Rows, ...] = ()  # rows that these are, one behind the other
 
     def __eq__(self, other: object) -> bool:
@@ -47,7 +47,7 @@ class Rows:
 
     @property
     def places(self) -> Rows | None:
-        """Among which rows an index of these is a place, rather than the number that it was before."""
+        """The rows among which an index of these now counts padding too, so that it differs from before."""
         return None if self.are_first else self
 
     @cached_property
@@ -59,12 +59,12 @@ class Rows:
 
     @cached_property
     def number(self) -> relay.Expr:
-        """How many rows count, an int32 scalar."""
+        """How many rows are valid, an int32 scalar."""
         return self.count if self.are_first else relay.sum(relay.cast(self.mask, "int32"))
 
     @cached_property
     def counted(self) -> Counter[Any]:
-        """What `number` is the sum of: how often it has the number of rows of which key, and single rows."""
+        """The terms of `number`: how often each key's number of rows is in it, and how many single rows."""
         if self.parts:
             return sum((part.counted for part in self.parts), Counter())
         if self.key == ("all", self.capacity):
@@ -72,7 +72,7 @@ class Rows:
         return Counter({self.key: 1})
 
     def repeated(self, times: int) -> Rows:
-        """Each row as `times` rows."""
+        """Each row repeated as `times` rows."""
         if times == 1:
             return self
         repeated = Rows(self.capacity * times, ("repeated", times, self.key), origin=self)
@@ -83,25 +83,25 @@ class Rows:
         return repeated
 
     def merged(self, times: int) -> Rows | None:
-        """Each `times` rows as one, or None where they were not one before."""
+        """Each `times` rows merged into one, or None if they were not one before."""
         if times == 1:
             return self
         was_one = self.origin is not None and self.capacity == self.origin.capacity * times
         return self.origin if was_one else None
 
     def first(self, most: int) -> Rows:
-        """No more than this many of the rows that count, where they are the first."""
+        """At most this many of the valid rows, which are the first ones."""
         if most >= self.capacity:
             return self
         count = relay.minimum(self.count, relay.const(most, "int32"))
         return Rows(most, ("first", most, self.key), count=count)
 
     def between(self, begin: Counter[Any] | None, end: Counter[Any] | None) -> tuple[int, Rows] | None:
-        """Where the parts that follow so many rows that count, and end after so many, lie; and their rows.
+        """Where the parts between these two numbers of valid rows lie, and their rows.
 
-        All that counts in a part comes before all that counts in the next. So the rows behind as many as
-        count in the first parts are those of the parts that follow, whatever number counts in each, none and
-        all included. None, if the numbers are not known to be those of parts.
+        All valid rows of a part come before those of the next. So behind as many valid rows as the first
+        parts have, those of the following parts begin, however many each part has, none and all included.
+        None if the numbers are not known to be at the ends of parts.
         """
         ends = list(accumulate((part.counted for part in self.parts), initial=Counter()))
         if begin not in ends or end not in ends:
@@ -115,7 +115,7 @@ class Rows:
 
 
 def in_a_row(parts: Iterable[Rows]) -> Rows:
-    """The rows of tensors put one behind the other."""
+    """The rows of concatenated tensors."""
     parts = [part for rows in parts for part in rows.parts or (rows,)]
     mask = relay.concatenate([part.valid for part in parts], axis=0)
     key = ("in a row", *(part.key for part in parts))
@@ -123,15 +123,16 @@ def in_a_row(parts: Iterable[Rows]) -> Rows:
 
 
 def all_of(capacity: int) -> Rows:
-    """Rows that all count."""
+    """Rows that are all valid."""
     return Rows(capacity, ("all", capacity), count=relay.const(capacity, "int32"))
 
 
 @dataclass
 class Padded:
-    """A tensor of fixed shape whose `axis` is of such rows. What the other rows hold is junk.
+    """A tensor of static shape with such rows along `axis`; rows that are not valid hold junk.
 
-    It may hold indices of rows of which those that count are not the first: in other `places` than before.
+    If it holds indices into rows whose valid ones are not the first, `places` are those rows: the indices
+    differ from what they were before.
     """
 
     expr: relay.Expr

@@ -1,4 +1,4 @@
-"""What an operator does to padded rows that takes, finds or sorts some of them."""
+"""Operators that take, find or sort some of the padded rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .walk import Walk, data_of
 
 
 def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """Of other axes, of the first rows, or of those that were put in a row with others."""
+    """A slice of other axes, of the first rows, or of a part of concatenated rows."""
     data, attrs = data_of(args), call.attrs
     if str(attrs.slice_mode) != "end":
         raise NotStatic("a slice of a size that is known only at run time")
@@ -44,7 +44,7 @@ def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 def _between(
     walk: Walk, rows: Rows, first: Element, last: Element, step: Element
 ) -> tuple[tuple[int, int], Rows]:
-    """Where the rows are that a slice takes, which are the first or the parts of others; and which."""
+    """Where the rows of a slice lie, which are the first ones or whole parts, and which rows they are."""
     first, last = _inside(walk, first, rows), _inside(walk, last, rows)
     if int(step) == 1 and first is not None and last is not None:
         begin, end = walk.counted(first), walk.counted(last)
@@ -62,7 +62,7 @@ def _between(
 
 
 def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
-    """A bound that may be greater than the number of rows, in the place of one that stays inside."""
+    """A bound that may exceed the number of rows, instead of one clamped to it."""
     if isinstance(bound, Clamped):
         return bound.bound if walk.counted(bound.dim) == rows.counted else None
     if isinstance(bound, Minimum):
