@@ -174,7 +174,7 @@ def test_a_trace_that_keeps_a_branch():
     (only,) = told
     assert only.filename == __file__
     text = str(only.message)
-    assert "\n" not in text and text.startswith("from_pytorch: what Python computes in Branching stays")
+    assert "\n" not in text and text.startswith("from_pytorch: what Python computes in Branching is fixed")
     assert "a Python boolean at " in text and "a Python float at " in text
     assert "len" not in text and "torch.tensor" not in text
 

@@ -29,6 +29,9 @@ CHANGES = {
         lambda x: x.reshape(2, 2, 2, 4, 3, 3).transpose(0, 2, 4, 5, 3, 1),
     ),
     ("NCHW", "NHWC"): ((2, 3, 4, 5), lambda x: x.transpose(0, 2, 3, 1)),
+    ("NCHW1c", "NCHW"): ((2, 6, 3, 5, 1), lambda x: x.reshape(2, 6, 3, 5)),
+    ("NCHW", "NCHW1c"): ((2, 6, 3, 5), lambda x: x.reshape(2, 6, 3, 5, 1)),
+    ("NCHW1c", "NCHW2c"): ((2, 6, 3, 5, 1), lambda x: x.reshape(2, 3, 2, 3, 5).transpose(0, 1, 3, 4, 2)),
     ("NCHW4c", "NHWC"): ((2, 2, 3, 5, 4), lambda x: x.transpose(0, 2, 3, 1, 4).reshape(2, 3, 5, 8)),
 }
 

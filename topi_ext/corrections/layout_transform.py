@@ -67,8 +67,6 @@ def layout_transform(
 
 
 def _part(axis: _Axis, index: tir.PrimExpr) -> tir.PrimExpr:
-    if axis.block == 1:
-        return index
     return (tir.floormod if axis.is_inner else tir.floordiv)(index, axis.block)
 
 
