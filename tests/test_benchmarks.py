@@ -3,10 +3,11 @@
 import re
 import sys
 from decimal import ROUND_HALF_UP, Decimal
+from types import SimpleNamespace
 
 import pytest
 
-from tests.benchmarks import _common, _quotes, _report, run
+from tests.benchmarks import _common, _quotes, _report, bench_gpu_tests, run
 
 ROOT = _report.RESULTS.parents[2]
 NAMES = [path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks").glob("bench_*.py")]
@@ -45,6 +46,35 @@ def test_the_image_is_drawn(tmp_path, monkeypatch):
 def test_every_benchmark_is_run():
     both = {"image_ops"}  # which runs two that are run by themselves
     assert {benchmark.name for benchmark in run.benchmarks("llvm")} == set(NAMES) - both
+
+
+def test_the_log_of_tests_on_a_gpu():
+    def report(file, outcome, when="call", seconds=1.0, reason=None):
+        skipped = outcome == "skipped"
+        return SimpleNamespace(
+            nodeid=f"{file}::test",
+            outcome=outcome,
+            when=when,
+            duration=seconds,
+            passed=outcome == "passed",
+            skipped=skipped,
+            longrepr=("path", 1, f"Skipped: {reason}") if skipped else None,
+        )
+
+    log = bench_gpu_tests.Log()
+    log.pytest_runtest_logreport(report("tests/a.py", "passed", "setup", 0.5))
+    log.pytest_runtest_logreport(report("tests/a.py", "passed"))
+    log.pytest_runtest_logreport(report("tests/b.py", "skipped", "setup", 0.25, "needs two GPUs"))
+    log.pytest_runtest_logreport(report("tests/b.py", "failed", "teardown"))
+    text = log.as_text()
+    rows = [_quotes.split(line) for line in text.splitlines() if line.startswith("|")]
+    assert rows[0] == ["", "passed", "skipped", "failed", "seconds"]
+    assert rows[2:] == [
+        ["tests/a.py", "1", "0", "0", "1.5"],
+        ["tests/b.py", "0", "1", "1", "1.2"],
+        ["all", "1", "1", "1", "2.8"],
+    ]
+    assert text.endswith("- 1 skipped: needs two GPUs")
 
 
 def test_what_a_result_says(tmp_path):

@@ -108,6 +108,7 @@ def environment(bandwidth, times=ON_DEVICE) -> str:
     """The facts about a measurement, as a Markdown list; `times` is None where the text explains them."""
     facts = {
         "GPU": card(),
+        "Host": f"{cpu_name()}, {os.cpu_count()} threads",
         "Copy bandwidth, measured": f"{bandwidth / 1e12:.2f} TB/s",
         "torch": f"{torch.__version__}, CUDA {torch.version.cuda}",
         "TVM": f"{bootstrap.tvm_in_use.version}, kernels by nvcc {nvcc_version()}",

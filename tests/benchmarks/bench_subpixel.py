@@ -295,7 +295,7 @@ def write_report(names, times, shares, errors, bandwidth):
 NOTES = f"""fp16, batch 1, in ms. shuffles stay: without MoveDepthToSpace. layouts by TVM: our convolution
 after TVM's ConvertLayout alone. torch.compile: channels_last. stock TVM: untuned, NCHW, one run of an image
 of a {STOCK_PART**2}th of the size, times {STOCK_PART**2}. floor: the sum of what each convolution takes at
-the speed of tensor cores or of memory (each input and result once), whichever is longer."""
+the speed of tensor cores or of memory (each input and result once), whichever is longer. "-": not timed."""
 
 
 def plot(names, times, shares):

@@ -48,6 +48,7 @@ def benchmarks(target):
     """All of them, the quick ones first; `target` is the CPU."""
     on_cpu = ("--target", target)
     return [
+        Benchmark("gpu_tests"),
         Benchmark("sort"),
         Benchmark("preprocess"),
         Benchmark("roi", modules=("torchvision",)),
