@@ -190,7 +190,7 @@ class TestAllClasses:
             ({"score": relay.var("score", shape=(1,))}, "the score threshold is not a float32 scalar"),
             ({"most": relay.var("most", shape=(1,), dtype="int64")}, "boxes to keep is not a scalar"),
             ({"shape": (2, ANY, BOXES)}, "the number of classes is known only at run time"),
-            ({"dtype": "float64"}, "boxes of float64 and scores of float64 have no kernel"),
+            ({"dtype": "float64"}, "no kernel for boxes of float64 and scores of float64"),
         ],
     )
     def test_refusal(self, options, reason):
@@ -307,8 +307,11 @@ class TestRows:
     @pytest.mark.parametrize(
         "options, reason",
         [
-            ({"return_indices": False}, "rows that are suppressed stay in their places"),
-            ({"top_k": 5}, "only the first 5 boxes are looked at"),
+            (
+                {"return_indices": False},
+                "suppressed rows are not removed: the NMS has invalid_to_bottom=False",
+            ),
+            ({"top_k": 5}, "the NMS considers only the first 5 boxes"),
             ({"valid": {"score_index": 2}}, "reads the score from another column"),
             ({"valid": {"id_index": -1}}, "reads the class from another column"),
             (
@@ -332,7 +335,7 @@ class TestRows:
             ({"shape": (2, ANY, 6)}, "class ids, and the number of boxes is known only at run time"),
             (
                 {"shape": (2, ANY, 6), "most": 5, "id_index": -1},
-                "some boxes are kept, and how many",
+                "the NMS keeps only some boxes",
             ),
             ({"dtype": "float16"}, "class ids of float16 are not compared exactly"),
         ],
@@ -348,11 +351,11 @@ class TestRows:
         )
         result = vision.non_max_suppression(rows, count, indices).astuple()
         assert any(
-            "of one get_valid_counts" in reason for reason in reasons(module(rows, count, indices, result))
+            "from one get_valid_counts" in reason for reason in reasons(module(rows, count, indices, result))
         )
         valid = vision.get_valid_counts(rows, 0.0)
         result = vision.non_max_suppression(valid[1], valid[0], indices).astuple()
-        assert any("of one get_valid_counts" in reason for reason in reasons(module(rows, indices, result)))
+        assert any("from one get_valid_counts" in reason for reason in reasons(module(rows, indices, result)))
 
     def test_second_application(self):
         for form in self.FORMS:

@@ -159,19 +159,19 @@ class Moved(torch.nn.Module):
 @pytest.mark.parametrize(
     "model, reason",
     [
-        (Moved(lambda boxes, _: boxes.max() + 0.5), "the greatest coordinate and 0.5, less than 1 more"),
-        (Moved(lambda boxes, _: boxes[:, 2:].max() + 1), "the greatest coordinate of other boxes"),
-        (Moved(lambda _, scores: scores.max() + 1), "the greatest coordinate of other boxes"),
-        (Moved(lambda boxes, _: boxes.min() + 1), "does not follow from the greatest coordinate"),
-        (Moved(lambda boxes, _: boxes.max()), "nor the greatest coordinate plus one"),
-        (FixedOffset(100.0), "an offset of 100.0 may leave classes overlapping"),
+        (Moved(lambda boxes, _: boxes.max() + 0.5), "the largest coordinate plus 0.5, which is less than 1"),
+        (Moved(lambda boxes, _: boxes[:, 2:].max() + 1), "the largest coordinate of other boxes"),
+        (Moved(lambda _, scores: scores.max() + 1), "the largest coordinate of other boxes"),
+        (Moved(lambda boxes, _: boxes.min() + 1), "is not computed from the largest coordinate"),
+        (Moved(lambda boxes, _: boxes.max()), "nor the largest coordinate plus one"),
+        (FixedOffset(100.0), "an offset of 100.0 may let boxes of different classes overlap"),
         (
             Moved(lambda boxes, _: boxes.max() + 1, lambda ids: ids * 0.5),
             "the class ids are not whole",
         ),
         (
             Moved(lambda boxes, _: boxes.max() + 1, iou_threshold=-0.5),
-            "at an IoU threshold of -0.5 boxes that are apart suppress each other too",
+            "at an IoU threshold of -0.5, disjoint boxes suppress each other too",
         ),
     ],
 )

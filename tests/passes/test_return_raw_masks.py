@@ -69,7 +69,7 @@ REFUSED = {
 def test_images_that_are_used(use):
     mod = with_masks(REFUSED[use])
     after, report = apply(ReturnRawMasks(), mod)
-    assert refusals(report) == ["the pasted images are used by more than the function's outputs"]
+    assert refusals(report) == ["the pasted images have users besides the outputs of the function"]
     assert after.same_as(mod)
 
 

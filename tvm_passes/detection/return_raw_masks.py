@@ -1,4 +1,4 @@
-"""Return the small masks of detections, not images that they are pasted into."""
+"""Return the small masks of detections instead of the images that they are pasted into."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
 class PastedMasks(Rule):
     """Replace an output `paste_masks(masks, boxes)` with `masks`, (N, 1, M, M), in their own type.
 
-    Why legal: it changes what the function returns, as it was asked to, and nothing else, since nothing else
-    uses the images. Masks and the box of each are still what the caller needs to paste them.
+    Why legal: it changes only what the function returns, which is its purpose; nothing else uses the images.
+    The caller still gets the masks and their boxes, all that is needed to paste them.
     """
 
     masks = wildcard()
@@ -24,7 +24,7 @@ class PastedMasks(Rule):
         users = graph.users(match.root)
         is_output = all(user.same_as(graph.root) or user.same_as(outputs) for user in users)
         if not is_output or (isinstance(outputs, relay.Tuple) and graph.users(outputs) != [graph.root]):
-            return Refusal("the pasted images are used by more than the function's outputs")
+            return Refusal("the pasted images have users besides the outputs of the function")
         if not graph.infer_result:
             return Refusal("another function of the module may call this one and depend on its outputs")
         return LEGAL
@@ -36,8 +36,8 @@ class PastedMasks(Rule):
 class ReturnRawMasks(RulePass):
     """Make a Mask R-CNN return the mask of each detection as the network computes it: (N, 1, 28, 28).
 
-    It changes the outputs, so no pipeline has it. The images that it saves are most of what such a network
-    writes: 100 of 800x1333 are 427 MB. Names and order of the outputs stay. It goes before or after
+    It changes the outputs, so it is in no pipeline. Pasted images are most of what such a network writes: 100
+    of 800x1333 take 427 MB. Names and order of the outputs stay the same. Apply it before or after
     `MakeDetectionStatic`.
 
     >>> masks, boxes = relay.var("masks", shape=(9, 1, 28, 28)), relay.var("boxes", shape=(9, 4))

@@ -1,4 +1,4 @@
-"""What TVM's own NMS operators are told, in terms of `topi_ext.batched_nms`."""
+"""The arguments of TVM's own NMS operators, in terms of `topi_ext.batched_nms`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ JUST_BELOW_1 = np.float32(1 - 2**-24)
 
 
 def thresholds(iou_threshold: relay.Expr, score_threshold: relay.Expr) -> tuple[relay.Expr, relay.Expr]:
-    """The two thresholds that make topi_ext.batched_nms keep what TVM's NMS keeps.
+    """The two thresholds with which topi_ext.batched_nms keeps the same boxes as TVM's NMS.
 
     TVM suppresses at `iou >= threshold`, the operator at `iou > threshold`: it is given the next float down.
-    TVM keeps nothing at an IoU threshold of 0 or less; a score threshold that no score exceeds does the same
-    for one that is known only at run time.
+    TVM keeps nothing at an IoU threshold of 0 or less; where that is known only at run time, a score
+    threshold that no score exceeds has the same effect.
     """
     value = scalar(iou_threshold)
     if value is not None:
@@ -47,12 +47,12 @@ def why_no_boxes(boxes: relay.Expr, scores: relay.Expr, rank: int) -> Refusal | 
     """Why topi_ext.batched_nms does not take boxes of this rank and scores, or None."""
     boxes, scores = boxes.checked_type, scores.checked_type
     if boxes.dtype not in FLOATS or scores.dtype not in FLOATS:
-        return Refusal(f"boxes of {boxes.dtype} and scores of {scores.dtype} have no kernel")
+        return Refusal(f"there is no kernel for boxes of {boxes.dtype} and scores of {scores.dtype}")
     if len(boxes.shape) != rank or known(boxes.shape[-1]) != 4:
-        return Refusal(f"boxes of the shape {boxes.shape} are not rows of four corners")
+        return Refusal(f"boxes of shape {boxes.shape} are not rows of four coordinates")
     return None
 
 
 def known(dim: tir.PrimExpr) -> int | None:
-    """A dimension as int, or None where it is known only at run time."""
+    """A dimension as an int, or None where it is known only at run time."""
     return int(dim) if hasattr(dim, "value") else None

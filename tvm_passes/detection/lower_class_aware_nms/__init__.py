@@ -1,4 +1,4 @@
-"""Bring TVM's own class-aware NMS to the operator that has fast kernels."""
+"""Lower TVM's own class-aware NMS to the operator that has fast kernels."""
 
 from ...engine.rule import RulePass
 from .all_class_nms import AllClassNms
@@ -6,12 +6,12 @@ from .nms_of_rows import NmsOfRows
 
 
 class LowerClassAwareNMS(RulePass):
-    """Replace TVM's NMS that is class-aware already with `topi_ext.batched_nms`.
+    """Replace NMS of TVM that is already class-aware with `topi_ext.batched_nms`.
 
     TVM suppresses at `iou >= threshold`, the operator at `iou > threshold`. It is given the next float32
-    down, and `iou > nextafter(threshold, -inf)` holds for the same floats as `iou >= threshold`: the graph
-    still keeps the same boxes, where an IoU is the threshold too. What a model meant by its threshold is for
-    its importer to say: `frontends.from_onnx` gives TVM's operator the next float up, and the two cancel.
+    down, since `iou > nextafter(threshold, -inf)` holds for the same floats as `iou >= threshold`: the graph
+    keeps the same boxes, also where an IoU equals the threshold. What a model means by its threshold is for
+    the importer to say: `frontends.from_onnx` gives TVM's operator the next float up, and the two cancel.
 
     >>> rows = relay.var("rows", shape=(1, 9, 6))  # of class, score and corners
     >>> count, valid, indices = relay.vision.get_valid_counts(rows, 0.05, id_index=0, score_index=1)

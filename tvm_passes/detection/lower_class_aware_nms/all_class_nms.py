@@ -1,4 +1,4 @@
-"""Replace TVM's NMS of every image and class with topi_ext.batched_nms, and gather what it keeps."""
+"""Replace TVM's NMS over every image and class with topi_ext.batched_nms, and gather the kept boxes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ INT64_MAX = 2**63 - 1
 class AllClassNms(Rule):
     """Replace `vision.all_class_non_max_suppression` with `topi_ext.batched_nms` of as many images.
 
-    Why legal: TVM suppresses within each class of each image, which here is an image of its own. The kept
+    Why legal: TVM suppresses within each class of each image; here, each such pair is a batch item. The kept
     (image, class, box) are gathered to the front, in that order, those of a class in descending order of
-    score. TVM leaves the rows behind them undefined; here they are of some box, or -1. A box may be given by
-    any two opposite corners, which are put in order. No more than 0 boxes to keep are all, as TVM takes it.
-    TVM suppresses no box of a score of 0 or less, and leaves out those of -1 or less; ONNX compares all
-    scores, which is what was meant.
+    score. TVM leaves the rows after them undefined; here they hold some box, or -1. A box may be given by
+    any two opposite corners, which are sorted. A limit of 0 or fewer boxes means no limit, as in TVM. TVM
+    never suppresses a box with a score of 0 or less, and drops those of -1 or less; ONNX compares all scores,
+    and so does the rewrite.
     """
 
     boxes, scores, most, iou_threshold, score_threshold = (wildcard() for _ in range(5))
@@ -38,7 +38,7 @@ class AllClassNms(Rule):
     def plan(self, match: Match) -> int | Refusal:
         """The number of classes."""
         if str(match.root.attrs.output_format) != "onnx":
-            return Refusal("the result is in TensorFlow's format, with the scores of what is kept")
+            return Refusal("the result is in TensorFlow's format, with the scores of the kept boxes")
         refusal = why_no_boxes(match.boxes, match.scores, rank=3) or why_no_thresholds(
             match.iou_threshold, match.score_threshold
         )
@@ -73,7 +73,7 @@ class AllClassNms(Rule):
 
 
 def _room(match: Match) -> int | None:
-    """How many boxes to make room for, where the NMS itself is to stop there, or None."""
+    """The number of boxes to make room for, where the NMS itself is to stop there, or None."""
     most, count = scalar(match.most), known(match.scores.checked_type.shape[2])
     if most is None or most <= 0:
         return None
@@ -81,7 +81,7 @@ def _room(match: Match) -> int | None:
 
 
 def _is_all(match: Match) -> bool:
-    """Whether all boxes that are not suppressed are to be kept."""
+    """Whether there is no limit on the number of kept boxes."""
     most, count = scalar(match.most), known(match.scores.checked_type.shape[2])
     return most is not None and (most <= 0 or (count is not None and count <= most))
 
@@ -103,11 +103,11 @@ def _numbers(tensor: relay.Expr) -> relay.Expr:
 def _gathered(indices: relay.Expr, counts: relay.Expr, places: relay.Expr, classes: int) -> relay.Expr:
     """Rows of (image, class, box), the first `counts` of the `indices` of each class, and their number.
 
-    Each place looks up its row by itself, in the running sums of the counts, so that all can do so at once.
+    Each output position finds its row by itself, in the prefix sums of the counts: all run in parallel.
     """
     ends = relay.cumsum(counts, axis=0, dtype="int64")
     total = relay.sum(counts, axis=0, keepdims=True)
-    # A factor, not `where`: the latter's shape function takes a scalar for a vector, and fails on no boxes.
+    # A factor, not `where`, whose shape function takes a scalar for a vector and fails on zero boxes.
     is_taken = relay.cast(relay.less(places, total), "int64")
     item = relay.searchsorted(ends, places, right=True, dtype="int64") * is_taken
     column = (places - relay.take(ends - counts, item, axis=0)) * is_taken

@@ -17,32 +17,32 @@ from ..stock_nms import known, thresholds, why_no_thresholds
 class NmsOfRows(Rule):
     """Replace `vision.non_max_suppression` of `vision.get_valid_counts` with `topi_ext.batched_nms`.
 
-    Why legal: get_valid_counts keeps the order of the rows above the score threshold whose class is not
-    negative, and says where they were. The operator leaves out the same ones by itself, and answers where
-    they are. Ids are floats, compared by their bits, which differ where the ids do: none is negative but
-    -0.0. That all these rows have a score above 0 matters, for TVM suppresses no others. Corners may come in
-    any order, and are put in order.
+    Why legal: get_valid_counts keeps, in order, the rows above the score threshold whose class is not
+    negative, and returns their original indices. The operator skips the same rows and returns original
+    indices too. Ids are floats and compared by their bits, which differ exactly where the ids do: none is
+    negative except -0.0, whose sign is dropped. All these rows must have a score above 0, since TVM
+    suppresses no others. Corners may come in any order, and are sorted.
     """
 
     rows, valid_count, indices, most, iou_threshold = (wildcard() for _ in range(5))
     pattern = is_op("vision.non_max_suppression")(rows, valid_count, indices, most, iou_threshold)
 
     def plan(self, match: Match) -> relay.Call | Refusal:
-        """The get_valid_counts whose rows these are."""
+        """The call of get_valid_counts that made these rows."""
         attrs, valid = match.root.attrs, _get_valid_counts(match)
         if valid is None:
-            return Refusal("the rows, their count and their indices are not those of one get_valid_counts")
+            return Refusal("the rows, their count and their indices do not come from one get_valid_counts")
         if int(attrs.top_k) > 0:
-            return Refusal(f"only the first {int(attrs.top_k)} boxes are looked at")
+            return Refusal(f"the NMS considers only the first {int(attrs.top_k)} boxes")
         if int(attrs.score_index) != int(valid.attrs.score_index):
             return Refusal("get_valid_counts reads the score from another column")
         if int(attrs.id_index) >= 0 and int(attrs.id_index) != int(valid.attrs.id_index):
             return Refusal("get_valid_counts reads the class from another column")
         if not attrs.return_indices:
             if not attrs.invalid_to_bottom:
-                return Refusal("rows that are suppressed stay in their places")
+                return Refusal("suppressed rows are not removed: the NMS has invalid_to_bottom=False")
             if 0 not in (int(attrs.score_index), int(valid.attrs.id_index)):
-                return Refusal("rows with a negative first column count as suppressed")
+                return Refusal("the NMS treats rows with a negative first column as suppressed")
         return _why_no_rows(match, valid.args[0]) or _why_no_limits(match, valid) or valid
 
     def rewrite(self, match: Match, plan: relay.Call) -> relay.Expr:
@@ -96,24 +96,24 @@ def _why_no_limits(match: Match, valid: relay.Call) -> Refusal | None:
     """Why the thresholds and the number of boxes to keep do not allow the rewrite, or None."""
     score_threshold = scalar(_score_threshold(valid))
     if score_threshold is None or not score_threshold >= 0:
-        return Refusal("boxes with a score of 0 or less may be valid, and TVM's NMS does not suppress those")
+        return Refusal("boxes with a score of 0 or less may be valid, and TVM's NMS never suppresses those")
     if scalar(match.iou_threshold) is None:
         return Refusal("the IoU threshold is known only at run time")
     if scalar(match.most) is None:
         return Refusal("the number of boxes to keep is known only at run time")
     if scalar(match.most) >= 0 and known(valid.args[0].checked_type.shape[1]) is None:
-        return Refusal("some boxes are kept, and how many there are is known only at run time")
+        return Refusal("the NMS keeps only some boxes, and their total number is known only at run time")
     return why_no_thresholds(match.iou_threshold, _score_threshold(valid))
 
 
 def _score_threshold(valid: relay.Call) -> relay.Expr:
-    """The score threshold of get_valid_counts, which older graphs hold as an attribute."""
+    """The score threshold of get_valid_counts, which is an attribute in older graphs."""
     attribute = valid.attrs.score_threshold
     return valid.args[1] if attribute is None else relay.const(float(attribute), "float32")
 
 
 def _room(match: Match) -> tuple[int | None, int]:
-    """How many boxes to make room for, and how many fewer than all; (None, 0), where the NMS looks at all."""
+    """The number of boxes to make room for, and how many fewer than all; (None, 0) without a limit."""
     most, count = int(scalar(match.most)), known(match.rows.checked_type.shape[1])
     return (most, count - most) if count is not None and 0 <= most < count else (None, 0)
 
@@ -123,7 +123,7 @@ def _is_class_aware(match: Match) -> bool:
 
 
 def _minus_one_like(tensor: relay.Expr) -> relay.Expr:
-    # Not a scalar: the shape function of `where` takes it for a vector, and fails on no boxes.
+    # Not a scalar: the shape function of `where` takes it for a vector, and fails on zero boxes.
     return relay.full_like(tensor, relay.const(-1, "float32"))
 
 

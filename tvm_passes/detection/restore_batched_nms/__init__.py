@@ -1,4 +1,4 @@
-"""Restore the class-aware NMS that detection graphs carry as one-class NMS on boxes moved apart by class."""
+"""Restore class-aware NMS where a graph has one-class NMS on boxes that are shifted apart by class."""
 
 from ...engine.rule import RulePass
 from .empty_case import NmsOfNothing
@@ -8,7 +8,7 @@ from .same_branches import SameNmsOnBothBranches
 
 
 class RestoreBatchedNMS(RulePass):
-    """Replace imported NMS with `topi_ext.batched_nms`, boxes moved apart by class with class ids.
+    """Replace imported NMS with `topi_ext.batched_nms`, and boxes shifted apart by class with class ids.
 
     >>> import frontends, torch, torchvision
     >>> class Detect(torch.nn.Module):

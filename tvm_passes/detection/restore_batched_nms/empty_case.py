@@ -1,4 +1,4 @@
-"""Drop the branch that importers and torchvision put round an NMS for the case that there is no box."""
+"""Drop the branch that importers and torchvision put around an NMS for the case of no boxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..selection import Selection, as_given
 class NmsOfNothing(Selection, Rule):
     """Replace `if there are no boxes: no indices, else: nms(boxes)` with `nms(boxes)`.
 
-    Why legal: topi_ext.batched_nms of no boxes keeps none.
+    Why legal: given no boxes, topi_ext.batched_nms keeps none.
     """
 
     nothing, is_none = wildcard(), is_op("equal")(wildcard(), wildcard())
@@ -24,9 +24,9 @@ class NmsOfNothing(Selection, Rule):
         graph, boxes = match.graph, as_given(match.nms.args[0])
         pairs = either_way(match.is_none)
         if not any(_is_size(size, boxes) and all_equal(graph, zero, 0) for size, zero in pairs):
-            return Refusal("the condition is not that there are no boxes")
+            return Refusal("the condition does not test for zero boxes")
         if not _is_empty(match.nothing):
-            return Refusal("the branch for no boxes returns some indices")
+            return Refusal("the branch for zero boxes returns indices")
         if str(match.selection.attrs.slice_mode) != "size" or not all_equal(graph, match.begin, 0):
             return Refusal("the branch returns indices other than the first ones")
         return LEGAL
@@ -43,7 +43,7 @@ def _is_size(size: relay.Expr, boxes: relay.Expr) -> bool:
 
 
 def _is_empty(indices: relay.Expr) -> bool:
-    # Beside a branch of unknown length the type forgets that this one's is 0.
+    # Merged with a branch of unknown length, the type of `If` loses that this one's length is 0.
     if op_name(indices) == "zeros":
         return [int(dim) for dim in indices.attrs.shape] == [0]
     value = getattr(indices, "data", None)

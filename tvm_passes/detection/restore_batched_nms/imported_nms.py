@@ -18,10 +18,10 @@ from ..stock_nms import known, thresholds, why_no_boxes, why_no_thresholds
 class NmsOfPyTorch(Rule):
     """Replace what TVM's importer makes of `torchvision.ops.nms`.
 
-    Why legal: it packs scores and boxes into one tensor, and moves the scores above 0, because TVM's NMS
-    leaves out others; the order of the boxes, all that counts, is that of the scores as they were. TVM
-    suppresses at an IoU equal to the threshold, torchvision only above it, and puts corners in order, which
-    torchvision does not: what torchvision does was meant.
+    Why legal: the importer packs scores and boxes into one tensor and shifts the scores above 0, because
+    TVM's NMS drops all others; only the order of the scores matters, and the shift keeps it. TVM suppresses
+    at an IoU equal to the threshold and sorts the corners of a box; torchvision suppresses only above the
+    threshold and takes corners as they are. The rewrite follows torchvision, as the model does.
     """
 
     boxes, shifted = wildcard(), wildcard()
@@ -40,15 +40,15 @@ class NmsOfPyTorch(Rule):
     pattern = is_op("cast")(kept)
 
     def plan(self, match: Match) -> relay.Expr | Refusal:
-        """The scores before TVM's importer moved them."""
+        """The scores before TVM's importer shifted them."""
         attrs, graph = match.nms.attrs, match.graph
         layout = (attrs.coord_start, attrs.score_index, attrs.id_index, attrs.top_k)
         if tuple(int(value) for value in layout) != (1, 0, -1, -1) or not attrs.return_indices:
-            return Refusal("the NMS does not take rows of score and box, or not all of them")
+            return Refusal("the NMS does not take rows of score and box, or takes only some of them")
         if match.root.attrs.dtype != "int64" or str(match.kept.attrs.slice_mode) != "size":
-            return Refusal("the indices are not taken as torchvision gives them")
+            return Refusal("the kept indices are not sliced as in TVM's import of torchvision.ops.nms")
         if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
-            return Refusal("the slice does not take the first indices in order")
+            return Refusal("the slice does not take the leading indices in order")
         if scalar(match.most) != -1:
             return Refusal("the NMS keeps a limited number of boxes")
         if not _counts(graph, match.valid_count, match.shifted) or not _numbers_all(match.order):
@@ -61,9 +61,7 @@ class NmsOfPyTorch(Rule):
             return Refusal("the IoU threshold is not a float32 scalar")
         scores = _scores(match)
         if scores is None:
-            return Refusal(
-                "the scores are not shifted above 0, and TVM's NMS drops those that are not above it"
-            )
+            return Refusal("the scores are not shifted above 0, and TVM's NMS drops scores of 0 or less")
         return scores
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
@@ -71,14 +69,14 @@ class NmsOfPyTorch(Rule):
 
 
 class NmsOfOnnx(Rule):
-    """Replace an ONNX NonMaxSuppression of one image and one class of which only the box is taken.
+    """Replace an ONNX NonMaxSuppression of one image and one class of which only the box index is used.
 
     Why legal: the rows of its result are (image, class, box), in descending order of score. TVM suppresses
-    at an IoU equal to the threshold, the operator only above it, and is given the next float down: what TVM
-    computes is kept, and where `frontends.from_onnx` gave TVM the next float up, it is the model's threshold
-    again. No more than 0 boxes to keep are all, as TVM takes it. A box may be given by any two opposite
-    corners, which are put in order. TVM suppresses no box of a score of 0 or less, and leaves out those of -1
-    or less; ONNX compares all scores, which is what was meant.
+    at an IoU equal to the threshold, topi_ext.batched_nms only above it, so it is given the next float down:
+    what TVM computes is kept, and where `frontends.from_onnx` gave TVM the next float up, the model's own
+    threshold is back. A limit of 0 or fewer boxes means no limit, as in TVM. A box may be given by any two
+    opposite corners, which are sorted. TVM never suppresses a box with a score of 0 or less, and drops those
+    of -1 or less; ONNX compares all scores, and so does the rewrite.
     """
 
     boxes, scores, most, iou_threshold, score_threshold = (wildcard() for _ in range(5))
@@ -95,13 +93,13 @@ class NmsOfOnnx(Rule):
         """The number of boxes to keep."""
         graph, scores = match.graph, match.scores.checked_type.shape
         if not all_equal(graph, match.column, 2):
-            return Refusal("columns of the result other than the box index are used")
+            return Refusal("a column of the result other than the box index is used")
         if [known(dim) for dim in scores[:2]] != [1, 1]:
             return Refusal("the NMS is of several images or classes")
         if str(match.nms.attrs.output_format) != "onnx" or str(match.rows.attrs.slice_mode) != "end":
-            return Refusal("the result is not taken as ONNX gives it")
+            return Refusal("the result is not sliced as in TVM's import of ONNX's NonMaxSuppression")
         if not all_equal(graph, match.begin, 0) or not all_equal(graph, match.strides, 1):
-            return Refusal("the slice does not take the first rows in order")
+            return Refusal("the slice does not take the leading rows in order")
         most = scalar(match.most)
         if most is None:
             return Refusal("the number of boxes to keep is known only at run time")
@@ -122,7 +120,7 @@ class NmsOfOnnx(Rule):
 
 
 def _scores(match: Match) -> relay.Expr | None:
-    """The scores before TVM's importer moved them above 0, `scores - min(scores) + 1`, or None."""
+    """The scores before TVM's importer shifted them above 0, `scores - min(scores) + 1`, or None."""
     moved = match.shifted
     above = [term for term, more in either_way(moved) if scalar(more) == 1] if op_name(moved) == "add" else []
     if not above or op_name(above[0]) != "subtract":
@@ -146,7 +144,7 @@ def _numbers_all(order: relay.Expr) -> bool:
 
 
 def _without_axes(expr: relay.Expr, count: int) -> relay.Expr:
-    """The tensor without so many leading axes of length 1: the one that was given them, if it was."""
+    """The tensor without that many leading axes of length 1: the operand of `expand_dims`, if it has one."""
     while count and op_name(expr) == "expand_dims" and int(expr.attrs.axis) == 0:
         added = min(count, int(expr.attrs.num_newaxis))
         if added != int(expr.attrs.num_newaxis):

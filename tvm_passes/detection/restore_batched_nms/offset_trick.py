@@ -1,4 +1,4 @@
-"""Replace boxes moved apart by class, given to an NMS of one class, by the boxes and their classes."""
+"""Replace one-class NMS on boxes shifted apart by class with class-aware NMS on the boxes themselves."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ...engine.expressions import either_way, op_name, scalar
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 from ..selection import as_class_ids, as_given, in_order
 
-# An offset that does not follow from the boxes must be this large to keep classes apart: Ultralytics uses
-# 7,680, an earlier YOLOv5 4,096; images given to a detector are smaller.
+# An offset that is not computed from the boxes must be at least this large to keep classes apart: Ultralytics
+# uses 7,680, an earlier YOLOv5 4,096; images given to a detector are smaller.
 MIN_FIXED_OFFSET = 4096
 
 
 class OffsetByClass(Rule):
     """Replace `nms(boxes + ids * offset)` with class-aware `nms(boxes, ids)`.
 
-    Why legal: the offset moves the boxes of each class to where no box of another can overlap them, so that
-    one-class NMS suppresses within classes only; the operator compares the classes themselves. It is more
-    right than the graph: the sum rounds coordinates, and coordinates below 0 reach into the next class. Boxes
-    that are apart have an IoU of 0, so the threshold must not be less.
+    Why legal: the offset moves the boxes of each class to where no box of another class can overlap them, so
+    one-class NMS suppresses only within classes; the operator compares the classes themselves. It is more
+    accurate than the graph, where the sum rounds coordinates and coordinates below 0 reach into the next
+    class. Disjoint boxes have an IoU of 0, so the threshold must not be negative.
     """
 
     moved, scores, same_class = wildcard(), wildcard(), wildcard()
@@ -30,7 +30,7 @@ class OffsetByClass(Rule):
     )
 
     def plan(self, match: Match) -> tuple[relay.Expr, relay.Expr] | Refusal | Answer:
-        """The boxes before they were moved apart, and their classes as integers."""
+        """The boxes before they were shifted apart, and their classes as integers."""
         moved = _boxes_and_spread(match)
         if moved is None:
             return NO_MATCH
@@ -46,9 +46,9 @@ class OffsetByClass(Rule):
             return Refusal("the class ids are not whole numbers")
         threshold = scalar(match.iou_threshold)
         if threshold is not None and not threshold >= 0:
-            return Refusal(f"at an IoU threshold of {threshold} boxes that are apart suppress each other too")
+            return Refusal(f"at an IoU threshold of {threshold}, disjoint boxes suppress each other too")
         if not _as_many(ids, match.scores) or not _as_many(boxes, match.scores):
-            return Refusal("boxes, class ids and scores differ in number")
+            return Refusal("there are different numbers of boxes, class ids and scores")
         # Moving both corners alike keeps their order.
         ordered = boxes if as_given(match.moved).same_as(match.moved) else in_order(boxes)
         return _why_not_apart(offset, boxes) or (ordered, integers)
@@ -74,22 +74,22 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> Refusal | None:
     """Why this offset may leave boxes of two classes overlapping, or None."""
     fixed = scalar(offset)
     if fixed is not None:
-        text = f"an offset of {fixed} may leave classes overlapping"
+        text = f"an offset of {fixed} may let boxes of different classes overlap"
         return None if fixed >= MIN_FIXED_OFFSET else Refusal(text)
     if op_name(offset) != "add":
-        return Refusal("the offset between classes is neither a number nor the greatest coordinate plus one")
+        return Refusal("the offset between classes is neither a constant nor the largest coordinate plus one")
     pair = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), None)
     if pair is None:
         return Refusal("the offset is a sum without a constant term")
     greatest, more = pair
     if scalar(more) < 1:
-        return Refusal(f"the offset is the greatest coordinate and {scalar(more)}, less than 1 more")
+        return Refusal(f"the offset is the largest coordinate plus {scalar(more)}, which is less than 1")
     if op_name(greatest) != "max":
-        return Refusal("the offset does not follow from the greatest coordinate")
+        return Refusal("the offset is not computed from the largest coordinate")
     if not greatest.args[0].same_as(boxes):
-        return Refusal("the offset is the greatest coordinate of other boxes")
+        return Refusal("the offset is the largest coordinate of other boxes")
     if len(greatest.checked_type.shape) != 0:
-        return Refusal("the offset is the greatest of some coordinates only")
+        return Refusal("the offset is the largest of only some coordinates")
     return None
 
 
@@ -105,7 +105,7 @@ def _ids_and_offset(spread: relay.Expr) -> tuple[relay.Expr, relay.Expr] | None:
 
 
 def _row(column: relay.Expr) -> relay.Expr | None:
-    """What was made a column, or None."""
+    """The tensor that was made a column, or None."""
     if op_name(column) not in ("expand_dims", "reshape"):
         return None
     (row,) = column.args
@@ -114,7 +114,7 @@ def _row(column: relay.Expr) -> relay.Expr | None:
 
 
 def _integers(ids: relay.Expr) -> relay.Expr | None:
-    """Class ids as integers: those that were cast to the boxes' type, or None."""
+    """Class ids as integers, before they were cast to the type of the boxes, or None."""
     if op_name(ids) == "cast":
         ids = ids.args[0]
     return as_class_ids(ids, ids.checked_type.dtype)
@@ -126,6 +126,6 @@ def _is_one_class(ids: relay.Expr) -> bool:
 
 
 def _as_many(left: relay.Expr, right: relay.Expr) -> bool:
-    """Whether two tensors can be as long as each other without one being repeated for it."""
+    """Whether two tensors may have the same length without one being broadcast."""
     left, right = (getattr(expr.checked_type.shape[0], "value", None) for expr in (left, right))
     return left == right or (None in (left, right) and 1 not in (left, right))

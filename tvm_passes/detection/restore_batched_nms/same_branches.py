@@ -1,4 +1,4 @@
-"""Drop the branch that scripted torchvision takes between two ways to the same NMS."""
+"""Drop the branch by which scripted torchvision chooses between two ways to compute the same NMS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_LEVELS = 8  # a selection, the operator, its arguments and a cast of them ar
 class SameNmsOnBothBranches(Selection, Rule):
     """Replace `if there are many boxes: nms(boxes), else: nms(boxes)` with `nms(boxes)`.
 
-    Why legal: both branches give the same, whatever the condition.
+    Why legal: both branches compute the same, so the condition does not matter.
     """
 
     condition, other = wildcard(), wildcard()
@@ -27,7 +27,7 @@ class SameNmsOnBothBranches(Selection, Rule):
 
     def plan(self, match: Match) -> Answer | Refusal:
         if not _is_same(match.selection, match.other, MAX_LEVELS):
-            return Refusal("the branches suppress differently")
+            return Refusal("the branches compute different NMS")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
@@ -35,7 +35,7 @@ class SameNmsOnBothBranches(Selection, Rule):
 
 
 def _is_same(left: relay.Expr, right: relay.Expr, levels: int) -> bool:
-    """Whether two expressions are the same down to nodes that they share."""
+    """Whether two expressions are structurally equal down to nodes that they share."""
     if left.same_as(right):
         return True
     if levels == 0 or type(left) is not type(right):

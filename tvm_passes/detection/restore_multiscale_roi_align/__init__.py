@@ -1,11 +1,11 @@
-"""Restore the RoIAlign of a feature pyramid that detection graphs carry as one RoIAlign a level."""
+"""Restore the RoIAlign of a feature pyramid where a graph has one RoIAlign per level."""
 
 from ...engine.rule import RulePass
 from .one_by_level import OneByLevel
 
 
 class RestoreMultiScaleRoIAlign(RulePass):
-    """Replace one RoIAlign a level, each of that level's regions, with one that picks the level itself.
+    """Replace one RoIAlign per level, each on the regions of that level, with one that picks the levels.
 
     >>> import frontends, torch, torchvision
     >>> class Pool(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Reading from a graph by which formula, and of which boxes, levels are computed."""
+"""Recover the formula by which a graph assigns pyramid levels, and the boxes it is applied to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ level = is_op("cast")(clipped)
 
 @dataclass
 class LevelFormula:
-    """The numbers of torchvision's formula, of which `count` levels from `min_level` on are left."""
+    """The constants of torchvision's formula, clipped to `count` levels from `min_level` on."""
 
     area: relay.Expr
     canonical_size: float
@@ -39,7 +39,7 @@ class LevelFormula:
     eps_in_log2: bool
 
     def is_of(self, boxes: relay.Expr) -> bool:
-        """Whether the area is that of these boxes, row by row."""
+        """Whether the area is computed from these boxes, row by row."""
         if _is_area_of(self.area, boxes):
             return True
         areas, parts = _joined(self.area), _joined(boxes)
@@ -47,7 +47,7 @@ class LevelFormula:
 
 
 def read_level_formula(numbers: relay.Expr) -> LevelFormula | Refusal:
-    """The formula by which levels are computed, or why they are not computed by any such formula."""
+    """The formula by which levels are computed, or why it is not torchvision's."""
     offset = 0
     if op_name(numbers) == "subtract":
         numbers, offset = numbers.args[0], scalar(numbers.args[1])
@@ -55,18 +55,18 @@ def read_level_formula(numbers: relay.Expr) -> LevelFormula | Refusal:
     if found is None:
         return Refusal("the levels are not computed by torchvision's formula")
     if found[area].checked_type.dtype != "float32" or not found[level].checked_type.dtype.startswith("int"):
-        return Refusal("the levels are not computed in float32 and then converted to integers")
+        return Refusal("the levels are not computed in float32 and then cast to integers")
     if any(static_shape(found[part]) not in ((), (1,)) for part in (size, canonical_level, eps)):
-        return Refusal("the levels are not computed with the same numbers for all regions")
+        return Refusal("the formula of the levels has constants that differ between regions")
     if ln2 in found and not math.isclose(scalar(found[ln2]), math.log(2), rel_tol=1e-6):
         return Refusal(
-            f"the levels are computed from a logarithm divided by {scalar(found[ln2])}, which is not log2"
+            f"the levels are computed from a logarithm divided by {scalar(found[ln2])}, not by log(2)"
         )
     low, high = (float(bound) for bound in (found[clipped].attrs.a_min, found[clipped].attrs.a_max))
     whole = (low, high, scalar(found[canonical_level]))
     positive = 0 < scalar(found[size]) < math.inf and 0 <= scalar(found[eps]) < math.inf
     if not positive or not all(number.is_integer() for number in whole) or low > high:
-        return Refusal("the constants in the formula of the levels are out of range")
+        return Refusal("a constant in the formula of the levels is out of range")
     if offset != low:
         return Refusal(f"the first level is {low:g}, but {offset} is subtracted from the levels")
     return LevelFormula(
@@ -81,7 +81,7 @@ def read_level_formula(numbers: relay.Expr) -> LevelFormula | Refusal:
 
 
 def _joined(expr: relay.Expr) -> list[relay.Expr]:
-    """The tensors that were joined along their rows."""
+    """The tensors that were concatenated along axis 0."""
     rank = len(expr.checked_type.shape)
     if op_name(expr) == "concatenate" and int(expr.attrs.axis) % rank == 0:
         return list(expr.args[0].fields)

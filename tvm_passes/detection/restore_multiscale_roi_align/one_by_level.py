@@ -1,4 +1,4 @@
-"""Replace what torchvision's MultiScaleRoIAlign becomes when it is traced or exported."""
+"""Replace the one RoIAlign per level that tracing or exporting torchvision's MultiScaleRoIAlign gives."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RESHAPING = ("reshape", "repeat", "broadcast_to", "dyn.broadcast_to")
 class OneByLevel(Rule):
     """Replace, for each level, `result[rows of the level] = roi_align(feature, regions[rows of the level])`.
 
-    Why legal: each region has one level, by a formula that never names a level that is missing; so each row
-    of the result is written once, from the region of the same row, as the operator does. A row that has no
-    level, where the region's area is no number, stays zero. ONNX has no log2 and divides logarithms, which
-    may round a region within a millionth of a boundary to the other side: what torchvision does was meant.
+    Why legal: the formula assigns each region exactly one of the levels that are there, so each row of the
+    result is written once, from the region of the same row, as the operator does. A row without a level,
+    where the area of the region is NaN, stays zero. ONNX has no log2 and divides logarithms, which may put a
+    region within a millionth of a boundary on the other side; the rewrite follows torchvision.
     """
 
     before, index, feature, regions = (wildcard() for _ in range(4))
@@ -34,7 +34,7 @@ class OneByLevel(Rule):
     pattern = is_op("scatter_elements")(before, index, pooled)
 
     def where(self, match: Match) -> bool:
-        """The last level, from where all are seen."""
+        """The write of the last level, from which the others are reached."""
         users = match.graph.users(match.root)
         return not any(_is_level(user) and user.args[0].same_as(match.root) for user in users)
 
@@ -55,7 +55,7 @@ class OneByLevel(Rule):
         return (
             _why_not_all_regions(levels, formula)
             or _why_no_background(match.graph, background, levels[0].numbers)
-            # Levels beyond those of the formula have no regions.
+            # Levels beyond those of the formula get no regions.
             or _Plan(formula, sorted(levels, key=lambda level: level.number)[: formula.count])
         )
 
@@ -82,7 +82,7 @@ class _Plan(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """What one level writes."""
+    """The write of one level."""
 
     scatter: relay.Call
     pooled: relay.Call
@@ -92,7 +92,7 @@ class _Level(NamedTuple):
 
 
 def _scatters_below(root: relay.Expr) -> tuple[list[relay.Call], relay.Expr]:
-    """The levels that are written one over the other, and what they are written over."""
+    """The chain of writes, one per level, and the tensor that the first of them writes to."""
     scatters = []
     while _is_level(root):
         scatters.append(root)
@@ -108,25 +108,25 @@ def _read_level(scatter: relay.Call) -> _Level | Refusal:
     pooled = scatter.args[2]
     numbers, number = _level_of_rows(_repeated_rows(scatter.args[1]))
     if numbers is None or number is None:
-        return Refusal("the rows that are written are not those of one level")
+        return Refusal("the rows written are not those of one level")
     taken = _without_integer_index(pooled.args[1])
     takes_rows = op_name(taken) == "take" and _axis(taken) == 0
     all_regions, rows = taken.args if takes_rows else (None, None)
     of_regions = _level_of_rows(rows)
     if all_regions is None or of_regions[0] is None:
-        return Refusal("the regions of a level are not taken unchanged from all regions")
+        return Refusal("the regions of a level are not gathered unchanged from all regions")
     if not of_regions[0].same_as(numbers) or of_regions[1] != number:
         return Refusal("the regions of one level are written to the rows of another")
     attrs = scatter.attrs
     if int(attrs.axis) != 0 or str(attrs.reduction) != "update":
-        return Refusal("the rows are not simply written")
+        return Refusal("the rows are not written by a plain scatter")
     if str(pooled.attrs.layout) != "NCHW" or str(pooled.attrs.mode) != "avg":
-        return Refusal("the regions are not pooled in NCHW by their mean")
+        return Refusal("the RoIAlign is not of NCHW data with mode avg")
     return _Level(scatter, pooled, numbers, number, all_regions)
 
 
 def _level_of_rows(rows: relay.Expr | None) -> tuple[relay.Expr | None, float | None]:
-    """(the levels of all regions, the one level) of which `rows` lists the regions; or None twice."""
+    """(levels of all regions, one level) where `rows` are the indices of that level's regions, else Nones."""
     mask = None if rows is None else mask_of_rows(rows)
     for numbers, number in either_way(mask) if op_name(mask) == "equal" else []:
         if scalar(number) is not None:
@@ -135,9 +135,9 @@ def _level_of_rows(rows: relay.Expr | None) -> tuple[relay.Expr | None, float | 
 
 
 def _repeated_rows(index: relay.Expr) -> relay.Expr | None:
-    """The rows that an index of rank 4 repeats along all other axes, or None.
+    """The row indices that a rank-4 index broadcasts along all other axes, or None.
 
-    It has as many rows as they are, since it has as many as what is written.
+    Their number is right: the index has as many rows as the tensor that is written.
     """
     if len(index.checked_type.shape) != 4:
         return None
@@ -159,7 +159,7 @@ def _keeps_rows(reshaping: relay.Call) -> bool:
 
 
 def _without_integer_index(regions: relay.Expr) -> relay.Expr:
-    """The regions before ONNX took their index in the batch apart, made it an integer, and put it back."""
+    """The regions before ONNX split off their batch index, cast it to an integer, and put it back."""
     if op_name(regions) != "concatenate" or int(regions.attrs.axis) != 1 or len(regions.args[0].fields) != 2:
         return regions
     index, corners = regions.args[0].fields
@@ -171,7 +171,7 @@ def _without_integer_index(regions: relay.Expr) -> relay.Expr:
 
 
 def _columns(take: relay.Expr) -> list[int] | None:
-    """The columns that are taken of a matrix, or None."""
+    """The columns that are sliced from a matrix, or None."""
     index = constant(take.args[1]) if op_name(take) == "take" and _axis(take) == 1 else None
     return None if index is None else index.ravel().tolist()
 
@@ -190,12 +190,12 @@ def _why_not_together(match: Match, levels: list[_Level]) -> Refusal | None:
         if any(len(match.graph.users(node)) > 1 for node in inner):
             return Refusal("the result of one level is used elsewhere")
         if not level.numbers.same_as(first.numbers) or not level.all_regions.same_as(first.all_regions):
-            return Refusal("the levels are not of the same regions")
+            return Refusal("the levels are computed from different regions")
         if not 0 < float(level.pooled.attrs.spatial_scale) < math.inf:
             return Refusal("a level has no scale")
         both = level.pooled.attrs, first.pooled.attrs
         if len({(*map(int, attrs.pooled_size), max(int(attrs.sample_ratio), 0)) for attrs in both}) > 1:
-            return Refusal("the levels differ in their numbers of bins or samples")
+            return Refusal("the levels have different numbers of bins or samples")
     maps = [level.pooled.args[0].checked_type for level in levels]
     shapes = [map_.shape for map_ in maps]
     if len({map_.dtype for map_ in maps}) > 1 or maps[0].dtype not in ("float32", "float16"):
@@ -204,16 +204,16 @@ def _why_not_together(match: Match, levels: list[_Level]) -> Refusal | None:
     if None in channels:
         return Refusal("the number of channels is known only at run time")
     if len({*images} - {None}) > 1 or any(0 in lengths for lengths in sides):
-        return Refusal("the feature maps are not of one batch, or have no pixels")
+        return Refusal("the feature maps have different batch sizes, or no pixels")
     return None
 
 
 def _why_not_all_regions(levels: list[_Level], formula: LevelFormula) -> Refusal | None:
-    """Why the levels are not those of the formula, or not of these regions."""
+    """Why the pooled levels are not those of the formula, or not computed from these regions."""
     numbers = sorted(level.number for level in levels)
     if numbers != sorted(set(numbers)) or numbers[: formula.count] != list(range(formula.count)):
         return Refusal(
-            f"there are {formula.count} levels by size, but the regions of level {numbers} are pooled"
+            f"the formula has {formula.count} levels, but the regions of level {numbers} are pooled"
         )
     regions = levels[0].all_regions
     parts = regions.args[0].fields if op_name(regions) == "concatenate" else []
@@ -236,10 +236,10 @@ def _why_no_background(graph: Graph, background: relay.Expr, numbers: relay.Expr
     else:
         zero = op_name(background) in ("zeros", "zeros_like")
     if not zero:
-        return Refusal("rows of no level are not zero")
+        return Refusal("rows without a level are not zero")
     length = getattr(background.checked_type.shape[0], "value", None)
     length = lengths[0] if length is None and lengths is not None else length
     length = as_long_as(length.tensor) if isinstance(length, Dim) and length.axis == 0 else length
     if length != as_long_as(numbers):
-        return Refusal("whether there are as many results as regions is known only at run time")
+        return Refusal("the number of rows of the result may differ from that of the regions")
     return None
