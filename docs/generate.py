@@ -35,6 +35,7 @@ IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
 PUBLIC = (
     *("topi_ext", "topi_ext.authoring", "topi_ext.torch"),
     *("tvm_passes", "tvm_passes.engine", "tvm_passes.runtime"),
+    *(f"tvm_passes.command.{name}" for name in ("chart", "draw", "images", "progress")),
     *("frontends", "frontends.l5kit"),
 )
 PIPELINES = (

@@ -1,5 +1,6 @@
 """What is public: it is listed in `__all__`, described, and typed; private names look private."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -12,6 +13,7 @@ import pytest
 from docs.generate import PUBLIC
 
 OURS = ("topi_ext", "tvm_passes", "frontends")
+TUTORIALS = Path(__file__).resolve().parents[1] / "tutorials"
 
 
 def _packages():
@@ -67,7 +69,7 @@ def test_names_that_are_not_listed_look_private(name):
     there = [
         each
         for each, made in vars(module).items()
-        if (inspect.isroutine(made) or inspect.isclass(made)) and made.__module__.split(".")[0] in OURS
+        if (inspect.isroutine(made) or inspect.isclass(made)) and f"{made.__module__}.".startswith(f"{name}.")
     ]
     assert [each for each in there if not each.startswith("_") and each not in module.__all__] == []
 
@@ -96,3 +98,26 @@ def test_public_functions_are_typed(name):
 @pytest.mark.parametrize("name", OURS)
 def test_packages_say_that_they_are_typed(name):
     assert Path(importlib.import_module(name).__file__).with_name("py.typed").is_file()
+
+
+STAND_INS = {  # for what a user has: trained weights, recorded traffic, a GPU
+    "tests.models.zoo.detection_model",
+    "tests.frontends.traffic.town",
+    "tests.frontends.traffic.traffic",
+    "tests.cuda_on_cpu.CannotEmulate",
+    "tests.cuda_on_cpu.emulate_cuda",
+}
+
+
+@pytest.mark.parametrize("path", sorted(TUTORIALS.glob("**/*.py")), ids=lambda path: path.name)
+def test_tutorials_use_public_names(path):
+    public = {f"{name}.{each}" for name in PUBLIC for each in importlib.import_module(name).__all__}
+    public |= {*PUBLIC, *STAND_INS}
+    used = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            used += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            used += [f"{node.module}.{alias.name}" for alias in node.names]
+    ours = [name for name in used if name.split(".")[0] in (*OURS, "tests")]
+    assert [name for name in ours if name not in public] == []

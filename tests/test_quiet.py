@@ -158,6 +158,13 @@ def test_the_command_shows_all_that_it_is_asked_to():
     assert not is_verbose()
 
 
+def test_the_command_prints_our_warnings_as_lines_and_no_others(capsys):
+    with progress.quiet():
+        for module in ("tvm_passes.runtime", "frontends", "torch.jit", "frontends_of_others"):
+            warnings.warn_explicit(f"by {module}", UserWarning, "file.py", 1, module)
+    assert capsys.readouterr().err == "Warning: by tvm_passes.runtime\nWarning: by frontends\n"
+
+
 # --- what a user has to know is said in one line
 
 
@@ -221,7 +228,7 @@ def test_a_processor_that_llvm_does_not_know(capfd):
     x = relay.var("x", shape=(2,))
     mod = tvm.IRModule.from_expr(relay.Function([x], x + x))
     for compile_ in runtime.compile, runtime.build_library:
-        with pytest.warns(UserWarning, match="LLVM knows no processor 'abacus'") as told:
+        with pytest.warns(UserWarning, match="LLVM does not know the processor 'abacus'") as told:
             compile_(mod, "llvm -mcpu=abacus")
         assert [each.filename for each in told] == [__file__]
     assert capfd.readouterr().err == ""

@@ -15,13 +15,10 @@ import torch
 
 import frontends
 import tvm_passes
-from tests.benchmarks.bench_import import stock_torch
-from tests.benchmarks.timing import in_turn
 from topi_ext import cpu_target
 from tvm_passes import runtime
 from tvm_passes.command.chart import write_chart
 from tvm_passes.command.progress import quiet, step
-from tvm_passes.runtime.profiling import ms_by_kind
 
 import tvm
 from tvm import relay
@@ -29,7 +26,6 @@ from tvm import relay
 from . import detectors
 
 BEFORE, AFTER = "before", "after"
-ROUNDS = 5
 
 
 def main(arguments=None):
@@ -70,15 +66,16 @@ def run(args):
     models = {AFTER: (compiled, inputs)}
     if not args.no_stock:
         with step("Stock TVM: import"):
-            mod, params = stock_torch(model.cpu(), image[None])
+            mod, params = detectors.stock_import(model.cpu(), image[None])
         with step("Stock TVM: compile"):
             models = {BEFORE: (runtime.compile(mod, target, params), inputs[None]), **models}
     with step("Run and profile"), torch.inference_mode():
         calls = {name: partial(each, given) for name, (each, given) in models.items()}
         calls["PyTorch"] = partial(model.to(inputs.device), [inputs])
-        times = in_turn(calls, ROUNDS, torch.cuda.synchronize if on_cuda else lambda: None)
+        wait = torch.cuda.synchronize if on_cuda else lambda: None
+        times = {name: runtime.call_ms(call, wait) for name, call in calls.items()}
         kinds = {
-            name: ms_by_kind(runtime.profile(each, given.cpu().numpy()))
+            name: runtime.ms_by_kind(runtime.profile(each, given.cpu().numpy()))
             for name, (each, given) in models.items()
         }
     for name, ms in times.items():

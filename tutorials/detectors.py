@@ -12,6 +12,8 @@ from tests.models.zoo import detection_model
 from tvm_passes.command.draw import draw_detections, scaled
 from tvm_passes.command.images import read_image
 
+from tvm import relay
+
 MIN_SCORE = 0.3  # detections with lower scores are not drawn
 
 
@@ -68,6 +70,22 @@ def detector(name, image, weights):
     turned = [image.flip(axes) for axes in ((), (1,), (2,), (1, 2))]
     classes = [f"class {index}" for index, _ in enumerate(trained.meta["categories"])]
     return detection_model(name, images=turned, **size), classes
+
+
+def stock_import(model, image):
+    """A detector as TVM's own frontend imports it, which needs a batch and a tuple of outputs."""
+
+    class Flat(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.detector = model
+
+        def forward(self, images):
+            return tuple(self.detector(images)[0].values())
+
+    with torch.no_grad():
+        traced = torch.jit.trace(Flat(), image, check_trace=False)
+    return relay.frontend.from_pytorch(traced, [("image", tuple(image.shape))])
 
 
 def as_arrays(tensors):

@@ -1,4 +1,4 @@
-"""What an exception says, in one line."""
+"""The message of an exception, in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_CHARACTERS = 500  # characters; TVM may quote a whole module
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, without the stack that TVM writes into its messages."""
+    """The message of an exception, without the stack trace that TVM writes into its messages."""
     text = str(error)
     if "Traceback (most recent call last)" in text:
         text = re.split(r'\n\s*File "[^"]*", line \d+.*\n', text)[-1]

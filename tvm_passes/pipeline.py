@@ -86,14 +86,14 @@ def subpixel_pipeline(
 
 
 def default_pipeline() -> tvm.transform.Sequential:
-    """Every pass that keeps a network's results, in order."""
+    """All passes that preserve a network's results, in order."""
     front = _stage("fold preprocessing", FoldPreprocessing())
     shuffles = _stage("shuffles", RestoreDepthToSpace())
     return _stage("tvm_vision_passes", _restore_detection(), front, shuffles, _finish())
 
 
 def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
-    """Apply passes (by default all of `default_pipeline`), and report what each rule did and refused.
+    """Apply passes (by default `default_pipeline`), and report what each rule rewrote and refused.
 
     The report prints as a table; its `module` is the rewritten module.
     """
@@ -198,6 +198,6 @@ def _best_dtype(target: tvm.target.Target | None) -> str:
 
 
 def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
-    """Whether a target multiplies this type on tensor cores."""
+    """Whether a target has tensor cores for this type."""
     is_cuda = target is not None and target.kind.name == "cuda"
     return is_cuda and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]

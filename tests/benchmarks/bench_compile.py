@@ -18,8 +18,8 @@ from rich.progress import track
 import frontends
 import tvm_passes
 from tests.benchmarks import _common as common
-from tests.benchmarks.bench_import import stock_torch
 from topi_ext import bootstrap, cpu_target
+from tutorials.detectors import stock_import
 
 import tvm
 from tvm import relay
@@ -77,7 +77,7 @@ def seconds(who, target):
     image = torch.rand(3, HEIGHT, WIDTH)
     clock = [processor_time()]
     if who == STOCK:
-        mod, params = stock_torch(model, image[None])
+        mod, params = stock_import(model, image[None])
         clock += [processor_time()] * 2
         build = relay.vm.compile
     else:

@@ -13,11 +13,11 @@ import torch
 
 import frontends
 from tests.benchmarks import _common as common
-from tests.benchmarks.bench_import import stock_torch
 from tests.benchmarks.timing import in_turn
 from tests.models.detectors import detect, share_found
 from tests.models.zoo import detection_model, random_image
 from topi_ext import cpu_target
+from tutorials.detectors import stock_import
 from tvm_passes import detection_pipeline, runtime
 from tvm_passes.runtime.profiling import ms_by_kind
 
@@ -60,7 +60,7 @@ def ours(model, image, target):
 
 
 def stock(model, image, target):
-    mod, params = stock_torch(model, image[None])
+    mod, params = stock_import(model, image[None])
     return runtime.compile(mod, target, params)
 
 

@@ -19,21 +19,11 @@ import torchvision
 import frontends
 from tests.benchmarks._common import markdown_table, publish
 from topi_ext import bootstrap
+from tutorials.detectors import stock_import
 
 from tvm import relay
 
 HEIGHT, WIDTH = 224, 288  # the graph has the same nodes for any size
-
-
-class Flat(torch.nn.Module):
-    """A detector for one image that returns a tuple, which TVM's own frontend needs."""
-
-    def __init__(self, detector):
-        super().__init__()
-        self.detector = detector
-
-    def forward(self, image):
-        return tuple(self.detector(image)[0].values())
 
 
 def main():
@@ -47,7 +37,11 @@ def main():
         nodes = len(onnx.load(str(path)).graph.node)
         rows = [
             row("ONNX", lambda: frontends.from_onnx(path), lambda: stock_onnx(path)),
-            row("PyTorch", lambda: frontends.from_pytorch(model, image), lambda: stock_torch(model, image)),
+            row(
+                "PyTorch",
+                lambda: frontends.from_pytorch(model, image),
+                lambda: stock_import(model, image),
+            ),
         ]
     table = markdown_table(["from", "TVM's own, s", "ours, s", "times faster"], rows)
     publish("import", "Importing Mask R-CNN", f"{environment(nodes)}\n\n{table}", machine="")
@@ -66,12 +60,6 @@ def took(run):
 
 def stock_onnx(path):
     return relay.frontend.from_onnx(onnx.load(str(path)))
-
-
-def stock_torch(model, image):
-    with torch.no_grad():
-        traced = torch.jit.trace(Flat(model), image, check_trace=False)
-    return relay.frontend.from_pytorch(traced, [("image", tuple(image.shape))])
 
 
 def environment(nodes):

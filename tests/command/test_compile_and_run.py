@@ -160,7 +160,7 @@ def test_a_folder_is_written_again_but_no_other_files(tvm_passes_command, compil
     assert tvm_passes_command("compile", COLOURS, "-o", folder).status == 0
     (tmp_path / "letter.txt").write_text("")
     answer = tvm_passes_command("compile", COLOURS, "-o", tmp_path)
-    assert answer.status == 1 and "has other files in it" in answer.error
+    assert answer.status == 1 and "contains other files" in answer.error
     answer = tvm_passes_command("compile", COLOURS, "-o", tmp_path / "letter.txt")
     assert answer.status == 1 and "is a file" in answer.error
 

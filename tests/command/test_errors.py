@@ -35,11 +35,11 @@ MODELS = {
     "letter.txt": "letter.txt is not an ONNX model",
     "cut.onnx": "cut.onnx is not an ONNX model",
     "no_bytes.onnx": "no_bytes.onnx is not an ONNX model",
-    "empty.onnx": "empty.onnx has no operator in it: give a model that computes something",
+    "empty.onnx": "empty.onnx contains no operator: give a model that computes something",
     "nothing.onnx": "nothing.onnx has no operator in it",
     "unknown.onnx": "no converter for the operator of the node 'node0' (Frobnicate): export the model",
     "foreign.onnx": "(com.acme.Frobnicate)",
-    "weights.pt": "unpickling a file runs what is in it",
+    "weights.pt": "unpickling a file may run code in it",
     "folder": "folder is a folder: give",
     "torchvision:maskrcnn_resnet50": "there is maskrcnn_resnet50_fpn",
     "torchvision:resnet18(": "is neither a name nor a call",
@@ -48,8 +48,8 @@ MODELS = {
     "math:squareroot": "math has no squareroot",
     "math:pi": "is not callable: give a function",
     "math:sqrt(__import__('os').getpid())": "is neither a name nor a call with literals",
-    f"{HERE}:number": "gives int: it is to give an nn.Module",
-    f"{HERE}:upscaler": "gives no example inputs: give --size or --input-shape",
+    f"{HERE}:number": "returns int: it must return an nn.Module",
+    f"{HERE}:upscaler": "has no example inputs: give --size or --input-shape",
     f"{HERE}:fails": "the weights are in the other building (--verbose shows where)",
 }
 
@@ -120,7 +120,7 @@ def test_files_that_are_broken(tvm_passes_command, files, kind, command):
 
 OPTIONS = {
     "--target cudda": "give llvm",
-    "--pipeline os:getcwd": "gives str, which is no pass",
+    "--pipeline os:getcwd": "returns str, which is not a TVM pass",
     "--pipeline fast": "there is no pipeline fast: give auto, detection, subpixel",
     "--outputs cut": "--outputs is for detectors",
     "--weights trained": "an ONNX file has its own",
@@ -141,9 +141,9 @@ COMMAND_LINES = {
     "inspect": "required: MODEL",
     "inspekt relu.onnx": "invalid choice: 'inspekt'",
     "compile relu.onnx": "required: -o/--output",
-    "inspect relu.onnx --size 8": "'8' is no size: give height and width, such as 480x640",
-    "inspect relu.onnx --size 0x8": "is no size",
-    "inspect relu.onnx --input-shape 1,3,a": "'1,3,a' is no shape",
+    "inspect relu.onnx --size 8": "'8' is not a size: give height and width, such as 480x640",
+    "inspect relu.onnx --size 0x8": "is not a size",
+    "inspect relu.onnx --input-shape 1,3,a": "'1,3,a' is not a shape",
     "inspect relu.onnx --camera 8x8:GRB": "ends neither in RGB nor in BGR",
     "inspect relu.onnx --dtype int8": "invalid choice",
 }
@@ -199,11 +199,11 @@ def test_images_that_are_none(tvm_passes_command, files, compiled):
     Image.new("RGB", (32, 24)).save("photo.png")
     cases = {
         ("absent.png",): "there is no image absent.png",
-        ("letter.txt",): "letter.txt is no image that can be read",
-        ("folder",): "folder is no image that can be read",
+        ("letter.txt",): "cannot read an image from letter.txt",
+        ("folder",): "cannot read an image from folder",
         ("photo.png", "-o", "out.docx"): "cannot write out.docx",
         ("photo.png", "-o", "no/out.png"): "there is no folder no",
-        ("photo.png", "--labels", "absent.txt"): "give one name a line",
+        ("photo.png", "--labels", "absent.txt"): "give one name per line",
     }
     for arguments, expected in cases.items():
         answer = tvm_passes_command("run", compiled, "--image", *arguments)

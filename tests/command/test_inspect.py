@@ -82,7 +82,7 @@ def test_a_camera_is_part_of_the_graph(tvm_passes_command):
 def test_a_detector_of_torchvision(tvm_passes_command):
     answer = tvm_passes_command("inspect", "torchvision:ssdlite320_mobilenet_v3_large", "--json")
     found = json.loads(answer.out)
-    assert "random, of seed 0" in answer.err
+    assert "random, with seed 0" in answer.err
     assert found["pipeline"] == "detection"
     assert found["operators"]["after"]["topi_ext.batched_nms"] == 1
     assert found["operators"]["after"]["topi_ext.preprocess"] == 1

@@ -192,7 +192,7 @@ def image():
 
 
 NOT_RESIZED_SO = [
-    ({"method": "cubic"}, "resized by the method cubic, not linear"),
+    ({"method": "cubic"}, "resized with method cubic, not linear"),
     ({"method": "nearest_neighbor", "rounding_method": "floor"}, "nearest_neighbor, not linear"),
     ({"coordinate_transformation_mode": "align_corners"}, "with align_corners, not half_pixel"),
     ({"coordinate_transformation_mode": "asymmetric"}, "with asymmetric, not half_pixel"),
@@ -215,11 +215,11 @@ def test_another_resizing_is_refused(options, reason):
         (lambda y: relay.const(1.0) / y, "divide comes between"),
         (lambda y: y * y, "multiply comes between"),
         (lambda y: y * relay.const(numbers(1, 1, 20, 30)), "multiply comes between"),
-        (lambda y: relay.take(y, relay.const([1, 0, 2]), axis=1), r"in the order \[1, 0, 2\]"),
-        (lambda y: relay.take(y, relay.const([0, 1]), axis=1), r"in the order \[0, 1\]"),
+        (lambda y: relay.take(y, relay.const([1, 0, 2]), axis=1), r"permuted to \[1, 0, 2\]"),
+        (lambda y: relay.take(y, relay.const([0, 1]), axis=1), r"permuted to \[0, 1\]"),
         (lambda y: y * per_channel([1, 0, 1]), "multiplied by 0"),
-        (lambda y: y / per_channel([1, 0, 1]), "or by what is not finite"),
-        (lambda y: y + per_channel([1, np.nan, 1]), "or by what is not finite"),
+        (lambda y: y / per_channel([1, 0, 1]), "or by a value that is not finite"),
+        (lambda y: y + per_channel([1, np.nan, 1]), "or by a value that is not finite"),
         (lambda y: relay.reverse(y, 2), "reverse comes between"),
         (lambda y: relay.transpose(y, (0, 1, 3, 2)), "the axes of the image are NWHC"),
         (lambda y: relay.nn.pad(y, ((0, 0), (0, 0), (1, 1), (1, 1))), "nn.pad comes between"),
@@ -241,7 +241,7 @@ def test_what_is_no_input_is_refused():
     x = camera()
     y = relay.nn.conv2d(planes(x), weight, channels=3, kernel_size=(1, 1))
     mod = module(x, weight, resized(normalised(y)))
-    assert_refused_in(mod, "nn.conv2d comes between the image that the function takes and its resizing")
+    assert_refused_in(mod, "nn.conv2d comes between the input image and its resizing")
 
 
 def test_a_image_that_is_wanted_elsewhere_is_refused():
@@ -282,9 +282,9 @@ def test_other_resizings_are_not_looked_at():
             "this step has another user",
         ),
         (lambda y: relay.Tuple([y + relay.const(1.0), y]), "this step has another user"),
-        (lambda y: padded(y) - relay.const(1.0), "normalised after it is padded"),
+        (lambda y: padded(y) - relay.const(1.0), "normalized after it is padded"),
         (lambda y: y * relay.const(0.0), "multiplied by 0"),
-        (lambda y: relay.transpose(y, (0, 1, 3, 2)), "becomes neither NCHW nor NHWC"),
+        (lambda y: relay.transpose(y, (0, 1, 3, 2)), "a layout other than NCHW and NHWC"),
     ],
 )
 def test_what_follows_and_is_refused_stays(follow, reason):
@@ -298,9 +298,9 @@ def test_what_follows_and_is_refused_stays(follow, reason):
 @pytest.mark.parametrize(
     "order, different, reason",
     [
-        ([0, 0], False, "not those of one batch"),
-        ([1, 0], False, "not those of one batch"),
-        ([0, 1], True, "not all images of the batch are made in the same way"),
+        ([0, 0], False, "not all those of one batch"),
+        ([1, 0], False, "not all those of one batch"),
+        ([0, 1], True, "the images of the batch are preprocessed in different ways"),
         ([0, 1, 2], False, None),
     ],
 )

@@ -309,7 +309,7 @@ class TestRows:
         [
             (
                 {"return_indices": False},
-                "suppressed rows are not removed: the NMS has invalid_to_bottom=False",
+                "suppressed rows are not removed: ",
             ),
             ({"top_k": 5}, "the NMS considers only the first 5 boxes"),
             ({"valid": {"score_index": 2}}, "reads the score from another column"),

@@ -266,11 +266,15 @@ REFUSED = {
         boxes,
         relay.squeeze(relay.argwhere(relay.take(boxes, relay.const(0), axis=1) > relay.const(9.0)), [1]),
     ),
-    "nothing is known about cumsum": lambda boxes, kept: relay.cumsum(rows(boxes, kept), axis=0),
+    "cumsum is not supported on detections": lambda boxes, kept: relay.cumsum(rows(boxes, kept), axis=0),
     "single rows": lambda boxes, kept: relay.take(rows(boxes, kept), relay.const(0), axis=0, mode="clip"),
-    "nothing is known about reverse": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
-    "nothing is known about trilu": lambda boxes, kept: relay.trilu(rows(boxes, kept), relay.const(0)),
-    "its rows are not those of its operands": lambda boxes, kept: relay.repeat(rows(boxes, kept), 2, axis=0),
+    "reverse is not supported on detections": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
+    "trilu is not supported on detections": lambda boxes, kept: relay.trilu(
+        rows(boxes, kept), relay.const(0)
+    ),
+    "its result has rows other than those of its operands": lambda boxes, kept: relay.repeat(
+        rows(boxes, kept), 2, axis=0
+    ),
     "divides by integers of padded rows": lambda boxes, kept: relay.floor_mod(
         relay.const(7), relay.cast(rows(boxes, kept), "int32")
     ),
@@ -288,7 +292,7 @@ REFUSED = {
     "it is computed from the number of detections": lambda boxes, kept: relay.full(
         relay.cast(size(kept), "float32"), relay.shape_of(rows(boxes, kept)), "float32"
     ),
-    "indices that may not be theirs": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
+    "indices that may belong to other rows": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
     "rows are taken from a tensor without rows": lambda boxes, kept: rows(
         relay.const(np.zeros((0, 4), "float32")), kept
     ),
@@ -376,10 +380,10 @@ def detected(*arrays):
 
 
 REFUSED_AMONG_OTHERS = {
-    "rows other than the first ones or a concatenated part": lambda first, second: between(
+    "rows other than the leading ones or a concatenated part": lambda first, second: between(
         in_a_row([first, second]), size(second), size(first) + size(second)
     ),
-    "rows other than the first ones": lambda first, second: between(first, 0, size(second)),
+    "rows other than the leading ones": lambda first, second: between(first, 0, size(second)),
     "the slice of another axis": lambda first, second: between(first, 0, TO_THE_END, size(second)),
     "mixes rows with other axes": lambda first, second: dyn.reshape(first, bounds(size(second), -1), False),
     "a shape depends on the number of valid rows": lambda first, second: dyn.reshape(

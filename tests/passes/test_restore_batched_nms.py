@@ -198,9 +198,9 @@ class Sliced(torch.nn.Module):
     "take, reason",
     [
         (lambda kept: kept[1:9], "does not begin at the first box"),
-        (lambda kept: kept[:9:2], "does not take every box"),
+        (lambda kept: kept[:9:2], "has a stride other than 1"),
         (lambda kept: kept[:-2], "known only at run time"),
-        (lambda kept: (kept[:5], kept + 1), "used elsewhere"),
+        (lambda kept: (kept[:5], kept + 1), "used without the slice elsewhere"),
     ],
 )
 def test_other_slices_of_the_kept_boxes_stay(take, reason):

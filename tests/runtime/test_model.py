@@ -323,12 +323,12 @@ def test_what_is_no_model():
     x = tvm.te.placeholder((3,), name="x")
     y = tvm.te.compute((3,), lambda i: x[i] + 1)
     lib = tvm.build(tvm.te.create_schedule(y.op), [x, y], "llvm")
-    with pytest.raises(TypeError, match="neither what relay"):
+    with pytest.raises(TypeError, match="of neither relay"):
         runtime.Model(lib)
 
 
 def test_what_is_no_module():
-    with pytest.raises(TypeError, match=r"'net\.so' is no module: if it is a file"):
+    with pytest.raises(TypeError, match=r"'net\.so' is not a module; of a file"):
         runtime.Model("net.so")
 
 
@@ -341,7 +341,7 @@ def test_parameters_that_cannot_be_told_apart(length):
 
 def test_a_tuple_as_a_parameter():
     pair = relay.var("pair", relay.TupleType([relay.TensorType((3,))] * 2))
-    with pytest.raises(TypeError, match="pair is to be a tensor, not of type"):
+    with pytest.raises(TypeError, match="pair must be a tensor, not of type"):
         runtime.compile(module(pair, relay.TupleGetItem(pair, 0) * relay.const(2.0)), "llvm")
 
 
@@ -459,7 +459,7 @@ def test_cut_of_several_images(tmp_path):
     np.testing.assert_array_equal(loaded(*inputs)["output1"], wanted["output1"])
     with pytest.raises(ValueError, match="cut=True is for one number"):
         runtime.Model(tvm.runtime.load_module(path), cut=True)
-    with pytest.raises(ValueError, match="cut is of 1 outputs, beside the number there are 3"):
+    with pytest.raises(ValueError, match="cut has entries for 1 outputs, but there are 3 besides the number"):
         runtime.Model(tvm.runtime.load_module(path), cut=[[0, 0]])
 
 
@@ -478,7 +478,7 @@ def test_what_cannot_be_cut(compiled):
         runtime.Model(compiled.lib, cut=True)(numbers(*SHAPE))
     image = Image()
     twice = relay.stack([image.rows(image.boxes)] * 2, 0)
-    with pytest.raises(ValueError, match="along axis 1 of float32 \\(2, 9, 4\\) are not in one piece"):
+    with pytest.raises(ValueError, match="along axis 1 of float32 \\(2, 9, 4\\) are not contiguous"):
         runtime.compile(padded(module(*image.inputs, twice)), "llvm", cut=True)
 
 

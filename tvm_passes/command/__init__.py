@@ -1,7 +1,7 @@
-"""The console command `tvm-passes`, which is `python -m tvm_passes` too.
+"""The console command `tvm-passes`, also `python -m tvm_passes`.
 
-One file a subcommand: `doctor`, `inspect`, `compile`, `run`, `profile`; `main` has their options. The other
-files are what they share, and may be used from Python: `draw`, `history`, `graph_page`.
+There is one file per subcommand: `doctor`, `inspect`, `compile`, `run`, `profile`; `main` has their options.
+The other files are shared by them. Of these, `draw`, `images`, `chart` and `progress` are public.
 
-This is the one place of `tvm_passes` that uses `frontends`, and only when it runs.
+Only this part of `tvm_passes` uses `frontends`, and imports them only when a subcommand runs.
 """

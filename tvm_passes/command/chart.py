@@ -1,4 +1,4 @@
-"""The times of `profile` as an image."""
+"""Draw the times of `profile` as a bar chart."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from matplotlib.figure import Figure
 
 from .errors import CommandError
 
+__all__ = ["write_chart"]
+
 COLOURS = {"before": "#98a2b3", "after": "#1f8f4a"}
 PEER_COLOUR = "#5b76c9"
-BAR = 0.8  # of the distance of rows
+BAR = 0.8  # thickness, in distances between rows
 
 
 def write_chart(
     path: str | Path, title: str, calls: dict[str, float], kinds: dict[str, dict[str, float]]
 ) -> None:
-    """Whole calls above, kernels by kind below, {name: milliseconds} and {name: {kind: milliseconds}}."""
+    """Draw whole calls, {name: milliseconds}, above kernels by kind, {name: {kind: milliseconds}}."""
     order = sorted(
         {kind for each in kinds.values() for kind in each},
         key=lambda kind: max(each.get(kind, 0) for each in kinds.values()),

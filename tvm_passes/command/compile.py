@@ -1,4 +1,4 @@
-"""`tvm-passes compile`: a model, with passes applied and compiled, in a folder that `tvm-passes run` runs."""
+"""`tvm-passes compile`: apply passes to a model, compile it, and save it to a folder for `tvm-passes run`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_free(folder: Path) -> None:
-    """Before anything takes time."""
+    """Check this before anything that takes time."""
     if folder.is_file():
         raise CommandError(f"{folder} is a file: give a folder to write to")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise CommandError(
-            f"{folder} has other files in it: give a folder that is new, or one compiled to before"
+            f"{folder} contains other files: give a new folder, or one that was compiled to before"
         )

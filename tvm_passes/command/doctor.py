@@ -1,6 +1,6 @@
-"""What this installation can do, and what to install for the rest: `tvm-passes doctor`.
+"""`tvm-passes doctor`: say what this installation can do, and what to install for the rest.
 
-It runs where TVM or rich are missing too, so nothing here imports them at the top.
+It also runs without TVM or rich, so nothing here imports them at the top.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for: what was found or, where nothing was, what that costs and how to get it."""
+    """One requirement: what was found or, if nothing was, what does not work without it and how to get it."""
 
     name: str
     found: str = ""
     costs: str = ""
     get: str = ""
-    needed: bool = False  # by the main job: import a model, apply passes, compile for the CPU, run
+    needed: bool = False  # for the main job: import a model, apply passes, compile for the CPU, run
 
     @property
     def is_fatal(self) -> bool:
@@ -44,7 +44,7 @@ def doctor() -> int:
         _package("onnx", "import ONNX models", "onnx"),
         _package("numpy", "do anything", "numpy"),
         _package("rich", "show reports", "rich"),
-        _program("C++ compiler", "g++", "save compiled models, run the tests of CUDA kernels without a GPU"),
+        _program("C++ compiler", "g++", "save compiled models, test CUDA kernels without a GPU"),
     ]
     _print(findings)
     fatal = [finding.name for finding in findings if finding.is_fatal]
@@ -53,7 +53,7 @@ def doctor() -> int:
 
 
 def _print(findings: list[Finding]) -> None:
-    """As a table, or where rich is missing as lines."""
+    """Print a table or, without rich, lines."""
     try:
         from rich.console import Console
         from rich.markup import escape
@@ -83,7 +83,7 @@ def _tvm() -> Finding:
 
 
 def _llvm() -> Finding:
-    """Not only that TVM names an LLVM: that what it compiles runs."""
+    """Check that code compiled by LLVM runs, not only that TVM reports an LLVM version."""
     get = "a TVM built with LLVM, such as that of `pip install bitblas==0.1.0`"
     try:
         import numpy
@@ -99,7 +99,7 @@ def _llvm() -> Finding:
         doubled = runtime.get_output(0).numpy().tolist()
         assert doubled == [2, 4], f"1 + 1, 2 + 2 gave {doubled}"
         return Finding("LLVM", tvm.support.libinfo()["LLVM_VERSION"] + ", compiles and runs", needed=True)
-    except Exception as reason:  # whatever TVM raises, it is the answer
+    except Exception as reason:  # whatever TVM raises is the finding
         costs = f"nothing runs on the CPU ({str(reason).strip().splitlines()[-1]})"
         return Finding("LLVM", "", costs, get, needed=True)
 
@@ -128,8 +128,8 @@ def _nvcc() -> Finding:
 
 
 def _cudnn() -> Finding:
-    """Not only that its Python package is installed: that this finds the library."""
-    costs = "convolutions on CUDA have this project's own kernels only"
+    """Check that the library is found, not only that its Python package is installed."""
+    costs = "convolutions on CUDA use only this project's own kernels"
     try:
         from topi_ext.conv2d_nhwc.cudnn import LIBRARY, import_cudnn
     except (ImportError, OSError):
@@ -144,7 +144,7 @@ def _cudnn() -> Finding:
 
 def _package(name: str, use: str, distribution: str) -> Finding:
     try:
-        if importlib.util.find_spec(name) is None:  # its metadata may outlast it
+        if importlib.util.find_spec(name) is None:  # metadata of an uninstalled package may be left behind
             raise importlib.metadata.PackageNotFoundError
         return Finding(name, importlib.metadata.version(distribution), needed=True)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a network finds, drawn on the image.
+"""Draw the detections of a network on the image.
 
 found = detections_in(model(image))
 draw_detections(image, found, labels).save("found.png")
@@ -13,19 +13,22 @@ from typing import Any, SupportsInt
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+__all__ = ["at_least", "detections_in", "draw_detections", "label_name", "scaled"]
+
 MIN_SCORE = 0.5
 MASK_OPACITY = 0.45
-Found = dict[str, np.ndarray]  # what was detected: boxes, scores and labels, and what else there is
+Found = dict[str, np.ndarray]  # detections: boxes, scores, labels, and masks or keypoints if there are any
 Colour = tuple[int, int, int]
 
-GOLDEN = 0.618034  # of the circle of hues: classes that follow each other look different
+GOLDEN = 0.618034  # of the color wheel: consecutive classes get very different hues
 
 
 def detections_in(outputs: Mapping[str, Any]) -> Found | None:
-    """{"boxes", "scores", "labels", and "masks" and "keypoints" if there are any} as arrays, or None.
+    """Boxes, scores, labels, and masks and keypoints if there are any, as arrays by name; or None.
 
-    `outputs` are arrays or tensors by name. Where names do not tell, as in many an ONNX file, types do:
-    boxes are the one (n, 4) of floats, labels the one vector of integers, scores that of floats.
+    `outputs` are arrays or tensors by name. Where the names do not tell, as in many ONNX files, types do:
+    boxes are the only float tensor of shape (n, 4), labels the only integer vector, scores the only float
+    vector, masks the only float tensor of rank 4.
     """
     arrays = {name: np.asarray(value) for name, value in outputs.items()}
     if {"boxes", "scores", "labels"} <= set(arrays):
@@ -55,14 +58,14 @@ def detections_in(outputs: Mapping[str, Any]) -> Found | None:
 
 
 def at_least(found: Found, score: float) -> Found:
-    """The detections of at least this score, best first."""
+    """The detections with at least this score, best first."""
     order = np.argsort(-found["scores"].astype("float32"), kind="stable")
     order = order[found["scores"][order] >= score]
     return {name: array[order] for name, array in found.items()}
 
 
 def scaled(found: Found, factor: Sequence[float]) -> Found:
-    """Detections of an image that was resized, in pixels of what it was: `factor` is that of (x, y)."""
+    """Detections of a resized image in pixels of the original: coordinates (x, y) multiplied by `factor`."""
     result = dict(found, boxes=found["boxes"] * np.tile(np.array(factor, "float32"), 2))
     if "keypoints" in found:
         result["keypoints"] = found["keypoints"] * np.array([*factor, 1], "float32")
@@ -70,17 +73,17 @@ def scaled(found: Found, factor: Sequence[float]) -> Found:
 
 
 def label_name(label: int, labels: Sequence[str] = ()) -> str:
-    """The name of a class, or its number where there is no name."""
+    """The name of a class, or its number if it has no name."""
     return str(labels[label]) if 0 <= label < len(labels) else str(label)
 
 
 def draw_detections(
     image: Image.Image, found: Found, labels: Sequence[str] = (), min_score: float = MIN_SCORE
 ) -> Image.Image:
-    """A copy of a PIL image with masks, boxes, keypoints, and names with scores.
+    """A copy of a PIL image with masks, boxes, keypoints, and class names with scores.
 
-    Masks are those of torchvision, (n, 1, height, width) of probabilities: of the whole image, which they
-    are resized to, or, where they are square and small, of their box.
+    Masks are probabilities of shape (n, 1, height, width), as torchvision returns them: of the whole image,
+    to which they are resized, or, if they are square and small, of the detection's box.
     """
     found = at_least(found, min_score)
     image = image.convert("RGB")
@@ -127,7 +130,7 @@ def _with_mask(image: Image.Image, mask: np.ndarray, box: np.ndarray, colour: Co
 
 
 def _within(box: np.ndarray, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """A box with corners in order and inside the image, whatever the network gave."""
+    """A box with its corners sorted and clipped to the image; NaN becomes 0."""
     limits = np.tile(np.array(size, "float32"), 2) - 1
     left, top, right, bottom = np.clip(np.nan_to_num(box.astype("float32")), 0, limits).tolist()
     return left, top, max(left, right), max(top, bottom)

@@ -1,4 +1,4 @@
-"""What the command says when something goes wrong: one line, and what to do."""
+"""The command's errors: one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class CommandError(Exception):
 
 
 class StepFailed(CommandError):
-    """What an exception said that this command did not foresee; its trace may help."""
+    """An unforeseen exception in a step; its traceback may help."""
 
 
 def check_can_write(path: str | Path) -> None:
-    """Before anything takes time."""
+    """Check this before anything that takes time."""
     path = Path(path)
     if path.is_dir():
         raise CommandError(f"{path} is a folder: give the name of a file to write")

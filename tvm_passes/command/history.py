@@ -1,8 +1,8 @@
-"""What became of each node of a graph as passes were applied, one after the other.
+"""Track each node of a graph through a sequence of passes.
 
-Passes give new graphs, whose nodes are new objects. Nodes of two graphs are taken for the same where they
-look the same: operator, attributes, type, weights, and source location. Of what is left, those of one
-operator and location are one that changed; others were removed or added.
+Passes return new graphs of new objects. Nodes of two graphs are matched if they have the same operator,
+attributes, type, weights and source location. Of the rest, nodes with the same operator and location count as
+changed; all others were removed or added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..engine.report import Outcome, PassReport, recording
 
 @dataclass
 class Node:
-    """A node as it is shown: without weights and the tuples that only hold what an operator takes."""
+    """A node as it is shown: weights, and tuples that only hold operands, are not nodes of their own."""
 
     op: str
     attrs: dict[str, str]
@@ -33,10 +33,12 @@ class Node:
     location: str
     weights: list[str]
     inputs: list[tuple[int, int | None]]  # (index of the node, index of its output or None)
-    fate: str = "same"  # or "changed"; "removed", in the graph before; "added", in the graph after
-    steps: list[int] = field(default_factory=list)  # that added, changed or removed it
+    fate: str = "same"  # or "changed"; "removed" from the graph before; "added" to the graph after
+    steps: list[int] = field(default_factory=list)  # the one that added, changed or removed it
     peer: int | None = None  # the same node in the other graph
-    replaced: list[int] = field(default_factory=list)  # of the other graph: for what, or what for it
+    replaced: list[int] = field(
+        default_factory=list
+    )  # nodes of the other graph that this one replaces, or that replace it
 
     @property
     def looks(self) -> tuple[Any, ...]:
@@ -63,7 +65,7 @@ class Step:
 
 @dataclass
 class History:
-    """A module before and after, and the steps between."""
+    """A module before and after passes, and the steps between."""
 
     before: list[Node]
     after: list[Node]
@@ -74,9 +76,11 @@ class History:
 def apply_and_track(
     mod: tvm.IRModule, passes: tvm.transform.Pass, on_step: Callable[[str], None] = lambda name: None
 ) -> History:
-    """Apply passes one by one; `on_step` hears the name of each before it runs."""
+    """Apply passes one by one; `on_step` is called with the name of each before it runs."""
     first = current = nodes_of(mod)
-    origins: list[int | None] = list(range(len(first)))  # of each current node: its index in `first`, or None
+    origins: list[int | None] = list(
+        range(len(first))
+    )  # for each current node, its index in `first`, or None
     steps: list[Step] = []
     for each in _flat(passes):
         name = str(each.info.name)
@@ -95,7 +99,7 @@ def apply_and_track(
             current[index].peer, first[origin].peer = origin, index
         for replaced in current[index].replaced:
             first[replaced].replaced.append(index)
-    if current is first:  # no pass did anything, and the two graphs are to have nodes of their own
+    if current is first:  # no pass did anything, and the two graphs must not share node objects
         current = nodes_of(mod)
         for index, node in enumerate(current):
             node.peer = first[index].peer = index
@@ -103,12 +107,12 @@ def apply_and_track(
 
 
 def operators(nodes: Iterable[Node]) -> Counter[str]:
-    """How often each operator is called."""
+    """The number of calls of each operator."""
     return Counter(node.op for node in nodes if not node.op.startswith("("))
 
 
 def _flat(passes: tvm.transform.Pass) -> Iterator[tvm.transform.Pass]:
-    """Sequences, taken apart; each pass is of level 0, so that TVM would leave none of them out."""
+    """The passes of nested sequences, in order; all have level 0, so TVM would skip none of them."""
     parts = getattr(passes, "passes", None)
     if parts is None:
         yield passes
@@ -125,7 +129,7 @@ def _carry(
     step: int,
     counts: Counter[str],
 ) -> list[int | None]:
-    """Mark what one step did, and give the origins of the new nodes."""
+    """Mark the changes of one step, and return the origins of the new nodes."""
     pairs = _pairs(old, new)
     result: list[int | None] = [None] * len(new)
     for index, node in enumerate(new):
@@ -163,7 +167,7 @@ def _carry(
 def _successors(
     old: list[Node], new: list[Node], pairs: dict[int, int], removed: list[int]
 ) -> dict[int, set[int]]:
-    """For each removed node the added ones of its source location, else what its users take now."""
+    """For each removed node, the added nodes of its source location, else the new inputs of its users."""
     at: dict[str, set[int]] = defaultdict(set)
     for index, node in enumerate(new):
         if index not in pairs:
@@ -176,7 +180,7 @@ def _successors(
             users[source].append(index)
 
     def added_above(index: int) -> set[int]:
-        """What was added that a node takes, and of each all that was added at its source location."""
+        """The added inputs of a node, each with all nodes that were added at its source location."""
         direct = [source for source, _ in new[index].inputs if source not in pairs]
         return set(direct).union(*(at[place] for source in direct for place in _places(new[source])))
 
@@ -193,7 +197,7 @@ def _places(node: Node) -> list[str]:
 
 
 def _pairs(old: list[Node], new: list[Node]) -> dict[int, int]:
-    """{index of a new node: index of the old one that it is}"""
+    """{index of a new node: index of the old node that it matches}"""
     pairs: dict[int, int] = {}
     left = set(range(len(old)))
     for looks in (
@@ -212,7 +216,7 @@ def _pairs(old: list[Node], new: list[Node]) -> dict[int, int]:
 
 
 def nodes_of(mod: tvm.IRModule) -> list[Node]:
-    """The nodes of all functions as they are shown, with inputs and outputs, each after what it takes."""
+    """The shown nodes of all functions, with inputs and outputs, in topological order."""
     nodes: list[Node] = []
     for function in relay_functions(relay.transform.InferType()(mod)).values():
         _Shown(function, nodes)
@@ -220,7 +224,7 @@ def nodes_of(mod: tvm.IRModule) -> list[Node]:
 
 
 class _Shown:
-    """Adds the nodes of one function to those shown."""
+    """Adds the nodes of one function to the shown ones."""
 
     def __init__(self, function: relay.Function, nodes: list[Node]) -> None:
         self.nodes = nodes
@@ -234,7 +238,7 @@ class _Shown:
         self._add_outputs(function)
 
     def _is_within_others(self, node: relay.Expr) -> bool:
-        """Weights are told of where they are used; what only packs or unpacks is part of an edge."""
+        """Weights are described at their users; tuples and their fields are parts of edges."""
         if isinstance(node, relay.Tuple):
             users = self.graph.users(node)
             return all(op_name(user) or user.same_as(self.graph.root) for user in users)
@@ -265,7 +269,7 @@ class _Shown:
     def _add_source(
         self, expr: relay.Expr, output: int | None, weights: list[str], inputs: list[tuple[int, int | None]]
     ) -> None:
-        """What stands for an expression that is taken: nodes, and the weights in it."""
+        """How an operand is shown: the nodes it comes from, and the weights in it."""
         if expr in self.indices:
             inputs.append((self.indices[expr], output))
         elif isinstance(expr, relay.TupleGetItem):
@@ -301,7 +305,7 @@ def type_text(type_: relay.Type) -> str:
 
 
 def _attrs(attrs: tvm.ir.Attrs | None) -> dict[str, str]:
-    """As text, by name; without those that say nothing."""
+    """Attributes as text, by name, without those that carry no information."""
     texts = {str(key): _attr_text(attrs[key]) for key in attrs.keys()} if attrs is not None else {}  # noqa: SIM118
     return {key: texts[key] for key in sorted(texts) if texts[key]}
 

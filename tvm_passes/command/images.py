@@ -1,4 +1,4 @@
-"""Image files, and what a network takes and gives as images."""
+"""Image files, and the image inputs and outputs of networks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .errors import CommandError
+
+__all__ = ["ImageInput", "image_of", "read_image", "write_image"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class ImageInput:
 
     @staticmethod
     def of(shape: Sequence[int | None], dtype: str) -> ImageInput | None:
-        """None where the input is no image."""
+        """The image input of this shape and type; None if it is not an image."""
         if len(shape) == 4 and shape[0] in (1, None) and shape[3] == 3 and dtype == "uint8":
             return ImageInput(shape[1], shape[2], 3, "NHWC", dtype)
         layout = {3: "CHW", 4: "NCHW"}.get(len(shape))
@@ -47,7 +49,7 @@ class ImageInput:
         return all(length in (None, found) for length, found in zip(wanted, image.size))
 
     def array(self, image: Image.Image, channels: str = "RGB") -> np.ndarray:
-        """A PIL image as this input takes it; `channels` is the order in which a camera gives them."""
+        """A PIL image as an array for this input; `channels` is the order of the channels of a camera."""
         pixels = np.asarray(image.convert("RGB" if self.channels == 3 else "L"))
         if self.layout == "NHWC":
             return np.ascontiguousarray(pixels[None, :, :, :: -1 if channels == "BGR" else 1])
@@ -57,17 +59,18 @@ class ImageInput:
 
 
 def read_image(path: str | Path) -> Image.Image:
-    """As it is meant to be seen, in RGB."""
+    """Read an image file as RGB, turned upright."""
     try:
         with Image.open(path) as file:
             return ImageOps.exif_transpose(file).convert("RGB")
     except FileNotFoundError:
         raise CommandError(f"there is no image {path}") from None
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        raise CommandError(f"{path} is no image that can be read: {error}") from error
+        raise CommandError(f"cannot read an image from {path}: {error}") from error
 
 
 def write_image(image: Image.Image, path: str | Path) -> None:
+    """Write an image file; its name says the format."""
     try:
         image.save(path)
     except (ValueError, OSError) as error:
@@ -75,9 +78,9 @@ def write_image(image: Image.Image, path: str | Path) -> None:
 
 
 def image_of(output: Any, original: Image.Image) -> Image.Image | None:
-    """What a network made of an image, as an image; None where the output is none.
+    """The output of a network as an image; None if it is not one.
 
-    One channel is taken for the luminance, and gets the colours of the original.
+    A single channel is taken as luminance, and combined with the colors of the original.
     """
     output = np.asarray(output)
     if output.ndim not in (3, 4) or output.dtype.kind != "f" or output.shape[-3] not in (1, 3):

@@ -1,4 +1,4 @@
-"""`tvm-passes inspect`: what each pass does to a model, what it refuses, where, and why."""
+"""`tvm-passes inspect`: show what each pass does to a model, and what it refuses, where and why."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .history import History, Step, apply_and_track, operators
 from .pipelines import Work, prepare
 from .progress import say, step
 
-PLACES = 3  # of each rule that the table names; --json and --graph have all
-OPERATORS = 20  # that the second table names, those that changed most
+PLACES = 3  # per rule in the table; --json and --graph show all
+OPERATORS = 20  # in the second table, the most changed first
 JSON_FORMAT = 1
 KINDS = "added", "changed", "removed"  # of nodes, as `history` counts them
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def as_json(work: Work, history: History) -> dict[str, Any]:
-    """All that is known, with every place."""
+    """Everything as JSON, with every location."""
     return {
         "format": JSON_FORMAT,
         "model": work.model.title,
@@ -69,7 +69,7 @@ def as_json(work: Work, history: History) -> dict[str, Any]:
 
 
 def as_table(history: History) -> Group:
-    """What the passes did, and how often each operator is called before and after."""
+    """Tables of what the passes did, and of the number of calls of each operator before and after."""
     table = Table()
     for title in ("pass, and its rules", "rewritten", "refused", "where, and why"):
         number = title in ("rewritten", "refused")
@@ -88,7 +88,7 @@ def as_table(history: History) -> Group:
 
 
 def _rows(each: Step) -> Iterator[tuple[str, str, str, str]]:
-    """A pass and what it changed, as far as it has no rules that say so; then each rule that matched."""
+    """A row for a pass, with its changes if it has no rules; then a row for each rule that matched."""
     changes = ", ".join(f"{each.counts[kind]} {kind}" for kind in KINDS if each.counts[kind])
     rules = dict.fromkeys(outcome.rule for outcome in each.rewrites + each.refusals)
     if rules or changes:
@@ -106,7 +106,7 @@ def _rows(each: Step) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _places(locations: Iterable[str]) -> str:
-    """Some of them, and how many there are more."""
+    """Some of the locations, and the number of others."""
     different = list(dict.fromkeys(location or "?" for location in locations))
     more = len(different) - PLACES
     return ", ".join(different[:PLACES]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The command line: subcommands, their options, and errors as one line each."""
+"""The command line: subcommands and their options; errors are printed as one line each."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from .progress import quiet, say
 
 MODEL = """\
 MODEL is one of
-  network.onnx                 an ONNX file; freely chosen sizes by --size or --input-shape
+  network.onnx                 an ONNX file; dynamic sizes are set by --size or --input-shape
   torchvision:NAME             a model of torchvision, such as torchvision:maskrcnn_resnet50_fpn, with random
                                seeded weights unless --weights trained
-  module:function              what a function of an importable module gives: an nn.Module (with --size or
+  module:function              what a function of an importable module returns: an nn.Module (with --size or
                                --input-shape), an nn.Module and its example inputs, or a Relay module and its
                                parameters
-NAME and function may be called with literals: 'torchvision:ssd300_vgg16(num_classes=8)'."""
+NAME and function may have literal arguments: 'torchvision:ssd300_vgg16(num_classes=8)'."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand; 0, or what the shell is to know: 1 for an error, 2 for one in the command line."""
+    """Run a subcommand and return the exit status: 0, 1 for an error, 2 for an error in the command line."""
     try:
         args = _parser().parse_args(arguments)
     except SystemExit as stop:  # after --help, or one line about the command line
         return int(stop.code or 0)
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal of ASCII is shown what it can show
+    if hasattr(sys.stdout, "reconfigure"):  # an ASCII terminal gets "?" for what it cannot show
         sys.stdout.reconfigure(errors="replace")
     with quiet(not args.verbose):
         try:
             return _run(args) or 0
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
-        except BrokenPipeError:  # `| head` has read enough
+        except BrokenPipeError:  # `| head` has read enough and exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
         except Exception as error:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int | None:
-    """The modules of the other subcommands import TVM, which the doctor may find missing."""
+    """Import and run the module of the subcommand; all but the doctor need TVM."""
     if args.command != "doctor":
         try:
             import topi_ext.bootstrap  # noqa: F401
@@ -80,36 +80,44 @@ def _parser() -> argparse.ArgumentParser:
         added = commands.add_parser(
             name, help=does, description=does.capitalize() + ".", epilog=epilog, formatter_class=form
         )
-        added.add_argument("--verbose", action="store_true", help="show warnings, and the trace of an error")
+        added.add_argument(
+            "--verbose", action="store_true", help="show warnings, and the traceback of an error"
+        )
         return added
 
     command("doctor", "say what works here, what is missing, and how to get it")
-    _add_inspect(command("inspect", "say what each pass does to a model, refuses, where, and why", MODEL))
+    _add_inspect(
+        command("inspect", "show what each pass does to a model, and what it refuses, where and why", MODEL)
+    )
     _add_compile(command("compile", "apply passes to a model, compile it, and save it in a folder", MODEL))
-    _add_run(command("run", "run a compiled model on an image, and draw what it finds or makes of it"))
+    _add_run(
+        command(
+            "run", "run a compiled model on an image, and draw the detections or save the image it returns"
+        )
+    )
     _add_profile(command("profile", "time a model before and after the passes, kernel by kernel", MODEL))
     return parser
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="what to import; see below")
-    parser.add_argument("--size", metavar="HxW", type=_size, help="of the images that the model takes")
+    parser.add_argument("model", metavar="MODEL", help="the model to import; see below")
+    parser.add_argument("--size", metavar="HxW", type=_size, help="size of the model's input images")
     parser.add_argument(
         "--input-shape",
         metavar="[NAME=]N,C,H,W",
         type=_input_shape,
         action="append",
         default=[],
-        help="the shape of an input, float32 unless the model says otherwise; may be given again",
+        help="shape of an input, float32 unless the model says otherwise; may be repeated",
     )
     parser.add_argument(
         "--camera",
         metavar="HxW[:BGR]",
         type=_camera,
-        help="let the model take uint8 images of this size, (1, H, W, 3), in place of its one input",
+        help="replace the model's only input with uint8 images of this size, (1, H, W, 3)",
     )
     parser.add_argument(
-        "--weights", choices=("seeded", "trained"), default="seeded", help="of models of torchvision"
+        "--weights", choices=("seeded", "trained"), default="seeded", help="weights of torchvision's models"
     )
 
 
@@ -117,7 +125,7 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="llvm",
-        help="what to compile for: llvm, any processor; native, the one of this machine; or such as "
+        help="what to compile for: llvm, any processor; native, that of this machine; or a target such as "
         '"cuda -arch=sm_90"',
     )
     parser.add_argument(
@@ -125,11 +133,13 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="auto|detection|subpixel|module:function",
         help="auto: detection if the graph has an NMS or a RoIAlign, else subpixel; "
-        "module:function: the pass that it gives, such as tvm_passes:FoldPreprocessing",
+        "module:function: the pass that it returns, such as tvm_passes:FoldPreprocessing",
     )
-    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), help="of convolutions")
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), help="type of convolutions")
     parser.add_argument(
-        "--outputs", choices=("dynamic", "cut", "padded"), help="of detectors; see detection_pipeline"
+        "--outputs",
+        choices=("dynamic", "cut", "padded"),
+        help="form of a detector's outputs; see detection_pipeline",
     )
 
 
@@ -137,9 +147,11 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_pipeline(parser)
     parser.add_argument(
-        "--json", action="store_true", help="print JSON in place of the table, all places in it"
+        "--json", action="store_true", help="print JSON instead of the table, with all locations"
     )
-    parser.add_argument("--graph", metavar="OUT.html", help="draw the graph before and after, as one page")
+    parser.add_argument(
+        "--graph", metavar="OUT.html", help="write a page that shows the graph before and after"
+    )
 
 
 def _add_compile(parser: argparse.ArgumentParser) -> None:
@@ -149,23 +161,27 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="what tvm-passes compile wrote")
+    parser.add_argument("folder", metavar="DIR", help="the folder that tvm-passes compile wrote")
     parser.add_argument("--image", metavar="IMAGE", required=True, help="an image file")
     parser.add_argument(
         "-o",
         "--output",
         metavar="OUT",
-        help="OUT.png: the image with detections, or the one that the network made; OUT.npz: all outputs",
+        help="OUT.png: the image with detections, or the one that the network returns; OUT.npz: all outputs",
     )
     parser.add_argument(
         "--resize",
         action="store_true",
-        help="resize an image of another size than compiled for, bilinearly, whatever its shape becomes; "
-        "detections are drawn on the image as it was",
+        help="resize an image to the size compiled for, bilinearly, without keeping its aspect ratio; "
+        "detections are drawn on the original image",
     )
-    parser.add_argument("--score", type=float, default=0.5, help="of the detections that are shown, at least")
-    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line, from class 0 on")
-    parser.add_argument("--json", action="store_true", help="print detections as JSON in place of a table")
+    parser.add_argument(
+        "--score", type=float, default=0.5, help="minimum score of the detections that are shown"
+    )
+    parser.add_argument(
+        "--labels", metavar="FILE", help="names of the classes, one per line, from class 0 on"
+    )
+    parser.add_argument("--json", action="store_true", help="print detections as JSON instead of a table")
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
@@ -174,22 +190,22 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image",
         metavar="IMAGE",
-        help="resized to what the model takes; without it, noise: in noise a "
-        "detector finds little, and so has little to do",
+        help="an image to run on, resized for the model; by default noise, in which a "
+        "detector finds little and so has little to do",
     )
     parser.add_argument(
-        "--compare", choices=("torch", "onnxruntime"), help="time a call of the model there too"
+        "--compare", choices=("torch", "onnxruntime"), help="also time a call of the model there"
     )
     parser.add_argument("--csv", metavar="OUT.csv", help="write the time of each kernel")
-    parser.add_argument("--chart", metavar="OUT.png", help="draw the times by kind")
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the tables")
+    parser.add_argument("--chart", metavar="OUT.png", help="draw a chart of the times by kind")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the tables")
 
 
 def _size(text: str) -> tuple[int, int]:
     """(height, width)"""
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
-        raise argparse.ArgumentTypeError(f"'{text}' is no size: give height and width, such as 480x640")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size: give height and width, such as 480x640")
     return int(height), int(width)
 
 
@@ -198,7 +214,7 @@ def _input_shape(text: str) -> tuple[str | None, tuple[int, ...]]:
     name, _, shape = text.rpartition("=")
     lengths = shape.split(",")
     if not all(length.isdecimal() and int(length) for length in lengths):
-        raise argparse.ArgumentTypeError(f"'{text}' is no shape: give lengths, such as 1,3,224,224")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a shape: give lengths, such as 1,3,224,224")
     return name or None, tuple(map(int, lengths))
 
 
@@ -206,7 +222,9 @@ def _camera(text: str) -> tuple[int, int, str]:
     """(height, width, order of channels)"""
     size, _, channels = text.partition(":")
     if channels not in ("", "RGB", "BGR"):
-        raise argparse.ArgumentTypeError(f"'{text}' ends neither in RGB nor in BGR, the orders of channels")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' ends neither in RGB nor in BGR, the order of the channels"
+        )
     return (*_size(size), channels or "RGB")
 
 

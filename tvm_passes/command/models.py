@@ -1,4 +1,4 @@
-"""What MODEL stands for on the command line: a file, a name of torchvision, a function of a module."""
+"""Find the MODEL of the command line: a file, a model of torchvision, or a function of a module."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 
 def find_model(args: argparse.Namespace) -> Model:
-    """What the options of `main` name, ready to be imported."""
+    """The model that the options of `main` name, ready to be imported."""
     text = args.model
     path = Path(text)
     if text.startswith("torchvision:"):
         return _of_torchvision(text, args)
     if path.suffix.lower() in PICKLED:
         raise CommandError(
-            f"{text} is not read, since unpickling a file runs what is in it: give its model as "
+            f"{text} is not read, since unpickling a file may run code in it: give its model as "
             "module:function, or export it to ONNX"
         )
     if path.is_file():
@@ -59,7 +59,7 @@ def find_model(args: argparse.Namespace) -> Model:
 
 @dataclass
 class TorchModel:
-    """An nn.Module and what it is called with."""
+    """An nn.Module and its example inputs."""
 
     title: str
     module: torch.nn.Module
@@ -96,11 +96,11 @@ class OnnxModel:
         return frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
 
     def _name_shapes(self, args: argparse.Namespace) -> None:
-        """The shapes that were given without a name, or as the size of images, are the one input's."""
+        """Shapes given without a name, or as the size of images, are those of the only input."""
         try:
             graph = onnx.load(str(self.path), load_external_data=False).graph
         except (DecodeError, OSError):
-            return  # the importer says so
+            return  # the importer reports it
         weights = {tensor.name for tensor in graph.initializer}
         inputs = {value.name: value.type.tensor_type.shape for value in graph.input}
         inputs = {name: shape for name, shape in inputs.items() if name not in weights}
@@ -114,7 +114,7 @@ class OnnxModel:
             self.shapes = {name: self.shapes[None]}
         elif len(lengths) not in (3, 4):
             raise CommandError(
-                f"the input {name} of {self.title} is no image: give --input-shape, not --size"
+                f"the input {name} of {self.title} is not an image: give --input-shape, not --size"
             )
         else:
             before = [length or 1 for length in lengths[:-2]]
@@ -123,7 +123,7 @@ class OnnxModel:
 
 @dataclass
 class RelayModel:
-    """A module of Relay and its parameters, as a function gave them."""
+    """A Relay module and its parameters, as a function returned them."""
 
     title: str
     mod: tvm.IRModule
@@ -146,16 +146,16 @@ def camera_of(args: argparse.Namespace) -> Camera | None:
 
 
 def resolve(text: str) -> Any:
-    """What `module:name` or `module:name(literals)` is: the object, or what calling it gives."""
+    """The object of `module:name`, or the result of calling it for `module:name(literals)`."""
     where, _, call = text.partition(":")
     name, arguments, keywords = _call(call)
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # the folder in which the command runs, as of `python -m`
+        sys.path.insert(0, os.getcwd())  # the current folder, as for `python -m`
     try:
         found = importlib.import_module(where)
     except ImportError as error:
         raise CommandError(
-            f"cannot import {where}: {error}; it is looked for here and in PYTHONPATH"
+            f"cannot import {where}: {error}; modules are searched here and in PYTHONPATH"
         ) from error
     for part in name.split("."):
         if not hasattr(found, part):
@@ -199,7 +199,7 @@ def _of_torchvision(text: str, args: argparse.Namespace) -> TorchModel:
         wanted = {
             key: None for key in ("weights", "weights_backbone") if key in signature(builder).parameters
         }
-        note = f"The weights are random, of seed {SEED}: what the model gives means nothing."
+        note = f"The weights are random, with seed {SEED}: the model's outputs mean nothing."
     try:
         module = _seeded(builder, **wanted, **options).eval()
     except OSError as reason:  # URLError is one
@@ -218,13 +218,13 @@ def _of_function(text: str, args: argparse.Namespace) -> TorchModel | RelayModel
     if isinstance(module, tvm.IRModule) and len(rest) <= 1:
         if args.size or args.input_shape or args.camera:
             raise CommandError(
-                f"{text} gives a Relay module, which has its shapes already: leave out the sizes"
+                f"{text} returns a Relay module, which already has shapes: leave out the sizes"
             )
         return RelayModel(text, module, dict(*rest))
     if not isinstance(module, torch.nn.Module) or len(rest) > 1:
         kinds = ", ".join(type(part).__name__ for part in (module, *rest))
         raise CommandError(
-            f"{text} gives {kinds}: it is to give an nn.Module, an nn.Module and its example inputs, or a "
+            f"{text} returns {kinds}: it must return an nn.Module, an nn.Module and its example inputs, or a "
             "Relay module and its parameters"
         )
     if rest and not (args.size or args.input_shape or args.camera):
@@ -244,7 +244,7 @@ def _seeded(function: Callable, *arguments: Any, **options: Any) -> Any:
 def _shape(
     args: argparse.Namespace, module: torch.nn.Module, default: tuple[int, int] | None
 ) -> tuple[int, ...]:
-    """Of the one image that a module takes."""
+    """The shape of the image that a module takes."""
     if args.input_shape:
         (_, shape), *others = args.input_shape
         if others:
@@ -252,7 +252,7 @@ def _shape(
         return shape
     size = args.camera[:2] if args.camera else args.size or default
     if size is None:
-        raise CommandError(f"{args.model} gives no example inputs: give --size or --input-shape")
+        raise CommandError(f"{args.model} has no example inputs: give --size or --input-shape")
     if is_detector(module):
         return (3, *size)
     convolutions = (part for part in module.modules() if isinstance(part, torch.nn.Conv2d))
@@ -261,7 +261,7 @@ def _shape(
 
 
 def is_detector(module: torch.nn.Module) -> bool:
-    """Of torchvision: it takes one image, without a batch."""
+    """Whether a module is one of torchvision's detectors, which take one image without a batch axis."""
     return isinstance(getattr(module, "transform", None), GeneralizedRCNNTransform)
 
 

@@ -1,4 +1,4 @@
-"""The same model run by others, for its time beside TVM's: `profile --compare`."""
+"""The same model run by other runtimes, to compare its time with TVM's: `profile --compare`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .pipelines import Work
 
 @dataclass
 class Peer:
-    """`call` starts a run, and `wait` returns when it is done."""
+    """Another runtime: `call` starts a run, and `wait` returns when it is done."""
 
     name: str
     call: Callable
@@ -26,12 +26,12 @@ class Peer:
 
 
 def peer_of(name: str, work: Work, inputs: Sequence[np.ndarray]) -> Peer:
-    """The model that was imported, in torch or ONNX Runtime; `inputs` are TVM's."""
+    """The imported model in torch or ONNX Runtime, with the same inputs as TVM."""
     return (_in_torch if name == "torch" else _in_onnxruntime)(work, inputs)
 
 
 def _in_torch(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
-    """Eager, in the types that the model has; without the conversion of a camera's pixels."""
+    """torch in eager mode, in the model's own types, without the conversion of camera pixels."""
     model = work.model
     if not isinstance(model, TorchModel):
         raise CommandError(f"{model.title} has no torch model to compare with: leave out --compare torch")
@@ -55,13 +55,13 @@ def _in_torch(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
 
 
 def _in_onnxruntime(work: Work, inputs: Sequence[np.ndarray]) -> Peer:
-    """Of an ONNX file, with the provider for the target's device."""
+    """ONNX Runtime on an ONNX file, with the provider for the target's device."""
     if not isinstance(work.model, OnnxModel) or work.model.camera:
         raise CommandError("--compare onnxruntime is for ONNX files, without --camera")
     try:
         import onnxruntime
     except ImportError:
-        raise CommandError("there is no ONNX Runtime here: pip install onnxruntime") from None
+        raise CommandError("ONNX Runtime is not installed: pip install onnxruntime") from None
     provider = "CUDAExecutionProvider" if work.target.kind.name == "cuda" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise CommandError(f"this ONNX Runtime has no {provider}: pip install onnxruntime-gpu")

@@ -1,4 +1,4 @@
-"""Importing a model, and the pipeline that fits it, as the options of the command say."""
+"""Import a model and choose its pipeline, as the options of the command say."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DETECTS = (  # operators that only detectors have
 
 @dataclass
 class Work:
-    """A model that was imported, with its weights bound, and what is to be done to it."""
+    """An imported model, with its weights bound, and the passes to apply."""
 
     model: Model
     mod: tvm.IRModule
@@ -40,7 +40,7 @@ class Work:
 
 
 def prepare(args: argparse.Namespace) -> Work:
-    """The model, imported, and its pipeline; both said."""
+    """Import the model and choose its pipeline, and report both."""
     target = target_of(args.target)
     with step(f"Find {args.model}"):
         model = find_model(args)
@@ -51,14 +51,14 @@ def prepare(args: argparse.Namespace) -> Work:
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
         mod = relay.transform.InferType()(mod)
     if not any(map(op_name, Graph(mod["main"]).nodes)):
-        raise CommandError(f"{args.model} has no operator in it: give a model that computes something")
+        raise CommandError(f"{args.model} contains no operator: give a model that computes something")
     pipeline, passes = _pipeline_of(args, mod, target)
     say(f"Pipeline: {pipeline}, for {args.target}")
     return Work(model, mod, target, pipeline, passes)
 
 
 def _imported(model: Model) -> Imported:
-    """What the frontends refuse they explain themselves."""
+    """Import the model; the frontends explain their refusals themselves."""
     from frontends import ImportFailure
 
     try:
@@ -74,7 +74,7 @@ def target_of(text: str) -> tvm.target.Target:
         return tvm.target.Target(text)
     except (ValueError, tvm.TVMError) as reason:
         raise CommandError(
-            f'--target "{text}" is none that TVM knows ({one_line(reason)}): give llvm, native, or such as '
+            f'TVM does not know --target "{text}" ({one_line(reason)}): give llvm, native, or such as '
             '"cuda -arch=sm_90"'
         ) from reason
 
@@ -82,12 +82,12 @@ def target_of(text: str) -> tvm.target.Target:
 def _pipeline_of(
     args: argparse.Namespace, mod: tvm.IRModule, target: tvm.target.Target
 ) -> tuple[str, tvm.transform.Pass]:
-    """Its name and the pass."""
+    """The name of the pipeline, and the pass."""
     name = args.pipeline
     if ":" in name:
         passes = resolve(name)
         if not isinstance(passes, tvm.transform.Pass):
-            raise CommandError(f"{name} gives {type(passes).__name__}, which is no pass of TVM")
+            raise CommandError(f"{name} returns {type(passes).__name__}, which is not a TVM pass")
         return name, passes
     if name == "auto":
         name = "detection" if _detects(mod) else "subpixel"

@@ -1,6 +1,6 @@
-"""`tvm-passes profile`: where the time goes, before and after the passes, and a peer's time beside it.
+"""`tvm-passes profile`: where the time goes before and after the passes, and the time of another runtime.
 
-Before is the graph as this project's frontends import it, without the passes, compiled for the same target.
+"Before" is the graph as this project's frontends import it, compiled for the same target without the passes.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .peers import peer_of
 from .pipelines import Work, prepare
 from .progress import say, step
 
-SLOWEST = 12  # kernels that the tables name; --csv and --json have all
+SLOWEST = 12  # kernels in the tables; --csv and --json have all
 SEED = 0
 JSON_FORMAT = 1
 
 
 @dataclass
 class Times:
-    """Of one compiled graph: a whole call, which nothing disturbs, and each kernel, by TVM's profiler."""
+    """Times of one compiled graph: a whole undisturbed call, and each kernel, by TVM's profiler."""
 
-    call: float  # milliseconds, as all times here
+    call: float  # milliseconds, like all times here
     kernels: list[Kernel]
 
     @property
@@ -84,13 +84,11 @@ def run(args: argparse.Namespace) -> None:
 
 def _check_device(args: argparse.Namespace, target: tvm.target.Target) -> None:
     if not tvm.device(target.kind.name).exist:
-        raise CommandError(
-            f"there is no device for {args.target} here, and only what runs can be timed: give --target llvm"
-        )
+        raise CommandError(f"there is no device for {args.target} here to time it on: give --target llvm")
 
 
 def _inputs(args: argparse.Namespace, work: Work, image: Image.Image | None) -> list[np.ndarray]:
-    """What to run on, as arrays: the image if one is given, else the model's examples, else noise."""
+    """The input arrays: the image if one is given, else the model's example inputs, else noise."""
     params = work.mod["main"].params
     types = [(param.name_hint, _shape(args, param), param.checked_type.dtype) for param in params]
     if image is not None:
@@ -109,14 +107,14 @@ def _shape(args: argparse.Namespace, param: relay.Var) -> tuple[int, ...]:
     lengths = static_shape(param)
     if lengths is None:
         raise CommandError(
-            f"the input {param.name_hint} of {args.model} may have any size, and times are of one: "
+            f"the input {param.name_hint} of {args.model} has a dynamic size, and times need a fixed one: "
             "give --size or --input-shape"
         )
     return lengths
 
 
 def _noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """From 0 to 1, as images are, or 0 to 255."""
+    """Noise in the range of images: from 0 to 1, or for integers from 0 to 255."""
     random = np.random.default_rng(SEED)
     if np.dtype(dtype).kind == "f":
         return random.random(shape, "float32").astype(dtype)
@@ -131,11 +129,11 @@ def _times(mod: tvm.IRModule, target: tvm.target.Target, inputs: Sequence[np.nda
         return Times(call_ms(lambda: model(*arrays), model.device.sync), runtime.profile(model, *arrays))
 
 
-# --- what is said of it
+# --- reports
 
 
 def as_json(work: Work, times: dict[str, Times], calls: dict[str, float]) -> dict[str, Any]:
-    """All that is known, with every kernel in the order of the run."""
+    """Everything as JSON, with every kernel in the order of the run."""
     return {
         "format": JSON_FORMAT,
         "model": work.model.title,
@@ -149,7 +147,7 @@ def as_json(work: Work, times: dict[str, Times], calls: dict[str, float]) -> dic
 
 
 def as_tables(times: dict[str, Times], calls: dict[str, float]) -> Group:
-    """Whole calls, the kernels by kind, and of each graph those that take longest."""
+    """Tables of whole calls, of kernels by kind, and of the slowest kernels of each graph."""
     slowest = (_slowest_table(name, each.kernels) for name, each in times.items())
     return Group(_calls_table(calls), _kinds_table(times), *slowest)
 
@@ -178,7 +176,7 @@ def _kinds_table(times: dict[str, Times]) -> Table:
 
 
 def _slowest_table(name: str, kernels: list[Kernel]) -> Table:
-    """Calls of one kernel are one row."""
+    """A table of the slowest kernels; all calls of a kernel share a row."""
     rows: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         rows.setdefault(kernel.name, []).append(kernel)

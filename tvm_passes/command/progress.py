@@ -1,4 +1,4 @@
-"""What goes on, told on standard error; results go to standard output.
+"""Report progress on standard error; results go to standard output.
 
 Nothing here imports rich at the top: the doctor runs without it.
 """
@@ -6,7 +6,6 @@ Nothing here imports rich at the top: the doctor runs without it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import time
@@ -21,36 +20,42 @@ from .errors import CommandError, StepFailed, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
+__all__ = ["quiet", "say", "step"]
 
-def console() -> Console:
-    """For what is told; made anew each time, since `quiet` changes what standard error is."""
+SWITCH = "TVM_PASSES_VERBOSE"  # of `topi_ext.quiet`, which the doctor must not import: it needs TVM
+OURS = r"(tvm_passes|topi_ext|frontends)(\.|$)"  # where a warning is attributed to, by its stack level
+
+
+def _console() -> Console:
+    """A console on what is standard error now."""
     from rich.console import Console
 
     return Console(stderr=True, emoji=False, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
+    """Print a line on standard error, also without rich."""
     try:
         from rich.markup import escape
-    except ModuleNotFoundError:  # of which the text may be
+    except ModuleNotFoundError:  # the text may say that rich is missing
         print(text, file=sys.stderr)
     else:
-        console().print(escape(text))
+        _console().print(escape(text))
 
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[Callable[[str], None]]:
-    """Show that something goes on, and say at the end how long it took, or that it failed.
+    """Show that a step is running, and at the end print its time or raise that it failed.
 
-    Gives a function that says how far it is.
+    Yields a function that shows which part of the step is running.
     """
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     start = time.perf_counter()
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    to = console()
-    # The importers' bars are not shown meanwhile: a terminal has room for one display.
+    to = _console()
+    # Meanwhile the importers show no progress bars: a terminal has room for one live display.
     with (
         only_display(),
         Progress(*columns, console=to, transient=True, disable=not to.is_terminal) as progress,
@@ -69,23 +74,16 @@ def step(name: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def quiet(wanted: bool = True) -> Iterator[None]:
-    """Without the warnings of TVM and torch; those of TVM's C++ go past Python to file descriptor 2."""
+    """Print this project's own warnings as one line each, and no others; unless `wanted`, print everything.
+
+    TVM's notes on standard error are held back wherever this project calls TVM, by `topi_ext.quiet`.
+    """
     if not wanted:
-        with mock.patch.dict(os.environ, TVM_PASSES_VERBOSE="1"):
+        with mock.patch.dict(os.environ, {SWITCH: "1"}):
             yield
         return
-    with contextlib.ExitStack() as stack:
-        for name in ("autotvm", "strategy", "te_compiler"):
-            stack.callback(logging.getLogger(name).setLevel, logging.getLogger(name).level)
-            logging.getLogger(name).setLevel(logging.ERROR)
-        stack.enter_context(warnings.catch_warnings())
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        sys.stderr.flush()
-        kept = os.dup(2)
-        stack.callback(os.close, kept)
-        stderr = stack.enter_context(os.fdopen(os.dup(kept), "w", buffering=1, errors="replace"))
-        stack.enter_context(contextlib.redirect_stderr(stderr))
-        nowhere = stack.enter_context(open(os.devnull, "w"))
-        os.dup2(nowhere.fileno(), 2)
-        stack.callback(os.dup2, kept, 2)
+        warnings.filterwarnings("default", module=OURS)
+        warnings.showwarning = lambda message, *_: say(f"Warning: {message}")
         yield

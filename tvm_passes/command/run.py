@@ -1,4 +1,4 @@
-"""`tvm-passes run`: what a compiled network finds in an image, or makes of it."""
+"""`tvm-passes run`: run a compiled network on an image, and show its detections or the image it returns."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def _image_input(folder: str, manifest: dict[str, Any]) -> ImageInput:
             f"{each['name']}: {each['dtype']} {each['shape']}" for each in manifest["inputs"]
         )
         raise CommandError(
-            f"{folder} takes {described}, which is not one image: use tvm_passes.runtime.load in Python"
+            f"{folder} takes {described}, not one image: use tvm_passes.runtime.load in Python"
         )
     return taken[0]
 
 
 def _fitting(args: argparse.Namespace, taken: ImageInput, image: Image.Image) -> Image.Image:
-    """The image at the size that the network was compiled for."""
+    """The image, resized to the size that the network was compiled for."""
     if taken.takes(image):
         return image
     if not args.resize:
@@ -117,7 +117,7 @@ def _labels(args: argparse.Namespace, manifest: dict[str, Any]) -> Sequence[str]
         return Path(args.labels).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(
-            f"--labels {args.labels} cannot be read ({error}): give one name a line"
+            f"--labels {args.labels} cannot be read ({error}): give one name per line"
         ) from error
 
 

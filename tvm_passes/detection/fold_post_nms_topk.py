@@ -1,4 +1,4 @@
-"""Tell an NMS that only its first k boxes are wanted."""
+"""Fold a slice of the first k kept boxes into the NMS."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MAX_WANTED = 2**20  # an NMS that is told how many to keep makes room for as man
 class FirstOfSelection(Selection, Rule):
     """Replace `nms(boxes)[:k]` with `nms(boxes, max_output_size=k)`.
 
-    Why legal: the kept boxes come in descending order of score, and which ones are kept first does not
-    depend on how many are wanted.
+    Why legal: boxes are kept greedily in descending order of score, so the first k do not depend on whether
+    the NMS stops after them.
     """
 
     first, last, steps = wildcard(), wildcard(), wildcard()
@@ -32,25 +32,25 @@ class FirstOfSelection(Selection, Rule):
         return len(match.root.checked_type.shape) == 1
 
     def plan(self, match: Match) -> int | Refusal:
-        """How many boxes are wanted."""
+        """The plan is the number of boxes to keep."""
         if str(match.root.attrs.slice_mode) != "end" or str(match.selection.attrs.slice_mode) != "size":
             return Refusal("the slice is given by a size, not an end")
         if not all_equal(match.graph, match.begin, 0) or not all_equal(match.graph, match.strides, 1):
-            return Refusal("the slice does not take the first indices in order")
+            return Refusal("the slice does not take the leading indices in order")
         begins, steps = _begins_and_steps(match)
         if begins != [0]:
             return Refusal("the slice does not begin at the first box")
         if steps != [1]:
-            return Refusal("the slice does not take every box")
+            return Refusal("the slice has a stride other than 1")
         wanted = _wanted(match)
         if wanted is None:
             return Refusal("the number of boxes to keep is known only at run time")
         if wanted > MAX_WANTED:
-            return Refusal(f"{wanted} boxes would take more memory than they save")
-        # The slice's own bounds ask for the length; they go with it.
+            return Refusal(f"room for {wanted} boxes would take more memory than the rewrite saves")
+        # The bounds of the slice also use the length; they disappear with it.
         users = [user for user in match.graph.users(match.selection) if op_name(user) != "shape_of"]
         if users != [match.root] or match.used_elsewhere(match.nms):
-            return Refusal("all kept boxes are used elsewhere")
+            return Refusal("the kept boxes are used without the slice elsewhere")
         return wanted
 
     def rewrite(self, match: Match, plan: int) -> relay.Expr:

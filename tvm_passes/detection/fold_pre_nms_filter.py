@@ -1,4 +1,4 @@
-"""Let the NMS itself leave out the boxes that a filter in front of it takes away."""
+"""Fold a filter before an NMS into the NMS itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .selection import Selection, select
 class NmsOfFiltered(Selection, Rule):
     """Replace `x[rows][nms(boxes[rows], scores[rows], ids[rows])]`, rows = where(mask), with `x[nms(...)]`.
 
-    Why legal: taking rows in order keeps the order of the boxes, so an NMS that leaves out those that the
-    mask leaves out keeps the same ones. It leaves out what has a score not above its threshold: the mask
-    becomes the threshold where it says that, and else gives the rows that it leaves out a score of -inf.
-    Neither keeps a score that is NaN or -inf, so there must be none: by a threshold that was
-    there before, or by the mask.
+    Why legal: gathering rows in order keeps the order of the boxes, so an NMS that skips the rows that the
+    mask removes keeps the same boxes. It skips rows with a score not above its threshold: a mask that tests
+    just that becomes the threshold; any other mask sets the scores of the rows it removes to -inf. Either way
+    a score of NaN or -inf is skipped too, so there must be none: ensured by an existing threshold or by the
+    mask.
     """
 
     taken = wildcard()
@@ -47,7 +47,7 @@ class NmsOfFiltered(Selection, Rule):
 
 
 class FoldPreNMSFilter(RulePass):
-    """Replace an NMS of the rows that a mask leaves with an NMS of all rows that has a score threshold.
+    """Replace an NMS of the rows that a mask selects with an NMS of all rows that has a score threshold.
 
     >>> import frontends, torch, torchvision
     >>> class Detect(torch.nn.Module):
@@ -76,7 +76,7 @@ class FoldPreNMSFilter(RulePass):
 
 
 class _Unfiltered(NamedTuple):
-    """The mask of the filter, and what an NMS of all rows selects of those that it leaves."""
+    """The mask of the filter, and the indices an NMS of all rows keeps among those that the mask selects."""
 
     mask: relay.Expr
     selection: relay.Expr
@@ -115,7 +115,7 @@ def _is_taken_from_filtered(user: relay.Expr, selection: relay.Expr, mask: relay
 
 
 def _select(nms: relay.Call, mask: relay.Expr) -> relay.Expr:
-    """The kept indices of the NMS of all boxes, without those that the mask leaves out."""
+    """The kept indices of an NMS of all boxes that skips those that the mask removes."""
     boxes, scores, class_ids = (before_taking(tensor, mask) for tensor in nms.args[:3])
     _, iou_threshold, threshold = nms.args[3:]
     if not nms.attrs["has_score_threshold"]:
@@ -142,7 +142,7 @@ def _select(nms: relay.Call, mask: relay.Expr) -> relay.Expr:
 
 
 def _without_masks(scores: relay.Expr) -> relay.Expr:
-    """The scores before masks gave -inf to some, which is above no number."""
+    """The scores before masks set some to -inf, which only lowers them."""
     while op_name(scores) == "where" and scalar(scores.args[2]) == LOWEST:
         scores = scores.args[1]
     return scores

@@ -11,22 +11,24 @@
     lib = tvm.runtime.load_module("detector.so")  # that export_library wrote
     model = runtime.Model(lib, "cuda", output_names=["boxes", "scores", "labels"])
 
-A library alone holds neither the names of outputs nor, for the virtual machine, what inputs are to be.
+A library by itself has no names of outputs and, for the virtual machine, no types of inputs.
 """
 
 from .build import build_library, compile
 from .failure import CompileFailure
 from .folder import FolderError, load, read_manifest, save
 from .model import Model
-from .profiling import profile
+from .profiling import call_ms, ms_by_kind, profile
 
 __all__ = [
     "CompileFailure",
     "FolderError",
     "Model",
     "build_library",
+    "call_ms",
     "compile",
     "load",
+    "ms_by_kind",
     "profile",
     "read_manifest",
     "save",

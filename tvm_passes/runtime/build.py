@@ -1,4 +1,4 @@
-"""From a module of Relay to a model, by the executor that suits it."""
+"""Compile a Relay module to a model, for the executor that suits it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def compile(
     device: str | tvm.runtime.Device | None = None,
     **options: Any,
 ) -> Model:
-    """Compile a module, as passes left it, to a `Model`, at `opt_level=3` or in the pass context around.
+    """Compile a module to a `Model`, in the current pass context or at `opt_level=3`.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        If all types in its `main` are static, and it has no control flow, it is for the graph executor, else
-        for the virtual machine. Outputs are named by the function's attribute `output_names`.
+        It runs on the graph executor if all types in `main` are static and there is no control flow, else on
+        the virtual machine. Outputs are named by the function's attribute `output_names`.
     target : str or tvm.target.Target
-        Such as "llvm" or "cuda": one kind of device.
+        Such as "llvm" or "cuda"; a single kind of device.
     params : dict of str to tvm.nd.NDArray, optional
         The weights: parameters of `main`.
     device : str or tvm.runtime.Device, optional
-        If it is not the first of the target's kind.
+        The device to run on, by default the first of the target's kind.
     options
-        Those of `Model`: `cut`, `copy_outputs`, `cuda_graph`. `cut=True` goes by `padded_rows`, if `main` has
-        that attribute.
+        Those of `Model`: `cut`, `copy_outputs`, `cuda_graph`. `cut=True` uses the attribute `padded_rows` of
+        `main`, if it has one.
     """
     target = tvm.target.Target(target)
     mod = relay.transform.InferType()(mod)
@@ -63,7 +63,7 @@ def compile(
 def build_library(
     mod: tvm.IRModule, target: str | tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None = None
 ) -> Library:
-    """What `compile` makes a `Model` of, for `save`, or for a `Model` elsewhere: no device is needed here.
+    """The library that `compile` makes a `Model` of, for `save` or a `Model` elsewhere; needs no device.
 
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
@@ -80,7 +80,7 @@ def _library(
         _check_processor(target)
         try:
             return _built(mod, target, params)
-        except Exception as error:  # TVM raises nearly any, and names no place in the model
+        except Exception as error:  # TVM raises many types, and does not say where in the model
             raise explained(error, mod, target, lambda kernel: _built(kernel, target)) from error
 
 
@@ -99,24 +99,25 @@ def _check_parameters(main: relay.Function) -> None:
     for param in main.params:
         type_ = param.checked_type
         if not isinstance(type_, relay.TensorType):
-            raise TypeError(f"compile: {param.name_hint} is to be a tensor, not of type {type_}")
+            raise TypeError(f"compile: {param.name_hint} must be a tensor, not of type {type_}")
 
 
 def _check_processor(target: tvm.target.Target) -> None:
-    """TVM writes to standard error, for each kernel, that it takes a generic one instead."""
+    """Warn once; TVM itself says for each kernel, on standard error, that it takes a generic CPU."""
     name = str(target.attrs.get("mcpu", ""))
     if target.kind.name == "llvm" and name and name not in _processors(target):
-        warnings.warn(f"compile: LLVM knows no processor {name!r}: what it compiles is for any", stacklevel=4)
+        warning = f"compile: LLVM does not know the processor {name!r}: it compiles for a generic one"
+        warnings.warn(warning, stacklevel=4)
 
 
 def _processors(target: tvm.target.Target) -> list[str]:
-    """Those that LLVM knows, or the target's own where TVM cannot tell."""
+    """The processors that LLVM knows, or just the target's own where TVM cannot list them."""
     list_ = tvm.get_global_func("target.llvm_get_cpu_archlist", allow_missing=True)
     return [str(each) for each in (list_(target) if list_ else target.attrs["mcpu"])]
 
 
 def _at_level_3() -> AbstractContextManager[Any]:
-    """The pass context that the caller is in, or one like it of level 3."""
+    """The caller's pass context, or a copy of the default one at level 3."""
     around = tvm.transform.PassContext.current()
     if around.opt_level >= 3:
         return contextlib.nullcontext()

@@ -1,6 +1,7 @@
-"""What TVM's runtime leaves out of CUDA: order between streams, and graphs captured from one.
+"""CUDA features that TVM's runtime lacks: ordering between streams, and captured graphs.
 
-By the driver's own library, which is wherever a GPU is. Streams are given by address, the default one by 0.
+They call the driver's own library, which is installed wherever there is a GPU. Streams are given by address;
+the default stream is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
-# What cannot be part of a graph then fails. In "relaxed" mode it would be done now, and never again.
+# A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
 CAPTURE_MODE_THREAD_LOCAL = 1
 HANDLE = POINTER(c_void_p)  # where a handle is written
 FUNCTIONS = {
@@ -47,11 +48,11 @@ FUNCTIONS = {
 
 
 class CudaError(RuntimeError):
-    """The driver could not do what it was asked to."""
+    """A call of the CUDA driver failed."""
 
 
 class Driver:
-    """Calls the functions above; an error is an exception."""
+    """Calls the functions above, and raises an exception for an error."""
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         self._library = ctypes.CDLL(library)
@@ -71,7 +72,7 @@ class Driver:
             raise CudaError(f"{name}: {(meaning.value or b'unknown error').decode()} ({status})")
 
     def made(self, name: str, *args: Any) -> int | None:
-        """The handle that a function writes to where its first argument points."""
+        """The handle that a function returns through its first argument."""
         handle = c_void_p()
         self(name, ctypes.byref(handle), *args)
         return handle.value
@@ -84,7 +85,7 @@ def driver() -> Driver:
 
 @functools.cache
 def _context(ordinal: int) -> int | None:
-    """The device's context that TVM and torch use."""
+    """The device's primary context, which TVM and torch use."""
     device = c_int()
     driver()("cuDeviceGet", ctypes.byref(device), ordinal)
     return driver().made("cuDevicePrimaryCtxRetain", device)
@@ -92,7 +93,7 @@ def _context(ordinal: int) -> int | None:
 
 @contextlib.contextmanager
 def _on_device(device: tvm.runtime.Device) -> Iterator[None]:
-    """Inside, this device is the current one; TVM changes that, and never back."""
+    """Make this device current inside the block; TVM changes the current device and does not restore it."""
     driver()("cuCtxPushCurrent_v2", _context(device.device_id))
     try:
         yield
@@ -101,7 +102,7 @@ def _on_device(device: tvm.runtime.Device) -> Iterator[None]:
 
 
 def current_stream() -> int:
-    """The stream that TVM uses in this thread."""
+    """The stream that TVM uses in the current thread."""
     return tvm.get_global_func("runtime.get_cuda_stream")().value or 0
 
 
@@ -126,7 +127,7 @@ class _Event:
         driver()("cuEventRecord", self._handle, stream)
 
     def hold(self, stream: int) -> None:
-        """Whatever the stream is given from now on waits for what was recorded last."""
+        """All work queued on the stream from now on waits for the last recorded event."""
         driver()("cuStreamWaitEvent", stream, self._handle, 0)
 
 
@@ -134,10 +135,11 @@ _this_thread = threading.local()  # by device, the event at the end of the last 
 
 
 class Turns:
-    """Lets a model be called on one stream and then on another: they are in order of the calls.
+    """Keeps calls of a model on different streams in order.
 
-    Each waits, on the device, for the model's last call, whose buffers it uses again; and, unless the model
-    has workspaces of its own, for the last one of this thread, since TVM has one pool of workspaces a thread.
+    Each call waits, on the device, for the model's previous call, whose buffers it reuses, and, unless the
+    model has its own workspaces, for the previous call of any model in this thread: TVM has one pool of
+    workspaces per thread.
     """
 
     def __init__(self, device: tvm.runtime.Device, only_on_default: bool) -> None:
@@ -147,7 +149,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, stream: int, own_workspaces: bool) -> Iterator[None]:
-        """Inside, TVM uses the stream."""
+        """Make TVM use the stream inside the block."""
         before = current_stream()
         shared = {} if own_workspaces else vars(_this_thread)
         with _on_device(self._device):
@@ -165,9 +167,9 @@ class Turns:
 
     @contextlib.contextmanager
     def running(self, stream: int) -> Iterator[None]:
-        """Inside, TVM uses the default stream, if it can use no other, in the middle of the work on `stream`.
+        """For executors tied to the default stream: run the block there, ordered within the work on `stream`.
 
-        TVM's virtual machine copies sizes to the host on the default stream, whatever stream is set.
+        TVM's virtual machine copies sizes to the host on the default stream, whichever stream is set.
         """
         if not self._only_on_default or not stream:
             yield
@@ -182,7 +184,7 @@ class Turns:
 
 
 class NoTurns:
-    """For other devices, which have no streams."""
+    """The counterpart for devices without streams."""
 
     def turn(self, _stream: int, own_workspaces: bool) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -192,14 +194,14 @@ class NoTurns:
 
 
 class CannotCapture(CudaError):
-    """Something that a run does cannot be part of a graph."""
+    """A run does something that cannot be captured in a graph."""
 
 
 class CapturedRun:
-    """What one run launches on a device, to be launched again at once: the same kernels on the same memory.
+    """The kernels of one run on a device, to be launched again at once on the same memory.
 
-    It is captured in a thread that does nothing else and lives as long as the graph. So the workspaces that
-    TVM has for the thread are the graph's own; elsewhere they are freed when a larger one is wanted.
+    It is captured in a dedicated thread that lives as long as the graph, so that TVM's workspaces of that
+    thread belong to the graph; in a shared thread, TVM frees them when a larger one is needed.
     """
 
     def __init__(self, device: tvm.runtime.Device, run: Callable[[], None], stream: int) -> None:
@@ -217,8 +219,8 @@ def _captured(device: tvm.runtime.Device, run: Callable[[], None]) -> int | None
     stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
     _use_stream(device, stream)
     try:
-        # Kernels are loaded, workspaces allocated, and plans built in the first run, and again where a
-        # workspace had to grow. Later there is nothing left to do that could not be captured.
+        # The first run loads kernels, allocates workspaces and builds plans, and a second one may do so again
+        # where a workspace has to grow. After that, everything a run does can be captured.
         run()
         run()
         driver()("cuStreamSynchronize", stream)

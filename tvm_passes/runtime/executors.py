@@ -1,4 +1,4 @@
-"""TVM's two executors alike: arrays in, arrays out.
+"""One interface for TVM's two executors: arrays in, arrays out.
 
 `inputs` has types by name, and `outputs` a list of them, None where they are not known.
 """
@@ -23,20 +23,20 @@ Library = Union[tvm.runtime.Module, Executable, GraphExecutorFactoryModule]
 def executor_of(
     lib: tvm.runtime.Module, device: tvm.runtime.Device
 ) -> GraphExecutor | VirtualMachineExecutor:
-    """For what `relay.build` or `relay.vm.compile` built, loaded from a file or not."""
+    """The executor for a result of `relay.build` or `relay.vm.compile`, loaded from a file or not."""
     if not isinstance(lib, tvm.runtime.Module):
-        raise TypeError(f"Model: {lib!r} is no module: if it is a file, give tvm.runtime.load_module of it")
+        raise TypeError(f"Model: {lib!r} is not a module; of a file, give tvm.runtime.load_module(file)")
     if lib.implements_function("vm_load_executable"):
         return VirtualMachineExecutor(lib, device)
     if lib.implements_function("get_graph_json"):
         return GraphExecutor(lib, device)
     raise TypeError(
-        f"Model: a module of type {lib.type_key} is neither what relay.build nor what relay.vm.compile gives"
+        f"Model: a module of type {lib.type_key} is a result of neither relay.build nor relay.vm.compile"
     )
 
 
 class GraphExecutor:
-    """Runs static modules: fixed buffers, into which each call writes the same outputs again."""
+    """Runs static modules with fixed buffers: each call overwrites the same outputs."""
 
     name = "graph executor"
     only_on_default_stream = False
@@ -62,7 +62,7 @@ class GraphExecutor:
             self.why_no_cuda_graph = "a part of the module runs on another device"
 
     def bind(self, arrays: list[tvm.nd.NDArray]) -> None:
-        """Read the inputs from these arrays from now on."""
+        """Read inputs from these arrays, without a copy, from now on."""
         for name, array in zip(self.inputs, arrays):
             self._module.set_input_zero_copy(name, array)
         self._given = {place: arrays[place] for place in self._returned if place is not None}
@@ -71,7 +71,7 @@ class GraphExecutor:
         self._module.run()
 
     def results(self) -> list[tvm.nd.NDArray]:
-        """TVM's own array of an input is not the one that was given without a copy."""
+        """The outputs; an output that is an input is in the array given for that, not in TVM's own buffer."""
         return [
             self._module.get_output(index) if place is None else self._given[place]
             for index, place in enumerate(self._returned)
@@ -83,8 +83,8 @@ class VirtualMachineExecutor:
 
     name = "virtual machine"
     outputs = None
-    only_on_default_stream = True  # where it copies the sizes that it computes, whatever TVM's stream is
-    why_no_cuda_graph = "the virtual machine decides what to launch in each call"
+    only_on_default_stream = True  # where it copies computed sizes to the host, whichever stream TVM uses
+    why_no_cuda_graph = "the virtual machine decides in each call what to launch"
 
     def __init__(self, lib: tvm.runtime.Module, device: tvm.runtime.Device) -> None:
         executable = Executable(lib)
@@ -98,7 +98,7 @@ class VirtualMachineExecutor:
         self._outputs: Any = self._machine.run(*self._arrays)
 
     def results(self) -> list[tvm.nd.NDArray]:
-        outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory is not ours to keep
+        outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory belongs to the caller
         return list(_flat(outputs))
 
 

@@ -1,4 +1,4 @@
-"""Where in a model TVM's compiler fails, which it does not say itself."""
+"""Find out where in a model TVM's compiler fails, which TVM does not say."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Build = Callable[[tvm.IRModule], object]
 class CompileFailure(RuntimeError):
     """One sentence that names the operator that TVM cannot compile, its place in the model, and the reason.
 
-    What TVM raised is the `__cause__`.
+    The exception that TVM raised is the `__cause__`.
     """
 
 
 def explained(error: Exception, mod: tvm.IRModule, target: tvm.target.Target, build: Build) -> CompileFailure:
-    """The failure to build a typed module: its kernels are built one by one to find the one to blame."""
+    """The error for a typed module that does not build: builds its kernels one by one to find the culprit."""
     arch = target.attrs.get("arch")
     name = f"{target.kind.name} -arch={arch}" if arch else target.kind.name
     for kernel in _kernels(mod, target):
         try:
             build(_alone(kernel))
-        except Exception as reason:  # whatever TVM raises
+        except Exception as reason:  # TVM raises many types
             calls = [node for node in Graph(kernel.body).nodes if op_name(node)]
             return CompileFailure(f"cannot compile {_named(calls)} for {name}: {_why(reason)}")
     return CompileFailure(f"cannot compile the model for {name}: {_why(error)}")
 
 
 def _kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Iterator[relay.Function]:
-    """The functions that TVM makes one kernel each, every one once."""
+    """The functions that TVM compiles to one kernel each, without duplicates."""
     seen = set()
     with target:
         for step in (relay.transform.InferType(), relay.transform.FuseOps(), relay.transform.InferType()):
@@ -52,23 +52,23 @@ def _kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Iterator[relay.Fun
 
 
 def _alone(kernel: relay.Function) -> tvm.IRModule:
-    """A module of one kernel, which TVM fuses again as it did."""
+    """A module of one kernel, which TVM fuses as it did before."""
     names = {param: relay.var(f"p{at}", param.checked_type) for at, param in enumerate(kernel.params)}
     body = relay.bind(kernel.body, names)
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(list(names.values()), body)))
 
 
 def _named(calls: list[relay.Call]) -> str:
-    """The operators of a kernel, what it gives, and where in the model it comes from."""
+    """The operators of a kernel, the type of its result, and its place in the model."""
     operators = " with ".join(dict.fromkeys(str(op_name(call)) for call in calls))
     places = ", ".join(dict.fromkeys(filter(None, map(location, calls))))
     result = calls[-1].checked_type
     if isinstance(result, relay.TensorType):
-        operators += f", which gives {result.dtype} ({', '.join(map(str, result.shape))})"
+        operators += f", of type {result.dtype} ({', '.join(map(str, result.shape))})"
     return operators + (f", at {places}" if places else "")
 
 
 def _why(error: Exception) -> str:
-    """TVM's reason without the code of the kernel that it quotes."""
+    """TVM's reason, without the kernel code that it quotes."""
     reason = one_line(error)
     return re.split(r" with the following errors: # from tvm\.script| # from tvm\.script", reason)[0]

@@ -1,7 +1,7 @@
-"""A compiled network in a folder: library, parameters, and a manifest that says what they are.
+"""A compiled network in a folder: library, parameters, and a manifest that describes them.
 
-Nothing is unpickled. A library is code, though, which loading it may run: the digests in the manifest find
-damage and mix-ups, not what someone did who can write the whole folder.
+Nothing is unpickled. But a library is code, which may run when it is loaded: the digests in the manifest
+detect damage and mix-ups, not tampering by someone who can write the whole folder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .model import Model, device_of
 
 FORMAT = 1
 MANIFEST, LIBRARY, PARAMETERS = "manifest.json", "library.so", "parameters.bin"
-MIN_BYTES = 1024  # of a constant of the virtual machine that goes with the parameters
+MIN_BYTES = 1024  # for constants of the virtual machine that are stored with the parameters
 
 
 class FolderError(ValueError):
-    """One sentence: why a folder cannot be run here, and what to do about it."""
+    """One sentence that says why a folder cannot be run here, and what to do about it."""
 
 
 def save(
@@ -67,9 +67,9 @@ def save(
 def load(
     folder: str | os.PathLike[str], device: str | tvm.runtime.Device | None = None, **options: Any
 ) -> Model:
-    """The `Model` that was saved, if it is whole and for this machine; `options` are those of `Model`.
+    """The `Model` that was saved, if it is complete and for this machine; `options` are those of `Model`.
 
-    `cut=True` is for detectors that return padded outputs and their number.
+    `cut=True` is for detectors that return padded outputs and the number of detections.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -99,7 +99,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise FolderError(f"{path} cannot be read ({error}): compile again") from error
     if not isinstance(manifest, dict) or "format" not in manifest:
-        raise FolderError(f"{path} is no manifest of a compiled folder: compile again")
+        raise FolderError(f"{path} is not the manifest of a compiled folder: compile again")
     if manifest["format"] != FORMAT:
         raise FolderError(
             f"{folder} has the format {manifest['format']}, and this version reads {FORMAT}: compile again"
@@ -110,7 +110,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    """Of what a library may call as it runs: TVM, and the functions of this project."""
+    """The versions of the packages that a library may call at run time: TVM and this project."""
     try:
         own = importlib.metadata.version("tvm-vision-passes")
     except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
@@ -153,7 +153,7 @@ def _check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.D
 
 
 def _features(target: tvm.target.Target) -> set[str]:
-    """What a target of LLVM takes for granted of vector instructions, by the names that Linux gives them."""
+    """The vector extensions that an LLVM target requires, by their names in Linux."""
     names = [str(each) for each in target.attrs.get("mattr", []) if str(each).startswith("+")]
     if target.attrs.get("mcpu"):
         names += [str(each) for each in tvm.get_global_func("target.llvm_get_cpu_features")(target)]
@@ -164,7 +164,7 @@ def _features(target: tvm.target.Target) -> set[str]:
 def _features_here() -> set[str]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
-    return {_plain(flag) for flag in flags.split()} | {"sse3"}  # which Linux calls pni
+    return {_plain(flag) for flag in flags.split()} | {"sse3"}  # Linux calls it pni
 
 
 def _plain(name: str) -> str:
@@ -206,7 +206,7 @@ def _load_executable(folder: Path) -> tvm.runtime.Module:
 
 def _described(name: str, type_: relay.Type) -> dict[str, Any]:
     if not isinstance(type_, relay.TensorType):
-        raise FolderError(f"{name} is no tensor, and only those can be saved: it is {type_}")
+        raise FolderError(f"{name} is of type {type_}, and only tensors can be saved")
     shape = [int(length) if isinstance(length, tvm.tir.IntImm) else None for length in type_.shape]
     return {"name": name, "shape": shape, "dtype": type_.dtype}
 

@@ -1,4 +1,4 @@
-"""Calling what TVM compiled: inputs in, a run, outputs out."""
+"""Call a compiled module: convert the inputs, run, convert the outputs."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of
 
 
 class Model:
-    """A compiled module that is called with tensors of torch, NumPy or TVM, and returns such.
+    """A compiled module that takes and returns tensors of torch, NumPy or TVM.
 
-    `lib` is what was compiled, with `export_library`; `inputs` has the shapes and types that it takes.
+    The attribute `lib` is the compiled module, which has `export_library`; `inputs` has the types it takes.
 
     Parameters
     ----------
     lib : module
-        What `relay.build` or `relay.vm.compile` gave, or `tvm.runtime.load_module` of its exported file.
+        The result of `relay.build` or `relay.vm.compile`, or `tvm.runtime.load_module` of its exported file.
     device : str or tvm.runtime.Device
         Where it runs: "cpu", "cuda", "cuda:1".
     output_names : sequence of str, optional
-        By default "output0" and so on.
+        By default "output0", "output1" and so on.
     input_types : dict of str to relay.TensorType, optional
-        What the inputs of a virtual machine are to be, which does not know that itself. Without them it is
-        TVM's kernels that refuse what they cannot take, in their own words.
+        The types of the inputs, for a virtual machine, which does not know them. Without them, inputs are
+        checked only by TVM's kernels, which raise errors of their own.
     cut : bool or sequence
-        For detectors of fixed shapes, as `MakeDetectionStatic("padded")` makes them: return the detections
-        alone, without what is behind them and without their number, the last output, which is read for that.
-        True: all outputs have their detections along the first axis. Or for each output its axis and which
-        number counts them, or nothing, as in the function's attribute `padded_rows`.
+        For static detectors, as `MakeDetectionStatic("padded")` makes them: return the detections without
+        padding, and without their number, the last output, which is read for this. True: all outputs have the
+        detections along the first axis. Otherwise, for each output, its axis of detections and the index of
+        the number that counts them, or nothing, as in the function's attribute `padded_rows`.
     copy_outputs : bool
-        Whether outputs are the caller's to keep. False saves the copy: the next call overwrites outputs of
-        the graph executor, and outputs may share memory with inputs or weights. NumPy arrays are always
+        Whether outputs stay valid after the next call. False saves the copy: the next call overwrites outputs
+        of the graph executor, and outputs may share memory with inputs or weights. NumPy arrays are always
         copies.
     cuda_graph : "auto", True or False
-        Whether the first call on CUDA captures what the graph executor launches, and later calls launch it at
-        once. "auto" warns where that is not possible, and does without; True raises. What is on TVM's stream
-        is captured, and that is all that TVM compiles: a packed function of your own must launch there too,
-        and do nothing on the host that is to be done in each call.
+        Whether the first call on CUDA captures the launches of the graph executor, which later calls replay.
+        Where that is not possible, "auto" warns and runs without, True raises. Work on TVM's stream is
+        captured, which includes all that TVM compiles; a packed function of your own must launch on that
+        stream too, and do nothing on the host that every call needs.
 
     Convention
     ----------
-    - Inputs are given by position or by name. If any is a torch tensor, outputs are; else if any is an
-      NDArray, so are they; else they are NumPy arrays, of float32 for bfloat16. One output is returned bare,
-      several in a dict.
-    - Tensors are to be on the model's device; NumPy arrays are copied there. An input is read where it is if
-      it is contiguous and its address a multiple of 64, else from a copy. The memory of torch tensors is that
-      unless they are views, of NumPy arrays often not. With a CUDA graph each is copied, on the device.
-    - Given torch tensors on a GPU the work goes on torch's current stream, else on TVM's. A call waits for it
-      only to return NumPy arrays, or to cut. On another stream than the last call's it waits for that, on the
-      device. Calls from several threads are made one after the other.
+    - Inputs are given by position or by name. If any is a torch tensor, outputs are torch tensors; else if
+      any is an NDArray, they are NDArrays; else they are NumPy arrays, of float32 for bfloat16. A single
+      output is returned bare, several in a dict.
+    - Tensors must be on the model's device; NumPy arrays are copied there. An input is read in place if it is
+      contiguous and its address a multiple of 64, else from a copy. Torch tensors that are not views are
+      aligned so, NumPy arrays often are not. With a CUDA graph, every input is copied on the device.
+    - Given torch tensors on a GPU, the work goes on torch's current stream, else on TVM's. A call waits for
+      it only to return NumPy arrays or to cut. A call on another stream than the previous one waits for that
+      one on the device. Calls from several threads run one after the other.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Model:
     # --- inputs
 
     def _arguments(self, args: tuple[Tensor, ...], named: dict[str, Tensor]) -> dict[str, Tensor]:
-        """All inputs by name, in their order."""
+        """All inputs by name, in the order of the model."""
         known = f"Model: the inputs are {', '.join(self.inputs) or 'none'}"
         if len(args) > len(self.inputs):
             raise TypeError(f"{known}; {len(args)} were given")
@@ -144,7 +144,7 @@ class Model:
         return {name: values[name] for name in self.inputs}
 
     def _check_input(self, name: str, value: Tensor) -> Kind:
-        """Its kind; an error says what to give instead."""
+        """The kind of a value; an error says what to give instead."""
         kind = kind_of(value)
         if kind is None:
             names = ", ".join(kind.name for kind in KINDS)
@@ -156,10 +156,10 @@ class Model:
         wanted = self.inputs[name]
         if wanted is not None and found.dtype != wanted.dtype:
             raise TypeError(
-                f"Model: {name} is to be {wanted}, not {found}: give {name}{kind.converted(wanted.dtype)}"
+                f"Model: {name} must be {wanted}, not {found}: give {name}{kind.converted(wanted.dtype)}"
             )
         if wanted is not None and not wanted.takes(found):
-            raise ValueError(f"Model: {name} is to be {wanted}, not {found}")
+            raise ValueError(f"Model: {name} must be {wanted}, not {found}")
         if kind is not NUMPY and device != self.device:
             there = _torch_name(self.device)
             move = f'{name}.to("{there}")' if kind is TORCH else f"{name}.copyto(model.device)"
@@ -216,7 +216,7 @@ class Model:
     # --- outputs
 
     def _check_outputs(self, types: list[Any]) -> None:
-        """What a virtual machine's outputs are turns out when there are some."""
+        """Check outputs; the types of a virtual machine's are known only after a run."""
         number = len(types)
         if self.output_names is None:
             self.output_names = [f"output{index}" for index in range(number)]
@@ -227,7 +227,7 @@ class Model:
         self._outputs_are_known = True
 
     def _detections(self, outputs: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
-        """The outputs as long as there are detections. Reading how many is all that waits for the device."""
+        """The outputs without padding. Reading the number of detections is the only wait for the device."""
         *outputs, number = outputs
         if number.device != tvm.cpu():
             on_host = tvm.nd.empty(number.shape, number.dtype)
@@ -242,14 +242,14 @@ class Model:
 
 
 class _Type(NamedTuple):
-    """Of a tensor; None is a length that may be any."""
+    """The type of a tensor; a length that may be any is None."""
 
     shape: tuple[int | None, ...]
     dtype: str
 
     @staticmethod
     def of(type_: relay.Type | None) -> _Type | None:
-        """From Relay's type, None if that is not known, or not of a tensor."""
+        """From a Relay type; None if that is unknown or not a tensor type."""
         if not isinstance(type_, tvm.ir.TensorType):
             return None
         return _Type(tuple(getattr(length, "value", None) for length in type_.shape), type_.dtype)
@@ -264,7 +264,7 @@ class _Type(NamedTuple):
 
 
 def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
-    """For each output but the last, its axis of detections and which number counts them, or nothing."""
+    """For each output but the last, its axis of detections and the index of their number, or nothing."""
     *others, number = types
     if number.dtype != "int32" or len(number.shape) > 1:
         raise ValueError(
@@ -280,11 +280,13 @@ def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
         return [(0, 0)] * len(others)
     cuts = [tuple(map(int, rows)) for rows in cut]
     if len(cuts) != len(others):
-        raise ValueError(f"Model: cut is of {len(cuts)} outputs, beside the number there are {len(others)}")
+        raise ValueError(
+            f"Model: cut has entries for {len(cuts)} outputs, but there are {len(others)} besides the number"
+        )
     for rows, (shape, dtype) in zip(cuts, others):
         if rows and any(length != 1 for length in shape[: rows[0]]):
             raise ValueError(
-                f"Model: detections along axis {rows[0]} of {_Type(shape, dtype)} are not in one piece: "
+                f"Model: detections along axis {rows[0]} of {_Type(shape, dtype)} are not contiguous: "
                 "leave this output's entry of cut empty, and cut it yourself"
             )
     return cuts

@@ -1,4 +1,4 @@
-"""Where the time of a call goes, by TVM's own profilers."""
+"""Measure where the time of a call goes, with TVM's own profilers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .model import Model
 
 MIN_RUNS, MAX_RUNS, ENOUGH_SECONDS = 3, 30, 2.0
 
-# The first of which something is in a kernel's name, which TVM makes of the names of its operators: what a
-# convolution is fused with is part of its time.
+# The kind of a kernel is the first with a match in its name, which TVM makes of the names of its operators:
+# the time of a convolution includes that of the operators fused with it.
 KINDS = {
     "shapes, memory": "VM::|shape_func|shape_of|ndarray_size",
     "convolution": r"conv\dd|winograd|dense|matmul",
@@ -45,7 +45,7 @@ MOVEMENT, OTHER = "data movement", "arithmetic"
 
 
 class Kernel(NamedTuple):
-    """One call of a kernel in a run, or a step of the virtual machine."""
+    """One call of a kernel in a run, or one step of the virtual machine."""
 
     name: str
     kind: str  # of KINDS, or OTHER
@@ -54,10 +54,10 @@ class Kernel(NamedTuple):
 
 
 def profile(model: Model, *inputs: np.ndarray | tvm.nd.NDArray) -> list[Kernel]:
-    """The kernels of one call of a `Model`, in order, each with the median of its times over some runs.
+    """The kernels of one call of a `Model`, in order, each with its median time over several runs.
 
-    `inputs` are NDArrays or NumPy arrays, in the order of the model's own. Each kernel is waited for, so that
-    together they may take longer than a call; `call_ms` measures that.
+    `inputs` are NDArrays or NumPy arrays, in the order of the model's inputs. The profiler waits for each
+    kernel, so their sum may exceed the time of a call, which `call_ms` measures.
     """
     arrays = on_device(model, inputs)
     with _profiler(model, arrays) as run:
@@ -65,7 +65,7 @@ def profile(model: Model, *inputs: np.ndarray | tvm.nd.NDArray) -> list[Kernel]:
     names = [[_plain(str(call["Name"])) for call in calls] for calls in runs]
     if any(each != names[0] for each in names):
         raise RuntimeError(
-            "runs on the same inputs differ in their kernels, which cannot be put side by side"
+            "runs on the same inputs call different kernels, so that their times cannot be combined"
         )
     return [
         Kernel(
@@ -79,7 +79,7 @@ def profile(model: Model, *inputs: np.ndarray | tvm.nd.NDArray) -> list[Kernel]:
 
 
 def call_ms(call: Callable[[], object], wait: Callable[[], object] = lambda: None) -> float:
-    """The milliseconds of a call, until `wait` returns: the median over some, after one that warms up."""
+    """The milliseconds from a call until `wait` returns: the median of several, after one to warm up."""
 
     def timed() -> float:
         start = time.perf_counter()
@@ -91,7 +91,7 @@ def call_ms(call: Callable[[], object], wait: Callable[[], object] = lambda: Non
 
 
 def ms_by_kind(kernels: Iterable[Kernel]) -> dict[str, float]:
-    """{kind: milliseconds}, of those kinds that there are."""
+    """{kind: milliseconds}, for the kinds that occur."""
     times: dict[str, float] = {}
     for kernel in kernels:
         times[kernel.kind] = times.get(kernel.kind, 0.0) + kernel.ms
@@ -99,7 +99,7 @@ def ms_by_kind(kernels: Iterable[Kernel]) -> dict[str, float]:
 
 
 def kind_of(name: str) -> str:
-    """What a kernel of this name does."""
+    """The kind of a kernel with this name."""
     for kind, names in KINDS.items():
         if re.search(names, name):
             return kind
@@ -110,13 +110,13 @@ def kind_of(name: str) -> str:
 
 
 def on_device(model: Model, inputs: Iterable[np.ndarray | tvm.nd.NDArray]) -> list[tvm.nd.NDArray]:
-    """Inputs as arrays that the model reads where they are."""
+    """Inputs as arrays on the model's device."""
     return [each if isinstance(each, tvm.nd.NDArray) else tvm.nd.array(each, model.device) for each in inputs]
 
 
 @contextlib.contextmanager
 def _profiler(model: Model, inputs: list[tvm.nd.NDArray]) -> Iterator[Callable[[], list[Any]]]:
-    """A function that runs the model in the profiler for its executor, and gives what was called."""
+    """A function that runs the model in the profiler of its executor, and returns the calls."""
     if model.lib.implements_function("vm_load_executable"):
         machine = VirtualMachineProfiler(Executable(model.lib), model.device)
         yield lambda: machine.profile(*inputs).calls
@@ -132,7 +132,7 @@ def _profiler(model: Model, inputs: list[tvm.nd.NDArray]) -> Iterator[Callable[[
 
 
 def _repeats(run: Callable[[], object]) -> int:
-    """How many runs are enough, by the time of one, after one that warms up."""
+    """The number of runs to measure, from the time of one, after one to warm up."""
     run()
     start = time.perf_counter()
     run()
@@ -141,5 +141,5 @@ def _repeats(run: Callable[[], object]) -> int:
 
 
 def _plain(name: str) -> str:
-    """Without what TVM puts in front of all names."""
+    """A kernel's name without TVM's prefixes."""
     return re.sub(r"^(tvmgen_default_|vm_mod_)?(fused_)?", "", name)

@@ -1,4 +1,4 @@
-"""Tensors of torch, NumPy and TVM as one another, by DLPack: without a copy wherever memory allows it."""
+"""Convert tensors between torch, NumPy and TVM by DLPack, without a copy wherever possible."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class _Torch:
         return f".to(torch.{dtype})"
 
     def shared(self, tensor: torch.Tensor, device: tvm.runtime.Device) -> tvm.nd.NDArray:
-        """As a TVM array of the same memory; where TVM cannot read that, of a copy that torch makes."""
+        """A TVM array of the same memory, or of a copy by torch where TVM cannot read that memory."""
         import torch
 
-        tensor = tensor.detach().resolve_neg()  # some views, as of a conjugate, are yet to be negated
+        tensor = tensor.detach().resolve_neg()  # some views, as of a conjugate, have a pending negation
         if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
             tensor = tensor.clone(memory_format=torch.contiguous_format)
         if not tensor.numel():
             return tvm.nd.empty(*self.type_of(tensor), device)
-        if tensor.dtype == torch.bool:  # TVM takes DLPack's bool for a type of 8 bits that is none
+        if tensor.dtype == torch.bool:  # TVM reads DLPack's bool as a type of 8 bits that does not exist
             return _retyped(self.shared(tensor.view(torch.uint8), device), "bool")
         return tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
 
@@ -125,7 +125,7 @@ class _Numpy:
 
     def refusal(self, name: str, array: np.ndarray) -> str | None:
         if np.ma.is_masked(array):
-            return f"has masked elements: give {name}.filled() with what is to stand in their place"
+            return f"has masked elements: give {name}.filled() with a value for them"
         dtype = array.dtype
         if not dtype.isnative:
             return f'has another byte order than this machine: give {name}.astype("{dtype.newbyteorder()}")'
@@ -145,7 +145,7 @@ class _Numpy:
     def shared(self, array: np.ndarray, device: tvm.runtime.Device) -> tvm.nd.NDArray | None:
         flags = array.flags
         readable = flags.c_contiguous and flags.writeable and array.size and not array.ctypes.data % ALIGNMENT
-        if device != tvm.cpu() or not readable or array.dtype.kind not in "iuf":  # what NumPy's DLPack has
+        if device != tvm.cpu() or not readable or array.dtype.kind not in "iuf":  # NumPy's types of DLPack
             return None
         return tvm.nd.from_dlpack(array.__dlpack__())
 
@@ -165,22 +165,22 @@ TORCH, TVM, NUMPY = KINDS = _Torch(), _Tvm(), _Numpy()  # in the order in which 
 
 
 def kind_of(value: object) -> Kind | None:
-    """Which of KINDS a value is, or None."""
+    """The kind of a value, one of KINDS, or None."""
     return next((kind for kind in KINDS if kind.holds(value)), None)
 
 
 def copy(source: Any, into: tvm.nd.NDArray, stream: int) -> None:
-    """Copy a tensor, given by its handle, into an array, in the order of a stream."""
+    """Copy a tensor, given by its handle, into an array, ordered on a stream."""
     check_call(_LIB.TVMArrayCopyFromTo(source, into.handle, ctypes.c_void_p(stream)))
 
 
 def first(array: tvm.nd.NDArray, axis: int, number: int | np.integer) -> tvm.nd.NDArray:
-    """The first so many along an axis, in the same memory; in front of it are only axes of length 1."""
+    """The leading elements along an axis, in the same memory; all axes before it must have length 1."""
     return array._create_view((*array.shape[:axis], number, *array.shape[axis + 1 :]))
 
 
 def _retyped(array: tvm.nd.NDArray, dtype: str) -> tvm.nd.NDArray:
-    """The same memory as elements of another type of the same size."""
+    """The same memory, with elements of another type of the same size."""
     view = array._create_view(array.shape)
     view.handle.contents.dtype = DataType(dtype)
     return view

@@ -1,4 +1,4 @@
-"""Let one kernel make of a camera's image what a network takes."""
+"""Let one kernel turn a camera's image into the input of a network."""
 
 from ...engine.rule import RulePass
 from .after_resizing import AFTER_RESIZING
@@ -6,13 +6,14 @@ from .resized_image import ResizedImage
 
 
 class FoldPreprocessing(RulePass):
-    """Replace all that is done to an image that is resized, from the function's input on, with one operator.
+    """Replace the preprocessing of an image, from the function's input on, with one operator.
 
-    After the passes that choose layout and type of the first convolution it takes in what they have put
-    before it, too. It may be applied before them and again: TVM's own ToMixedPrecision rounds the mean.
+    Applied after the passes that choose the layout and type of the first convolution, it also folds the
+    operators that they put in front of it. It may be applied before them and again after them; before, since
+    TVM's own ToMixedPrecision rounds the mean.
 
-    Why legal: the operator resizes, normalises, pads, casts and orders axes, in this order. What comes after
-    resizing is taken in as long as it comes in that order, and nothing else uses what lies between.
+    Why legal: the operator resizes, normalizes, pads, casts and transposes, in this order. Operators after
+    the resizing are folded as long as they come in this order and no intermediate result has another user.
 
     >>> x = relay.var("camera", shape=(1, 480, 640, 3), dtype="uint8")
     >>> planes = relay.cast(relay.transpose(x, [0, 3, 1, 2]), "float32") / relay.const(255.0)

@@ -1,4 +1,4 @@
-"""Arithmetic with a constant for each channel, followed in float64."""
+"""Arithmetic with a constant per channel, evaluated in float64."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...analysis.convolution import of_each_channel
 from ...engine.expressions import op_name, static_shape
 from ...engine.graph import Graph
 
-ZERO = "a channel is multiplied by 0, or by what is not finite"
+ZERO = "a channel is multiplied by 0 or by a value that is not finite"
 ARITHMETIC = ("add", "subtract", "multiply", "divide")
 
 
 @dataclass(frozen=True)
 class Affine:
-    """Of each channel: `factor * pixel + summand`."""
+    """`factor * pixel + summand`, for each channel."""
 
     factor: np.ndarray
     summand: np.ndarray
@@ -32,7 +32,7 @@ class Affine:
         return cls(factor, -np.array([float(value) for value in mean]) * factor)
 
     def then(self, step: Step) -> Affine:
-        """With a step after it."""
+        """This map followed by another step."""
         k = step.constants
         if step.op == "add":
             return Affine(self.factor, self.summand + k)
@@ -55,7 +55,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Step:
-    """An operator of ARITHMETIC between an image and a constant for each of its channels."""
+    """An operator of ARITHMETIC between an image and one constant per channel."""
 
     op: str
     constants: np.ndarray
@@ -63,7 +63,7 @@ class Step:
 
     @classmethod
     def of(cls, graph: Graph, call: relay.Call, channel_axis: int) -> tuple[Step, relay.Expr] | None:
-        """The step that a call is, and the argument that is the image; None where it is none."""
+        """A call as a step, and its argument that is the image; None where it is no such step."""
         values = [folded(graph, argument) for argument in call.args]
         if sum(value is None for value in values) != 1 or call.checked_type.dtype != "float32":
             return None
@@ -81,7 +81,7 @@ class Step:
 
 
 def folded(graph: Graph, expr: relay.Expr) -> relay.Constant | None:
-    """An expression over constants as one constant; None for any other."""
+    """A constant expression, folded to one constant; None if it is not constant."""
     notes = graph.notes.setdefault(folded, {})
     if expr not in notes:
         parts: list[relay.Expr] = []

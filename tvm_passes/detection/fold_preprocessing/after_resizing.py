@@ -1,4 +1,4 @@
-"""What follows on `topi_ext.preprocess`, taken into it, one operator at a time."""
+"""Fold the operators that follow `topi_ext.preprocess` into it, one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Options = dict[str, Any]  # of `topi_ext.preprocess`, of which a rule changes so
 
 
 class _Follows(Rule):
-    """An operator over an image. The plan is the operator in front, doing what this one did."""
+    """An operator on an image. The plan is the preceding operator, which now does the work of this one."""
 
     data = wildcard()
 
@@ -44,12 +44,12 @@ class _Follows(Rule):
         return image_in(match.data)
 
     def options(self, match: Match, image: Image) -> Options | Refusal | Answer:
-        """What the operator makes of the options of the one in front."""
+        """The options of the preceding operator, changed so that it does the work of this one."""
         raise NotImplementedError
 
 
 class Normalised(_Follows):
-    """Take in arithmetic with a constant for each channel."""
+    """Fold arithmetic with a constant per channel."""
 
     pattern = any_op(ARITHMETIC, wildcard(), wildcard())
 
@@ -64,12 +64,12 @@ class Normalised(_Follows):
             return NO_MATCH
         before = image.options
         if before["size"] != before["padded_size"]:
-            return Refusal("the image is normalised after it is padded")
+            return Refusal("the image is normalized after it is padded")
         return Affine.of(before["mean"], before["std"]).then(found[0]).mean_and_std or Refusal(ZERO)
 
 
 class Padded(_Follows):
-    """Take in zeros at the right and at the bottom."""
+    """Fold padding with zeros at the right and at the bottom."""
 
     value = wildcard()
     pattern = is_op("nn.pad")(_Follows.data, value)
@@ -77,7 +77,7 @@ class Padded(_Follows):
     def options(self, match: Match, image: Image) -> Options | Refusal:
         if str(match.root.attrs.pad_mode) != "constant" or constant(match.value) != 0:
             return Refusal("the image is not padded with zeros")
-        # How many elements are added before and after, by axis.
+        # The numbers of elements added before and after, by axis.
         widths = dict(zip(image.axes, (tuple(map(int, pair)) for pair in match.root.attrs.pad_width)))
         for axis, (before, after) in widths.items():
             if before or after < 0 or (after and axis not in "HW"):
@@ -89,7 +89,7 @@ class Padded(_Follows):
 
 
 class Transposed(_Follows):
-    """Take in the way from one layout to the other."""
+    """Fold a transpose between NCHW and NHWC."""
 
     pattern = is_op("transpose")(_Follows.data) | is_op("layout_transform")(_Follows.data)
 
@@ -99,12 +99,12 @@ class Transposed(_Follows):
         order = order_of_axes(match.root)
         layout = None if order is None else "".join(image.axes[axis] for axis in order)
         if layout not in LAYOUTS:
-            return Refusal("the layout of the image becomes neither NCHW nor NHWC")
+            return Refusal("the image is transposed to a layout other than NCHW and NHWC")
         return {"layout": layout}
 
 
 class Cast(_Follows):
-    """Take in the cast to float16; as all is computed in float32, it is still rounded once."""
+    """Fold the cast to float16; since everything is computed in float32, there is still one rounding."""
 
     pattern = is_op("cast")(_Follows.data)
 
@@ -117,7 +117,7 @@ class Cast(_Follows):
 
 
 class Unviewed(Rule):
-    """Drop what adds and drops axes, where in the end it leaves the image as it was."""
+    """Drop operators that add and remove axes of extent 1 where together they leave the image unchanged."""
 
     pattern = any_op(VIEWS, wildcard()) | is_op("take")(wildcard(), wildcard())
 
@@ -132,7 +132,7 @@ class Unviewed(Rule):
 
 
 class Batch(Rule):
-    """Make the images of a batch at once, not one by one."""
+    """Preprocess the images of a batch together instead of one by one."""
 
     parts = wildcard()
     pattern = any_op(OF_TUPLES, parts)
@@ -147,10 +147,10 @@ class Batch(Rule):
         if tuple(map(int, match.root.checked_type.shape)) != (len(images), *_one_shape(first)[1:]):
             return NO_MATCH
         if any(not structural_equal(first.call.attrs, other.call.attrs) for other in others):
-            return Refusal("not all images of the batch are made in the same way")
+            return Refusal("the images of the batch are preprocessed in different ways")
         batch = _batch(images)
         if batch is None:
-            return Refusal("the images are not those of one batch in order")
+            return Refusal("the images are not all those of one batch, in order")
         if any(image.is_wanted_elsewhere(match.graph) for image in images):
             return Refusal("an image of the batch has another user")
         return first.of(batch)

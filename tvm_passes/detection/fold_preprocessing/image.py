@@ -1,4 +1,4 @@
-"""A call of `topi_ext.preprocess` as rules see it, below what only adds and drops axes of extent 1."""
+"""A call of `topi_ext.preprocess` as rules see it, under views that only add or remove axes of extent 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...engine.graph import Graph
 
 @dataclass(frozen=True)
 class Image:
-    """`axes` names those of the outermost of `views`, in its order; those that views add are named 1."""
+    """`axes` names the axes of the outermost of `views`, in its order; axes that views add are named 1."""
 
     call: relay.Call
     views: tuple[relay.Call, ...]  # from the call on
@@ -32,11 +32,11 @@ class Image:
         return {**sizes, **values, **texts, "swap_channels": bool(attrs["swap_channels"])}
 
     def is_wanted_elsewhere(self, graph: Graph) -> bool:
-        """Whether it has more users than one, below its views or between them."""
+        """Whether the call, or a view between it and the outermost one, has more than one user."""
         return any(len(graph.users(node)) > 1 for node in (self.call, *self.views))
 
     def of(self, image: relay.Expr) -> relay.Call:
-        """The call over another image."""
+        """The call on another image."""
         return relay.Call(self.call.op, [image], self.call.attrs)
 
     def remade(self, **options: Any) -> relay.Call:
@@ -69,7 +69,7 @@ OF_TUPLES = ("stack", "concatenate")
 
 
 def _viewed(expr: relay.Expr) -> relay.Expr | None:
-    """What an expression is another view of, or None."""
+    """The operand, where an expression only adds or removes axes of extent 1, else None."""
     name = op_name(expr)
     if name in OF_TUPLES:
         parts = expr.args[0]

@@ -1,4 +1,4 @@
-"""An image that a function takes and resizes, as one operator."""
+"""Replace the resizing of an input image with one operator."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .source_image import SourceImage
 
 
 class ResizedImage(Rule):
-    """Replace the resizing of an image, and what is done to it before, with `topi_ext.preprocess`.
+    """Replace the resizing of an image, and the operators before it, with `topi_ext.preprocess`.
 
-    Why legal: a bilinearly resized pixel is a mean of pixels, so it does not matter whether a channel is
-    normalised before or after. What else is understood moves pixels, or takes them to float32 as they are.
-    Numbers differ by rounding: the operator's places between pixels are exact, the graph's are float32.
+    Why legal: a bilinearly resized pixel is a weighted mean of pixels, so normalizing a channel commutes with
+    it. All other operators that are folded move pixels, or cast them to float32 exactly. Results differ by
+    rounding: the operator computes sample positions exactly, the graph in float32.
     """
 
     data = wildcard()
@@ -37,7 +37,7 @@ class ResizedImage(Rule):
         if not source.is_changed:
             return NO_MATCH
         if str(attrs.method) != "linear":
-            return Refusal(f"the image is resized by the method {attrs.method}, not linear")
+            return Refusal(f"the image is resized with method {attrs.method}, not linear")
         if str(attrs.coordinate_transformation_mode) != "half_pixel":
             mode = attrs.coordinate_transformation_mode
             return Refusal(f"the image is resized with {mode}, not half_pixel")

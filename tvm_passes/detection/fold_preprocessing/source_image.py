@@ -1,4 +1,4 @@
-"""Where an image comes from: the way up from what is resized to the function's input."""
+"""Trace a resized image back to the function's input."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LAYOUTS = {"NCHW": "NCHW", "NHWC": "NHWC", "CHW": "NCHW", "HWC": "NHWC"}  # by t
 
 
 class SourceImage:
-    """What a tensor is of the tensor `source`: which pixels, and what became of their values.
+    """How a tensor was computed from the tensor `source`: which of its pixels, and how their values changed.
 
-    `axes` names the axes of the source; `channels` are the source's, for each of the tensor's; `item` is the
-    image of a batch that is taken.
+    `axes` names the axes of the source; `channels` has the channel of the source for each of the tensor;
+    `item` is the index of the image, where one image of a batch is taken.
     """
 
     def __init__(self, graph: Graph, data: relay.Expr, axes: str) -> None:
@@ -39,17 +39,17 @@ class SourceImage:
 
     @property
     def is_input(self) -> bool:
-        """Whether the function takes the source."""
+        """Whether the source is a parameter of the function."""
         return any(self.source.same_as(parameter) for parameter in self._graph.root.params)
 
     @property
     def layout(self) -> str | None:
-        """Of `images`, or None for one that has no name."""
+        """The layout of `images`, or None if it has no name."""
         return LAYOUTS.get("".join(self.axes))
 
     @property
     def images(self) -> relay.Expr:
-        """The source with an axis for the batch; of a batch, the image that is taken."""
+        """The source with a batch axis; where one image of a batch is taken, that image."""
         images = self.source if "N" in self.axes else relay.expand_dims(self.source, 0)
         if self.item is None:
             return images
@@ -57,18 +57,18 @@ class SourceImage:
 
     @property
     def is_changed(self) -> bool:
-        """Whether values are other than in the source, or of another type."""
+        """Whether values differ from those in the source, or have another type."""
         return bool(self._steps) or self.source.checked_type.dtype != "float32"
 
     @property
     def values(self) -> Affine:
-        """What values are of those in the source."""
+        """The affine map from values in the source to those of the tensor."""
         unchanged = Affine.of([0.0] * len(self.channels), [1.0] * len(self.channels))
         return reduce(Affine.then, reversed(self._steps), unchanged)
 
     @property
     def swaps_channels(self) -> bool | None:
-        """Whether the source's channels are taken from last to first; None if neither so nor in order."""
+        """Whether the channels of the source are reversed; None if they are neither reversed nor in order."""
         in_order = list(range(known_shape(self.source)[self.axes.index("C")]))
         if self.channels == in_order:
             return False
@@ -76,21 +76,21 @@ class SourceImage:
 
     @property
     def is_wanted_elsewhere(self) -> bool:
-        """Whether what comes between has other users than what takes the images of a batch."""
+        """Whether an intermediate result has users besides those that take the images of a batch."""
         users = [self._graph.users(node) for node in self._between if not node.same_as(self._batch)]
         return any(len(users_of_one) > 1 for users_of_one in users)
 
     def options(self) -> dict[str, Any] | Refusal:
-        """What `topi_ext.preprocess` is to do to `images`, or why it cannot do what was done."""
+        """The options of `topi_ext.preprocess` for `images`, or why it cannot compute the same."""
         if not self.is_input:
             between = op_name(self.source) or type(self.source).__name__
-            return Refusal(f"{between} comes between the image that the function takes and its resizing")
+            return Refusal(f"{between} comes between the input image and its resizing")
         if self.layout is None:
             return Refusal(f"the axes of the image are {''.join(self.axes)}")
         if self.source.checked_type.dtype not in IMAGE_TYPES:
             return Refusal(f"the image is of type {self.source.checked_type.dtype}")
         if self.swaps_channels is None:
-            return Refusal(f"the channels of the image are taken in the order {self.channels}")
+            return Refusal(f"the channels of the image are permuted to {self.channels}")
         mean_and_std = self.values.mean_and_std
         if mean_and_std is None:
             return Refusal(ZERO)
@@ -99,7 +99,7 @@ class SourceImage:
         return {**mean_and_std, "swap_channels": self.swaps_channels, "image_layout": self.layout}
 
     def _go_up(self) -> bool:
-        """To the argument of the source that the image is in, if what the source does is understood."""
+        """Step back over one operator, if it is a known one: its argument becomes the source."""
         node = self.source
         go = WAYS_UP.get(op_name(node) or type(node).__name__)
         above = go(self, node) if go else None
@@ -109,7 +109,7 @@ class SourceImage:
         self._between.append(node)
         return True
 
-    # --- ways up: each gives the argument, or None
+    # --- steps back by operator: each returns the tensor in terms of the argument, or None
 
     def _expand_dims(self, node: relay.Expr) -> relay.Expr | None:
         axis = int(node.attrs.axis) % len(self.axes)
@@ -149,7 +149,7 @@ class SourceImage:
         return self._item(split.args[0], node.index, len(lengths))
 
     def _one_of(self, data: relay.Expr, axis: int, index: int) -> relay.Expr | None:
-        """Of the tensors along an axis, which then is that of the batch, the one of this index."""
+        """The tensor at this index of an axis, which is then the batch axis."""
         if "N" in self.axes:
             return None
         axis = axis % len(data.checked_type.shape)

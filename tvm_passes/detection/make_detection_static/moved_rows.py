@@ -1,4 +1,4 @@
-"""Operators that keep padded rows whole, perhaps along another axis or in another shape."""
+"""Operators that keep padded rows intact, possibly along another axis or in another shape."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
 
 
 def _is_shape(walk: Walk, lengths: list[Element], rows: Rows, at: int) -> bool:
-    """Whether the length of one axis alone depends on rows, and is the number of these that are valid."""
+    """Whether exactly one axis has a length that depends on rows, and that is the number of valid ones."""
     others = lengths[:at] + lengths[at + 1 :]
     if not all(map(walk.is_fixed, others)):
         return False
@@ -87,10 +87,10 @@ def concatenate(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
             not isinstance(part, Padded) or (part.rows, part.axis) != (first.rows, first.axis)
             for part in parts
         ):
-            raise NotStatic("the tensors put together have different valid rows")
+            raise NotStatic("the concatenated tensors have different valid rows")
         return walk.padded(call, args, first.rows, first.axis + (stacks and at <= first.axis))
     if any(isinstance(part, Padded) and part.axis != at for part in parts):
-        raise NotStatic("the tensors put together are padded along different axes")
+        raise NotStatic("the concatenated tensors are padded along different axes")
     rows = [part.rows if isinstance(part, Padded) else all_of(walk.shape(part)[at]) for part in parts]
     return walk.padded(call, args, in_a_row(rows), at)
 

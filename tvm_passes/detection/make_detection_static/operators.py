@@ -27,7 +27,7 @@ BY_INDEX = ("take", "adv_index")
 
 
 def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
-    """What a call with padded arguments or sizes, or one that searches for rows, becomes."""
+    """The replacement of a call with padded arguments or sizes, or of one that searches for rows."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     name = op_name(call)
     has_places = any(isinstance(part, Padded) and part.places for part in parts)
@@ -47,7 +47,7 @@ def _handler_of(call: relay.Call) -> Callable[[Walk, relay.Call, list[Became]], 
         return row_by_row.elementwise
     rows = known.known_of(call).rows
     if rows is None:
-        raise NotStatic(f"nothing is known about {name} over detections")
+        raise NotStatic(f"{name} is not supported on detections")
     return BY_ROWS[rows]
 
 

@@ -47,7 +47,7 @@ class Rows:
 
     @property
     def places(self) -> Rows | None:
-        """The rows among which an index of these now counts padding too, so that it differs from before."""
+        """The rows that indices of these now count together with padding, so that the indices differ."""
         return None if self.are_first else self
 
     @cached_property
@@ -64,7 +64,7 @@ class Rows:
 
     @cached_property
     def counted(self) -> Counter[Any]:
-        """The terms of `number`: how often each key's number of rows is in it, and how many single rows."""
+        """The terms of `number`: the multiple of each key's number of rows, and the constant."""
         if self.parts:
             return sum((part.counted for part in self.parts), Counter())
         if self.key == ("all", self.capacity):
@@ -97,11 +97,11 @@ class Rows:
         return Rows(most, ("first", most, self.key), count=count)
 
     def between(self, begin: Counter[Any] | None, end: Counter[Any] | None) -> tuple[int, Rows] | None:
-        """Where the parts between these two numbers of valid rows lie, and their rows.
+        """The index range of the parts between these two numbers of valid rows, and their rows.
 
-        All valid rows of a part come before those of the next. So behind as many valid rows as the first
-        parts have, those of the following parts begin, however many each part has, none and all included.
-        None if the numbers are not known to be at the ends of parts.
+        All valid rows of a part precede those of the next, so a boundary between parts is the sum of the
+        valid rows of the parts before it, whatever each of these counts is. None if the numbers are not known
+        to be such sums.
         """
         ends = list(accumulate((part.counted for part in self.parts), initial=Counter()))
         if begin not in ends or end not in ends:
@@ -129,10 +129,10 @@ def all_of(capacity: int) -> Rows:
 
 @dataclass
 class Padded:
-    """A tensor of static shape with such rows along `axis`; rows that are not valid hold junk.
+    """A tensor of static shape with such rows along `axis`; rows that are not valid are undefined.
 
-    If it holds indices into rows whose valid ones are not the first, `places` are those rows: the indices
-    differ from what they were before.
+    If it holds indices into rows whose valid ones are not the leading ones, `places` are those rows: the
+    indices differ from those in the original graph.
     """
 
     expr: relay.Expr

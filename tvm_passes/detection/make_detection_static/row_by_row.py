@@ -1,4 +1,4 @@
-"""Operators that compute each padded row by itself."""
+"""Operators that compute each padded row independently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def item_by_item(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """The first argument, or the last one if it is regions, has the items; each yields one of the result."""
+    """Each item of the first argument, or of the last one if that holds regions, gives one of the result."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     items = parts[-1 if known_of(call).rows is Kind.REGIONS else 0]
     if any(isinstance(part, Padded) != (part is items) for part in parts):
@@ -43,7 +43,7 @@ def paste_masks(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def heatmaps_to_keypoints(walk: Walk, call: relay.Call, args: list[Became]) -> tuple[Padded, ...]:
-    """Padding gets a roi at infinity, for which there is nothing to compute."""
+    """Padding gets a roi at infinity, for which nothing is computed."""
     rows = _rows_of_all("maps and rois", args)
     maps, rois = (arg.expr for arg in args)
     valid = relay.expand_dims(rows.valid, 1)
@@ -53,7 +53,7 @@ def heatmaps_to_keypoints(walk: Walk, call: relay.Call, args: list[Became]) -> t
 
 
 def _rows_of_all(names: str, args: list[Became]) -> Rows:
-    """The rows that each argument has one item for."""
+    """The rows of which each argument has one item."""
     first = args[0]
     if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or first.rows != args[1].rows:
         raise NotStatic(f"{names} have different valid rows")

@@ -1,4 +1,4 @@
-"""Operators that take, find or sort some of the padded rows."""
+"""Operators that slice, gather, search, sort or suppress padded rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .walk import Walk, data_of
 
 
 def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """A slice of other axes, of the first rows, or of a part of concatenated rows."""
+    """A slice of other axes, of the leading rows, or of a part of concatenated rows."""
     data, attrs = data_of(args), call.attrs
     if str(attrs.slice_mode) != "end":
-        raise NotStatic("a slice of a size that is known only at run time")
+        raise NotStatic("the size of a slice is known only at run time")
     if op_name(call) == "strided_slice":
         begin, end, strides = attrs.begin, attrs.end, attrs.strides or [1] * len(attrs.begin)
         axes = range(len(begin)) if attrs.axes is None else [int(axis) % data.rank for axis in attrs.axes]
@@ -44,7 +44,7 @@ def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 def _between(
     walk: Walk, rows: Rows, first: Element, last: Element, step: Element
 ) -> tuple[tuple[int, int], Rows]:
-    """Where the rows of a slice lie, which are the first ones or whole parts, and which rows they are."""
+    """The index range of a slice of leading rows or of whole concatenated parts, and the rows it takes."""
     first, last = _inside(walk, first, rows), _inside(walk, last, rows)
     if int(step) == 1 and first is not None and last is not None:
         begin, end = walk.counted(first), walk.counted(last)
@@ -58,11 +58,11 @@ def _between(
         if found is not None:
             start, part = found
             return (start, start + part.capacity), part
-    raise NotStatic("it takes rows other than the first ones or a concatenated part")
+    raise NotStatic("it takes rows other than the leading ones or a concatenated part")
 
 
 def _inside(walk: Walk, bound: Element, rows: Rows) -> Element:
-    """A bound that may exceed the number of rows, instead of one clamped to it."""
+    """The bound before it was clamped to the number of rows, which padding makes unnecessary."""
     if isinstance(bound, Clamped):
         return bound.bound if walk.counted(bound.dim) == rows.counted else None
     if isinstance(bound, Minimum):
@@ -88,29 +88,29 @@ def take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
         return Padded(walk.expr(data), indices.rows, axis)
     _check_some(shape[axis])
-    # Whatever the index of a row that does not count, it reads inside.
+    # The index of a row that is not valid may be anything: keep it in bounds.
     mode = "wrap" if str(attrs.mode) == "wrap" else "clip"
     taken = relay.take(walk.expr(data), indices.expr, axis=axis, mode=mode)
     return Padded(walk.typed(taken), indices.rows, axis + indices.axis)
 
 
 def _check_index(data: Became, axis: int, index: Became) -> None:
-    """That an index along an axis means the same row as before."""
+    """Raise NotStatic unless an index along an axis refers to the same row as in the original graph."""
     rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
     if rows is not None and not isinstance(index, Padded):
-        raise NotStatic("single rows are taken")
+        raise NotStatic("single rows are taken by index")
     if (index.places if isinstance(index, Padded) else None) != (rows and rows.places):
-        raise NotStatic("rows are taken at indices that may not be theirs")
+        raise NotStatic("rows are taken at indices that may belong to other rows")
 
 
 def _check_some(*lengths: int) -> None:
-    """That there is something to read for a row that does not count."""
+    """Raise NotStatic unless a row that is not valid has something to read."""
     if 0 in lengths:
         raise NotStatic("rows are taken from a tensor without rows, where padding would read out of bounds")
 
 
 def adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """An element or item for each row, at places that are computed for it."""
+    """A gather of an element or item for each row, at indices computed for it."""
     data, *indices = args[0]
     for axis, index in enumerate(indices):
         _check_index(data, axis, index)
@@ -132,7 +132,7 @@ def _zero_elsewhere(walk: Walk, vector: Padded) -> relay.Expr:
 
 
 def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """The rows where a mask holds: all rows, of which those count."""
+    """The rows where a mask is true: all rows, of which those are valid."""
     mask = args[0]
     if len(call.args[0].checked_type.shape) != 1:
         raise NotStatic("argwhere searches along several axes")
@@ -146,10 +146,10 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Padded, Padded]:
-    """The others get what sorts last; how many are wanted at most is known."""
+    """Rows that are not valid get the value that sorts last; the maximum k must be known."""
     data, attrs = data_of(args), call.attrs
     if data.rank != 1 or attrs.is_ascend or data.axis != 0:
-        raise NotStatic("a top-k does not take the greatest of all rows")
+        raise NotStatic("a top-k does not take the largest values along the rows")
     if not is_bounded(call.args[0]):
         raise NotStatic("a top-k may sort NaN or -inf")
     wanted = [int(attrs.k)] if op_name(call) == "topk" else walk.known_lengths(call.args[1])
@@ -171,7 +171,7 @@ def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Pad
 
 
 def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
-    """Class-aware NMS leaves out what does not count; what it keeps has fixed size already."""
+    """Class-aware NMS is made to skip rows that are not valid; its results have static shapes already."""
     tensors, rest = list(args[:3]), [walk.expr(arg) for arg in args[3:]]
     if any(isinstance(arg, Padded) for arg in args[3:]):
         raise NotStatic("a threshold is computed from padded rows")

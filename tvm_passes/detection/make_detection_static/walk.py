@@ -1,4 +1,4 @@
-"""Gives fixed shapes to all that depends on which boxes an NMS keeps or a filter leaves."""
+"""Rewrite all expressions that depend on the boxes an NMS or a filter keeps, to static shapes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Handle = Callable[["Walk", relay.Call, "list[Became]"], Became]
 
 
 class Walk:
-    """What the nodes of a typed graph become; those that do not depend on such boxes stay."""
+    """Maps the nodes of a typed graph to their replacements; nodes that do not depend on such boxes stay."""
 
     def __init__(self, graph: Graph, handle: Handle) -> None:
-        """`handle` tells what a call becomes that has padded arguments, is given sizes, or looks for rows."""
+        """`handle` gives the replacement of a call that takes padded rows or sizes, or searches for rows."""
         self.graph, self._handle = graph, handle
         self._became: dict[relay.Expr, Became] = {}
         self._counting: dict[int, relay.Expr] = {}
@@ -39,7 +39,7 @@ class Walk:
                     f"{location(node) or op_name(node) or type(node).__name__}: {reason}"
                 ) from None
 
-    # --- what has become of nodes
+    # --- replacements of nodes
 
     def of(self, node: relay.Expr) -> Became:
         """A `Padded`, a tuple of such and of expressions, SIZE, or an expression."""
@@ -92,7 +92,7 @@ class Walk:
         return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
 
     def keeps_selections_alone(self, nms: relay.Call) -> bool:
-        """Whether of the indices that an NMS gives only those are used that it keeps."""
+        """Whether only the indices of kept boxes are used, of all that an NMS returns."""
         items = self.graph.users(nms)
         return all(isinstance(item, relay.TupleGetItem) for item in items) and all(
             isinstance(user, relay.Call) and self._is_selection(user)
@@ -102,7 +102,7 @@ class Walk:
         )
 
     def _selection(self, call: relay.Call, args: list[Became]) -> Padded:
-        """The kept indices: all places of them, of which the first count."""
+        """The kept indices: the whole array, of which the leading ones are valid."""
         indices, _, count, _ = args
         (capacity,) = self.shape(indices)
         inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
@@ -112,7 +112,7 @@ class Walk:
         return Padded(self.typed(inside), rows, places=places)
 
     def all_rows(self, capacity: int) -> relay.Expr:
-        """0, 1, and so on, as argwhere would give them."""
+        """0, 1, 2, ..., shaped as argwhere returns them."""
         if capacity not in self._counting:
             numbers = np.arange(capacity, dtype="int32").reshape(capacity, 1)
             self._counting[capacity] = self.typed(relay.const(numbers))
@@ -127,7 +127,7 @@ class Walk:
     # --- expressions
 
     def expr(self, became: Became) -> relay.Expr:
-        """What has become of a node, as an expression alone."""
+        """The replacement of a node that must be a plain expression."""
         if became is SIZE:
             raise NotStatic("it is computed from the number of detections")
         if isinstance(became, tuple):
@@ -135,14 +135,14 @@ class Walk:
         return became.expr if isinstance(became, Padded) else became
 
     def padded(self, call: relay.Call, args: list[Became], rows: Rows, axis: int) -> Padded:
-        """The call with padded arguments, which has these rows along this axis."""
+        """The call with padded arguments, whose result has these rows along this axis."""
         result = self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
         if self.shape(result)[axis] != rows.capacity:
-            raise NotStatic("its rows are not those of its operands")
+            raise NotStatic("its result has rows other than those of its operands")
         return Padded(result, rows, axis)
 
     def typed(self, expr: relay.Expr) -> relay.Expr:
-        """The expression with its type, and those of what is new below it."""
+        """The expression, with types inferred for it and for all new nodes below it."""
         for child in children(expr):
             if not isinstance(child, tvm.ir.Op) and getattr(child, "_checked_type_", None) is None:
                 self.typed(child)
@@ -164,7 +164,7 @@ class Walk:
         return expr.checked_type.dtype
 
     def known_lengths(self, expr: relay.Expr) -> list[Element]:
-        """The elements of a shape, or of bounds, each of which is known or is a length."""
+        """The elements of a shape or of bounds, each of them known or a length."""
         values = shape_values(self.graph, expr)
         if values is None or any(value is None for value in values.flat):
             raise NotStatic("a length depends on the number of valid rows")
@@ -173,7 +173,7 @@ class Walk:
     # --- lengths, which are what `shape_values` knows of a number
 
     def rows(self, dim: Dim) -> Rows | None:
-        """The rows along a dimension, or None where it is of fixed length."""
+        """The rows along a dimension, or None where its length is static."""
         became = self.of(dim.tensor)
         return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
 
@@ -181,7 +181,7 @@ class Walk:
         return all(self.rows(dim) is None for dim in dims_in(value))
 
     def length(self, value: Element) -> int:
-        """The fixed length that one becomes."""
+        """The static length that replaces a dimension."""
         if isinstance(value, Dim):
             return self.shape(self.expr(self.of(value.tensor)))[value.axis]
         if isinstance(value, Clamped):
@@ -191,7 +191,7 @@ class Walk:
         return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
 
     def counted(self, value: Element) -> Counter[Any] | None:
-        """As `Rows.counted`: what is counted by one that is no bound of another, or None."""
+        """Like `Rows.counted`, for a length that is not a bound of another; else None."""
         if isinstance(value, Total):
             parts = [counted for counted in map(self.counted, value.dims) if counted is not None]
             return sum(parts, Counter()) if len(parts) == len(value.dims) else None
@@ -203,7 +203,7 @@ class Walk:
 
 
 def data_of(args: list[Became]) -> Padded:
-    """The first argument, which has the rows."""
+    """The first argument, which holds the rows."""
     if not isinstance(args[0], Padded):
-        raise NotStatic("what it computes with depends on what is detected")
+        raise NotStatic("an operand besides the rows depends on what is detected")
     return args[0]
