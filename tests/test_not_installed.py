@@ -31,9 +31,9 @@ needs_no_driver = pytest.mark.skipif(
 )
 MISSING = {
     "the stand-in of the driver": pytest.param(
-        NO_STAND_IN, f"libcuda.so.1 is missing, to which TVM links: {RUN}", marks=needs_no_driver
+        NO_STAND_IN, f"libcuda.so.1, to which TVM links, is missing: {RUN}", marks=needs_no_driver
     ),
-    "bitblas": (HIDE.format(hidden=["bitblas", "tvm"]), f"no TVM with Relay to be found: {RUN}"),
+    "bitblas": (HIDE.format(hidden=["bitblas", "tvm"]), f"no TVM with Relay was found: {RUN}"),
     "numpy": (HIDE.format(hidden=["numpy"]), f"numpy is missing: {RUN}"),
     "torch": (HIDE.format(hidden=["torch"]), f"torch is missing: {RUN}"),
     "onnx": (HIDE.format(hidden=["onnx"]), f"onnx is missing: {RUN}"),
@@ -52,7 +52,7 @@ def test_an_import_says_what_to_run(hide, said):
 
 def test_the_import_of_the_passes_alone_says_it_at_once():
     answer = python(f"{HIDE.format(hidden=['bitblas', 'tvm'])}\nimport tvm_passes")
-    assert f"RuntimeWarning: tvm_passes cannot be used: no TVM with Relay to be found: {RUN}" in answer.stderr
+    assert f"RuntimeWarning: tvm_passes cannot be used: no TVM with Relay was found: {RUN}" in answer.stderr
 
 
 @CASES

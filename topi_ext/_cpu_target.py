@@ -1,10 +1,10 @@
-"""The processor of this machine, in LLVM's words."""
+"""The LLVM target of this machine's processor."""
 
 from __future__ import annotations
 
 import tvm
 
-# What LLVM calls a processor, the best first, by what it must have.
+# LLVM's names of processors, the best first, and the features that each requires.
 PROCESSORS = {
     "skylake-avx512": {
         "avx512f",
@@ -23,7 +23,7 @@ PROCESSORS = {
 
 
 def cpu_target() -> tvm.target.Target:
-    """LLVM, with the vectors that this processor has."""
+    """An LLVM target with the vector extensions of this processor."""
     features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
     found = {name for name, has in features().items() if has} if features else set()
     processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)

@@ -1,8 +1,8 @@
-"""Floats in kernels, to the bit.
+"""Bit-exact floats in kernels.
 
-TVM tells LLVM that there is no NaN, and LLVM believes it, `isnan` and comparisons included: what is to hold
-for NaN is asked of the bits, as integers. And it writes constants into CUDA source with seven digits, where a
-float32 takes nine, and turns a division by a constant into a product, which is rounded in another way.
+TVM tells LLVM that there is no NaN, and LLVM relies on it, also in `isnan` and comparisons: tests for NaN
+must look at the bits as integers. TVM also writes constants into CUDA source with seven digits, where a
+float32 needs nine, and turns a division by a constant into a product, which rounds differently.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
 
 
 class Locals:
-    """Emits values that are computed once, in variables of `scope`. (TVM repeats those of `ib.let`.)"""
+    """Emits values that are computed once, in variables of `scope`. (TVM recomputes those of `ib.let`.)"""
 
     def __init__(self, ib: IRBuilder, scope: str) -> None:
         self._ib, self._scope = ib, scope
@@ -30,43 +30,43 @@ class Locals:
         return variable[at]
 
     def variable(self, name: str, value: tir.PrimExpr) -> BufferVar:
-        """One that may change, as `variable[0]`."""
+        """A mutable variable, read and written as `variable[0]`."""
         variable = self._ib.allocate(value.dtype, 1, name, scope=self._scope)
         variable[0] = value
         return variable
 
     def exact(self, number: float, dtype: str = "float32") -> tir.PrimExpr:
-        """A constant, rounded to its type and to no other digits; TVM has no code for its bits in place."""
+        """A constant that is exact in its type; TVM cannot emit a reinterpreted literal in place."""
         of_bits = tir.const(bits_of(number, dtype), dtype.replace("float", "int"))
         return tir.reinterpret(dtype, self("constant", of_bits))
 
 
 def bits(value: tir.PrimExpr) -> tir.PrimExpr:
-    """The bits of a value as an integer: those of values that are not negative are in the same order."""
+    """The bits of a value as an integer; for values that are not negative, they have the same order."""
     return tir.reinterpret(value.dtype.replace("float", "int"), value)
 
 
 def bits_of(number: float, dtype: str = "float32") -> int:
-    """`bits` of a number."""
+    """The `bits` of a Python number."""
     return int(np.dtype(dtype).type(number).view(dtype.replace("float", "int")))
 
 
 def is_finite(value: tir.PrimExpr) -> tir.PrimExpr:
-    """Neither NaN nor infinite."""
+    """Whether a value is neither NaN nor infinite."""
     infinity = tir.const(bits_of(np.inf, value.dtype), value.dtype.replace("float", "int"))
     magnitude = tir.const(2 ** (tvm.DataType(value.dtype).bits - 1) - 1, infinity.dtype)
     return (bits(value) & magnitude) < infinity
 
 
 def rounded(value: tir.PrimExpr, zero: tir.PrimExpr) -> tir.PrimExpr:
-    """A value that is rounded by itself; `zero` is an integer 0, which the compiler must not know to be one.
+    """A value that is rounded on its own; `zero` is an integer 0 that the compiler must not know to be 0.
 
-    The compiler may fuse a product with a sum, which rounds only once. It cannot where something happens to
-    the product in between.
+    The compiler may fuse a product with an addition, which rounds only once. It cannot if something happens
+    to the product in between.
     """
     return tir.reinterpret(value.dtype, bits(value) | zero)
 
 
 def lanes_of(value: tir.PrimExpr) -> int:
-    """How many numbers a value is."""
+    """The number of vector lanes of a value."""
     return tvm.DataType(value.dtype).lanes

@@ -13,7 +13,7 @@ from ._types import IntExpr
 
 @contextmanager
 def launch(ib: IRBuilder, blocks: IntExpr, threads: int) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr]]:
-    """A kernel whose barriers are placed by hand; gives blockIdx.x and threadIdx.x.
+    """A kernel whose barriers are placed by hand; yields blockIdx.x and threadIdx.x.
 
     The attribute `hand_threaded`, which keeps TVM from adding barriers of its own, must stand inside the
     thread extents: outside them it is lost, and barriers in divergent branches hang the GPU.
@@ -29,7 +29,7 @@ def launch(ib: IRBuilder, blocks: IntExpr, threads: int) -> Iterator[tuple[tir.P
 
 
 def barrier(ib: IRBuilder) -> None:
-    """Wait for all threads of the block; all must get here."""
+    """Wait for all threads of the block; all of them must reach this point."""
     ib.emit(tir.Call(None, "tir.tvm_storage_sync", [tir.StringImm("shared")]))
 
 
@@ -39,7 +39,7 @@ def variables(ib: IRBuilder, dtype: str, *names: str) -> list[BufferVar]:
 
 
 def local(ib: IRBuilder, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
-    """A value that the thread computes once. (TVM repeats that of `ib.let` at each use.)"""
+    """A value that the thread computes once. (TVM recomputes that of `ib.let` at each use.)"""
     (variable,) = variables(ib, value.dtype, name)
     variable[0] = value
     return variable[0]
@@ -50,12 +50,12 @@ def clamp(value: tir.PrimExpr, low: IntExpr, high: IntExpr) -> tir.PrimExpr:
 
 
 def ceil_div(a: IntExpr, b: IntExpr) -> IntExpr:
-    """For natural numbers; an int if both are."""
+    """The quotient of natural numbers, rounded up; an int if both are."""
     return -(-a // b) if isinstance(a, int) and isinstance(b, int) else tir.truncdiv(a + (b - 1), b)
 
 
 @contextmanager
 def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -> Iterator[tir.PrimExpr]:
-    """A loop; in LLVM they all start at 0."""
+    """A loop; TVM's code generator for LLVM requires it to start at 0."""
     with ib.for_range(0, end - begin, kind=kind) as offset:
         yield begin + offset

@@ -1,4 +1,4 @@
-"""Registering a Relay operator of this package from Python: its types, its shapes, and a kernel by target."""
+"""Register a Relay operator of this package from Python: its types, its shapes, and a kernel per target."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
 
 
 def refuse(name: str, reason: str) -> NoReturn:
-    """Raise the error of an operator that cannot take what it was given."""
+    """Raise the error of an operator that does not accept its arguments."""
     raise tvm.TVMError(f"{name}: {reason}")
 
 
 def known(extent: IntExpr) -> int | None:
-    """The number that an extent is, or None where it is known only at run time."""
+    """An extent as an int, or None where it is known only at run time."""
     return int(extent) if isinstance(extent, (int, tir.IntImm)) else None
 
 
@@ -41,11 +41,11 @@ def register(
     kernels_for: Callable[[tvm.ir.Attrs, Sequence[te.Tensor], tvm.target.Target], Any],
     compute: Callable,
 ) -> None:
-    """Register an operator once; TVM keeps it, even if the module that does so is imported again.
+    """Register an operator, unless it is registered: TVM keeps it, even if the module is imported again.
 
-    `arguments` says what each is, by name. `compute(kernels, attrs, inputs)` gives the outputs by the kernels
-    for the target, whose function `schedule` takes them; `kernels_in` is how most operators find them.
-    Without a shape function, all shapes must be static.
+    `arguments` describes the arguments, by name. `compute(kernels, attrs, inputs)` returns the outputs,
+    computed by the kernels for the target, whose function `schedule` schedules them; most operators find
+    their kernels by `kernels_in`. Without a shape function, all shapes must be static.
     """
     if name in tvm.ir.Op.list_op_names():
         return
@@ -55,7 +55,7 @@ def register(
     ) -> registry.OpStrategy:
         kind = target.kind.name
         if kind not in KERNELS:
-            refuse(name, f"there are kernels for the targets {' and '.join(KERNELS)}, not for {kind}")
+            refuse(name, f"there are kernels for the targets {' and '.join(KERNELS)}, but not for {kind}")
         kernels = kernels_for(attrs, inputs, target)
 
         def schedule(

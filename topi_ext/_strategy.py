@@ -1,4 +1,4 @@
-"""Another computation for an operator of TVM, on every target, by the schedules that TVM has for its kind."""
+"""Replace the computation of a TVM operator on every target, and keep TVM's schedules for such operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stock_compute(name: str) -> Compute:
 
 
 def compute_by(name: str, compute: Compute, schedule_for: Callable[..., te.Schedule]) -> None:
-    """`schedule_for` is one of `generic`."""
+    """Register `compute` for an operator; `schedule_for` is a schedule of `generic`."""
 
     def schedule(attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
         with target:

@@ -1,4 +1,4 @@
-"""Names for what is passed around. TVM has no type hints: to a type checker its own types are `Any`."""
+"""Type aliases. TVM has no type hints: to a type checker, its own types are `Any`."""
 
 from collections.abc import Sequence
 from typing import Any, Union
@@ -8,7 +8,7 @@ from tvm import tir
 IntExpr = Union[int, tir.PrimExpr]  # an int if it is known as code is emitted, else an expression
 Shape = Sequence[IntExpr]
 
-# Names that only hybrid script has, for who checks code without running it.
+# Names that exist only in hybrid script, for type checkers and linters.
 ceil_div: Any
 const_range: Any
 float64: Any

@@ -1,4 +1,4 @@
-"""What threads of a warp, and of a block, tell each other in hand-written CUDA kernels."""
+"""Communication between the threads of a warp or a block in hand-written CUDA kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
 
 
 class Part:
-    """A stretch of an array, from `start` on."""
+    """A part of an array, from `start` on."""
 
     def __init__(self, array: BufferVar, start: IntExpr) -> None:
         self._array, self._start = array, start
@@ -24,7 +24,7 @@ class Part:
 
 
 def ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
-    """A bit for each lane of the warp: whether the condition holds there. All lanes must get here."""
+    """A bit for each lane of the warp: whether the condition holds there. All lanes must reach this point."""
     return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
 
 
@@ -33,26 +33,26 @@ def count_bits(word: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def first_bit(word: tir.PrimExpr) -> tir.PrimExpr:
-    """The place of the lowest bit that is set, of which there must be one."""
+    """The index of the lowest set bit; at least one must be set."""
     return tir.call_pure_extern("int32", "__ffs", word) - 1
 
 
 def below(lane: tir.PrimExpr) -> tir.PrimExpr:
-    """The bits of the lanes before one."""
+    """The bits of all lanes before this one."""
     one = tir.const(1, "uint32")
     return (one << lane.astype("uint32")) - one
 
 
 def from_lane(value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
-    """The value that a lane of the warp has."""
+    """The value of another lane of the warp."""
     return tir.call_extern(value.dtype, "__shfl_sync", ALL_LANES, value, lane)
 
 
 def from_lane_before(value: tir.PrimExpr, distance: IntExpr) -> tir.PrimExpr:
-    """The value that the lane has which is so many before; its own, where there is none."""
+    """The value of the lane that many positions before; the lane's own if there is none."""
     return tir.call_extern(value.dtype, "__shfl_up_sync", ALL_LANES, value, distance)
 
 
 def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
-    """Of the block; all threads must get here."""
+    """A count over the block; all of its threads must reach this point."""
     return tir.call_extern("int32", "__syncthreads_count", condition)

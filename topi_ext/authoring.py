@@ -1,6 +1,6 @@
-"""What operators are made of: their registration, and small pieces of hand-written kernels.
+"""Building blocks of operators: their registration, and small pieces of hand-written kernels.
 
-Whoever adds an operator takes from here; `tutorials/03_add_an_op.py` shows how.
+They are for new operators; `tutorials/03_add_an_op.py` shows how to write one.
 """
 
 from ._floats import Locals

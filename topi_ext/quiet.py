@@ -1,15 +1,15 @@
-"""Hold back what TVM and torch say about themselves, for as long as they work for this project.
+"""Suppress the notes of TVM and torch while they work for this project.
 
-| who speaks | such as | what holds it back |
+| source | such as | suppressed by |
 |---|---|---|
 | AutoTVM | "Cannot find config for target=llvm ..." | AutoTVM's own switch |
 | Python's `logging` | "conv2d NHWC layout is not optimized for x86" | a filter of TVM's loggers |
 | C++ | "not in feed graph consumer = hybrid(...)" | the state of `std::cerr` |
 | Python's `warnings` | "`mapping.TENSOR_TYPE_TO_NP_TYPE` is now deprecated" | a filter by package |
 
-Errors are not held back: neither exceptions nor the type errors that Relay prints before it raises one. What
-a user has to know is said by whoever calls this, in one line of its own. `TVM_PASSES_VERBOSE=1` in the
-environment holds nothing back.
+Errors are not suppressed: neither exceptions nor the type errors that Relay prints before it raises one. What
+the user has to know is reported by the caller, in one line of its own. With `TVM_PASSES_VERBOSE=1` in the
+environment, nothing is suppressed.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _one_at_a_time = threading.RLock()
 
 
 def is_verbose() -> bool:
-    """Whether the user asked for all that TVM and torch say."""
+    """Whether the user asked for all notes of TVM and torch."""
     return os.environ.get(SWITCH, "0") not in ("", "0")
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without TVM's notes, by whichever way it writes them; Python's warnings are as they were.
+    """Suppress TVM's notes, whichever way it writes them; Python's warnings are unchanged.
 
-    All of these ways belong to the process: the first thread to enter closes them, the last to leave opens
-    them again.
+    These ways are shared by the whole process: the first thread to enter closes them, the last to leave
+    reopens them.
     """
     if is_verbose():
         yield
@@ -71,10 +71,10 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_warnings_of(*packages: str) -> Iterator[None]:
-    """Without the warnings that Python attributes to code of these packages; all others pass.
+    """Suppress the warnings that Python attributes to code of these packages, and no others.
 
-    One thread at a time, since `warnings.catch_warnings` puts back what it found: two that overlap would
-    leave the filters of one of them behind.
+    One thread at a time, since `warnings.catch_warnings` restores the filters that it found: if two overlap,
+    the filters of one of them would stay.
     """
     if is_verbose():
         yield
@@ -104,7 +104,7 @@ def _leave() -> None:
 
 @contextlib.contextmanager
 def _autotvm_silent() -> Iterator[None]:
-    """A level of its logger would not do: AutoTVM says each thing once, and would take it for said."""
+    """Not by the level of its logger: AutoTVM prints each note once, and would count it as printed."""
     before = autotvm.GLOBAL_SCOPE.silent
     autotvm.GLOBAL_SCOPE.silent = True
     try:
@@ -115,8 +115,8 @@ def _autotvm_silent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _type_errors_heard() -> Iterator[None]:
-    """Relay prints to std::cerr what is ill-typed, and the exception says no more than that it did."""
-    if tvm.get_global_func(RENDERER, allow_missing=True):  # the user's own, which is no matter of std::cerr
+    """Let Relay print type errors to std::cerr; the exception says no more than that there were some."""
+    if tvm.get_global_func(RENDERER, allow_missing=True):  # the user's own, not on std::cerr
         yield
         return
     default = tvm.get_global_func("diagnostics.DefaultRenderer")
@@ -137,7 +137,7 @@ def _type_errors_heard() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _cerr_dropped() -> Iterator[None]:
-    """Not file descriptor 2, by which Python, other libraries and a dying process speak too."""
+    """Close std::cerr, not file descriptor 2, which Python, other libraries and crash reports use too."""
     _set_cerr(BAD)
     try:
         yield
@@ -159,7 +159,7 @@ def _find_clear() -> Callable[[int], None] | None:
     except (ValueError, AttributeError):
         return None
     clear.argtypes, clear.restype = (ctypes.c_void_p, ctypes.c_int), None
-    # An ostream has its ios as a virtual base: where that lies is the third entry before its virtual table.
+    # An ostream has its ios as a virtual base, whose offset is the third entry before its virtual table.
     table = ctypes.c_ssize_t.from_address(cerr).value
     offset = ctypes.c_ssize_t.from_address(table - 3 * ctypes.sizeof(ctypes.c_ssize_t)).value
     return lambda state: clear(cerr + offset, state)
@@ -169,9 +169,9 @@ _clear_cerr = _find_clear()
 
 
 class _Errors(logging.Filter):
-    """A logger whose level somebody has set is as it was: that is asking for its messages.
+    """Drops records below errors, except of a logger whose level was set: that asks for its messages.
 
-    Filters, since a level that is set makes all loggers of the process forget what they have looked up.
+    A filter, since setting a level clears the caches of all loggers of the process.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

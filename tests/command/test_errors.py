@@ -36,7 +36,7 @@ MODELS = {
     "cut.onnx": "cut.onnx is not an ONNX model",
     "no_bytes.onnx": "no_bytes.onnx is not an ONNX model",
     "empty.onnx": "empty.onnx contains no operator: give a model that computes something",
-    "nothing.onnx": "nothing.onnx has no operator in it",
+    "nothing.onnx": "nothing.onnx contains no operator",
     "unknown.onnx": "no converter for the operator of the node 'node0' (Frobnicate): export the model",
     "foreign.onnx": "(com.acme.Frobnicate)",
     "weights.pt": "unpickling a file may run code in it",

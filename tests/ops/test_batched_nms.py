@@ -355,7 +355,7 @@ def test_shapes_that_differ_at_run_time_are_refused(shapes, options):
 def test_other_targets_are_refused():
     variables = variables_of(VALID)
     function = relay.Function(variables, topi_ext.batched_nms(*variables, 0.5))
-    with pytest.raises(tvm.TVMError, match="kernels for the targets llvm and cuda, not for"):
+    with pytest.raises(tvm.TVMError, match="kernels for the targets llvm and cuda, but not for"):
         relay.build(tvm.IRModule.from_expr(function), "c")
 
 

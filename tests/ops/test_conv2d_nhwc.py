@@ -205,7 +205,7 @@ def test_refuses_arguments(given, reason):
             "bfloat16 needs tensor cores of sm_80 or newer, and .* is sm_75",
         ),
         ("cuda -arch=sm_70", "float16", "float16 needs tensor cores of sm_75 or newer"),
-        ("c", "float16", "kernels for the targets llvm and cuda, not for c"),
+        ("c", "float16", "kernels for the targets llvm and cuda, but not for c"),
     ],
 )
 def test_refuses_targets(target, dtype, reason):

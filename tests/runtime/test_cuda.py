@@ -142,7 +142,7 @@ def test_the_virtual_machine_has_no_graph(compiled, fake_cuda):  # noqa: F811
     for rows in (3, 5):
         assert_sorted(model(numbers(rows, 64)), numbers(rows, 64))
         assert fake_cuda.notes() == ["hold:0", "record:0", "hold:0"]
-    with pytest.raises(ValueError, match="the virtual machine decides what to launch"):
+    with pytest.raises(ValueError, match="the virtual machine decides in each call what to launch"):
         compiled(sorted_rows(dynamic=True), cuda_graph=True)
 
 

@@ -1,7 +1,7 @@
-"""Gives `import tvm` a TVM that has Relay.
+"""Make `import tvm` import a TVM that has Relay.
 
-`find_tvm` decides which TVM, `find_libraries` loads what it links to, `fast_ffi` compiles what calls it; then
-`topi_ext.corrections` corrects it.
+`find_tvm` chooses the TVM, `find_libraries` loads the libraries it links to, `fast_ffi` compiles its Python
+interface; then `topi_ext.corrections` corrects it.
 All three packages of this project import this first; importing it again does nothing.
 """
 

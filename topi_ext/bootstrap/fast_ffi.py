@@ -1,9 +1,9 @@
-"""Compile TVM's interface between Python and C++ for this Python, once a machine.
+"""Compile TVM's interface between Python and C++ for this Python, once per machine.
 
-Passes and importers call into TVM a million times for a detector. A wheel that serves every Python does it by
-ctypes; TVM's own Cython sources, which the wheel has, do it several times as fast. They are compiled on the
-first import, which takes ten seconds, and kept in the user's cache. Without a compiler all works as before.
-`TVM_FFI=ctypes`, which is TVM's own switch, leaves them out.
+Passes and importers call into TVM a million times for a detector. A wheel for every Python version does that
+through ctypes; TVM's own Cython sources, which the wheel contains, are several times as fast. They are
+compiled on the first import, which takes ten seconds, and kept in the user's cache. Without a compiler,
+everything works through ctypes. `TVM_FFI=ctypes`, TVM's own switch, disables this.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SECONDS = 300
 
 
 class CannotBuild(Exception):
-    """With the reason."""
+    """The interface cannot be compiled; the message is the reason."""
 
 
 class _Finder:
-    """Finds the module where TVM looks for it, though it lies elsewhere."""
+    """Finds the compiled module, which lies elsewhere, under the name that TVM imports."""
 
     def __init__(self, library: Path) -> None:
         self._library = library
@@ -46,7 +46,7 @@ class _Finder:
 
 @contextmanager
 def compiled(tvm: Path) -> Iterator[str]:
-    """While `tvm` is imported from that folder; says how it calls C++: "Cython", or "ctypes" and why."""
+    """For the import of `tvm` from that folder; yields how it calls C++: "Cython", or "ctypes" and why."""
     if os.environ.get("TVM_FFI", "auto") != "auto":
         yield os.environ["TVM_FFI"]
         return
@@ -55,7 +55,7 @@ def compiled(tvm: Path) -> Iterator[str]:
         return
     try:
         finder = _Finder(_library(tvm / "_ffi" / "_cython"))
-    except (CannotBuild, OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+    except (CannotBuild, OSError, RuntimeError) as error:  # RuntimeError: the user has no home directory
         yield f"ctypes ({error})"
         return
     sys.meta_path.insert(0, finder)
@@ -71,7 +71,7 @@ def _has_its_own(tvm: Path) -> bool:
 
 
 def _library(sources: Path) -> Path:
-    """In the cache, where it is put if it is not there yet."""
+    """The compiled module in the cache; it is compiled if it is not there yet."""
     files = sorted([*sources.glob("*.p*"), *HEADERS.rglob("*.h")])
     if not any(file.name == "core.pyx" for file in files):
         raise CannotBuild(f"{sources} has no core.pyx")
@@ -82,7 +82,7 @@ def _library(sources: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             built = _build(sources, Path(folder))
-            built.replace(library)  # at once: another process may be doing the same
+            built.replace(library)  # atomically: another process may be doing the same
     return library
 
 

@@ -1,8 +1,8 @@
-"""Load the shared libraries that a CUDA-enabled libtvm.so links to, before it asks for them.
+"""Load the shared libraries that a CUDA-enabled libtvm.so links to, before it is loaded itself.
 
-The dynamic linker takes a library that is already loaded under the name it looks for. So the CUDA 12
-runtime may come from the system or from NVIDIA's wheels, and the driver, where there is none, from a
-stand-in that answers "no device" to everything.
+The dynamic linker reuses a library that is already loaded under the name it looks for. So the CUDA 12 runtime
+may come from the system or from NVIDIA's wheels, and a missing driver is replaced by a stub that answers
+"no device" to every call.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ DRIVER_STAND_IN = Path(__file__).with_name("libcuda_absent.so")
 
 
 def load_cuda_libraries() -> None:
-    """Load what can be found; what is missing is named by the linker when libtvm.so needs it."""
+    """Load the libraries that can be found; the linker names missing ones when libtvm.so needs them."""
     for soname, wheel in CUDA_RUNTIME.items():
         _load(soname) or any(_load(path) for path in _in_wheels(wheel, soname))
     _load(DRIVER) or _load(DRIVER_STAND_IN)
 
 
 def load_cudnn() -> None:
-    """For its Python package, which looks for it in one place only. TVM does not need it.
+    """Load cuDNN for its Python package, which searches only one folder; TVM does not need it.
 
-    A process can have one alone, and torch of a wheel needs that of the wheels, even if it is imported later.
+    A process can load only one, and a torch from a wheel needs that of the wheels, even if imported later.
     """
     _is_loaded(CUDNN) or any(_load(path) for path in _in_wheels("cudnn", CUDNN)) or _load(CUDNN)
 
 
 def driver_version() -> str | None:
-    """The CUDA version NVIDIA's driver is for, such as "13.0"; None where the stand-in stands in for it."""
+    """The CUDA version of NVIDIA's driver, such as "13.0"; None if the stub replaces it."""
     version = ctypes.c_int()
     try:
         ctypes.CDLL(DRIVER).cuDriverGetVersion(ctypes.byref(version))
-    except (OSError, AttributeError):  # the stand-in has few of the driver's functions
+    except (OSError, AttributeError):  # the stub has few of the driver's functions
         return None
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
 

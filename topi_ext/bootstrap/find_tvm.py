@@ -1,9 +1,9 @@
-"""Decide which TVM `import tvm` means.
+"""Choose the TVM that `import tvm` imports.
 
-1. A TVM that is already imported stays, if it has Relay.
-2. A TVM on the path wins where it has Relay: the user's own build.
-3. Else the one inside the `bitblas` wheel is put in front of the path, also in front of an
-   `apache-tvm` without Relay.
+1. A TVM that is already imported is used if it has Relay.
+2. Else a TVM on the path is used if it has Relay: the user's own build.
+3. Else the one inside the `bitblas` wheel is put first on the path, also before an `apache-tvm` without
+   Relay.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ INSTALL_HINT = (
 
 @dataclass(frozen=True)
 class TvmInUse:
-    """Which TVM was taken, and why."""
+    """The TVM that was chosen, and why."""
 
     version: str
     folder: Path
     origin: str  # "already imported", "on the path" or "carried by bitblas"
-    ffi: str = "as it was imported"  # or "Cython", or "ctypes" and why
+    ffi: str = "as it was imported"  # or "Cython", or "ctypes" and the reason
 
 
 def import_relay_tvm() -> TvmInUse:
@@ -50,7 +50,7 @@ def import_relay_tvm() -> TvmInUse:
         without_relay, folder, origin = folder, _carried(), "carried by bitblas"
         if folder is None:
             found = f"the one at {without_relay} has no Relay" if without_relay else remedy()
-            raise ImportError(f"no TVM with Relay to be found: {found}. {INSTALL_HINT}")
+            raise ImportError(f"no TVM with Relay was found: {found}. {INSTALL_HINT}")
         sys.path.insert(0, str(folder.parent))
         importlib.invalidate_caches()
     load_cuda_libraries()
@@ -70,7 +70,7 @@ def _has_relay(folder: Path) -> bool:
 
 
 def _carried() -> Path | None:
-    """The TVM inside the bitblas wheel, found without importing bitblas (which pulls in much else)."""
+    """The TVM inside the bitblas wheel, found without importing bitblas, which imports much else."""
     bitblas = _folder_of(importlib.util.find_spec("bitblas"))
     folder = bitblas / "3rdparty" / "tvm" / "python" / "tvm" if bitblas else None
     return folder if folder and _has_relay(folder) else None

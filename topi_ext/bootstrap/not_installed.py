@@ -1,4 +1,4 @@
-"""What to say where something that TVM or this project needs is missing: what to run."""
+"""Errors for missing requirements of TVM or this project, which say what to run."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def remedy() -> str:
 
 @contextlib.contextmanager
 def says_what_to_do() -> Iterator[None]:
-    """Raise NotInstalled for a package or a library that an import inside does not find."""
+    """Raise NotInstalled for a package or library that an import inside the block does not find."""
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if not package or package in OURS or package == "tvm":  # a mistake in code, not in an installation
+        if not package or package in OURS or package == "tvm":  # a bug, not an incomplete installation
             raise
         raise NotInstalled(f"{package} is missing: {remedy()}", name=error.name) from error
     except OSError as error:
         missing = LIBRARY.search(str(error))
         if missing is None:
             raise
-        raise NotInstalled(f"{Path(missing[1]).name} is missing, to which TVM links: {remedy()}") from error
+        raise NotInstalled(f"{Path(missing[1]).name}, to which TVM links, is missing: {remedy()}") from error

@@ -1,21 +1,21 @@
-"""All that is corrected of TVM, from outside: no installed file is changed.
+"""All corrections of TVM, made from outside: no installed file is changed.
 
-Each module corrects as it is imported.
+Importing a module of this folder applies its correction.
 
 | module | what TVM does without it |
 |---|---|
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
-| `cuda_schedules` | leaves loops of `einsum` and of what follows a `batch_matmul` without threads |
-| `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the place -1 |
+| `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
+| `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
 | `in_bounds` | reads and writes wherever an index points |
-| `in_float32` | adds up float16 in float16 |
-| `kernels` | computes some operators wrongly or has no code for them, see below |
+| `in_float32` | accumulates float16 sums in float16 |
+| `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
-| `mixed_precision` | does not know what four operators do with half precision |
-| `range` | dies of a fractional step, and gives an empty range a negative length |
-| `remembered_types` | takes half a millisecond for the type of a convolution, ten times what it needs |
-| `reshape` | divides by 0 where a tensor without elements is reshaped |
+| `mixed_precision` | has no rule for four operators in half precision |
+| `range` | crashes on a fractional step, and gives an empty range a negative length |
+| `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
+| `reshape` | divides by 0 when it reshapes a tensor without elements |
 | `shape_functions` | does not compile some operators where a shape is known only at run time |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
@@ -24,16 +24,16 @@ Each module corrects as it is imported.
 | operator | what TVM does | here |
 |---|---|---|
 | `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
-| `clip` of NaN | gives a bound | NaN, as they have it |
-| `erf` of float64 | is computed in float32 | by the C library's, or CUDA's |
-| `acos` ... `atanh` of float16 | there is no code | in float32 |
-| `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as PyTorch has it |
-| `scatter_elements` of fewer indices | takes them as if there were as many as elements | where they are |
+| `clip` of NaN | gives a bound | NaN, as they do |
+| `erf` of float64 | is computed in float32 | by the C library or CUDA |
+| `acos` ... `atanh` of float16 | has no code | in float32 |
+| `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as in PyTorch |
+| `scatter_elements` with fewer indices than elements | misplaces them | at their own positions |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
 | `power` of 2 and a bool | does not compile on CPUs | 2 or 1 |
-| `reverse` of shuffled elements that are taken | does not compile: its bound exceeds int32 | is bounded |
-| `negative` of the float 0 | gives 0 | -0, by which a division has the other sign |
-| `trilu` with a `k` of int32 | reads an unknown variable if fused | `k` is read first |
+| `reverse` of shuffled elements that are gathered | does not compile: an index exceeds int32 | is bounded |
+| `negative` of the float 0 | gives 0 | -0, which changes the sign of a division by it |
+| `trilu` with a `k` of int32 | reads an undefined variable if fused | `k` is read first |
 | hybrid script | makes Python warn at each constant | reads `ast.Constant` |
 """
 

@@ -1,4 +1,4 @@
-"""Corrections of how TVM generates code, and of what it does on today's machines."""
+"""Corrections of TVM's code generation, and of its behavior on current machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALF_TANH = "CUDA_UNSUPPORTED_HALF_MATH_UNARY(htanh, tanhf)"
 
 
 def apply() -> None:
-    """Apply every mend; the user's own settings and callbacks stay."""
+    """Apply every correction; the user's own settings and callbacks stay."""
     _stay_off_the_network()
     _correct_cuda_source()
     _write_constants_exactly()
@@ -28,14 +28,14 @@ def apply() -> None:
 
 
 def _stay_off_the_network() -> None:
-    """Building for a target makes AutoTVM download tuned logs, unless it is told not to."""
+    """Keep AutoTVM from downloading tuned logs when something is built for a target."""
     os.environ.setdefault("TOPHUB_LOCATION", "NONE")
 
 
 def _take_lengths_as_python_has_them() -> None:
-    """A constant shape is handed on as NumPy's integers, which make lengths int64 where all others are int32.
+    """Make lengths of a constant shape int32; TVM passes NumPy integers, which become int64.
 
-    TVM types the places that argmax gives like the first length, and mixes both kinds in fused functions.
+    TVM gives the result of argmax the type of the first length, and then mixes both types in fused functions.
     """
     from tvm.relay.op import _make
 
@@ -63,16 +63,16 @@ def _correct_cuda_source() -> None:
 
 
 def define_htanh_before_cuda_12_8(code: str) -> str:
-    """TVM's fp16 header defines `htanh`, which CUDA has had itself since 12.8."""
+    """Drop `htanh` from TVM's fp16 header where CUDA has it, which is since 12.8."""
     older = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1208"
     return code.replace(HALF_TANH, f"#if {older}\n{HALF_TANH}\n#endif")
 
 
 def synchronise_warps(code: str) -> str:
-    """Let the last threads of a reduction wait for each other only, who are of one warp.
+    """Let the last threads of a reduction, all of one warp, synchronize only with each other.
 
-    TVM reduces types that no warp shuffle takes (bfloat16, int8, uint8, bool) in shared memory, and has half
-    of a warp wait for the whole block where the other half does not come: on a GPU this may hang.
+    TVM reduces types without warp shuffles (bfloat16, int8, uint8, bool) in shared memory, with a block-wide
+    barrier in a branch that only part of the warp takes: on a GPU this may hang.
     """
     numbers = itertools.count()
 
@@ -89,7 +89,7 @@ def synchronise_warps(code: str) -> str:
 
 
 def _write_constants_exactly() -> None:
-    """TVM writes floats into CUDA source with seven digits; float32 takes nine, float64 seventeen."""
+    """Keep constants exact: TVM writes floats into CUDA source with 7 digits; float32 needs 9, float64 17."""
     import tvm
 
     build = tvm.get_global_func("target.build.cuda", allow_missing=True)
@@ -103,9 +103,9 @@ def _write_constants_exactly() -> None:
 
 
 def with_exact_constants(function: Any) -> Any:
-    """The PrimFunc with each constant that seven digits do not tell as the sum of some that they do.
+    """The PrimFunc with each constant that needs more than seven digits as a sum of constants that do not.
 
-    The compiler adds them up: that rounds to the constant, for each is what those before it fall short of.
+    The compiler folds the sum, which rounds to the constant: each term is the remainder of those before it.
     """
     from tvm import tir
 
@@ -134,14 +134,14 @@ def _in_seven_digits(value: float, dtype: str) -> list[float]:
 
 
 def _ask_once_how_tvm_was_built() -> None:
-    """It asks at each length of each tensor that it lowers: seconds of the minute that a detector takes."""
+    """Remember an answer that TVM looks up for each length of each tensor: seconds per detector."""
     from tvm.relay.backend import te_compiler
 
     te_compiler.libinfo = functools.lru_cache(maxsize=None)(te_compiler.libinfo)
 
 
 def _build_once_what_folds_constants() -> None:
-    """TVM folds constants by compiling what they go through: 20 ms, of the same for each dynamic length."""
+    """Remember folded constants: TVM compiles code to fold each, 20 ms, again for every dynamic length."""
     import tvm
 
     build = tvm.get_global_func("relay.backend.build", allow_missing=True)

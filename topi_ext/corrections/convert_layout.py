@@ -1,7 +1,7 @@
-"""Let TVM's ConvertLayout go through operators that have a layout but do not say so, or not well.
+"""Let TVM's ConvertLayout pass operators that have a layout, but no layout rule or a poor one.
 
-nn.depth_to_space and nn.space_to_depth say nothing, and nn.prelu wants its channels where they are. Regions
-are pooled from maps of any layout. A convolution keeps its layout where the target has no kernel for another.
+nn.depth_to_space and nn.space_to_depth have none, and that of nn.prelu keeps its channel axis. Regions are
+pooled from maps of any layout. A convolution keeps its layout where the target has no kernel for another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _register_conv2d() -> None:
         attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], types: Sequence[relay.Type], desired: Sequence[str]
     ) -> relay.Expr:
         converted = stock(attrs, args, types, desired)
-        target = tvm.target.Target.current()  # ConvertToNHWC sets it, if it knows one
+        target = tvm.target.Target.current()  # set by ConvertToNHWC, if it knows the target
         if target is None or _has_kernel(attrs, converted, types, target):
             return converted
         return relay.Call(converted.op, args, attrs)
@@ -68,7 +68,7 @@ def _register_shuffle(name: str, build: Callable[..., relay.Expr]) -> None:
         _old_in_layouts: Layouts,
         _old_in_types: Sequence[relay.Type],
     ) -> InferCorrectLayoutOutput:
-        # In ConvertLayout the attributes have the new layout: where data has another, it is transposed.
+        # In ConvertLayout the attributes have the new layout already: data of another layout is transposed.
         layout = tvm.tir.layout(str(attrs.layout))
         return InferCorrectLayoutOutput([layout], [layout], attrs)
 
@@ -110,7 +110,7 @@ def _register_roi_align() -> None:
     ) -> InferCorrectLayoutOutput:
         layout = tvm.tir.layout(str(attrs["layout"]))
         maps = [layout] * (len(old_in_layouts) - 1)
-        rois = tvm.tir.layout("NC")  # as it is; were it undefined, TVM would leave the operator alone
+        rois = tvm.tir.layout("NC")  # unchanged; if it were undefined, TVM would skip the operator
         return InferCorrectLayoutOutput([*maps, rois], [layout], attrs)
 
     registry.register_convert_op_layout(MULTISCALE_ROI_ALIGN, convert)

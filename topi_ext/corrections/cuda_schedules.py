@@ -1,4 +1,4 @@
-"""Schedules of TVM's for CUDA that leave loops without threads, so that "Memory verification failed"."""
+"""Correct CUDA schedules of TVM that leave loops without threads: "Memory verification failed"."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def apply() -> None:
-    """Mend every one of them."""
+    """Apply every correction."""
     _schedule_what_follows_batch_matmul()
     _schedule_einsum()
 
 
 def _schedule_what_follows_batch_matmul() -> None:
-    """On tensor cores, what is fused behind a batch_matmul gets threads only if it is tagged "injective".
+    """On tensor cores, operators fused behind a batch_matmul get threads only if they are tagged "injective".
 
-    A cast or a sum is tagged otherwise. The schedule of nn.dense, else the same, has no such condition.
+    A cast or a sum has another tag. The schedule of nn.dense, otherwise the same, has no such condition.
     """
     from tvm.topi.cuda import schedule_batch_matmul_tensorcore
 
@@ -29,7 +29,7 @@ def _schedule_what_follows_batch_matmul() -> None:
 
 
 def _with_constant(code: CodeType, old: str, new: str) -> CodeType:
-    """The code with one constant replaced, also in the functions that are defined in it."""
+    """The code object with one constant replaced, also in nested functions."""
 
     def replaced(value: Any) -> Any:
         if isinstance(value, CodeType):
@@ -40,7 +40,7 @@ def _with_constant(code: CodeType, old: str, new: str) -> CodeType:
 
 
 def _schedule_einsum() -> None:
-    """TVM schedules it as an extern function, which it is none, and takes it for one that moves elements."""
+    """Register einsum as what it is: TVM schedules it as an extern function, and treats it as injective."""
     from tvm import relay, te, topi
     from tvm.relay.op import op as registry
     from tvm.relay.op.strategy import generic

@@ -1,8 +1,8 @@
-"""The greatest and the smallest of no finite number.
+"""Maxima and minima of rows without finite numbers.
 
-TVM's reductions begin with the most extreme finite number, at the place -1: of a row that is minus infinity
-throughout, as attention masks make it, the maximum is -3.4e38, and no place. Importing this module has them
-begin with the infinities, and at a place that any other is taken for.
+TVM's reductions start from the most extreme finite number, at index -1: for a row of minus infinities, as
+attention masks make it, the maximum is -3.4e38, and argmax gives -1. Importing this module makes them start
+from the infinities, at an index that any element replaces.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
 
 
 def _none(kind: str, dtype: str) -> tir.PrimExpr:
-    """The extreme of no elements."""
+    """The identity of the reduction."""
     if dtype in WITH_INFINITIES:
         return tir.const(INFINITE[kind], dtype)
     return tvm.tir.min_value(dtype) if kind == "max" else tvm.tir.max_value(dtype)
 
 
 def _axes(attrs: Any, rank: int) -> list[int]:
-    """Those that are reduced, in order; none where TVM reduces nothing."""
+    """The axes that are reduced, in order; none where TVM reduces nothing."""
     given = range(rank) if attrs.axis is None else [int(axis) % rank for axis in attrs.axis]
     chosen = set(given) if len(given) or attrs.exclude else set(range(rank))
     return [axis for axis in range(rank) if (axis in chosen) != bool(attrs.exclude)]
@@ -88,7 +88,7 @@ def _axes(attrs: Any, rank: int) -> list[int]:
 def _plan(
     data: te.Tensor, axes: list[int], keepdims: bool
 ) -> tuple[list[Any], Callable[[Any], tir.PrimExpr], list[tir.IterVar]]:
-    """The shape of the result, the elements that each of its places reduces, and the axes they lie along."""
+    """The shape of the result, the elements that each of its elements reduces, and their axes."""
     reduced = [te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes]
 
     def element(place: tuple[tir.Var, ...]) -> tir.PrimExpr:

@@ -1,7 +1,7 @@
-"""Hybrid script reads constants in the way of Python 3.7, deprecated since 3.8 and gone in 3.14.
+"""Hybrid script reads constants as in Python 3.7, which is deprecated since 3.8 and gone in 3.14.
 
-Python warns of it at each number in each shape function that is compiled. Importing this module lets the
-parser read `ast.Constant`.
+Python warns at each number in each shape function that is compiled. Importing this module lets the parser
+read `ast.Constant`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm.te.hybrid import parser, utils
 
 
 def _visit_constant(_parser: Any, node: ast.Constant) -> Any:
-    """What `visit_NameConstant`, `visit_Str` and `visit_Num` give, to which Python hands constants on."""
+    """Do what `visit_NameConstant`, `visit_Str` and `visit_Num` do, to which Python forwards constants."""
     value = node.value
     if value is None or isinstance(value, bool):
         return tvm.runtime.convert(value)

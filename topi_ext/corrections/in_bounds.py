@@ -1,11 +1,10 @@
-"""TVM's own operators that go where data says, made to stay inside their tensors.
+"""Keep TVM's own indexing operators inside their tensors.
 
-`gather`, `gather_nd` and indexing by tensors read wherever an index points, `scatter_elements` and
-`scatter_nd` write there, and `vision.roi_align` reads by a batch index that no batch has, and takes minutes
-for a region that is infinite. A frame with one bad number then ends the process, or worse, does not.
-Importing this module mends them: an index beyond a length counts as the nearest that there is, as `take`
-has it, one below 0 from the end; what is scattered to outside the tensor goes nowhere; and regions are
-those of `topi_ext.roi_align`.
+`gather`, `gather_nd` and indexing by tensors read at any index, `scatter_elements` and `scatter_nd` write at
+any, and `vision.roi_align` reads at any batch index and takes minutes for an infinite region. One bad number
+in a frame then crashes the process or, worse, does not. Importing this module corrects them: an index beyond
+a length is clipped, as `take` does, and a negative one counts from the end; updates outside the tensor are
+dropped; and regions are pooled by `topi_ext.roi_align`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _cuda: Any = importlib.import_module("tvm.relay.op.strategy.cuda")
 FLOATS = ("float32", "float16")
 
 
-# --- what reads by indices
+# --- operators that read by index
 
 
 def _gather(attrs: tvm.ir.Attrs, inputs: list[te.Tensor]) -> list[te.Tensor]:
@@ -72,11 +71,11 @@ def _mend_reader(name: str, inside: Callable[[tvm.ir.Attrs, list[te.Tensor]], li
     compute_by(name, compute, schedule_for=generic.schedule_injective)
 
 
-# --- what writes by indices
+# --- operators that write by index
 
 
 def _kept_inside(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
-    """A function of a `te.extern` that writes to its output only where that is."""
+    """A function for `te.extern` that drops writes outside its output."""
 
     @functools.wraps(stock)
     def scatter(*args: Any) -> te.Tensor:
@@ -84,7 +83,7 @@ def _kept_inside(stock: Callable[..., te.Tensor]) -> Callable[..., te.Tensor]:
         (output,) = op.output_placeholders
 
         def guarded(store: tir.BufferStore) -> tir.Stmt | None:
-            places = [store, *_addresses_in(store.value)]  # atomic additions give an address away
+            places = [store, *_addresses_in(store.value)]  # atomic additions take an address
             inside = [
                 each
                 for place in places
@@ -117,7 +116,7 @@ def _addresses_in(value: tir.PrimExpr) -> list[tir.BufferLoad]:
 
 
 def _roi_align_strategy(kernels: Any, stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernels` are those of a target, and `stock` what TVM does there."""
+    """The strategy with our `kernels` of a target; `stock` is TVM's own."""
 
     def compute(attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:
         pooled = kernels.multiscale_roi_align(

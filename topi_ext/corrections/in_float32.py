@@ -1,4 +1,4 @@
-"""Operators that are replaced by others, which TVM computes rightly, when a module is built."""
+"""Replace operators, when a module is built, by others that TVM computes correctly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _negative(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Ty
 
 
 def _power(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
-    """A base to the power of a truth: LLVM writes an invalid `ldexp` for vectors of them."""
+    """A base to the power of a boolean: LLVM emits an invalid `ldexp` for vectors of them."""
     base, exponent = inputs
     if not isinstance(exponent, relay.Call) or exponent.op.name != "cast":
         return None
@@ -50,7 +50,7 @@ def _leaky_relu(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.
 def _scatter_elements(
     attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]
 ) -> relay.Expr | None:
-    """Into the part of the tensor that has as many elements as there are indices, along all other axes."""
+    """Scatter into the part of the tensor that is as long as the indices along all other axes."""
     shapes = [list(type_.shape) for type_ in types[:2]]
     if not all(isinstance(extent, tvm.tir.IntImm) for shape in shapes for extent in shape):
         return None
@@ -68,7 +68,7 @@ def _scatter_elements(
 
 
 def _sums_in_float32(name: str) -> Legalize:
-    """A sum of thousands of numbers is off by a per cent in float16; wide ones are as fast, or faster."""
+    """Accumulate in float32: a sum of thousands of float16 is off by a percent, and float32 is no slower."""
     stock = tvm.ir.Op.get(name).get_attr("FTVMLegalize")
 
     def legalize(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:

@@ -1,4 +1,4 @@
-"""What TVM computes otherwise than everybody else, or has no code for."""
+"""Operators that TVM computes differently from NumPy, PyTorch and ONNX, or has no code for."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def clip(x: te.Tensor, a_min: float, a_max: float) -> te.Tensor:
 
     def clipped(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
         value = x(*at)
-        if by_comparing:  # NaN is neither less nor more; the minimum and maximum of CUDA drop it
+        if by_comparing:  # comparisons with NaN are false; CUDA's minimum and maximum drop NaN
             return tvm.tir.Select(value > high, high, tvm.tir.Select(value < low, low, value))
-        return te.min(high, te.max(low, value))  # of a number and NaN, LLVM keeps what stands second
+        return te.min(high, te.max(low, value))  # of a number and NaN, LLVM keeps the second operand
 
     return te.compute(x.shape, clipped, name="T_clip", tag=topi.tag.ELEMWISE)
 
@@ -46,7 +46,7 @@ def reverse(attrs: Any, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.
     axis = int(attrs.axis) % len(data.shape)
 
     def reversed_at(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
-        # The maximum is for the compiler: it knows no bounds of a place that a tensor says.
+        # The maximum is for the compiler, which knows no bounds of an index that is read from a tensor.
         last = data.shape[axis] - 1
         return data(*at[:axis], te.max(last - at[axis], 0), *at[axis + 1 :])
 

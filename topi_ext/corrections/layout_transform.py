@@ -1,10 +1,10 @@
-"""A change of layout that asks nothing of indices that cannot be wrong.
+"""`layout_transform` without guards where the blocks divide the axis.
 
-TVM guards every element by `index < extent`, also where blocks divide the axis. What then reads the result at
-an offset, such as a pad of channels that were moved last, gives its simplifier the condition
-`o * 4 + floordiv(i - 1, 4) < 4`. It makes that `o < 1`, which differs where `i` is 0: elements become zeros.
-Importing this module computes such a change of layout without a guard; where blocks do not divide an axis, or
-its extent is known only at run time, TVM's own stays.
+TVM guards every element by `index < extent`, even where blocks divide the axis. An operator that reads the
+result at an offset, such as a pad of channels that were moved last, gives its simplifier the condition `o * 4
++ floordiv(i - 1, 4) < 4`. It simplifies that to `o < 1`, which is wrong where `i` is 0: elements become
+zeros. Importing this module drops the guard; where blocks do not divide an axis, or its extent is known only
+at run time, TVM's own computation stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .._strategy import compute_by, generic
 
 
 class _Axis(NamedTuple):
-    """An axis of a layout: all of "C", or of its blocks of 4 in "NCHW4c" the outer or the inner one."""
+    """An axis of a layout: "C" as a whole, or the outer or inner axis of its blocks of 4 in "NCHW4c"."""
 
     letter: str
     block: int  # the extent of the inner one, 1 if there is none
@@ -27,7 +27,7 @@ class _Axis(NamedTuple):
 
 
 def _axes_of(layout: str) -> list[_Axis] | None:
-    """The axes, None for what has blocks of blocks."""
+    """The axes of a layout; None if it has blocks of blocks."""
     parts = re.findall(r"(\d*)([A-Za-z])", layout)
     inner = [letter.upper() for size, letter in parts if size]
     if len(inner) != len(set(inner)):
@@ -37,7 +37,7 @@ def _axes_of(layout: str) -> list[_Axis] | None:
 
 
 def _lengths(axes: list[_Axis], shape: list[int]) -> dict[str, int]:
-    """How long each axis is with its blocks together."""
+    """The length of each axis, its blocks included."""
     lengths: dict[str, int] = {}
     for axis, extent in zip(axes, shape):
         lengths[axis.letter] = lengths.get(axis.letter, 1) * extent

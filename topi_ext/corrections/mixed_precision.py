@@ -1,4 +1,4 @@
-"""Tell TVM's registry of mixed precision what operators it does not know do with half precision."""
+"""Register mixed-precision rules for operators that TVM has none for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How many numbers `arange` gives where that is known at run time only.
+"""The length of an `arange` that is known only at run time.
 
-TVM counts in integers: a fractional step becomes 0 and the process dies of the division, and a range that is
-empty has a negative length. Importing this module has them counted as PyTorch and ONNX do: the quotient in
+TVM computes it in integers: a fractional step becomes 0 and the division crashes the process, and an empty
+range gets a negative length. Importing this module computes it like PyTorch and ONNX: the quotient in
 float64, rounded up, and at least 0. A step of 0 is an error.
 """
 

@@ -1,9 +1,9 @@
-"""Types of operators that have a layout, inferred once for each of their arguments and attributes.
+"""Cache the types of operators that have a layout, by their attributes and argument types.
 
-To infer one, TVM derives how indices go from layout to layout, and each time writes that out as text for a
-log that is off: half a millisecond for every convolution of a network, in every pass that infers types.
-Importing this module has the types remembered. What is met for the first time is inferred by TVM as ever, and
-so is what it refuses, and what has an argument of no type yet.
+To infer such a type, TVM derives the index map between layouts, and each time prints it as text for a log
+that is off: half a millisecond for every convolution of a network, in every pass that infers types. Importing
+this module caches the results. On a cache miss, for an ill-typed call, and for arguments without a type yet,
+TVM infers as before.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ OPERATORS = (
     "image.resize3d",
     "layout_transform",
 )
-MAX_KNOWN = 10_000  # of each operator: more than any network has, and a few megabytes
+MAX_KNOWN = 10_000  # per operator: more than any network has, and a few megabytes
 
 _assign = tvm.get_global_func("tvm.relay.type_relation.Identity")  # the first of its types to all others
 
 
 class Remembered:
-    """The type relation of an operator, in front of TVM's own."""
+    """The type relation of an operator, with a cache in front of TVM's own."""
 
     def __init__(self, name: str) -> None:
         self.operator = registry.get(name)
@@ -74,7 +74,7 @@ class Remembered:
         call = relay.Call(self.operator, [relay.var("argument", type_) for type_ in arguments], attrs)
         self._here.asks_stock = True
         try:
-            with tvm.transform.PassContext():  # not in the sight of instruments of the one around
+            with tvm.transform.PassContext():  # hidden from the instruments of the current one
                 return relay.transform.InferTypeLocal(call)
         finally:
             self._here.asks_stock = False

@@ -1,9 +1,9 @@
-"""The shape that a reshape of no elements gives, as a detector that finds nothing asks for.
+"""The shape of a reshaped tensor without elements, as it occurs in a detector that finds nothing.
 
-TVM divides the number of elements by the product of the other lengths to learn the length that is -1. Where
-one of those is 0, its virtual machine dies of the division. Importing this module mends `reshape` and
-`dyn.reshape`: if there is a 0 among the other lengths, it is left out on both sides, so that (0, 4, 1) in the
-shape (0, -1) is (0, 4), as it would be (N, 4) for any other N.
+TVM divides the number of elements by the product of the other lengths to compute the length given as -1. If
+one of those is 0, the division crashes its virtual machine. Importing this module corrects `reshape` and
+`dyn.reshape`: a 0 among the other lengths is left out of both products, so that (0, 4, 1) in the shape
+(0, -1) is (0, 4), just as it is (N, 4) for any other N.
 """
 
 from __future__ import annotations

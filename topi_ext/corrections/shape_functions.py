@@ -1,4 +1,4 @@
-"""Shape functions of operators that TVM has none for. Importing this module registers them.
+"""Register shape functions for operators that TVM has none for.
 
 Without one, an operator on a tensor whose shape is known only at run time does not compile.
 """

@@ -1,9 +1,9 @@
-"""`depth_to_space` and `space_to_depth` that may be read in any order.
+"""`depth_to_space` and `space_to_depth` whose results may be read in any order.
 
 TVM computes their indices with `truncdiv` and `truncmod`. Where the result is reversed, as by a flip of an
-upscaled image, `truncmod(15 - i, 2)` becomes one of vectors on CPUs, and the simplifier makes
-`truncmod(1 - i, 2)` of that, which is negative: other elements are read, or memory outside the tensor.
-Importing this module computes them with `floordiv` and `floormod`, for which both are the same.
+upscaled image, `truncmod(15 - i, 2)` is vectorized on CPUs and simplified to `truncmod(1 - i, 2)`, which is
+negative: other elements are read, or memory outside the tensor. Importing this module computes the indices
+with `floordiv` and `floormod`, for which that simplification is right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Operators that take an axis as a whole, which the layout that TVM gives a convolution on a CPU may split.
+"""Keep operators that need a whole axis off the blocked layouts that TVM gives convolutions on CPUs.
 
-The channels of NCHW8c cannot go, be sorted or be divided as one axis. TVM's own rules for layouts say that
-they can, and what they make of it does not compile. Here such an operator is given the old layout.
+The channels of NCHW8c cannot be squeezed, sorted or split as one axis. TVM's own layout rules convert such
+operators all the same, and the result does not compile. Importing this module gives them the original layout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _keep_whole(name: str, axes_of: Callable[[Any, list[Any]], list[int]]) -> No
     def infer(attrs: Any, new: Any, old: Any, types: list[relay.Type]) -> Any:
         shape = types[0].shape
         axes = [axis % max(len(shape), 1) for axis in axes_of(attrs, shape)]
-        if name == "squeeze":  # where it takes negative axes for others
+        if name == "squeeze":  # which mishandles negative axes
             attrs = tvm.ir.make_node("relay.attrs.SqueezeAttrs", axis=axes)
         known = new and old and len(old[0]) == len(shape)
         if known and any(old[0].name[axis].lower() in new[0].name for axis in axes):

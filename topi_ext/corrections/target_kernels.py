@@ -1,4 +1,4 @@
-"""What a target has kernels for, asked of TVM's own strategies: before a pass gives an operator a layout."""
+"""Ask TVM's strategies whether a target has a kernel, before a pass changes the layout of an operator."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def has_kernel(
 def lowers(
     op: tvm.ir.Op, attrs: tvm.ir.Attrs, types: Sequence[relay.TensorType], target: tvm.target.Target
 ) -> bool:
-    """Whether the implementation that TVM chooses can be scheduled, with a sum fused behind it.
+    """Whether the implementation that TVM chooses can be scheduled with an addition fused behind it.
 
-    Some of TVM's schedules fit a part only of what their strategy says they are for.
+    Some of TVM's schedules handle only part of the cases that their strategy selects them for.
     """
     inputs, result = _called(op, attrs, types)
     try:
@@ -43,7 +43,7 @@ def lowers(
 def _called(
     op: tvm.ir.Op, attrs: tvm.ir.Attrs, types: Sequence[relay.TensorType]
 ) -> tuple[list[te.Tensor], relay.Type]:
-    """Arguments of these types, and the type of the result."""
+    """Placeholders of these types, and the type of the result."""
     inputs = [te.placeholder(te_compiler.get_shape(type_.shape), type_.dtype) for type_ in types]
     call = relay.Call(op, [relay.var(f"x{at}", type_) for at, type_ in enumerate(types)], attrs)
     return inputs, relay.transform.InferTypeLocal(call)

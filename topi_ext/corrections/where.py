@@ -1,8 +1,8 @@
-"""The shape that `where` gives of no elements, as a detector that finds nothing asks for.
+"""The shape of `where` for tensors without elements, as it occurs in a detector that finds nothing.
 
-Of 0 elements and of one, such as a scalar, TVM takes the longer length, 1; its kernel then finds a result of
-another length than it writes, and its virtual machine stops. Importing this module mends `where`, and
-indexing by tensors alike: a length of 1 becomes the other length, whatever that is.
+Of the lengths 0 and 1, as of an empty tensor and a scalar, TVM takes the longer one; the kernel then gets a
+result of another length than it writes, and the virtual machine stops. Importing this module corrects `where`
+and indexing by tensors: a length of 1 is broadcast to the other length, whatever that is.
 """
 
 from __future__ import annotations
