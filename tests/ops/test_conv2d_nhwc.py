@@ -144,7 +144,7 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
         ([((0, 9, 9, 16), "float16"), WEIGHT], {}, "no extent may be 0"),
         ([((relay.Any(), 9, 9, 16), "float16"), WEIGHT], {}, "known at compile time, but data has"),
         ([DATA, ((8, 10, 3, 16), "float16")], {}, "the kernel reaches over"),
-        ([DATA, WEIGHT], {"block_size": 3}, "8 filters are no multiple of the square of block_size 3"),
+        ([DATA, WEIGHT], {"block_size": 3}, "8 filters are not a multiple of the square of block_size 3"),
         ([DATA, WEIGHT], {"bias": ((9,), "float16")}, r"bias must have the shape \(8,\), not \[9\]"),
         ([DATA, WEIGHT], {"bias": ((8,), "int32")}, "bias must be of type float32 or float16, not int32"),
         (
@@ -155,7 +155,7 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
         (
             [DATA, WEIGHT],
             {"residual": ((1, 14, 14, 2), "float16"), "block_size": 2},
-            "a residual goes with block_size 1 only",
+            "a residual requires block_size 1",
         ),
         ([((1, 9, 2**15, 2**13), "float16"), ((1, 1, 1, 2**13), "float16")], {}, "split the batch"),
     ],

@@ -176,7 +176,7 @@ def test_heatmaps_that_are_not_finite(run, value):
         ([(3, 2, 0, 7), (3, 4)], {}, "K, H and W above 0"),
         ([(3, 0, 7, 7), (3, 4)], {}, "K, H and W above 0"),
         ([(3, 2, 7, 7), (3, 5)], {}, "rois must have the shape"),
-        ([(3, 2, 7, 7), (2, 4)], {}, "as many objects: maps has 3, rois has 2"),
+        ([(3, 2, 7, 7), (2, 4)], {}, "the same number of objects, not 3 and 2"),
         ([(3, 2, 7, 7), (3, 4)], {0: "float64"}, "maps must be of type float32 or float16, not float64"),
         ([(3, 2, 7, 7), (3, 4)], {1: "int64"}, "rois must be of type"),
     ],
@@ -191,7 +191,7 @@ def test_what_it_cannot_take_is_refused(shapes, dtypes, reason):
 @pytest.mark.parametrize(
     "maps, rois, reason",
     [
-        ((3, 2, 7, 7), (2, 4), "as many objects"),
+        ((3, 2, 7, 7), (2, 4), "differ in their number of objects"),
         ((3, 2, 7, 7), (3, 5), "rois must have the shape"),
         ((3, 0, 7, 7), (3, 4), "K, H and W above 0"),
         ((3, 2, 7, 0), (3, 4), "K, H and W above 0"),

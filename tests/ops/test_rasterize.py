@@ -322,7 +322,7 @@ def test_any_polygons(contours, mode):
     "name, shapes, dtypes, reason",
     [
         ("rasterize_boxes", [(9, 4), (2, 3), (2, 3, 3)], {}, r"boxes must have the shape \(N, 5 or 6\)"),
-        ("rasterize_boxes", [(9, 5), (2, 3), (3, 3, 3)], {}, "layers are of 2 samples, matrices of 3"),
+        ("rasterize_boxes", [(9, 5), (2, 3), (3, 3, 3)], {}, "layers of 2 samples, but matrices of 3"),
         ("rasterize_boxes", [(9, 5), (2, 1), (2, 3, 3)], {}, "at least 1: layers is"),
         ("rasterize_boxes", [(9, 5), (2, relay.Any()), (2, 3, 3)], {}, "must be known"),
         ("rasterize_boxes", [(9, 5), (2, 3), (3, 3)], {}, r"matrices must have the shape \(B, 3, 3\)"),
@@ -350,7 +350,7 @@ def test_any_polygons(contours, mode):
             "rasterize_map",
             [(9, 2), (4,), (3, 3), (2, 3, 3)],
             {2: "int8"},
-            "styles are of 3 samples, matrices of 2",
+            "styles of 3 samples, but matrices of 2",
         ),
         (
             "rasterize_map",
@@ -379,8 +379,8 @@ def test_what_it_cannot_take_is_refused(name, shapes, dtypes, reason):
         ({"image_size": (9, 2**15)}, "images must be"),
         ({"layout": "CHW"}, "layout must be NHWC or NCHW, not CHW"),
         ({"dtype": "float16"}, "dtype must be float32 or uint8, not float16"),
-        ({"palette": []}, "a palette and a background"),
-        ({"palette": [((1, 2), "fill")]}, "equally many channels"),
+        ({"palette": []}, "palette and background must have"),
+        ({"palette": [((1, 2), "fill")]}, "the same number of channels"),
         ({"palette": [((1, 2, 256), "fill")]}, "numbers from 0 to 255"),
         ({"palette": [((1, 2, 3), "dots")]}, "a kind of style must be fill or line, not dots"),
     ],
@@ -402,7 +402,7 @@ def test_numbers_that_differ_at_run_time_are_refused(wrong):
     place = {"layers": 1, "styles": 2, "offsets": 1}[wrong]
     arrays[place] = arrays[place][1:]
     options = {} if wrong == "layers" else {"palette": PALETTE}
-    with pytest.raises(tvm.TVMError, match=r"as many samples|each shape must have a style"):
+    with pytest.raises(tvm.TVMError, match=r"differ in their number of samples|each shape must have a style"):
         on_llvm(name, arrays, (20, 20), dynamic=True, **options)
 
 

@@ -206,11 +206,11 @@ VALID = [(1, 4, 8, 8), (1, 4, 4, 4), (9, 5)]
         ([(1, 4, 8), *VALID[1:]], {}, "must have the shape"),
         ([(1, 5, 8, 8), *VALID[1:]], {}, "number of channels must be known, and the same for all"),
         ([(1, relay.Any(), 8, 8), *VALID[1:]], {}, "number of channels must be known"),
-        ([(2, 4, 8, 8), *VALID[1:]], {}, "must be of one batch"),
+        ([(2, 4, 8, 8), *VALID[1:]], {}, "must have the same batch size"),
         ([(1, 4, 0, 8), *VALID[1:]], {}, "has no pixels"),
         ([*VALID[:2], (9, 4)], {}, r"rois must have the shape \(R, 5\)"),
         (VALID, {0: "int8", 1: "int8"}, "feature maps must be of type float32 or float16, not int8"),
-        (VALID, {0: "float16"}, "must be of one type"),
+        (VALID, {0: "float16"}, "must have the same type"),
         (VALID, {2: "int32"}, "rois must be of type"),
     ],
 )

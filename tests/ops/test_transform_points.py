@@ -84,7 +84,7 @@ def test_float32_is_rounded_once(run):
     "shapes, dtypes, reason",
     [
         ([(5, 4), (5, 5)], {}, "points must have the shape"),
-        ([(2, 5, 2), (3, 3, 3)], {}, "points are of 2 samples, matrices of 3"),
+        ([(2, 5, 2), (3, 3, 3)], {}, "points of 2 samples, but matrices of 3"),
         ([(5, 2), (4, 4)], {}, r"matrix must have the shape \(3, 3\)"),
         ([(5, 2), (2, 3, 3)], {}, r"matrix must have the shape \(3, 3\)"),
         ([(5, 2), (3, 3), (4,)], {2: "int32"}, r"matrix must have the shape \(B, 3, 3\)"),

@@ -1,17 +1,17 @@
-"""Batched NMS for LLVM, with work in proportion to what is in each class.
+"""Batched NMS for LLVM, with work proportional to the boxes of each class.
 
-1. Each batch item: radix sorts bring the boxes into the order of score, and from that into an order by class
-   and, within a class, by score.
-2. Each class: a box is compared with those kept before it, a few at once, until one suppresses it. Tasks of
-   about equally many boxes run in parallel; all threads together work on a class that is too large for one.
-3. Each batch item: what is kept is written in the order of score.
+1. Per batch item: radix sorts order the boxes by score, and from that by class and, within a class, by score.
+2. Per class: a box is compared with the boxes kept before it, a few at once, until one suppresses it. Tasks
+   of about the same number of boxes run in parallel; all threads together work on a class that is too large
+   for one.
+3. Per batch item: the kept boxes are written in the order of score.
 
-Numbers of boxes go through the batch, as if all tensors were flat. Memory is some 50 bytes a box, and no
-access depends on what the coordinates, scores and ids are.
+Boxes are numbered through the whole batch, as if all tensors were flat. Memory is some 50 bytes per box, and
+no access depends on the values of coordinates, scores and ids.
 
-TVM tells LLVM that there is no NaN, and LLVM believes it, `isnan` and comparisons included. So what is to
-hold for NaN is asked of the bits, as integers. (It need not be asked of coordinates: if one is NaN, so is
-the area, and with it each IoU, whatever minimum and maximum do.)
+TVM tells LLVM that there is no NaN, and LLVM relies on it, also in `isnan` and comparisons, so NaN is tested
+in the bits, as integers. (Coordinates need no test: if one is NaN, so is the area, and with it each IoU,
+whatever minimum and maximum do.)
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .radix_sort import emit_radix_sort
 BITS_OF_INFINITY = 0x7F800000
 KEY_OF_NAN = -0x7FFFFFFF
 LANES = 8  # boxes compared at once
-TASKS = 64  # more than there are threads, so that they share the work evenly
-BLOCK = 1024  # of a large class, how many boxes the threads share out before they are resolved
-FOR_ONE_THREAD = 2 * BLOCK  # a class of so many boxes is never large
+TASKS = 64  # more than there are threads, to balance the work
+BLOCK = 1024  # boxes of a large class that all threads compare before one thread resolves them
+FOR_ONE_THREAD = 2 * BLOCK  # a class of up to this many boxes is never large
 
 
 def batched_nms(
@@ -89,10 +89,10 @@ class _Kernel:
         self.by_class = self._workspace("int32", self.total, "by_class")
         self.keys = self._workspace("int32", self.total, "keys")
         self.swap = self._workspace("int32", self.total, "swap")
-        self.candidates = self._workspace("int32", self.rows, "candidates")  # how many there are in a row
-        self.class_end = self._workspace("int32", self.total, "class_end")  # where a class begins; or else 0
+        self.candidates = self._workspace("int32", self.rows, "candidates")  # their number, by batch item
+        self.class_end = self._workspace("int32", self.total, "class_end")  # where a class begins, else 0
         self.alive = self._workspace("uint8", self.total, "alive")
-        # Boxes in the order of `by_class`. The kept ones of a class are moved to where it begins.
+        # Boxes in the order of `by_class`. The kept ones of a class are moved to its beginning.
         parts = ("x1", "y1", "x2", "y2", "area")
         self.parts = [self._workspace("float32", self.total + LANES, part) for part in parts]
 
@@ -144,7 +144,7 @@ class _Kernel:
     def _radix_sort(
         self, numbers: BufferVar, keys: BufferVar, begin: tir.PrimExpr, end: tir.PrimExpr
     ) -> None:
-        """With the bits in which keys differ: those that some have and not all."""
+        """The bits in which keys differ: those that are set in some keys but not in all."""
         some, every = self._variable(keys.dtype, "some", 0), self._variable(keys.dtype, "every", -1)
         with between(self.ib, begin, end) as i:
             some[0] = some[0] | keys[numbers[i]]
@@ -198,7 +198,7 @@ class _Kernel:
     def _each_class(
         self, begin: IntExpr, stop: tir.PrimExpr, large: bool
     ) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr]]:
-        """The first and last place of each class that begins at `begin` or later, before `stop`."""
+        """The begin and end of each class that begins at `begin` or later, before `stop`."""
         with between(self.ib, begin, stop) as first:
             end = self.ib.let("end", self.class_end[first])
             limit = te.max(FOR_ONE_THREAD, tir.truncdiv(self.total, 16))
@@ -206,13 +206,13 @@ class _Kernel:
                 yield first, end
 
     def _fetch(self, i: tir.PrimExpr) -> None:
-        """Bring a box into the order of `by_class`."""
+        """Copy a box to its position in the order of `by_class`."""
         box = [self.inputs["boxes"][self.by_class[i] * 4 + corner].astype("float32") for corner in range(4)]
         for part, value in zip(self.parts, [*box, (box[2] - box[0]) * (box[3] - box[1])]):
             part[i] = value
 
     def _visit(self, i: tir.PrimExpr, first: tir.PrimExpr, known: IntExpr, count: BufferVar) -> None:
-        """Keep a box, or suppress it by those kept of its class, other than the `known` first ones."""
+        """Keep a box unless a kept box of its class suppresses it; the first `known` of them do not."""
         with self.ib.if_scope(self._is_suppressed(i, first, known, count[0])):
             self.alive[self.by_class[i]] = tir.const(0, "uint8")
         with self.ib.else_scope():
@@ -223,7 +223,7 @@ class _Kernel:
     def _is_suppressed(
         self, i: tir.PrimExpr, first: tir.PrimExpr, begin: IntExpr, end: tir.PrimExpr
     ) -> tir.PrimExpr:
-        """Whether one of the boxes `begin` to `end` kept of the class that starts at `first` does so."""
+        """Whether one of the kept boxes `begin` to `end` of the class from `first` on suppresses box `i`."""
         ib = self.ib
         box = [tir.Broadcast(ib.let(part.asobject().name, part[i]), LANES) for part in self.parts]
         threshold = self.inputs["iou_threshold"][0]
@@ -244,11 +244,10 @@ class _Kernel:
     ) -> tir.PrimExpr:
         """The IoU of two boxes, NaN where `invalid`, in vectors.
 
-        The compiler may fuse a product with a sum, which gives other bits. It cannot where something happens
-        to the product in between: here it is made NaN where `invalid`; the areas have been stored and loaded.
+        The compiler may fuse a product with a sum, which gives other bits. It cannot if something happens to
+        the product in between: here it becomes NaN where `invalid`; the areas have been stored and loaded.
 
-        What is used twice has a name, for TVM's simplifier goes through an expression as often as it stands
-        in another one.
+        Values that are used twice are variables, since TVM's simplifier visits an expression once per use.
         """
         let = self.ib.let
         x1a, y1a, x2a, y2a, area_a = (let("kept_part", part) for part in a)
@@ -280,14 +279,14 @@ class _Kernel:
     # --- helpers
 
     def _require_equal_shapes(self, inputs: dict[str, tir.Buffer]) -> None:
-        """What types could not tell, as extents were not known."""
+        """Check at run time what the type relation could not check of extents that were not known."""
         *batch, length, _ = inputs["boxes"].shape
         shapes = {"boxes": [*batch, length, 4], "scores": [*batch, length], "class_ids": [*batch, length]}
         shapes["valid_count"] = batch
         for name, shape in shapes.items():
             for extent, expected in zip(inputs[name].shape, shape) if name in inputs else ():
                 if not tvm.arith.Analyzer().can_prove_equal(extent, expected):
-                    message = f"topi_ext.batched_nms: the shapes of boxes and {name} do not go together"
+                    message = f"topi_ext.batched_nms: the shapes of boxes and {name} do not match"
                     # The assertion holds no body: TVM takes minutes to draw conclusions from it there.
                     nothing = tir.Evaluate(tir.const(0))
                     self.ib.emit(tir.AssertStmt(extent == expected, tir.StringImm(message), nothing))
@@ -315,7 +314,7 @@ def _is_nan(value: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def _descending(score: tir.PrimExpr) -> tir.PrimExpr:
-    """An integer that ascends as the score descends; NaN comes first, and both zeros are the same."""
+    """An integer that increases as the score decreases; NaN is the smallest, and both zeros are equal."""
     score = score.astype("float32")
     key = tir.Select(_bits(score) < 0, _magnitude(score), -_magnitude(score))
     return tir.Select(_is_nan(score), tir.const(KEY_OF_NAN, "int32"), key)

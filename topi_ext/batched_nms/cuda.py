@@ -1,18 +1,18 @@
 """Exact class-aware NMS on CUDA: a sort by class and score, one suppression kernel, a sort by score.
 
 1. Sort the boxes of each batch item by class, score and index. A class is then a segment.
-2. Fetch them in this order, as float32, and reset what the next kernel counts in.
+2. Gather them in this order, as float32, and reset the counters of the next kernel.
 3. Suppress (`cuda_suppress`): blocks take tiles of the sorted boxes; each tile is tested against the kept
-   boxes of its class in the tiles before, then within itself. That is work in proportion to the boxes
-   times the kept boxes of their class, and all classes and batch items proceed at the same time.
-4. Sort the boxes by score and index, those not kept last; write the indices of the first ones.
+   boxes of its class in the tiles before, then within itself. The work is proportional to the boxes times
+   the kept boxes of their class, and all classes and batch items proceed in parallel.
+4. Sort the boxes by score and index, those not kept last; write the indices of the leading ones.
 
-Memory beside inputs and outputs grows with the boxes only: less than 60 bytes a box and 100 a batch item,
+Memory besides inputs and outputs is linear in the boxes: less than 60 bytes per box and 100 per batch item,
 so 12 MB for 200,000 boxes, where a matrix of pairs would take 5 GB at one bit each.
 
-A class id becomes 32 bits of the sort's key, and the other 32 stay with the box. The first are the id itself
-where it is in the range of an int32. Ids beyond may collide: then several classes share a segment, which
-costs time, but pairs of different classes never suppress each other.
+A class id contributes 32 bits to the sort key, and the other 32 stay with the box. For an id in the range of
+an int32, the first 32 bits are the id itself. Larger ids may collide: then several classes share a segment,
+which costs time, but boxes of different classes never suppress each other.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 def _workspace(
     rows: IntExpr, length: IntExpr, id_type: str, limit: int | None
 ) -> dict[str, tuple[list[IntExpr], str]]:
-    """Shape and type of each buffer that only the kernels use."""
+    """Shape and type of each workspace buffer."""
     places = [rows, length]
     buffers = {
         "keys": (places, "int64"),
@@ -113,7 +113,7 @@ def _fits_into_one_tile(length: IntExpr) -> bool:
 
 
 def _extent(ib: IRBuilder, name: str, extent: IntExpr) -> IntExpr:
-    """As an int, or as an int32 of the host."""
+    """An extent as an int, or as an int32 computed on the host."""
     return int(extent) if isinstance(extent, (int, tir.IntImm)) else ib.let(name, extent.astype("int32"))
 
 
@@ -136,7 +136,7 @@ class _View:
 
 
 class _Nowhere:
-    """In place of a buffer that is written, but that nobody reads."""
+    """Stands for a buffer that is written but never read."""
 
     def __setitem__(self, place: tuple[IntExpr, ...], value: tir.PrimExpr) -> None:
         pass
@@ -144,7 +144,7 @@ class _Nowhere:
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is asked; the extents are int or of the host, `views` all buffers by name."""
+    """The task: extents as int or computed on the host, and `views` of all buffers by name."""
 
     ib: tir.ir_builder.IRBuilder
     rows: IntExpr
@@ -157,7 +157,7 @@ class _Problem:
         return isinstance(extent, int) and extent == 0
 
     def key(self, row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
-        """What the first sort compares: those that do not take part come last."""
+        """The key of the first sort; boxes that do not take part come last."""
         views = self.views
         score = local(self.ib, "score", views["scores"][row, index].astype("float32"))
         class_bits, _ = _split_id(self.ib, views["class_ids"][row, index])
@@ -171,7 +171,7 @@ class _Problem:
 
 
 def _split_id(ib: IRBuilder, class_id: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr | None]:
-    """The 32 bits of a class id that are sorted by, and the rest; together they are the id."""
+    """The 32 bits of a class id in the sort key, and the rest; together they identify the id."""
     if class_id.dtype == "int32":
         return class_id, None
     class_id = local(ib, "class_id", class_id)
@@ -216,16 +216,16 @@ def _emit(problem: _Problem) -> None:
         read_key=lambda row, index: views["verdicts"][row, index],
         keys=Buffers(_Nowhere(), views.get("verdicts_swap"), views.get("verdicts_scratch")),
         read_payload=index_if_kept,
-        # The order by class is no longer needed.
+        # The order by class is not needed any more.
         payload=Buffers(views["indices"], views.get("order_swap"), views["order"]),
         keep=problem.limit,
     )
 
 
 def _fetch_in_order(problem: _Problem, fetch: bool) -> None:
-    """Fetch the boxes in the order of the first sort, and set all that is counted to where it begins.
+    """Gather the boxes in the order of the first sort, and initialize all counters.
 
-    Each run begins anew, as buffers may have served others in between.
+    Every run initializes them, since other kernels may have used the buffers in between.
     """
     ib, length, limit, views = problem.ib, problem.length, problem.limit, problem.views
     extent = length if limit is None else _maximum(length, limit)

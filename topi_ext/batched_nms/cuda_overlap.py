@@ -1,9 +1,9 @@
-"""Does a box suppress another? The IoU on CUDA, with the bits of all other targets.
+"""Whether a box suppresses another: the IoU on CUDA, bit-identical to all other targets.
 
-Each operation is rounded once: the functions with `_rn` in their name are those that nvcc does not contract
-to fused multiply-adds. What min and max do with NaN and -0.0 changes no answer: a box with a corner of NaN
-has an area of NaN, so none of its IoUs is a number; and the sign of a width or height of zero at most changes
-that of an IoU of zero.
+Each operation is rounded once: nvcc does not contract the functions with `_rn` in their names to fused
+multiply-adds. How min and max treat NaN and -0.0 does not matter: a box with a NaN coordinate has an area of
+NaN, so all of its IoUs are NaN; and the sign of a width or height of zero changes at most that of an IoU of
+zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .._types import IntExpr
 from .._warp import first_bit
 
 CORNERS = tir.Ramp(0, 1, 4)
-PROBES = 4  # boxes looked at together, so that their arithmetic overlaps
+PROBES = 4  # boxes tested together, so that their instructions overlap
 TINY, SLACK = 1e-30, 1e-35
 
 
@@ -80,10 +80,10 @@ class Overlap:
         self._always = local(ib, "always", (threshold < zero).astype("int32"))
 
     def may_suppress(self, a: Box, b: Box) -> tir.PrimExpr:
-        """False only if the IoU is not greater than the threshold.
+        """False only if the IoU is not greater than the threshold: a quick test without a division.
 
         The intersection is at least 0, or NaN. If it is not greater than `less * union - slack`, that product
-        is at least as large as `slack`, so each of its roundings errs by less than one part in ten million.
+        is at least as large as `slack`, so each of its roundings has a relative error below 1e-7.
         """
         intersection, union = self._intersection_and_union(a, b)
         return (intersection > self._less * union - self._slack) | (self._always != 0)
@@ -106,7 +106,7 @@ class Overlap:
     ) -> None:
         """Call `found(at)` for each of the boxes at `begin`, `begin + step`, ... that would suppress `box`.
 
-        The loop reads up to `(PROBES - 1) * step` places beyond the end, and ends once `go_on` is false.
+        The loop reads up to `(PROBES - 1) * step` elements beyond the end, and stops once `go_on` is false.
         """
         ib = self._ib
         at, left = variables(ib, "int32", "at", "left")

@@ -55,12 +55,11 @@ def batched_nms(
     iou_threshold : float or relay.Expr
         As an expression, a float32 scalar.
     score_threshold : float or relay.Expr, optional
-        Boxes whose score is not greater are left out from the start.
+        Boxes with a score that is not greater are ignored.
     max_output_size : int, optional
         Keep no more than this many boxes of a batch item, the first ones.
     valid_count : relay.Expr, optional
-        int32, () or (B,): only so many boxes of a batch item exist, the first ones. Beyond 0 to N, the
-        nearer of the two is meant.
+        int32, () or (B,): the number of valid boxes of each batch item, which come first; clipped to 0..N.
 
     Returns
     -------
@@ -70,19 +69,19 @@ def batched_nms(
 
     Convention
     ----------
-    - Corners are x1, y1, x2, y2; width is x2 - x1, without any 1 added. They are never put in order: a box
-      with x2 < x1 has a negative width, and overlaps nothing.
+    - Corners are x1, y1, x2, y2; the width is x2 - x1, without a 1 added. They are never sorted: a box with
+      x2 < x1 has a negative width, and overlaps nothing.
     - Both thresholds are float32, both comparisons strict: an IoU equal to the threshold suppresses nothing.
     - Areas and IoU are computed in float32 whatever the input, as
       `intersection / ((area of the kept box + area of the other) - intersection)`, each operation rounded
-      once, so that all targets answer the same bits.
+      once, so that results are bit-identical on all targets.
     - An IoU of NaN suppresses nothing: identical boxes without area are all kept, and so is a box with a
       coordinate of NaN.
-    - A score of NaN is greater than any other, as for `torch.sort`; but with a score threshold such a box is
-      left out. -0.0 equals 0.0.
+    - A score of NaN is greater than any other, as in `torch.sort`; but with a score threshold such a box is
+      ignored. -0.0 equals 0.0.
 
-    So far these are the conventions of torchvision's `nms`. Its `batched_nms` shifts the boxes of each class
-    to where they overlap no other class, which costs bits of the coordinates; here classes are compared.
+    These are also the conventions of torchvision's `nms`. Its `batched_nms` shifts the boxes of each class
+    away from those of other classes, which costs bits of the coordinates; here, classes are compared.
 
     >>> from topi_ext.batched_nms import reference
     >>> boxes = np.float32([[0, 0, 10, 10], [1, 1, 10, 10], [1, 1, 10, 10]])
@@ -110,7 +109,7 @@ def batched_nms(
 def nms(
     boxes: relay.Expr, scores: relay.Expr, iou_threshold: float | relay.Expr, **options: Any
 ) -> relay.Expr:
-    """`batched_nms` of boxes that are all of one class: its arguments, its result and its conventions.
+    """`batched_nms` of boxes of a single class, with the same arguments, result and conventions.
 
     >>> import torch
     >>> from topi_ext.torch import nms
@@ -155,7 +154,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Tu
 
 
 def _common(axis: str, extents: dict[str, IntExpr]) -> IntExpr:
-    """What all extents are; not known as long as one is not, so that the shape function compares them."""
+    """The common extent of an axis; unknown if any is: then the shape function compares them."""
     known = {name: int(extent) for name, extent in extents.items() if isinstance(extent, (int, tir.IntImm))}
     if len(set(known.values())) > 1:
         found = ", ".join(f"{name} has {extent}" for name, extent in known.items() if name)

@@ -1,4 +1,4 @@
-"""What `batched_nms` answers, in NumPy: brute force, float32, each operation rounded once."""
+"""The reference of `batched_nms` in NumPy: brute force, in float32, each operation rounded once."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def batched_nms(
 def iou(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The IoU of one box with others.
 
-    What minimum and maximum do with NaN does not matter: with a coordinate of NaN, or two infinite ones that
-    leave a width or height of NaN, an area is NaN as well, and so is the IoU.
+    How minimum and maximum treat NaN does not matter: with a NaN coordinate, or two infinite ones that make a
+    width or height NaN, the area is NaN too, and so is the IoU.
     """
     x1, y1, x2, y2 = np.asarray(box, "float32")
     others_x1, others_y1, others_x2, others_y2 = np.moveaxis(others.astype("float32"), -1, 0)
@@ -63,7 +63,7 @@ def iou(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _greedy(boxes: np.ndarray, class_ids: np.ndarray, iou_threshold: np.float32) -> np.ndarray:
-    """Which boxes stay, given in the order in which they are visited."""
+    """Which boxes are kept, for boxes in the order in which they are visited."""
     alive = np.ones(len(boxes), bool)
     for i in range(len(boxes)):
         if alive[i]:

@@ -15,7 +15,7 @@ import tvm
 from tvm import te
 from tvm.topi.generic import schedule_extern
 
-from .kernel import emit
+from .cuda_kernel import emit_kernel
 from .plan import known_arch, plan_for
 from .problem import Problem
 
@@ -48,7 +48,7 @@ def conv2d_nhwc(
     return te.extern(
         problem.shape,
         list(inputs.values()),
-        lambda ins, outs: emit(plan, dict(zip([*inputs, "result"], [*ins, *outs]))),
+        lambda ins, outs: emit_kernel(plan, dict(zip([*inputs, "result"], [*ins, *outs]))),
         dtype=problem.dtype,
         name="conv2d_nhwc",
         tag="conv2d_nhwc_gpu",

@@ -40,10 +40,10 @@ def conv2d_nhwc(
     slope: relay.Expr | None = None,
     block_size: int = 1,
 ) -> relay.Expr:
-    """Convolution of NHWC data, with what often follows it in the same kernel.
+    """Convolution of NHWC data, fused with the operators that often follow it.
 
     In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
-    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes what it is faster at.
+    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes the convolutions at which it is faster.
 
     Parameters
     ----------
@@ -74,10 +74,10 @@ def conv2d_nhwc(
     Convention
     ----------
     - Sums, bias, activations and residual are float32; only the result is rounded, once.
-    - As everywhere in deep learning, the kernel is not flipped (cross-correlation).
+    - The kernel is not flipped: this is cross-correlation, as everywhere in deep learning.
     - Depth to space is in the order DCR: with y the result before it and C' = K / block_size ** 2,
       result[n, h * block_size + i, w * block_size + j, c] = y[n, h, w, (i * block_size + j) * C' + c].
-    - A NaN may stay or become a bound in an activation, as the target has it.
+    - Whether an activation keeps NaN or turns it into a bound depends on the target.
 
     >>> from topi_ext.conv2d_nhwc import reference
     >>> ones = np.ones((1, 3, 3, 1), "float32")
@@ -128,7 +128,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
 
 
 def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
-    """From types or tensors: all have a shape and a dtype. Refuses what is no convolution."""
+    """The problem of these types or tensors, which all have a shape and a dtype; refuses invalid ones."""
     data, weight, bias, residual, slope = tensors
     for name, axes, tensor in (("data", "(N, H, W, C)", data), ("weight", "(K, R, S, C)", weight)):
         if len(tensor.shape) != 4:
@@ -140,7 +140,7 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
     batch, *size, channels = _static("data", data.shape)
     filters, *kernel, of_weight = _static("weight", weight.shape)
     if of_weight != channels:
-        groups = ", and convolutions in groups are not taken" if channels % max(of_weight, 1) == 0 else ""
+        groups = ", and grouped convolutions are not supported" if channels % max(of_weight, 1) == 0 else ""
         _refuse(f"weight must have as many channels as data, {channels}, not {of_weight}{groups}")
     if min(batch, *size, channels, filters, *kernel) < 1:
         _refuse(f"no extent may be 0: data {data.shape}, weight {weight.shape}")
@@ -160,7 +160,7 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
     if min(problem.out_size) < 1:
         _refuse(f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has")
     if filters % problem.block**2:
-        _refuse(f"{filters} filters are no multiple of the square of block_size {problem.block}")
+        _refuse(f"{filters} filters are not a multiple of the square of block_size {problem.block}")
     for name, tensor in (("bias", bias), ("slope", slope)):
         if has[name]:
             if _static(name, tensor.shape) != [filters]:
@@ -169,7 +169,7 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
                 _refuse(f"{name} must be of type float32 or {data.dtype}, not {tensor.dtype}")
     if problem.residual:
         if problem.block > 1:
-            _refuse("a residual goes with block_size 1 only: add it after depth to space")
+            _refuse("a residual requires block_size 1: add it after depth to space")
         if residual.dtype != data.dtype or _static("residual", residual.shape) != list(problem.shape):
             found = f"{residual.shape} of {residual.dtype}"
             _refuse(f"residual must have the shape {problem.shape} and type {data.dtype}, not {found}")
@@ -188,9 +188,9 @@ def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _read(attrs: tvm.ir.Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
-    """What the attributes tell of a problem, and which arguments there are.
+    """The options of a problem, from its attributes, and which optional arguments are given.
 
-    It is kept, for TVM asks for the type of each call in nearly each of its passes.
+    It is cached, since TVM infers the type of each call in nearly every pass.
     """
     options = {
         **{name: tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")},
@@ -212,7 +212,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
-    """The module that has them: a library's where the target allows it and it is the better one."""
+    """The module of the kernels: a library's where the target allows it and it is faster."""
     kind = target.kind.name
     if kind == "cuda" and cudnn.LIBRARY in target.libs and cudnn.is_better(problem, target):
         return cudnn
@@ -220,7 +220,7 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
 
 
 class _Kernels:
-    """Those for one problem on one target."""
+    """The kernels for one problem on one target."""
 
     def __init__(self, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], target: tvm.target.Target) -> None:
         self.target, self.module = target, kernels_for(problem_of(inputs, attrs), target)

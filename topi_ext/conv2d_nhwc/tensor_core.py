@@ -258,6 +258,11 @@ __device__ __forceinline__ void multiply_async<{C_TYPES[dtype]}, {n}>(
 """
 
 
+def name(function: str) -> str:
+    """The full name of a function of `SOURCE`, as CUDA code calls it."""
+    return f"{NAMESPACE}::{function}"
+
+
 def provide(code: str) -> str:
     """CUDA code with the functions that it calls in front of it."""
     if NAMESPACE not in code:

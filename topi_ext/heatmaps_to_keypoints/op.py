@@ -25,12 +25,12 @@ ARGUMENTS = {
 
 
 def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrapper:
-    """The keypoints of each object: where its heatmaps are greatest, once they are scaled to its roi.
+    """The keypoints of each object: the maxima of its heatmaps, scaled to its roi.
 
     Parameters
     ----------
     maps : relay.Expr
-        (N, K, H, W), float32 or float16: a heatmap for each object and keypoint. All lengths may be known
+        (N, K, H, W), float32 or float16: a heatmap for each object and keypoint. All extents may be known
         only at run time; N may be 0.
     rois : relay.Expr
         (N, 4), float32 or float16: the corners x1, y1, x2, y2 of the objects in the image.
@@ -38,20 +38,20 @@ def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrap
     Returns
     -------
     keypoints_and_scores : relay.Expr
-        A tuple: (N, K, 3), float32, the place x, y of each keypoint in the image and a 1; and (N, K),
+        A tuple: (N, K, 3), float32, the position x, y of each keypoint in the image and a 1; and (N, K),
         float32, the value of the scaled heatmap there.
 
     Convention
     ----------
-    - These are torchvision's, of `heatmaps_to_keypoints`. A side of a roi counts as at least 1 long. A map is
-      scaled to as many pixels as the sides are long, rounded up, by bicubic interpolation as torch has it
-      (a = -0.75, `align_corners=False`, borders repeated), in float32.
-    - The keypoint is in the middle of the pixel of greatest value; of those that are equal, of the first, row
-      by row. NaN is greater than any number.
-    - No map gets more than 4096 pixels high or wide: for a longer side each of its pixels stands for more
-      than one of the image.
-    - A roi with a corner that is NaN, or farther out than a thousand million, at which torchvision mostly
-      fails, is nowhere: its keypoints and scores are all 0.
+    - As torchvision's `heatmaps_to_keypoints`: a side of a roi is at least 1 long, and a map is scaled to the
+      size of its roi, rounded up to whole pixels, by torch's bicubic interpolation (a = -0.75,
+      `align_corners=False`, borders replicated), in float32.
+    - The keypoint is the center of the pixel with the largest value; of equal ones, the first in row-major
+      order. NaN is greater than any number.
+    - A map is scaled to at most 4096 pixels in height or width: on a longer side, each of its pixels covers
+      more than one of the image.
+    - For a roi with a coordinate that is NaN or beyond 1e9, at which torchvision mostly fails, all keypoints
+      and scores are 0.
 
     >>> from topi_ext.heatmaps_to_keypoints import reference
     >>> maps = np.zeros((1, 1, 4, 4), "float32")
@@ -78,7 +78,7 @@ def _type_relation(types: Sequence[relay.Type], _attrs: tvm.ir.Attrs) -> relay.T
         _refuse(f"rois must have the shape (N, 4), not {rois.shape}")
     counts = [known(type_.shape[0]) for type_ in types]
     if None not in counts and counts[0] != counts[1]:
-        _refuse(f"maps and rois must be of as many objects: maps has {counts[0]}, rois has {counts[1]}")
+        _refuse(f"maps and rois must have the same number of objects, not {counts[0]} and {counts[1]}")
     count = relay.Any() if None in counts else counts[0]
     keypoints = maps.shape[1]
     return relay.TupleType(
@@ -95,7 +95,9 @@ def _refuse(reason: str) -> NoReturn:
 def _shapes(maps, rois):
     places = output_tensor((3,), "int64")
     scores = output_tensor((2,), "int64")
-    assert maps[0] == rois[0], "topi_ext.heatmaps_to_keypoints: maps and rois must be of as many objects"
+    assert maps[0] == rois[0], (
+        "topi_ext.heatmaps_to_keypoints: maps and rois differ in their number of objects"
+    )
     for axis in range(1, 4):
         assert maps[axis] > int64(0), "topi_ext.heatmaps_to_keypoints: maps must have K, H and W above 0"
     assert rois[1] == int64(4), "topi_ext.heatmaps_to_keypoints: rois must have the shape (N, 4)"
@@ -119,7 +121,7 @@ def _compute(kernels: ModuleType, _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tens
 
 _register.register(
     NAME,
-    "The keypoints of each object: where its heatmaps are greatest, once they are scaled to its roi.",
+    "The keypoints of each object: the maxima of its heatmaps, scaled to its roi.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -29,7 +29,7 @@ ARGUMENTS = {
 def paste_masks(
     masks: relay.Expr, boxes: relay.Expr, image_size: Sequence[int], *, threshold: float | None = None
 ) -> relay.Expr:
-    """Each mask, scaled to its box and pasted into an empty image.
+    """Scale each mask to its box and paste it into an empty image.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def paste_masks(
     image_size : (int, int)
         Height and width of the images.
     threshold : float, optional
-        If given, the result is whether a pixel is at least this.
+        If given, the result is 1 where a pixel is at least this, else 0.
 
     Returns
     -------
@@ -49,13 +49,13 @@ def paste_masks(
 
     Convention
     ----------
-    - These are torchvision's, of `paste_masks_in_image`. A mask gets a border of one pixel of zeros, and its
-      box grows about its centre in proportion, by (M + 2) / M.
+    - As torchvision's `paste_masks_in_image`: a mask is padded with one pixel of zeros on each side, and its
+      box is scaled about its center accordingly, by (M + 2) / M.
     - Then the corners are truncated toward zero, and both belong to the box: it is x2 - x1 + 1 pixels wide.
-      The mask is scaled to that bilinearly, `align_corners=False`, in float32. Outside its box all is zero.
-    - A box wholly outside the image, at which torchvision fails, leaves the image empty, and so does
-      a box with x2 + 1 <= x1 or y2 + 1 <= y1 when truncated, and one with a corner that is NaN or infinite.
-      Coordinates beyond a thousand million count as that.
+      The mask is scaled to that bilinearly, `align_corners=False`, in float32. Pixels outside the box are 0.
+    - The image stays empty for a box entirely outside it, at which torchvision fails, for one with
+      x2 + 1 <= x1 or y2 + 1 <= y1 after truncation, and for one with a coordinate that is NaN or infinite.
+      Coordinates beyond 1e9 are clipped to that.
 
     >>> from topi_ext.paste_masks import reference
     >>> mask, box = np.ones((1, 1, 2, 2), "float32"), np.float32([[2, 2, 4, 4]])
@@ -135,7 +135,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Each mask, scaled to its box and pasted into an empty image.",
+    "Scale each mask to its box and paste it into an empty image.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -40,7 +40,7 @@ def preprocess(
     layout: str = "NCHW",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """Images as a camera gives them, made into what a network takes: resized, normalised and padded.
+    """Turn camera images into the input of a network: resize, normalize and pad them.
 
     Parameters
     ----------
@@ -49,13 +49,13 @@ def preprocess(
     size : (int, int)
         Height and width to resize to.
     padded_size : (int, int), optional
-        Height and width of the result, at least `size`, which is the default. At the right and at the bottom
-        zeros are added.
+        Height and width of the result, at least `size`, which is the default. Zeros are added at the right
+        and at the bottom.
     mean, std : sequence of float
-        Of each channel of the result, in the unit of the pixels: for uint8 from 0 to 255. What torchvision
-        calls a mean of 0.485 is then one of 0.485 * 255.
+        Per channel of the result, in the unit of the pixels, which for uint8 is 0 to 255: torchvision's mean
+        of 0.485 is then 0.485 * 255.
     swap_channels : bool
-        Whether the channels of the result are those of the image from last to first: RGB to BGR or back.
+        Whether the channels of the image are reversed: RGB to BGR or back.
     image_layout, layout : "NCHW" or "NHWC"
         Of the image, and of the result.
     dtype : "float32" or "float16"
@@ -68,13 +68,13 @@ def preprocess(
 
     Convention
     ----------
-    - The image is resized bilinearly, without antialiasing, pixel centres at halves: pixel i of n lies at
-      `max((i + 0.5) * length / n - 0.5, 0)`, between that one and the next, or on the last. This is
+    - The image is resized bilinearly, without antialiasing, with pixel centers at half-integers: pixel i of n
+      is sampled at `max((i + 0.5) * length / n - 0.5, 0)`, clipped to the last pixel. This is
       `torch.nn.functional.interpolate` with `align_corners=False` and a size (or a scale that is recomputed,
-      as in torchvision's detectors). Places are exact, where torch rounds them to float32.
+      as in torchvision's detectors). Sample positions are exact; torch rounds them to float32.
     - Then `(pixel - mean) / std`, then zeros. Everything is computed in float32, and rounded once.
-    - A uint8 image is not rounded after it is resized, as OpenCV would do.
-    - A pixel that is NaN or infinite may make NaN of those beside it.
+    - A uint8 image is not rounded after it is resized; OpenCV would round it.
+    - A pixel that is NaN or infinite may turn its neighbors into NaN.
 
     >>> from topi_ext.preprocess import reference
     >>> image = np.uint8([[0, 100], [100, 200]]).reshape(1, 2, 2, 1)
@@ -129,7 +129,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
 
 
 def problem_of(image: relay.TensorType | te.Tensor, attrs: tvm.ir.Attrs) -> Problem:
-    """From the image as a type or tensor. Refuses what the operator cannot take."""
+    """The problem for an image given as a type or tensor; refuses what the operator does not accept."""
     layout, channels = str(attrs["image_layout"]), len(attrs["mean"])
     if image.dtype not in IMAGE_TYPES:
         _refuse(f"image must be of type {', '.join(IMAGE_TYPES)}, not {image.dtype}")
@@ -186,7 +186,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Images resized, normalised and padded, as a network takes them.",
+    "Turn camera images into the input of a network: resize, normalize and pad them.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

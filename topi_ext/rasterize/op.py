@@ -1,4 +1,4 @@
-"""The Relay operators `topi_ext.rasterize_masks` and `topi_ext.rasterize_map`, and what calls them."""
+"""The Relay operators `topi_ext.rasterize_masks` and `topi_ext.rasterize_map`, and the functions for them."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def rasterize_boxes(
     layout: str = "NHWC",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """Boxes drawn as masks: of each sample an image of several layers, such as the frames of a history.
+    """Draw boxes as masks: for each sample, an image of several layers, such as the frames of a history.
 
     Parameters
     ----------
     boxes : relay.Expr
-        (N, 5), float32 or float64: centre x and y, length, width, and yaw in radians, of all samples. Or
+        (N, 5), float32 or float64: center x and y, length, width, and yaw in radians, for all samples. Or
         (N, 6), with the cosine and the sine of the yaw. N may be 0, and known only at run time.
     layers : relay.Expr
-        (B, L + 1), int32 or int64: layer l of sample b shows the boxes `layers[b, l]` to
-        `layers[b, l + 1]`, which need not belong to it alone.
+        (B, L + 1), int32 or int64: layer l of sample b shows the boxes from `layers[b, l]` up to
+        `layers[b, l + 1]`; samples may share boxes.
     matrices : relay.Expr
-        (B, 3, 3), float32 or float64: of each sample, from the boxes' coordinates to pixels. The last row
-        is not looked at.
+        (B, 3, 3), float32 or float64: per sample, from the coordinates of boxes to pixels. The last row is
+        not used.
     image_size : (int, int)
         Height and width of the images.
     mode : {"union", "parity"}
-        What becomes of a pixel that several boxes cover. "parity" leaves out those that an even number of
-        them covers, as one call of `cv2.fillPoly` for all boxes does, and so do l5kit's images.
+        What happens to a pixel that several boxes cover. "parity" leaves it empty if their number is even, as
+        one call of `cv2.fillPoly` for all boxes does, and so l5kit.
     layout : {"NHWC", "NCHW"}
     dtype : {"float32", "uint8"}
         Of the result: from 0 to 1, or from 0 to 255.
@@ -63,12 +63,12 @@ def rasterize_boxes(
 
     Convention
     ----------
-    - Drawing is OpenCV's, to the bit: that of `cv2.fillPoly` with `lineType=cv2.LINE_AA, shift=9` of corners
-      `(pixels * 512).astype(int)`. The centre of the first pixel is (0, 0); y points down.
-    - Places are computed in float64, each product and each sum rounded by itself. A box with a corner that
-      is not finite is not drawn, nor is one turned by more than a million radians. A corner further than
-      16383 pixels from the first pixel is moved to there: OpenCV's own sums overflow a little farther out.
-    - Offsets beyond the shapes count as their end, and a layer that ends before it begins is empty.
+    - The result is bit-identical to OpenCV's `cv2.fillPoly` with `lineType=cv2.LINE_AA, shift=9` on corners
+      `(pixels * 512).astype(int)`. The center of the first pixel is (0, 0); y points down.
+    - Coordinates are computed in float64, each product and each sum rounded on its own. A box with a corner
+      that is not finite is not drawn, nor is one turned by more than a million radians. A corner farther than
+      16383 pixels from the first pixel is clipped to that: OpenCV's own sums overflow a little farther out.
+    - Offsets are clipped to the number of shapes, and a layer that ends before it begins is empty.
 
     >>> from topi_ext.rasterize import reference
     >>> boxes, layers = np.float32([[3, 2, 4, 2, 0]]), np.array([[0, 1]])
@@ -94,11 +94,10 @@ def rasterize_polygons(
     layout: str = "NHWC",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """Polygons drawn as masks: `rasterize_boxes` with corners of any number.
+    """Draw polygons as masks: `rasterize_boxes` for any number of corners.
 
     Polygon n has the corners `points[offsets[n]:offsets[n + 1]]`; `points` is (P, 2), float32 or float64,
-    `offsets` (N + 1,), int32 or int64. Within a polygon too, what an even number of its turns covers is
-    outside.
+    `offsets` (N + 1,), int32 or int64. A polygon is filled by the even-odd rule.
 
     >>> from topi_ext.rasterize import reference
     >>> points, offsets = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3])
@@ -126,9 +125,9 @@ def rasterize_polylines(
     layout: str = "NHWC",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """Lines of one pixel drawn as masks, as `cv2.polylines` does; the arguments are `rasterize_polygons`'s.
+    """Draw lines of one pixel as masks, as `cv2.polylines` does, with the arguments of `rasterize_polygons`.
 
-    They are open: one whose first point is also its last is closed.
+    Lines are open; to close one, repeat its first point at the end.
 
     >>> from topi_ext.rasterize import reference
     >>> points, offsets = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3])
@@ -158,23 +157,23 @@ def rasterize_map(
     layout: str = "NHWC",
     dtype: str = "float32",
 ) -> relay.Expr:
-    """A map in colours, as each sample sees it: shapes of which all samples share the points.
+    """Draw a map in color, as each sample sees it; all samples share the points of its shapes.
 
     Parameters
     ----------
     points, offsets : relay.Expr
         The shapes, as `rasterize_polygons` takes them.
     styles : relay.Expr
-        (N,) or, where samples differ, (B, N), int8 or int32: the place in `palette` of each shape's style.
-        A shape with a style that is not in there is not drawn.
+        (N,) or, where samples differ, (B, N), int8 or int32: the index in `palette` of each shape's style. A
+        shape with an index out of range is not drawn.
     matrices, image_size, layout, dtype
         As for `rasterize_boxes`.
     palette : sequence of (colour, kind)
-        A style is a colour, as many numbers from 0 to 255 as images have channels, and "fill" for a
-        polygon or "line" for an open line. Shapes are drawn in the order of styles, those of one style in
-        their own: later ones cover earlier ones.
+        A style is a color, with a number from 0 to 255 for each channel of the images, and "fill" for a
+        polygon or "line" for an open line. Shapes are drawn in the order of styles, and within a style in
+        their own order; later ones cover earlier ones.
     background : sequence of int
-        The colour of the empty image.
+        The color of the empty image.
 
     Returns
     -------
@@ -184,7 +183,7 @@ def rasterize_map(
     Convention
     ----------
     - As for `rasterize_boxes`. Polygons are filled one by one.
-    - Shapes are left out by their bounds where these are out of the image: a large map costs little.
+    - Shapes with bounds outside the image are skipped, so a large map costs little.
 
     >>> from topi_ext.rasterize import reference
     >>> points, offsets, styles = np.float32([[1, 1], [5, 1], [1, 5]]), np.array([0, 3]), np.int8([0])
@@ -203,9 +202,7 @@ def rasterize_map(
     palette = [(_color(color), kind) for color, kind in palette]
     background = _color(background)
     if not palette or not background or any(len(color) != len(background) for color, _ in palette):
-        raise ValueError(
-            f"{MAP}: a palette and a background of equally many channels, at least one, are needed"
-        )
+        raise ValueError(f"{MAP}: palette and background must have the same number of channels, at least one")
     for _, kind in palette:
         _require(MAP, "a kind of style", kind, KINDS)
     attrs = tvm.ir.make_node(
@@ -252,7 +249,7 @@ def _require(name: str, what: str, value: str, choices: Sequence[str]) -> None:
 def _color(color: Sequence[int]) -> list[int]:
     color = [int(number) for number in color]
     if not all(0 <= number <= 255 for number in color):
-        raise ValueError(f"{MAP}: a colour is made of numbers from 0 to 255, not {color}")
+        raise ValueError(f"{MAP}: a color must have numbers from 0 to 255, not {color}")
     return color
 
 
@@ -298,7 +295,7 @@ def _map_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorT
 def _check(
     name: str, argument: str, type_: relay.TensorType, dtypes: Sequence[str], *axes: str | tuple[int, ...]
 ) -> None:
-    """An axis is what its length is called, or the lengths that it may have."""
+    """Check a type; an axis is given by the name of its length, or by the lengths that it may have."""
     if type_.dtype not in dtypes:
         _register.refuse(name, f"{argument} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
     lengths = zip(axes, type_.shape)
@@ -319,11 +316,11 @@ def _images_type(
 ) -> relay.TensorType:
     counts = known(samples), known(matrices)
     if None not in counts and counts[0] != counts[1]:
-        _register.refuse(name, f"{argument} are of {counts[0]} samples, matrices of {counts[1]}")
+        _register.refuse(name, f"there are {argument} of {counts[0]} samples, but matrices of {counts[1]}")
     samples = relay.Any() if None in counts else counts[0]
     height, width = map(int, attrs["image_size"])
     if height * width * channels >= 2**31:
-        _register.refuse(name, f"a sample must have less than 2**31 numbers, not {height}x{width}x{channels}")
+        _register.refuse(name, f"a sample must have under 2**31 elements, not {height}x{width}x{channels}")
     shape = [height, width, channels] if attrs["layout"] == "NHWC" else [channels, height, width]
     return relay.TensorType([samples, *shape], attrs["dtype"])
 
@@ -336,7 +333,7 @@ def _images_type(
 def _mask_shapes(layers, matrices, height, width, y, x, channel):
     images = output_tensor((4,), "int64")
     assert layers[0] == matrices[0], (
-        "topi_ext.rasterize_masks: layers and matrices must be of as many samples"
+        "topi_ext.rasterize_masks: layers and matrices differ in their number of samples"
     )
     images[0] = matrices[0]
     images[y] = int64(height)
@@ -351,7 +348,9 @@ def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y
     images = output_tensor((4,), "int64")
     assert offsets[0] == styles[of_sample] + int64(1), "topi_ext.rasterize_map: each shape must have a style"
     if of_sample == 1:
-        assert styles[0] == matrices[0], "topi_ext.rasterize_map: styles must be of as many samples"
+        assert styles[0] == matrices[0], (
+            "topi_ext.rasterize_map: styles and matrices differ in their number of samples"
+        )
     images[0] = matrices[0]
     images[y] = int64(height)
     images[x] = int64(width)
@@ -374,7 +373,7 @@ def _map_shape_function(
 
 
 def _sides_and_axes(attrs: tvm.ir.Attrs) -> list[int]:
-    """Height, width, and the axes of both and of the channels."""
+    """Height, width, and the indices of the axes of height, width and channels."""
     return [*map(int, attrs["image_size"]), *(attrs["layout"].index(axis) for axis in "HWC")]
 
 
@@ -402,16 +401,16 @@ def _image_of(attrs: tvm.ir.Attrs) -> Image:
 
 
 SHAPES = {
-    "offsets": "(N + 1,), int32 or int64: where in points each shape begins.",
+    "offsets": "(N + 1,), int32 or int64: the index in points at which each shape begins.",
     "matrices": "(B, 3, 3), float32 or float64: from the coordinates of points to pixels.",
 }
 _register.register(
     MASKS,
-    "Shapes drawn as masks.",
+    "Draw shapes as masks.",
     {
         "shapes": "Boxes, (N, 5) or (N, 6), or points, (P, 2); float32 or float64.",
-        "offsets": SHAPES["offsets"] + " Not looked at for boxes.",
-        "layers": "(B, L + 1), int32 or int64: where in the shapes each layer begins.",
+        "offsets": SHAPES["offsets"] + " Not used for boxes.",
+        "layers": "(B, L + 1), int32 or int64: the index of the shape at which each layer begins.",
         "matrices": SHAPES["matrices"],
     },
     _masks_type,
@@ -421,11 +420,11 @@ _register.register(
 )
 _register.register(
     MAP,
-    "A map in colours, as each sample sees it.",
+    "Draw a map in color, as each sample sees it.",
     {
         "points": "(P, 2), float32 or float64.",
         "offsets": SHAPES["offsets"],
-        "styles": "(N,) or (B, N), int8 or int32: the place of each shape's style in the palette.",
+        "styles": "(N,) or (B, N), int8 or int32: the index of each shape's style in the palette.",
         "matrices": SHAPES["matrices"],
     },
     _map_type,

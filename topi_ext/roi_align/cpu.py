@@ -1,4 +1,4 @@
-"""RoIAlign for LLVM: regions and channels in parallel, some channels at a time, and of each the bins."""
+"""RoIAlign for LLVM: regions and vectors of channels in parallel, and for each of these all bins."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tvm import te, tir
 
 from .kernel import Pooling, most_lanes
 
-# Channels pooled at once. In NCHW each of them is read from a place of its own, and few places fit the cache.
+# Channels pooled at once. In NCHW each is read from its own plane, and the cache holds lines of few planes.
 MAX_LANES = {"NHWC": 64, "NCHW": 16}
 
 
 def multiscale_roi_align(
     features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
 ) -> te.Tensor:
-    """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
+    """The result of the operator; `least_areas` of all levels but the first, None if no level is assigned."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MAX_LANES[layout])
     down, across = options["pooled_size"]

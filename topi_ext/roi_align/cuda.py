@@ -1,7 +1,7 @@
-"""RoIAlign on CUDA: a thread pools a bin in the channels of a vector, with no word to any other thread.
+"""RoIAlign on CUDA: each thread pools one bin for a vector of channels, independently of all others.
 
-In NHWC the threads of a warp lie along the channels, and read and write four of them each, side by side. In
-NCHW they lie along the bins of a channel, which are written side by side and read from close together.
+In NHWC the threads of a warp go along the channels, and each accesses four contiguous ones. In NCHW they go
+along the bins of a channel, whose writes are contiguous and whose reads are close together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float3
 def multiscale_roi_align(
     features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
 ) -> te.Tensor:
-    """The result of the operator; `least_areas` of all levels but the first, None where none is picked."""
+    """The result of the operator; `least_areas` of all levels but the first, None if no level is assigned."""
     channels = int(features[0].shape[layout.index("C")])
     lanes = most_lanes(channels, MAX_LANES[layout])
     down, across = options["pooled_size"]
@@ -41,7 +41,7 @@ def multiscale_roi_align(
             scope="local",
             loop=lambda length: "unroll" if isinstance(length, int) else "serial",
         )
-        # The place of a bin in a region, the axis that changes fastest last.
+        # The position of a bin in a region, the fastest axis last.
         axes = [("C", channels // lanes), ("H", down), ("W", across)]
         axes = axes if layout == "NCHW" else axes[1:] + axes[:1]
         bins = down * across * (channels // lanes)

@@ -1,10 +1,10 @@
-"""What one bin of one region is, emitted alike for every target and layout.
+"""Compute one bin of one region; the code is the same for every target and layout.
 
-All channels take the same samples. Several, `lanes` of them, are pooled at once, as a vector.
+All channels use the same samples. `lanes` channels are pooled at once, as a vector.
 
-No input makes a loop long or an access stray. Only samples that may be on the map are visited, so that a huge
-region costs no more than the map has pixels; indices are computed from coordinates that have been found to be
-on it.
+No input makes a loop long or an access out of bounds. Only samples that may be on the map are visited, so a
+huge region costs no more than the map has pixels; indices are computed from coordinates that were checked to
+be on it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Samples:
     size: tir.PrimExpr
     count: tir.PrimExpr
     begin: IntExpr  # the first sample to visit
-    visited: IntExpr  # how many; what is left out is off the map
+    visited: IntExpr  # the number to visit; all others are off the map
     length: IntExpr  # of the map, in pixels
 
 
@@ -89,7 +89,7 @@ class Pooling:
     def _level(
         self, x1: tir.PrimExpr, y1: tir.PrimExpr, x2: tir.PrimExpr, y2: tir.PrimExpr
     ) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        """Which feature map a region is pooled from, and whether from any."""
+        """The index of the feature map that a region is pooled from, and whether there is one."""
         least_areas = self._options["least_areas"]
         if least_areas is None:
             return tir.const(0), tir.const(True)
@@ -104,7 +104,7 @@ class Pooling:
     def _sides(
         self, number: int, maps: _Maps, corners: list[tir.PrimExpr], p: tir.PrimExpr, q: tir.PrimExpr
     ) -> Iterator[tuple[_Samples, _Samples]]:
-        """The samples down and across, where the region has a place and a size."""
+        """The samples in height and width, if the region has a finite position and size."""
         scale, offset = self._local.exact(self._options["scales"][number]), 0.5 * self._options["aligned"]
         x1, y1, x2, y2 = (self._local("corner", corner * scale - offset) for corner in corners)
         height, width = self._local("height", y2 - y1), self._local("width", x2 - x1)
@@ -119,7 +119,7 @@ class Pooling:
     def _samples(
         self, start: tir.PrimExpr, size: tir.PrimExpr, bins: int, place: tir.PrimExpr, length: IntExpr
     ) -> _Samples:
-        """The samples of one of the bins along a side."""
+        """The samples of one bin along a side."""
         if not self._options["aligned"]:
             size = te.max(size, tir.const(1.0))
         size = self._local("size", size / self._local.exact(bins))
@@ -128,7 +128,7 @@ class Pooling:
             count = self._options["sampling_ratio"]
             return _Samples(start, size, self._local.exact(count), 0, count, length)
         count = self._local("count", te.min(tir.ceil(size), tir.const(MAX_SAMPLES)))
-        # Those on the map, and one more on either side as this is rounded.
+        # Those on the map, and one more on either side because of rounding.
         step = self._local("step", size / te.max(count, tir.const(1.0)))
         begin = tir.floor((-1.0 - start) / step - 1.5)
         end = tir.ceil((_float(length) - start) / step + 1.5)
@@ -141,7 +141,7 @@ class Pooling:
     def _each(
         self, samples: _Samples
     ) -> Iterator[tuple[tuple[tir.PrimExpr, tir.PrimExpr], tuple[tir.PrimExpr, tir.PrimExpr]]]:
-        """For each sample on the map, the two pixels that it lies between, with their weights."""
+        """For each sample on the map, the two pixels around it, with their weights."""
         ib, last = self.ib, samples.length - 1
         with ib.for_range(0, samples.visited, "sample", kind=self._loop(samples.visited)) as i:
             i = samples.begin + i
@@ -176,7 +176,7 @@ class _Maps:
         self._channels = channels // lanes if self._beside else channels
 
     def start(self, number: tir.PrimExpr, vector: tir.PrimExpr) -> tir.PrimExpr:
-        """Of a vector of channels, the one of this number, on the map of an image or region."""
+        """The vector of channels with this number, on the map of an image or region."""
         size = self.height * self.width
         start = number.astype(self._index_type) * (size * self._channels)
         return start + vector * (1 if self._beside else self._lanes * size)

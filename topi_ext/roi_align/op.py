@@ -44,10 +44,10 @@ def multiscale_roi_align(
     aligned: bool = False,
     layout: str = "NCHW",
 ) -> relay.Expr:
-    """The means of regions on a grid of bins, each region from the level of a feature pyramid that suits it.
+    """Pool regions to a grid of bins by their mean, each region from one level of a feature pyramid.
 
-    The level of a region of area A is `floor(canonical_level + log2(sqrt(A) / canonical_size) + eps)`, or the
-    first or last level where that is beyond them.
+    The level of a region of area A is `floor(canonical_level + log2(sqrt(A) / canonical_size) + eps)`,
+    clipped to the first and last level.
 
     Parameters
     ----------
@@ -58,39 +58,39 @@ def multiscale_roi_align(
         (R, 5): index in the batch, then the corners x1, y1, x2, y2 in the image; float32 or float16. R may
         be 0, and known only at run time.
     pooled_size : int or (int, int)
-        Bins down and across.
+        The numbers of bins in height and width.
     scales : sequence of float
-        What takes the coordinates of the image to those of each feature map.
+        The factors from coordinates of the image to those of each feature map.
     sampling_ratio : int
-        Samples along each side of a bin; if not above 0, as many as the bin is pixels long, rounded up.
+        Samples along each side of a bin; if not above 0, the length of the bin in pixels, rounded up.
     canonical_size, canonical_level, eps
         See above; as in torchvision.
     min_level : int
-        The level that the first feature map is.
+        The level of the first feature map.
     eps_in_log2 : bool
         Whether eps is added to the quotient instead, as torchvision did before version 0.5.
     aligned : bool
-        Whether pixel centres are at halves, so that corners move by -0.5 and a region may be of any size.
-        Otherwise each side counts as at least one pixel of the feature map.
+        Whether pixel centers are at half-integers, so that corners move by -0.5, and a region may have any
+        size. Otherwise each side is at least one pixel of the feature map.
     layout : "NCHW" or "NHWC"
         Of the feature maps, and of the result.
 
     Returns
     -------
     pooled : relay.Expr
-        (R, C, down, across) or (R, down, across, C), of the type of the features.
+        (R, C, height, width) or (R, height, width, C) in bins, of the type of the features.
 
     Convention
     ----------
     - The level is exactly that of the formula with each operation rounded to float32.
-    - All is computed in float32. Sample i of n in bin p is at `start + p * bin + (i + 0.5) * bin / n`.
-    - A sample more than a pixel off the map (below -1, or above H or W) counts as 0; nearer, it is moved to
-      the border. A bin without samples is 0.
-    - Zeros come out where a corner is NaN or infinite, where the batch has no such index, and where the area
-      is negative, which has no level. Nothing is read out of bounds.
+    - Everything is computed in float32. Sample i of n in bin p is at `start + p * bin + (i + 0.5) * bin / n`.
+    - A sample more than one pixel outside the map (below -1, or above H or W) is 0; one nearer than that is
+      moved to the border. A bin without samples is 0.
+    - The result is 0 for a region with a coordinate that is NaN or infinite, with a batch index out of range,
+      or with a negative area, which has no level. Nothing is read out of bounds.
 
-    These are the conventions of torchvision's `MultiScaleRoIAlign`, which leaves open what becomes of such
-    regions; of one feature map it picks no level, and neither does `roi_align`.
+    These are the conventions of torchvision's `MultiScaleRoIAlign`, which does not define the result for such
+    regions. With a single feature map it assigns no levels, and neither does `roi_align`.
 
     >>> from topi_ext.roi_align import reference
     >>> fine, coarse = np.full((1, 1, 64, 64), 1, "float32"), np.full((1, 1, 32, 32), 2, "float32")
@@ -126,7 +126,7 @@ def roi_align(
     aligned: bool = False,
     layout: str = "NCHW",
 ) -> relay.Expr:
-    """`multiscale_roi_align` of one feature map, from which regions of any area are taken.
+    """`multiscale_roi_align` with a single feature map, from which regions of any area are pooled.
 
     >>> from topi_ext.roi_align import reference
     >>> data, rois = np.arange(16, dtype="float32").reshape(1, 1, 4, 4), np.float32([[0, 0, 0, 4, 4]])
@@ -212,12 +212,12 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
         if 0 in [known(extent) for at, extent in enumerate(feature.shape) if at not in (0, axis)]:
             _refuse(f"a feature map has no pixels: {feature.shape}")
     if len({feature.dtype for feature in features}) > 1:
-        _refuse("all feature maps must be of one type")
+        _refuse("all feature maps must have the same type")
     channels = {known(feature.shape[axis]) for feature in features}
     if len(channels) > 1 or None in channels:
-        _refuse("the feature maps' number of channels must be known, and the same for all")
+        _refuse("the number of channels must be known, and the same for all feature maps")
     if len({known(feature.shape[0]) for feature in features} - {None}) > 1:
-        _refuse("all feature maps must be of one batch")
+        _refuse("all feature maps must have the same batch size")
     if len(rois.shape) != 2 or known(rois.shape[1]) not in (5, None):
         _refuse(f"rois must have the shape (R, 5), not {rois.shape}")
     if rois.dtype not in FLOATS:
@@ -281,7 +281,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "The means of regions on a grid of bins, each from the level of a feature pyramid that suits it.",
+    "Pool regions to a grid of bins by their mean, each from one level of a feature pyramid.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -1,4 +1,4 @@
-"""What `multiscale_roi_align` answers, in NumPy: region by region, in float32."""
+"""The reference of `multiscale_roi_align` in NumPy: region by region, in float32."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _pool(
 def _weights(
     start: float, side: float, bins: int, sampling_ratio: int, length: int
 ) -> tuple[np.ndarray, int]:
-    """How much each pixel along a side counts in each bin, (bins, length), and how many samples a bin has."""
+    """The weight of each pixel along a side in each bin, (bins, length), and the samples per bin."""
     bin_side = side / np.float32(bins)
     count = sampling_ratio if sampling_ratio > 0 else int(min(np.ceil(bin_side), MAX_SAMPLES))
     weights = np.zeros((bins, length), "float32")

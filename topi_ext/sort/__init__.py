@@ -1,13 +1,13 @@
-"""Sorting on CUDA: argsort, sort, topk and all that TVM builds on them, NMS and unique included.
+"""Sorting on CUDA: argsort, sort, topk and all that TVM builds on them, including NMS and unique.
 
-TVM's own kernels hang the GPU: their attribute `hand_threaded` stands outside the thread extents, so the
-pass that inserts barriers overlooks it and puts some into divergent branches. They also launch one
-gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA goes through two
-functions of `tvm.topi.cuda.sort`; importing this package puts a merge sort in their place, and a `topk`
-that does not sort more than it returns. Other targets keep what they have.
+TVM's own kernels hang the GPU: their attribute `hand_threaded` is outside the thread extents, so the pass
+that inserts barriers overlooks it and inserts some into divergent branches. They also launch one block in
+gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA goes through two functions of
+`tvm.topi.cuda.sort`; importing this package replaces them by a merge sort, and by a `topk` that does not sort
+more than it returns. Other targets are unchanged.
 
-`emit_sort` is there for other operators too: it sorts whatever keys a function gives, such as the
-composite ones of `class_then_score`, and carries a payload along.
+Other operators use `emit_sort` too: it sorts the keys that a function computes, such as the composite ones of
+`class_then_score`, and carries a payload along.
 """
 
 from __future__ import annotations

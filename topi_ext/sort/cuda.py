@@ -1,7 +1,7 @@
-"""What TVM's argsort, sort, topk and sort_by_key ask for on CUDA, by the merge sort of this folder.
+"""TVM's argsort, sort, topk and sort_by_key on CUDA, by the merge sort of this folder.
 
-The functions have the signatures of those in `tvm.topi.cuda.sort`; `sort_ir` and `sort_by_key_ir` are
-called by others there, which allocate the buffers.
+The functions have the signatures of those in `tvm.topi.cuda.sort`; `sort_ir` and `sort_by_key_ir` are called
+by other functions there, which allocate the buffers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sort_ir(
     indices_out: tir.Buffer | None = None,
     indices_out_swap: tir.Buffer | None = None,
 ) -> tir.Stmt:
-    """Sort `data` along `axis` into `values_out`, and into `indices_out` where each value was."""
+    """Sort `data` along `axis` into `values_out`, and the index of each value into `indices_out`."""
     indices = None if indices_out is None else (indices_out, indices_out_swap)
     return _sort_with_indices(data, axis, is_ascend, (values_out, values_out_swap), indices)
 
@@ -59,7 +59,7 @@ def sort_by_key_ir(
 def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dtype: str) -> list[te.Tensor]:
     """The first `k` of each sorted row, for a `k` that is known and at least 1.
 
-    Other than to sort all and then slice, this writes only what is wanted, and merges no more than that.
+    Unlike sorting everything and slicing, this writes only these elements, and merges no more than needed.
     """
     axis %= len(data.shape)
     others = [*data.shape[:axis], *data.shape[axis + 1 :]]
@@ -92,7 +92,7 @@ def _sort_with_indices(
     indices: Sequence[tir.Buffer] | None,
     keep: int | None = None,
 ) -> tir.Stmt:
-    """`values` and `indices`: the buffers in which the result, and what leads there, are written."""
+    """`values` and `indices`: the buffers of the result and of intermediate passes."""
     ib = tir.ir_builder.create()
     keys = Rows(ib, data, axis)
 

@@ -6,9 +6,9 @@
    which part of either run makes up its tile (the "merge path" of Green, McColl and Bader), fetches just
    these keys, and each thread merges its share of them in shared memory.
 
-Work is balanced whatever the keys are. Rows share blockIdx.x with the tiles, so there is no limit on
-them but TVM's own, 2**31 elements a tensor. No access depends on the keys being in order. Barriers are
-placed by hand, each in control flow that is uniform over the block.
+Work is balanced for any keys. Rows share blockIdx.x with the tiles, so their number has no limit but TVM's
+own, 2**31 elements per tensor. No access depends on the keys being in order. Barriers are placed by hand,
+each in control flow that is uniform over the block.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .tile import Tile, TileShape, tile_shape
 
 @dataclass(frozen=True)
 class Buffers:
-    """Where the passes write: the last one `out`, those before it `swap` and `scratch` in turn.
+    """The buffers that passes write: the last one `out`, those before it `swap` and `scratch` in turn.
 
-    A row of `swap` and `scratch` is as long as what is sorted; without `scratch`, `out` is it.
-    What fits into one tile needs neither. Each is `Rows`, or indexed as they are.
+    Rows of `swap` and `scratch` are as long as those that are sorted; without `scratch`, `out` takes its
+    place. Rows that fit into one tile need neither. Each is `Rows`, or indexed in the same way.
     """
 
     out: Any
@@ -42,7 +42,7 @@ class Buffers:
         return self.out if name == "scratch" and self.scratch is None else getattr(self, name)
 
 
-READ_FROM = {"out": "swap", "swap": "scratch", "scratch": "swap"}  # by what the pass writes
+READ_FROM = {"out": "swap", "swap": "scratch", "scratch": "swap"}  # by the buffer that the pass writes
 
 
 def emit_sort(
@@ -69,8 +69,8 @@ def emit_sort(
     keys, payload : Buffers
         None of them may overlap what is read. The payload is of any type.
     keep : int, optional
-        Only the first `keep` of each row are wanted: rows of `out` hold no more, and later passes skip
-        the rest. It needs a `scratch`, unless the length is known and fits into one tile.
+        Sort only the first `keep` of each row: rows of `out` hold no more, and later passes skip the rest. It
+        needs a `scratch`, unless the length is known and fits into one tile.
     """
     rows, length = _host_int32(ib, rows, "rows"), _host_int32(ib, length, "length")
     if any(isinstance(extent, int) and extent == 0 for extent in (rows, length)):
@@ -100,7 +100,7 @@ def emit_sort(
 
 @dataclass(frozen=True)
 class _Sort:
-    """What both kernels need to know; numbers are int or of the host."""
+    """The parameters of both kernels; numbers are int or computed on the host."""
 
     ib: tir.ir_builder.IRBuilder
     shape: TileShape
@@ -116,12 +116,12 @@ class _Sort:
         return Tile(self.ib, self.order, self.shape, thread, with_places=self.payload is not None)
 
     def wanted(self, written: str, start: tir.PrimExpr, count: tir.PrimExpr) -> tir.PrimExpr:
-        """How many of the `count` keys from `start` on are to be written."""
+        """The number of keys to write of the `count` from `start` on."""
         return te.min(count, self.keep - start) if written == "out" and self.keep is not None else count
 
 
 def _sort_tiles(sort: _Sort, read_key: Callable, read_payload: Callable | None, written: str) -> None:
-    """Sort each tile of each row by itself."""
+    """Sort each tile of each row."""
     ib, shape, order = sort.ib, sort.shape, sort.order
     with launch(ib, sort.rows * sort.tiles, shape.threads) as (block, thread):
         row = local(ib, "row", tir.truncdiv(block, sort.tiles))
@@ -184,7 +184,7 @@ def _merge_runs(sort: _Sort, merge_pass: tir.PrimExpr, written: str) -> None:
             b_from = local(ib, "b_from", b_start + start - cuts[0] - a_count)
 
             def origin(index: tir.PrimExpr) -> tir.PrimExpr:
-                """Where in the row the key at this index of the tile comes from."""
+                """The index in the row of the key at this index of the tile."""
                 return tir.Select(index < a_count, a_from, b_from) + index
 
             tile = sort.tile(thread)
@@ -210,7 +210,7 @@ class _Run:
     length: tir.PrimExpr
 
     def key(self, index: tir.PrimExpr) -> tir.PrimExpr:
-        """The key at this index; of indices outside the run, some key of it."""
+        """The key at this index; for an index outside the run, any key of the run."""
         return self.key_at(self.start + clamp(index, 0, self.length - 1))
 
 
@@ -219,8 +219,8 @@ def _cut_runs(
 ) -> BufferVar:
     """How many of the first `start` keys, and of the first `start + tile`, of the merged runs are from `a`.
 
-    Either half of the block searches for one of the two. Every thread probes two neighbouring places a
-    round, between which the cut may lie, so a million keys take three rounds and not twenty.
+    Each half of the block searches for one of the two. In a round, every thread probes two neighboring
+    positions, between which the cut may lie, so a million keys take three rounds instead of twenty.
     """
     probes = shape.threads // 2
     cuts = ib.allocate("int32", (2,), name="cuts", scope="shared")
@@ -236,7 +236,7 @@ def _cut_runs(
         stride[0] = tir.truncdiv(span[0], probes) + 1
         left = local(ib, "left", low[0] + probe * stride[0])
         right = local(ib, "right", left + stride[0] - 1)
-        # All four keys are fetched before the first is looked at.
+        # All four keys are loaded before the first is compared.
         a_left, a_right = local(ib, "a_left", a.key(left - 1)), local(ib, "a_right", a.key(right))
         b_left = local(ib, "b_left", b.key(diagonal - left))
         b_right = local(ib, "b_right", b.key(diagonal - 1 - right))
@@ -255,7 +255,7 @@ def _cut_runs(
 
 
 def _each_target(ib: IRBuilder, keys: Buffers, passes_left: IntExpr) -> Iterator[str]:
-    """Name what a pass writes that so many others follow; each name in its branch of the host's code."""
+    """Bind the buffers of a pass, by the number of passes after it, each in its branch of the host code."""
     even = "out" if keys.scratch is None else "scratch"
     if isinstance(passes_left, int):
         yield "out" if passes_left == 0 else "swap" if passes_left % 2 else even
@@ -270,7 +270,7 @@ def _each_target(ib: IRBuilder, keys: Buffers, passes_left: IntExpr) -> Iterator
 
 
 def _host_int32(ib: IRBuilder, extent: IntExpr, name: str) -> IntExpr:
-    """A number of keys or rows as an int, or as an int32 of the host."""
+    """A number of keys or rows as an int, or as an int32 computed on the host."""
     if isinstance(extent, (int, tir.IntImm)):
         return int(extent)
     return ib.let(name, extent.astype("int32"))

@@ -1,7 +1,7 @@
-"""Which of two keys goes first, as TIR expressions.
+"""Comparison of keys, as TIR expressions.
 
 Convention: every order is total. NaN is the greatest value (as in numpy.sort and torch.sort: last when
-ascending, first when descending), all NaN tie, and -0.0 ties with 0.0. Ties keep their places.
+ascending, first when descending), all NaN tie, and -0.0 ties with 0.0. Ties keep their order.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Order:
         return key.astype(self.dtype)
 
     def before(self, x: tir.PrimExpr, y: tir.PrimExpr) -> tir.PrimExpr:
-        """Whether the held key `x` must stand before the held key `y`; false for ties.
+        """Whether the held key `x` must come before the held key `y`; false for ties.
 
-        Bitwise, as branches around single comparisons would cost more than these, and as TVM turns a
-        logical "not x < y" into "x >= y", which differs for NaN.
+        Bitwise, since branches around single comparisons would cost more, and since TVM turns a logical
+        "not x < y" into "x >= y", which differs for NaN.
         """
         low, high = (x, y) if self.ascending else (y, x)
         if not self.held.startswith("float"):
@@ -53,23 +53,23 @@ class Order:
 
 
 def ordered_bits(value: tir.PrimExpr) -> tir.PrimExpr:
-    """A float32 as the int32 that compares alike, also where it is part of a larger key."""
+    """A float32 as an int32 with the same order, which may also be part of a larger key."""
     magnitude = bits(value) & MAGNITUDE
     in_order = tir.Select(magnitude == 0, 0, _turned(bits(value)))
     return tir.Select(magnitude > BITS_OF_INFINITY, MAGNITUDE, in_order)
 
 
 def from_ordered_bits(key: tir.PrimExpr) -> tir.PrimExpr:
-    """A float32 that has these `ordered_bits`."""
+    """The float32 with these `ordered_bits`."""
     return tir.reinterpret("float32", _turned(key))
 
 
 def _turned(key: tir.PrimExpr) -> tir.PrimExpr:
-    """Negative numbers in the other order; what it undoes is itself."""
+    """Reverse the order of negative numbers; this is its own inverse."""
     return key ^ ((key >> 31) & MAGNITUDE)
 
 
 def class_then_score(class_id: tir.PrimExpr, score: tir.PrimExpr) -> tir.PrimExpr:
-    """An int64 key that ascends by class and, within a class, descends by the float32 score."""
+    """An int64 key in ascending order of class and, within a class, descending order of float32 score."""
     descending = tir.const(MAGNITUDE, "int64") - ordered_bits(score).astype("int64")
     return (class_id.astype("int64") << 32) + descending

@@ -17,7 +17,7 @@ from .order import Order
 
 @dataclass(frozen=True)
 class TileShape:
-    """How a block shares out its tile. An odd number of items a thread avoids bank conflicts."""
+    """How a tile is divided among the threads of a block. An odd number of items avoids bank conflicts."""
 
     threads: int  # a power of two
     items: int
@@ -39,14 +39,14 @@ def tile_shape(length: IntExpr) -> TileShape:
 
 
 class Tile:
-    """`keys` and, if asked for, `places`, which say what each key belongs to."""
+    """`keys` and, if requested, `places`, the original index of each key."""
 
     def __init__(
         self, ib: IRBuilder, order: Order, shape: TileShape, thread: tir.PrimExpr, with_places: bool
     ) -> None:
         self.ib, self.order, self.shape, self.thread = ib, order, shape, thread
         self.own = thread * shape.items
-        # Threads beyond the end of the keys run over it by up to their number of items.
+        # Threads at the end of the keys access up to their number of items beyond it.
         padded = shape.size + shape.items
         self.keys = ib.allocate(order.held, (padded,), name="tile_keys", scope="shared")
         self._own_keys = ib.allocate(order.held, (shape.items,), name="own_keys", scope="local")
@@ -65,16 +65,16 @@ class Tile:
                 yield index
 
     def put(self) -> None:
-        """This thread's items into its place in shared memory."""
+        """Store this thread's items in its part of shared memory."""
         with self._each_item() as item:
             self.keys[self.own + item] = self._own_keys[item]
             if self.places:
                 self.places[self.own + item] = self._own_places[item]
 
     def sort_own(self, count: IntExpr) -> None:
-        """Sort this thread's items, into registers; their places are where they are.
+        """Sort this thread's items in registers; their original indices are their positions.
 
-        Odd-even transposition: it exchanges neighbours only, so it is stable.
+        Odd-even transposition: it exchanges only neighbors, so it is stable.
         """
         ib, keys, places = self.ib, self._own_keys, self._own_places
         with self._each_item() as item:
@@ -92,9 +92,9 @@ class Tile:
     def merge(
         self, a: IntExpr, a_length: tir.PrimExpr, b: IntExpr, b_length: tir.PrimExpr, diagonal: tir.PrimExpr
     ) -> None:
-        """Merge the runs at `a` and `b` from the `diagonal`-th of their keys on, this thread's share.
+        """Merge this thread's share of the runs at `a` and `b`, from their `diagonal`-th key on.
 
-        The keys come into registers; their places are where in the tile they were.
+        The keys are put in registers, with the indices in the tile that they had.
         """
         ib = self.ib
         diagonal = local(ib, "own_diagonal", te.min(diagonal, a_length + b_length))
@@ -122,7 +122,7 @@ class Tile:
                 a_key[0] = following
 
     def look_up_places(self) -> None:
-        """After a merge: what stood in `places` where this thread's keys were."""
+        """After a merge: the elements of `places` at the indices that this thread's keys had."""
         if self.places:
             with self._each_item() as item:
                 self._own_places[item] = self.places[self._own_places[item]]
@@ -130,7 +130,7 @@ class Tile:
     def _count_from_a(
         self, a: IntExpr, a_length: tir.PrimExpr, b: IntExpr, b_length: tir.PrimExpr, diagonal: tir.PrimExpr
     ) -> tir.PrimExpr:
-        """How many of the first `diagonal` keys of the merged runs are from `a`."""
+        """The number of keys from `a` among the first `diagonal` keys of the merged runs."""
         ib = self.ib
         low, high = variables(ib, "int32", "own_low", "own_high")
         low[0] = te.max(diagonal - b_length, 0)

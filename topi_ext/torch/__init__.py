@@ -1,8 +1,8 @@
 """The operators of `topi_ext` on torch tensors, on the CPU and on CUDA, and random affine maps of images.
 
-Tensors go in and come out by DLPack, without a copy; only one that starts at no multiple of 64 bytes, as some
-of NumPy's do, is copied first. torch allocates all memory, and kernels run on its current stream. A kernel is
-compiled when it is first needed, for a class of shapes: see each function. None has a gradient.
+Tensors are passed by DLPack, without a copy, unless their address is not a multiple of 64 bytes, as for some
+from NumPy. torch allocates all memory, and kernels run on its current stream. A kernel is compiled on first
+use, for a class of shapes: see each function. None has a gradient.
 """
 
 from .augment import AffineWarp, RandomAffine

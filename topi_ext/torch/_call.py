@@ -1,4 +1,4 @@
-"""Calling a Relay operator on torch tensors: one kernel a class of shapes, in torch's memory and stream."""
+"""Call a Relay operator on torch tensors: one kernel per class of shapes, in torch's memory and stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tvm import relay
 from .._cpu_target import cpu_target
 from ._kernels import Kernel, Signature
 
-ALIGNMENT = 64  # of the address of a tensor, in bytes, that TVM asks for
+ALIGNMENT = 64  # in bytes, that TVM requires of the address of a tensor
 
 _kernels: dict[tuple[Any, ...], Kernel] = {}
 _compiling = threading.Lock()
 
-# By itself TVM uses half of the cores, and binds each thread to one, which in every process are the same.
+# By default TVM uses half of the cores, and binds its threads to the same ones in every process.
 os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 # The threads are not there in a forked process, such as a worker of a DataLoader, which would wait for them.
@@ -38,12 +38,12 @@ def call(
     out_size: Sequence[int] = (),
     **options: Any,
 ) -> Any:
-    """The result on tensors of the Relay call that `build(*variables, *out_size, **options)` gives.
+    """Run the Relay call that `build(*variables, *out_size, **options)` returns on tensors.
 
-    `name` is for errors. So are those of `tensors`, which holds each tensor with its axes, such as "N c H W":
-    a number is a length, and a letter any length, the same wherever the letter is. One kernel serves all
-    lengths of capital letters, and all of `out_size`. For each length of a small letter, and for other types
-    and options, another is compiled.
+    `name`, and the names in `tensors`, are for errors. `tensors` has each tensor with its axes, such as
+    "N c H W": a number is a fixed length; a letter is any length, the same wherever the letter occurs. One
+    kernel serves all lengths of capital letters and all of `out_size`. For each length of a small letter, and
+    for other types and options, another one is compiled.
     """
     lengths, device = _checked(name, tensors)
     signature = tuple(
@@ -68,7 +68,7 @@ def call(
 def _checked(
     name: str, tensors: Mapping[str, tuple[torch.Tensor, str]]
 ) -> tuple[dict[str, int], torch.device]:
-    """The length of each axis by its name, and the device; what is wrong with a tensor is said."""
+    """The length of each axis by its name, and the device; raises an error for a bad tensor."""
     lengths: dict[str, int] = {}
     devices: list[torch.device] = []
     first = next(iter(tensors))
@@ -130,7 +130,7 @@ def _target(device: torch.device) -> tvm.target.Target:
 
 @contextlib.contextmanager
 def _current_stream(device: torch.device) -> Iterator[None]:
-    """Inside, TVM works where torch does in this thread."""
+    """Make TVM use torch's device and stream of this thread inside the block."""
     if device.type == "cpu":
         yield
         return
@@ -145,10 +145,10 @@ def _current_stream(device: torch.device) -> Iterator[None]:
 
 
 def _to_tvm(tensor: torch.Tensor) -> tvm.nd.NDArray:
-    """The same memory; or a copy, where it starts at an address that TVM does not take."""
-    if not tensor.numel():  # torch tells of strides that TVM does not take
+    """The same memory, or a copy if TVM does not accept its address."""
+    if not tensor.numel():  # torch reports strides that TVM does not accept
         return _empty_in_tvm(tensor.shape, _dtype(tensor), tensor.device)
-    tensor = tensor.detach().resolve_neg()  # some views, as of a conjugate, are yet to be negated
+    tensor = tensor.detach().resolve_neg()  # some views, as of a conjugate, have a pending negation
     return tvm.nd.from_dlpack(to_dlpack(tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor))
 
 

@@ -1,7 +1,7 @@
-"""Relay operators as plain functions of tensors, which write their results into tensors they are given.
+"""Relay operators as plain functions of tensors, which write their results into given tensors.
 
-An operator is compiled by itself, by the same strategy as in a graph. Its workspace is among its outputs, so
-that all memory comes from whoever calls it, and none is shared between streams.
+An operator is compiled on its own, with the same strategy as in a graph. Its workspace is among its outputs,
+so the caller provides all memory, and none is shared between streams.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Signature = tuple[tuple[str, tuple[Union[int, str], ...]], ...]  # of each tenso
 class Kernel:
     """A compiled operator: `kernel(inputs, outputs)` runs it.
 
-    The first `results` of the outputs are the operator's own, the others workspace.
+    The first `results` outputs are those of the operator, the others are workspace.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Kernel:
     ) -> None:
         """Compile an operator for all tensors with these types and axes.
 
-        `build(*variables, *sizes)` gives the Relay call. `inputs` holds the type and the axes of each tensor:
-        a number for a fixed length, a name for any, which is the same wherever the name is. `sizes` names
-        lengths that only the result has.
+        `build(*variables, *sizes)` returns the Relay call. `inputs` has the type and the axes of each tensor:
+        a number for a fixed length, a name for any length, the same wherever the name occurs. `sizes` names
+        the lengths that only the result has.
         """
         names = (axis for axis in chain(*(axes for _, axes in inputs), sizes) if isinstance(axis, str))
         self._variables = {name: te.var(name) for name in names}
@@ -74,7 +74,7 @@ class Kernel:
         self._function(*inputs, *outputs)
 
     def _outputs_of(self, *lengths: int) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and dtype of each output, where these are the lengths of `names`."""
+        """Shape and dtype of each output, for these lengths of `names`."""
         values = dict(zip(self._variables.values(), lengths))
         simplify = tvm.arith.Analyzer().simplify
 
@@ -89,7 +89,7 @@ def _lower(
 ) -> tuple[list[te.Tensor], te.Schedule]:
     """The outputs of an operator, and their schedule."""
     type_ = relay.transform.InferTypeLocal(relay.Function(list(tensors), call)).ret_type
-    inputs = [  # a constant stands for an argument that is not there, which no kernel reads
+    inputs = [  # a constant stands for a missing optional argument, which no kernel reads
         tensors[field] if field in tensors else te.placeholder(field.data.shape, field.data.dtype)
         for argument in call.args
         for field in (argument.fields if isinstance(argument, relay.Tuple) else [argument])

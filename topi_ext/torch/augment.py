@@ -15,35 +15,34 @@ Targets = Union[torch.Tensor, Sequence[torch.Tensor]]  # a tensor for all images
 
 
 class AffineWarp(nn.Module):
-    """Moves images, boxes, label masks and points by the same matrices, one for each image.
+    """Warps images, boxes, label masks and points by the same matrices, one per image.
 
     Parameters
     ----------
     out_size : (int, int), optional
-        Height and width of the results, if not those of the images.
+        Height and width of the results, by default those of the images.
     layout, mode
-        Of `warp_affine`.
+        As for `warp_affine`.
     interpolation, border_mode, border_value
-        Of `warp_affine`, for the images.
+        As for `warp_affine`, for the images.
     out_dtype : torch.dtype, optional
-        Of the images' results: a float type.
+        The type of the resulting images: a float type.
     mask_value : int
-        Of a mask, where it is moved away from.
+        The value of masks outside the original image.
 
-    Called with images (N, C, H, W) or (N, H, W, C), matrices (N, 2, 3) that take their pixels to where they
-    go, and what there is of
+    It is called with images (N, C, H, W) or (N, H, W, C), matrices (N, 2, 3) that map their pixels to those
+    of the result, and any of
 
-    - boxes, (N, K, 4), or N tensors (K, 4): x1, y1, x2, y2. A moved box is the least upright one around its
-      moved corners, cut at the edges of the image. None is left out: one that is moved away has no area,
-      and is for the caller to drop with its label;
-    - masks, (N, H, W), or of the images' layout, of an integer type or bool: moved by the nearest pixel;
-    - points, (N, K, 2), or N tensors (K, 2): x and y, wherever they go,
+    - boxes, (N, K, 4), or N tensors (K, 4): x1, y1, x2, y2. A warped box is the bounding box of its warped
+      corners, clipped to the image. None is dropped: one that leaves the image has no area, and is for the
+      caller to drop with its label;
+    - masks, (N, H, W), or of the images' layout, of an integer type or bool: warped by the nearest pixel;
+    - points, (N, K, 2), or N tensors (K, 2): x and y, also outside the image.
 
-    it gives the images alone, or else a tuple of the images and of each of these that it was given, in
-    this order.
+    It returns the images alone, or a tuple of the images and each of these that was given, in this order.
 
-    Matrices have (0, 0) at the centre of the first pixel, as in `warp_affine`. Boxes and points have it at
-    the corner of the image, as in detection, where a box around the first pixel is 0, 0, 1, 1.
+    Matrices have (0, 0) at the center of the first pixel, as in `warp_affine`. Boxes and points have it at
+    the corner of the image, as in detection, where the box of the first pixel is 0, 0, 1, 1.
     """
 
     def __init__(
@@ -109,31 +108,31 @@ class AffineWarp(nn.Module):
 
 
 class RandomAffine(nn.Module):
-    """Turns, scales, shears, shifts and flips each image by chance, and what belongs to it alike.
+    """Rotates, scales, shears, shifts and flips each image at random, and its boxes, masks and points alike.
 
-    Each is drawn evenly from a range, (least, most), or from -x to x if it is given as x. All but the shift
-    are about the centre of the image, which then goes to that of the result.
+    Each parameter is drawn uniformly from a range (min, max), or from (-x, x) if it is given as x. All but
+    the shift are about the center of the image, which is then moved to the center of the result.
 
     Parameters
     ----------
     degrees : float or (float, float)
-        To turn, from x towards y, which is clockwise as y points down.
+        The angle, from x towards y, which is clockwise as y points down.
     translate : (float, float)
-        To shift at most, across and down, as parts of the width and height of the result.
+        The maximum shifts in x and y, as fractions of the width and height of the result.
     scale : (float, float)
-        From the least to the most, of which twice as large is as likely as half as large.
+        The range of the factor, drawn uniformly in its logarithm.
     shear : float or (float, float)
-        In degrees, along x.
+        The angle in degrees, along x.
     flip : float
-        How likely left and right are exchanged.
+        The probability of a horizontal flip.
     vertical_flip : float
-        How likely top and bottom are.
+        The probability of a vertical flip.
     generator : torch.Generator, optional
-        Of the CPU; otherwise torch's own.
+        A generator of the CPU, by default torch's own.
     **options
-        Of `AffineWarp`.
+        As for `AffineWarp`.
 
-    Called with images and what an `AffineWarp` takes beside the matrices, it gives what that does.
+    It is called with images and the same optional arguments as an `AffineWarp`, and returns the same.
     """
 
     def __init__(
@@ -192,7 +191,7 @@ class RandomAffine(nn.Module):
 
 
 def _move(points: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """Points moved by a matrix, which has the centre of the first pixel at (0, 0)."""
+    """Points warped by a matrix, which has the center of the first pixel at (0, 0)."""
     matrix = matrix.to(points.device, torch.float64)
     linear, offset = matrix[..., :2], matrix[..., 2].unsqueeze(-2)
     moved = (points.double() - 0.5) @ linear.transpose(-1, -2) + offset + 0.5
@@ -210,7 +209,7 @@ def _move_boxes(boxes: torch.Tensor, matrix: torch.Tensor, height: int, width: i
 def _each(
     move: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], targets: Targets, matrices: torch.Tensor
 ) -> Targets:
-    """What belongs to each image, moved; a tensor for all, or one for each."""
+    """The boxes or points of each image, warped; one tensor for all images, or one per image."""
     if isinstance(targets, torch.Tensor):
         return move(targets, matrices)
     if len(targets) != len(matrices):

@@ -1,4 +1,4 @@
-"""The operators of `topi_ext` on torch tensors: arguments, results and conventions are those given there."""
+"""The operators of `topi_ext` on torch tensors, with the same arguments, results and conventions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def warp_affine(
     layout: str = "NCHW",
     **options: Any,
 ) -> torch.Tensor:
-    """`topi_ext.warp_affine` of tensors. A kernel serves all numbers and sizes of images."""
+    """`topi_ext.warp_affine` on tensors. One kernel serves all numbers and sizes of images."""
     sides, most = getattr(data, "shape", ())[1:], MAX_PIXELS["cv2_fixed"]
     if mode == "cv2_fixed" and max(sides, default=0) > most:
         raise ValueError(
@@ -48,10 +48,10 @@ def _warp_affine(
 def nms(
     boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float | torch.Tensor, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`topi_ext.nms` of tensors: the indices of the kept boxes, followed by -1, and their number.
+    """`topi_ext.nms` on tensors: the indices of the kept boxes, followed by -1, and their number.
 
-    `indices[:count]` is what `torchvision.ops.nms` gives; it waits for the GPU, as that does. A kernel serves
-    all numbers of boxes.
+    `indices[:count]` is the result of `torchvision.ops.nms`; it waits for the GPU, as that does. One kernel
+    serves all numbers of boxes.
     """
     class_ids = torch.zeros(scores.shape, dtype=torch.int32, device=scores.device)
     return batched_nms(boxes, scores, class_ids, iou_threshold, **options)
@@ -67,9 +67,9 @@ def batched_nms(
     max_output_size: int | None = None,
     valid_count: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`topi_ext.batched_nms` of tensors: the indices of the kept boxes, followed by -1, and their number.
+    """`topi_ext.batched_nms` on tensors: the indices of the kept boxes, followed by -1, and their number.
 
-    A kernel serves all numbers of boxes and batch items, and all thresholds.
+    One kernel serves all numbers of boxes and batch items, and all thresholds.
     """
     batch = "B " if getattr(boxes, "ndim", 2) == 3 else ""
     device = getattr(boxes, "device", None)
@@ -102,7 +102,7 @@ def _on_device(value: float, device: torch.device | None) -> torch.Tensor:
 def roi_align(
     data: torch.Tensor, rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
 ) -> torch.Tensor:
-    """`topi_ext.roi_align` of tensors. A kernel serves all numbers of regions and sizes of maps."""
+    """`topi_ext.roi_align` on tensors. One kernel serves all numbers of regions and sizes of maps."""
     tensors = {"data": (data, "B H W c" if layout == "NHWC" else "B c H W"), "rois": (rois, "R 5")}
     return call("roi_align", topi_ext.roi_align, tensors, layout=layout, **options)
 
@@ -110,7 +110,7 @@ def roi_align(
 def multiscale_roi_align(
     features: Sequence[torch.Tensor], rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
 ) -> torch.Tensor:
-    """`topi_ext.multiscale_roi_align` of tensors. A kernel serves what one of `roi_align` does."""
+    """`topi_ext.multiscale_roi_align` on tensors. One kernel serves the same shapes as in `roi_align`."""
     axes = "B H{0} W{0} c" if layout == "NHWC" else "B c H{0} W{0}"
     tensors = {f"features[{at}]": (map_, axes.format(at)) for at, map_ in enumerate(features)}
     tensors["rois"] = rois, "R 5"
@@ -125,14 +125,14 @@ def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> rel
 def paste_masks(
     masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], *, threshold: float | None = None
 ) -> torch.Tensor:
-    """`topi_ext.paste_masks` of tensors. A kernel serves all numbers of masks, and one size of images."""
+    """`topi_ext.paste_masks` on tensors. One kernel serves all numbers of masks, for one size of images."""
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
     image_size = tuple(map(int, image_size))
     return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
 
 
 def heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`topi_ext.heatmaps_to_keypoints` of tensors. A kernel serves all numbers of objects."""
+    """`topi_ext.heatmaps_to_keypoints` on tensors. One kernel serves all numbers of objects."""
     tensors = {"maps": (maps, "N k h w"), "rois": (rois, "N 4")}
     return call("heatmaps_to_keypoints", _heatmaps_to_keypoints, tensors)
 
@@ -149,7 +149,7 @@ def preprocess(
     image_layout: str = "NHWC",
     **options: Any,
 ) -> torch.Tensor:
-    """`topi_ext.preprocess` of tensors. A kernel serves all numbers of images, and one size of them."""
+    """`topi_ext.preprocess` on tensors. One kernel serves all numbers of images of one size."""
     tensors = {"image": (image, "N h w c" if image_layout == "NHWC" else "N c h w")}
     options.update(
         size=tuple(size), padded_size=padded_size and tuple(padded_size), image_layout=image_layout

@@ -27,18 +27,18 @@ ARGUMENTS = {
 
 
 def transform_points(points: relay.Expr, matrix: relay.Expr, offsets: relay.Expr | None = None) -> relay.Expr:
-    """Points moved by affine matrices: `matrix[:F, :F] @ point + matrix[:F, F]`.
+    """Transform points by affine matrices: `matrix[:F, :F] @ point + matrix[:F, F]`.
 
     Parameters
     ----------
     points : relay.Expr
         (N, F) or (B, N, F), float32 or float64; F is 2 or 3. N and B may be known only at run time.
     matrix : relay.Expr
-        (F + 1, F + 1) for all points, or (B, F + 1, F + 1), one a sample; float32 or float64. The last row
-        is not looked at.
+        (F + 1, F + 1) for all points, or (B, F + 1, F + 1), one per sample; float32 or float64. The last row
+        is not used.
     offsets : relay.Expr, optional
-        (B + 1,), int32 or int64, for samples of different lengths: sample b has the points (N, F) from
-        `offsets[b]` up to `offsets[b + 1]`.
+        (B + 1,), int32 or int64, for ragged samples: sample b has the points from `offsets[b]` up to
+        `offsets[b + 1]` of (N, F).
 
     Returns
     -------
@@ -47,7 +47,7 @@ def transform_points(points: relay.Expr, matrix: relay.Expr, offsets: relay.Expr
 
     Convention
     ----------
-    - As l5kit's `transform_points`. Sums are of float64 and rounded once.
+    - As l5kit's `transform_points`. Sums are computed in float64 and rounded once.
     - Points before the first offset belong to the first sample, those from the last one on to the last.
 
     >>> from topi_ext.transform_points import reference
@@ -88,7 +88,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     elif len(matrix.shape) == 3:
         counts = known(points.shape[0]), known(matrix.shape[0])
         if None not in counts and counts[0] != counts[1]:
-            _refuse(f"points are of {counts[0]} samples, matrices of {counts[1]}")
+            _refuse(f"there are points of {counts[0]} samples, but matrices of {counts[1]}")
     return points
 
 
@@ -117,7 +117,7 @@ def _shapes(points, matrix, offsets, points_rank, matrix_rank, is_ragged):
         )
     elif matrix_rank == 3:
         assert matrix[0] == points[0], (
-            "topi_ext.transform_points: points and matrices must be of as many samples"
+            "topi_ext.transform_points: points and matrices differ in their number of samples"
         )
     return moved
 
@@ -136,7 +136,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Points moved by affine matrices.",
+    "Transform points by affine matrices.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

@@ -1,7 +1,7 @@
-"""Affine warps for LLVM: blocks of rows in parallel, and of each row one strip after the other.
+"""Affine warps for LLVM: blocks of rows in parallel, and each row strip by strip.
 
-Of a strip first all places and weights are computed, in vectors; then the pixels are fetched. Those that come
-from inside the source are a run, for which nothing more is asked; those around it are looked at one by one.
+For a strip, first all positions and weights are computed, in vectors; then the pixels are loaded. Those from
+inside the source form a run, which needs no further checks; those around it are handled one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .._kernel import between
 from .._types import IntExpr, Shape
 from .kernel import Map, Place, Warp
 
-ROWS = 16  # of a block: what its strips come from stays in the cache
+ROWS = 16  # of a block: the source of its strips stays in the cache
 STRIP = 64  # pixels: as many as there are bits to mark them
 LANES = 16  # places computed at once
 
@@ -86,7 +86,7 @@ class _Block:
             inside[0] = inside[0] | (marks.astype("uint64") << (number * LANES))
 
         length = warp.local("length", te.min(warp.out.width - first, STRIP))
-        # What a vector writes too much is written again, unless it is that of the last pixel of a row.
+        # Elements that a vector writes too many are overwritten later, except for the last pixel of a row.
         most = te.min(warp.out.width - first - 1, STRIP) if self._excess else length
         begin = warp.local("begin", te.min(_first_bit(inside[0]), most))
         run = _first_bit(~(inside[0] >> te.min(begin, STRIP - 1).astype("uint64")))
@@ -143,5 +143,5 @@ class _Block:
 
 
 def _first_bit(marks: tir.PrimExpr) -> tir.PrimExpr:
-    """The number of the lowest bit that is set of 64, or 64."""
+    """The index of the lowest set bit of 64, or 64."""
     return tir.popcount(~marks & (marks - tir.const(1, "uint64"))).astype("int32")

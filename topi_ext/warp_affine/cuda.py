@@ -1,7 +1,7 @@
-"""Affine warps on CUDA: a thread makes a few pixels side by side, in some rows, with all their channels.
+"""Affine warps on CUDA: a thread computes a few contiguous pixels, in several rows, with all their channels.
 
-A warp makes eight such groups side by side in four rows: these it writes in whole sectors, and under any
-rotation it reads from few lines of the cache. No thread waits for another.
+A warp computes eight such groups side by side in four rows: it writes whole sectors, and reads few cache
+lines under any rotation. No thread waits for another.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 
 
 class _Thread:
-    """The pixels of one thread, which lie in one image, so many side by side."""
+    """The pixels of one thread: groups of contiguous pixels in one image."""
 
     def __init__(self, ib: IRBuilder, warp: Warp, image: tir.PrimExpr, layout: str, pixels: int) -> None:
         self.ib, self.warp, self._image, self._beside = ib, warp, image, layout == "NHWC"
@@ -76,7 +76,7 @@ class _Thread:
                     self._emit_group(map_, at, x)
 
     def _emit_group(self, map_: Map, y: tir.PrimExpr, x: tir.PrimExpr) -> None:
-        """Pixels side by side in one row: first where they come from, then some channels at a time."""
+        """Contiguous pixels of one row: first their source positions, then some channels at a time."""
         ib, warp, count = self.ib, self.warp, self._channels
         row = warp.row(map_, y)
         places = [warp.place(map_, row, x + pixel) for pixel in range(self._pixels)]
@@ -90,7 +90,7 @@ class _Thread:
     def _emit_pixel(
         self, map_: Map, place: Place, first: IntExpr, values: BufferVar, at: int, step: int
     ) -> None:
-        """Some channels of a pixel, into every so many places of `values`."""
+        """Some channels of a pixel, written to `values` with a stride."""
         ib, warp, source = self.ib, self.warp, self.warp.source
         weights = warp.weights(place)
         with ib.if_scope(tir.all(map_.valid, warp.inside(place))):
@@ -120,7 +120,7 @@ class _Thread:
                 self._emit_one_by_one(y, x, first, values)
 
     def _emit_vectors(self, y: tir.PrimExpr, x: tir.PrimExpr, first: IntExpr, values: BufferVar) -> None:
-        """Where the row is made up of whole groups: each run of `values` that stays together."""
+        """Store `values` in vectors, where the row consists of whole groups."""
         out, count = self.warp.out, self._channels
         if not self._beside:
             length, runs = self._pixels, [(0, channel) for channel in range(count)]

@@ -1,9 +1,9 @@
-"""Where a pixel of a warped image comes from, and what it is, emitted alike for every target.
+"""Compute the source position and the value of a pixel of a warped image; the same code for every target.
 
-Coordinates are float64, each operation rounded by itself, so that all targets take the same pixels. Those of
-OpenCV are integers made of such numbers.
+Coordinates are float64, each operation rounded on its own, so that all targets use the same pixels. Those of
+OpenCV are integers computed from such numbers.
 
-No map leads out of bounds: `Place.inside` is asked of the very integers that make up the addresses.
+No map leads to accesses out of bounds: `Place.inside` tests the very integers that make up the addresses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUND = {"float32": 2.0**23, "float64": 1.5 * 2.0**52}  # added, it leaves no bi
 
 @dataclass(frozen=True)
 class Place:
-    """The pixel up and left of a place in the source, and how far that is; scalars or vectors."""
+    """A position in the source: the pixel above and left of it, and the fractions; scalars or vectors."""
 
     y: tir.PrimExpr
     x: tir.PrimExpr
@@ -49,7 +49,7 @@ class Map:
 
 
 class Warp:
-    """Emits places and pixels; `scope` is where the target keeps variables."""
+    """Emits positions and pixels; `scope` is where the target keeps variables."""
 
     def __init__(
         self,
@@ -114,10 +114,10 @@ class Warp:
         c, f = (self.local("inverse", -times(x, c) - times(y, f)) for x, y in ((a, b), (d, e)))
         return [a, b, c, d, e, f]
 
-    # --- places
+    # --- positions
 
     def row(self, map_: Map, y: tir.PrimExpr) -> list[tir.PrimExpr]:
-        """What x and y of the source have in common along a row of the result."""
+        """The terms of x and y of the source that are constant along a row of the result."""
         y = y.astype("float64")
         starts = []
         for _, down, offset in map_.coefficients:
@@ -129,7 +129,7 @@ class Warp:
         return starts
 
     def place(self, map_: Map, row: list[tir.PrimExpr], columns: tir.PrimExpr) -> Place:
-        """Where pixels of a row come from, given one column or a vector of them."""
+        """The source positions of pixels of a row, for one column or a vector of them."""
         columns = cast(columns, "float64")
         wholes, fractions = [], []
         for (across, _, _), start in zip(map_.coefficients, row):
@@ -161,7 +161,7 @@ class Warp:
         return whole, fraction
 
     def _units(self, value: tir.PrimExpr, map_: Map) -> tir.PrimExpr:
-        """A coordinate in OpenCV's units, as an int32: the least one, if it does not fit."""
+        """A coordinate in OpenCV's units, as an int32: the smallest one if it does not fit."""
         units = self.local(
             "units", rounded(self.local("units", value * tir.const(UNITS, "float64")), map_.zero)
         )
@@ -175,7 +175,7 @@ class Warp:
         return UNITS >> (1 if self._nearest else FRACTION_BITS + 1)
 
     def inside(self, place: Place, beyond: int = 0) -> tir.PrimExpr:
-        """Whether all pixels that a place is between lie in the source, and `beyond` more to their right."""
+        """Whether all pixels around a position are in the source, and `beyond` more to their right."""
         reach = 0 if self._nearest else 1
         height, width = self.source.height - reach, self.source.width - (reach + beyond)
         return tir.And(tir.And(place.y >= 0, place.y < height), tir.And(place.x >= 0, place.x < width))
@@ -183,7 +183,7 @@ class Warp:
     # --- pixels
 
     def weights(self, place: Place) -> list[tir.PrimExpr]:
-        """Those of the pixels that a place is between, in the order of `corners`."""
+        """The weights of the pixels around a position, in the order of `corners`."""
         if place.fractions is None:
             return []
         one = tir.const(1 << FRACTION_BITS if self._in_integers else 1, self.sum_type)
@@ -192,7 +192,7 @@ class Warp:
 
     @property
     def corners(self) -> list[tuple[int, int]]:
-        """The pixels that a place is between, from the one up and left: rows down and columns across."""
+        """The pixels around a position, as offsets in rows and columns from the one above and left."""
         return [(0, 0)] if self._nearest else list(product((0, 1), (0, 1)))
 
     def blend(self, taps: Iterable[tir.PrimExpr], weights: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
@@ -211,7 +211,7 @@ class Warp:
         return cast(value, self.out.dtype)
 
     def is_border(self, place: Place) -> tir.PrimExpr:
-        """Whether there is nothing but border around a place."""
+        """Whether all pixels around a position are border."""
         if self._options["border_mode"] != "constant":
             return tir.const(False)
         reach = 0 if self._nearest else 1
@@ -249,7 +249,7 @@ class Warp:
 
 
 class Images:
-    """A tensor of images as if it had one axis, with what it takes to find a pixel there."""
+    """A tensor of images as if it had one axis, with the strides to find a pixel in it."""
 
     def __init__(self, ib: IRBuilder, buffer: tir.Buffer, layout: str) -> None:
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
@@ -269,7 +269,7 @@ class Images:
         return next(count for count in range(MAX_CHANNELS, 0, -1) if self.channels % count == 0)
 
     def at(self, image: IntExpr, y: IntExpr, x: IntExpr, channel: IntExpr = 0) -> tir.PrimExpr:
-        """The place of a pixel."""
+        """The index of a pixel."""
         steps = zip("NHWC", (image, y, x, channel))
         return reduce(add, (_as_index(at, self.index_type) * self._strides[axis] for axis, at in steps))
 

@@ -48,31 +48,31 @@ def warp_affine(
     layout: str = "NCHW",
     out_dtype: str | None = None,
 ) -> relay.Expr:
-    """Each image moved by an affine map: turned, scaled, sheared, flipped, shifted.
+    """Warp each image by an affine map: rotate, scale, shear, flip, shift.
 
     Parameters
     ----------
     data : relay.Expr
-        Images, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64,
-        which labels often are. The number of channels must be known; N, H and W may be known only at run
+        Images, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64, as
+        label maps often are. The number of channels must be known; N, H and W may be known only at run
         time, and N may be 0.
     matrix : relay.Expr
         (N, 2, 3), or (2, 3) for all images, float32 or float64.
     out_size : (int, int)
         Height and width of the result.
     inverse_map : bool
-        Whether the matrix takes pixels of the result to where they come from; else it takes those of the
-        data to where they go, and is inverted here.
+        Whether the matrix maps coordinates of the result to those of the data; else it maps the data to the
+        result, and is inverted here.
     mode : "exact" or "cv2_fixed"
-        Whether pixels are weighted by where they exactly come from, or in the fixed point of OpenCV 4.
+        Whether interpolation weights are exact, or in the fixed point of OpenCV 4.
     interpolation : "bilinear" or "nearest"
     border_mode : "constant", "replicate", "reflect" or "reflect_101"
-        What lies around an image abcd: the border value, aaa|abcd|ddd, cba|abcd|dcb or dcb|abcd|cba.
+        The pixels around an image abcd: the border value, aaa|abcd|ddd, cba|abcd|dcb or dcb|abcd|cba.
     border_value : number, or one for each channel
     layout : "NCHW" or "NHWC"
         Of the data and of the result.
     out_dtype : str, optional
-        Of the result, if not that of the data: a float type.
+        The type of the result, by default that of the data, else a float type.
 
     Returns
     -------
@@ -81,18 +81,20 @@ def warp_affine(
 
     Convention
     ----------
-    - `(x, y) = matrix @ (column, row, 1)`, with x across, y down, and (0, 0) the centre of the first pixel.
-    - The inverse is that of OpenCV, which takes every pixel from (0, 0) where the matrix is singular. All is
-      computed in float64, also with a matrix of float32.
-    - Pixels are picked by floor, `nearest` by floor(x + 0.5). Each of four neighbours that lies outside the
-      image is replaced by what `border_mode` says; the border value is rounded to the type of the data.
-    - Sums are float32, rounded to uint8 with halves to the even number.
-    - `cv2_fixed` takes places in 32nds of a pixel, as `cv2.warpAffine` does. Of uint8 data it has the result
-      of that to the bit, which is then converted to the type asked for. Like it, it takes images of less
-      than 32767 pixels a side.
-    - Where the matrix or the inverse that is taken of it has a coefficient that is NaN, infinite or beyond
-      2**500, all of the result is the border value. Coordinates beyond a thousand million count as that in
-      `exact`, and wrap around as OpenCV's do in `cv2_fixed`. Nothing is read out of bounds.
+    - `(x, y) = matrix @ (column, row, 1)`, with x to the right, y down, and (0, 0) the center of the first
+      pixel.
+    - The matrix is inverted as in OpenCV, which for a singular one takes every pixel from (0, 0). Coordinates
+      are computed in float64, also from a float32 matrix.
+    - Neighbors are found by floor(x), for `nearest` by floor(x + 0.5). Each of the four neighbors that lies
+      outside the image is replaced according to `border_mode`; the border value is rounded to the type of the
+      data.
+    - Sums are float32, and rounded to uint8 with ties to even.
+    - `cv2_fixed` rounds coordinates to 32nds of a pixel, as `cv2.warpAffine` does. For uint8 data its result
+      is bit-identical to OpenCV 4, before it is converted to the requested type. Like OpenCV, it takes images
+      of less than 32767 pixels a side.
+    - If the matrix or its inverse has a coefficient that is NaN, infinite or beyond 2**500, the whole result
+      is the border value. Coordinates beyond 1e9 are clipped to that in `exact`, and wrap around as in OpenCV
+      in `cv2_fixed`. Nothing is read out of bounds.
 
     >>> from topi_ext.warp_affine import reference
     >>> data, matrix = np.uint8([[1, 2], [3, 4]]).reshape(1, 1, 2, 2), np.float32([[1, 0, 1], [0, 1, 0.5]])
@@ -205,7 +207,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
 
 _register.register(
     NAME,
-    "Each image moved by an affine map.",
+    "Warp each image by an affine map.",
     ARGUMENTS,
     _type_relation,
     _shape_function,

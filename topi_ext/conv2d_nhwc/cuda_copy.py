@@ -1,0 +1,111 @@
+"""Copies of pixels and weights from global to shared memory: their size, and when other threads see them.
+
+`cuda_pixels` and `cuda_weights` decide which values go where; this module gives them `Copies.copy`, and
+`Chunk`, the part of the reduction that a copy is for.
+
+Size and alignment
+------------------
+A copy has `unit` channels of one pixel, or of one filter and tap. Where the number of channels is even,
+`unit` is its greatest common divisor with 8: each copy is then 4, 8 or 16 bytes that are aligned in both
+memories, and is asynchronous (cp.async, from sm_80 on). Where the number of channels is odd, a thread reads
+up to eight channels one by one and writes them as one piece.
+
+A copy writes zeros for what does not exist: pixels in the padding, filters after the last one, channels after
+the last one. It reads nothing in this case, and its address in global memory is that of element 0, which
+exists. A copy with fewer than eight channels leaves the rest of its piece as it is.
+
+Synchronization
+---------------
+1. A thread starts copies, and closes a group of them by `commit`.
+2. `wait(pending)` waits until all groups of this thread except the last `pending` ones are complete, and
+   makes them visible to wgmma, which reads shared memory through another proxy.
+3. A barrier after that makes them visible to the other threads.
+
+All threads must close the same number of groups, so a group may be empty. Before sm_80, copies are
+synchronous and the barrier is all that counts.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+from tvm import te, tir
+
+from .._types import IntExpr
+from .cuda_block import Block
+
+
+class Chunk(NamedTuple):
+    """What a chunk of the reduction consists of: its first channel, and for plans `by_taps` its tap.
+
+    `offset` is the distance of that tap from the first one in pixels of the data, as (y, x).
+    """
+
+    first_channel: IntExpr
+    offset: tuple[IntExpr, IntExpr]
+
+
+class Copies:
+    """Emits copies for a block; shared by the phases that load."""
+
+    def __init__(self, block: Block) -> None:
+        self.block, self.plan, self.problem = block, block.plan, block.problem
+        self._vector = gcd(self.problem.channels, 8)
+        self.unit = self._vector if self._vector > 1 else 8
+
+    # --- what is copied
+
+    def copy(
+        self,
+        target: tir.PrimExpr,
+        name: str,
+        source: tir.PrimExpr,
+        inside: tir.PrimExpr,
+        channel: tir.PrimExpr,
+    ) -> None:
+        """Copy `unit` channels from `channel` on, or zeros where `inside` is 0.
+
+        `target` is a byte of shared memory, `source` an index into the buffer `name`.
+        """
+        block = self.block
+        source = tir.address_of(block.buffers[name][source])
+        if self._vector > 1:
+            block.call(f"copy_async<{self._vector * 2}>", block.shared(target), source, inside != 0)
+        else:
+            left = te.min(self.problem.channels - channel, tir.const(self.unit))
+            block.call("copy_few", block.shared(target), source, tir.Select(inside != 0, left, 0))
+
+    def chunk(self, chunk: IntExpr) -> Chunk:
+        """The chunk of this number; plans `by_taps` have all channels of a tap before those of the next."""
+        plan = self.plan
+        if plan.resident:
+            return Chunk(0, (0, 0))
+        if not plan.by_taps:
+            return Chunk(chunk * (plan.planes * 8), (0, 0))
+        tap = self.tap_of(chunk)
+        row, column = tir.truncdiv(tap, self.problem.kernel[1]), tir.truncmod(tap, self.problem.kernel[1])
+        of_tap = tir.truncmod(chunk, plan.chunks // plan.taps)
+        dilation_y, dilation_x = self.problem.dilation
+        return Chunk(of_tap * (plan.planes * 8), (row * dilation_y, column * dilation_x))
+
+    def tap_of(self, chunk: IntExpr) -> tir.PrimExpr:
+        """The tap that a chunk is for, in a plan `by_taps`."""
+        return tir.truncdiv(chunk, self.plan.chunks // self.plan.taps)
+
+    def is_channel(self, channel: tir.PrimExpr) -> tir.PrimExpr:
+        """Whether a channel exists; constant where no chunk goes beyond the last channel."""
+        rest = not self.plan.resident and self.problem.channels % (self.plan.planes * 8)
+        return channel < self.problem.channels if rest else tir.const(True, "bool")
+
+    # --- when it is there
+
+    def commit(self) -> None:
+        """Close the group of the copies that this thread has started."""
+        self.block.call("copy_commit")
+
+    def wait(self, pending: int = 0) -> None:
+        """Wait for this thread's groups, except the last `pending` ones; other threads need a barrier too."""
+        self.block.call(f"copy_wait<{pending}>")
+        if self.plan.is_async:
+            self.block.call("see_copies")
