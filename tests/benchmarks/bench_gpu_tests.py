@@ -12,6 +12,7 @@ import pytest
 
 from tests.benchmarks import _common as common
 
+TESTS = common.RESULTS.parents[1]
 OUTCOMES = ("passed", "skipped", "failed")
 
 
@@ -25,13 +26,18 @@ def main():
     if options.processes > 1:
         if importlib.util.find_spec("xdist") is None:
             parser.error("--processes needs pytest-xdist: pip install pytest-xdist")
-        arguments += ["--numprocesses", f"{options.processes}", "--dist", "loadscope"]
+        arguments += ["--numprocesses", f"{options.processes}"]
     log = Log()
-    status = pytest.main([*arguments, "tests"], plugins=[log])
+    status = pytest.main([*arguments, *files()], plugins=[log])
     if status:
         sys.exit(f"the tests ended with status {int(status)}: no result was written")
     text = [common.environment(common.copy_bandwidth(), times=None), "", log.as_text()]
     common.publish("gpu_tests", "Tests on a GPU", "\n".join(text))
+
+
+def files():
+    """The files that have such tests: to collect all others, too, takes a minute and more packages."""
+    return sorted(str(path) for path in TESTS.rglob("test_*.py") if "pytest.mark.gpu" in path.read_text())
 
 
 class Log:

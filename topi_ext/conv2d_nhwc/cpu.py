@@ -1,4 +1,4 @@
-"""The convolution for LLVM: float32 sums of some neighbouring pixels by a vector of filters, in registers."""
+"""The convolution on LLVM: float32 sums of a few neighboring pixels by a vector of filters, in registers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def conv2d_nhwc(
     (stride_y, stride_x), (dilation_y, dilation_x) = problem.strides, problem.dilation
     (height, width), (top, left, _, _) = problem.size, problem.padding
     (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
-    # Up to whole tiles, which need no conditions; what is beyond the result is not read again.
+    # Rounded up to whole tiles, which need no conditions; sums beyond the result are never read.
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
     zero = tir.const(0, "float32")
 
@@ -72,7 +72,7 @@ def conv2d_nhwc(
 
 
 def activate(activation: Activation, value: tir.PrimExpr, slope: tir.PrimExpr | None = None) -> tir.PrimExpr:
-    """An activation of a float32, for kernels of any target."""
+    """The activation of a float32 value; the kernels of all targets use it."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
     zero = tir.const(0, "float32")
     if activation.name == "relu":
@@ -91,7 +91,7 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     padded, packed = sums.op.input_tensors
     for tensor in (padded, packed, result):
         s[tensor].parallel(s[tensor].fuse(*s[tensor].op.axis[:-1]))
-        # TVM cannot legalise a vector of bfloat16 that is loaded.
+        # TVM cannot legalize the load of a bfloat16 vector.
         if all(source.dtype != "bfloat16" for source in tensor.op.input_tensors):
             lanes = gcd(int(tensor.shape[-1]), LANES)
             s[tensor].vectorize(s[tensor].split(s[tensor].op.axis[-1], lanes)[1])

@@ -1,9 +1,6 @@
-"""The convolution on CUDA: an implicit matrix product on tensor cores. `plan` says how it is cut into tiles.
+"""The convolution on CUDA: an implicit matrix product on tensor cores, and all that follows, in one kernel.
 
-Of the sums, four neighbouring threads hold eight (or 16, or 32) filters of a pixel. The instructions deal out
-two of each eight to a thread, so the filters are put into shared memory in such an order that a thread holds
-neighbours: it then has up to 16 contiguous bytes of the result, and writes them without asking another
-thread. In NHWC, depth to space is but another address of these bytes.
+`plan` divides the problem into tiles; `cuda_kernel` lists the phases of the kernel.
 """
 
 from __future__ import annotations
@@ -33,14 +30,14 @@ def conv2d_nhwc(
     arch = supported_arch(problem, target)
     if problem.dtype == "float32":
         raise tvm.TVMError(
-            "topi_ext.conv2d_nhwc: on CUDA, data is float16 or bfloat16: tensor cores do not multiply "
+            "topi_ext.conv2d_nhwc: on CUDA, data must be float16 or bfloat16: tensor cores do not multiply "
             "float32 in full precision. Cast to one of these, or use nn.conv2d"
         )
     if arch is None:
         needed = "80" if problem.dtype == "bfloat16" else "75"
         raise tvm.TVMError(
             f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the "
-            f"target is sm_{arch_of(target)}. Say what you have with `-arch=sm_XX` in the target"
+            f"target is sm_{arch_of(target)}. Set the GPU's architecture with `-arch=sm_XX` in the target"
         )
     plan = plan_for(problem, arch)
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
@@ -60,11 +57,12 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 
 
 def supported_arch(problem: Problem, target: tvm.target.Target) -> int | None:
-    """What to plan for, or None where the target has no tensor cores for the type of the data."""
+    """The architecture to plan for, or None where the target has no tensor cores for the type of the data."""
     arch = arch_of(target)
     return None if problem.dtype == "bfloat16" and arch < 80 else known_arch(arch)
 
 
 def arch_of(target: tvm.target.Target) -> int:
+    """The number in the target's `-arch=sm_XX`, or 0."""
     found = re.fullmatch(r"sm_(\d+)\w?", str(target.attrs.get("arch", "")))
     return int(found.group(1)) if found else 0

@@ -1,10 +1,10 @@
 """The convolution on CUDA by cuDNN: its graph API fuses bias, activations and residual into one kernel.
 
-Compiled code calls a packed function, as TVM's own bindings of cuDNN do, with the problem as text: so it can
-be saved, and run wherever `topi_ext` is imported. The first call of a problem builds its plan. Later calls
-neither allocate nor wait, so a CUDA graph can capture them.
+Compiled code calls a packed function, as with TVM's own bindings of cuDNN, and passes the problem as text: so
+the code can be saved, and it runs wherever `topi_ext` is imported. The first call for a problem builds its
+plan. Later calls neither allocate nor wait, so a CUDA graph can capture them.
 
-The Python package `nvidia-cudnn-frontend` is imported only when something is to run.
+The Python package `nvidia-cudnn-frontend` is imported only when a convolution runs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from .cuda import schedule, supported_arch  # noqa: F401  a packed function need
 from .plan import plan_for
 from .problem import Activation, Problem
 
-# In the target, as in `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it TVM compiles
-# softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
+# Its name in the target: `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it, TVM
+# compiles softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
 LIBRARY = "cudnn-frontend"
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.cudnn"
-ALIGNMENT = 8  # channels: cuDNN's tensor core kernels copy 16 bytes at once
+ALIGNMENT = 8  # of channels and filters: cuDNN's tensor core kernels copy 16 bytes at once
 FEW_CHANNELS = 64
 INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 
 
 def is_better(problem: Problem, target: tvm.target.Target) -> bool:
-    """Whether to prefer it to our own kernel: that is the faster one, as measured, for few channels
-    without strides while the weights stay in shared memory, and the only one that shuffles."""
+    """Whether to prefer cuDNN to this project's own kernel.
+
+    Measured, the own kernel is faster for few channels without strides, as long as the weights stay in shared
+    memory; and only the own kernel does depth to space.
+    """
     arch = supported_arch(problem, target)
     if arch is None or not is_capable(problem):
         return False
@@ -43,6 +46,7 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
 
 
 def is_capable(problem: Problem) -> bool:
+    """Whether cuDNN computes the problem: types of tensor cores, aligned channels, no depth to space."""
     aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
     return problem.dtype != "float32" and problem.block == 1 and aligned
 
@@ -59,8 +63,8 @@ def conv2d_nhwc(
     """See `topi_ext.conv2d_nhwc`."""
     if importlib.util.find_spec("cudnn") is None:
         raise tvm.TVMError(
-            f"topi_ext.conv2d_nhwc: the target says -libs={LIBRARY}, and the package it needs is missing: "
-            f"{INSTALL}, or take it out of the target to have this project's own kernels"
+            f"topi_ext.conv2d_nhwc: the target has -libs={LIBRARY}, and the package it needs is missing: "
+            f"{INSTALL}, or remove it from the target to use this project's own kernels"
         )
     inputs = [tensor for tensor in (data, weight, bias, residual, slope) if tensor is not None]
     return te.extern(
@@ -77,7 +81,7 @@ def conv2d_nhwc(
 
 
 def import_cudnn() -> ModuleType:
-    """The module `cudnn`, with the library it wraps; an ImportError says what to install."""
+    """Import the module `cudnn` and load the library that it wraps; an ImportError says what to install."""
     if importlib.util.find_spec("cudnn") is None:
         raise ImportError(f"the package nvidia-cudnn-frontend is missing: {INSTALL}")
     load_cudnn()
@@ -85,15 +89,15 @@ def import_cudnn() -> ModuleType:
         import cudnn
 
         cudnn.backend_version()
-    except (OSError, RuntimeError) as reason:  # each version has its own
+    except (OSError, RuntimeError) as reason:  # which one depends on the version
         raise ImportError(
             "the library libcudnn.so.9 is missing: pip install nvidia-cudnn-cu12, or nvidia-cudnn-cu13 where "
-            f"the driver is for CUDA 13 ({reason})"
+            f"the driver supports CUDA 13 ({reason})"
         ) from reason
     return cudnn
 
 
-@tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps it, even if this module is imported again
+@tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps the function if this module is imported again
 def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
     device = tensors[0].handle.contents.device.device_id
     on_device = _sessions.by_device.get(device)
@@ -103,13 +107,13 @@ def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
 
 
 def _address(tensor: tvm.nd.NDArray) -> int:
-    """On the device. Quicker than through DLPack: this is in every call."""
+    """The address on the device. Every call needs it, and this is faster than DLPack."""
     array = tensor.handle.contents
     return array.data + array.byte_offset
 
 
 class _Sessions(threading.local):
-    """Of each thread its own, since neither a handle of cuDNN nor a stream of TVM is shared by threads."""
+    """One set per thread: neither a cuDNN handle nor TVM's current stream is shared between threads."""
 
     def __init__(self) -> None:
         self.by_device: dict[int, _Session] = {}
@@ -119,7 +123,7 @@ _sessions = _Sessions()
 
 
 class _Session:
-    """Plans for a device, each built once."""
+    """The plans of a thread for one device, each built once."""
 
     def __init__(self, device: tvm.runtime.Device) -> None:
         self.cudnn = import_cudnn()
@@ -129,7 +133,7 @@ class _Session:
         self.current_stream = tvm.get_global_func("runtime.get_cuda_stream")
         self.workspaces: list[
             tvm.nd.NDArray
-        ] = []  # none is freed: a captured CUDA graph may know its address
+        ] = []  # none is freed: a captured CUDA graph may contain its address
         self.plans: dict[str, tuple[Any, int]] = {}
 
     def run(self, text: str, addresses: list[int]) -> None:
@@ -156,14 +160,14 @@ class _Session:
         return graph, self._workspace(max(1, graph.get_workspace_size()))
 
     def _workspace(self, size: int) -> int:
-        """The address of this many bytes, which plans share since they run one after the other."""
+        """The address of at least `size` bytes; plans share them, since they run one after the other."""
         if not self.workspaces or self.workspaces[-1].shape[0] < size:
             self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
         return _address(self.workspaces[-1])
 
 
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
-    """Its tensors have the numbers from 1 on, in the order of the arguments, the result last."""
+    """The graph of a problem. Uids of its tensors count from 1: the arguments in order, then the result."""
     types = {
         "float16": cudnn.data_type.HALF,
         "bfloat16": cudnn.data_type.BFLOAT16,
@@ -210,7 +214,7 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
 
 
 def _layout(shape: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Extents and strides of NHWC data, in the order that cuDNN wants them: NCHW."""
+    """Extents and strides of NHWC data, in the order that cuDNN expects: NCHW."""
     batch, height, width, channels = shape
     return (
         [batch, channels, height, width],
@@ -225,6 +229,6 @@ def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> 
         return graph.leaky_relu(y, negative_slope=activation.low)
     if activation.name == "clip":
         return graph.relu(y, lower_clip=activation.low, upper_clip=activation.high)
-    if activation.name == "prelu":  # which cuDNN has not
+    if activation.name == "prelu":  # cuDNN does not have it
         return graph.sub(graph.relu(y), graph.mul(graph.relu(graph.neg(y)), slope))
     return y

@@ -1,17 +1,17 @@
-"""How a convolution is cut into tiles, for a GPU of a given architecture.
+"""How a convolution is divided into tiles, for a GPU of a given architecture.
 
-A block computes tiles of `tile` output pixels by `columns` filters. It brings the pixels that a tile sees
-into shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel
-are one piece of 16 bytes; a plane holds one piece of every pixel, so that neighbouring pixels are neighbours
-in shared memory, and a tap is but another address. The reduction goes over "halves" (a tap and a plane: eight
+A block computes tiles of `tile` output pixels by `columns` filters. It loads the pixels that a tile sees into
+shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel are
+one piece of 16 bytes. A plane has one piece of every pixel, so neighboring pixels are neighbors in shared
+memory, and a tap is only a different address. The reduction goes over "halves" (a tap and a plane: eight
 channels), two of them in one instruction.
 
-- "resident": all weights of the block's filters stay in shared memory. Its warps form teams, each of which
-  goes from tile to tile on its own: while one loads or writes, others multiply.
-- "streaming": chunks of planes are loaded one after the other, and the weights tap by tap, some steps ahead;
-  those of the next tile, if the block has one, while the result is written.
-- "streaming by taps": as before, but for each tap the pixels are loaded again: where a halo is too large, or
-  where there is one tap only.
+- "resident": all weights of the block's filters stay in shared memory. The warps form teams, and each team
+  goes from tile to tile on its own: while one loads or writes, others multiply (`cuda_resident`).
+- "streaming": chunks of planes are loaded one after the other, and the weights tap by tap, some steps ahead.
+  If the block has a next tile, its first loads are issued before the result is written (`cuda_streaming`).
+- "streaming by taps": the same, but the pixels are loaded again for each tap. This is for halos that are too
+  large, and for kernels of one tap.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Plan:
     arch: int
     is_async: bool  # wgmma, not mma
     tile: tuple[int, int]  # height and width in output pixels, multiples of 8
-    columns: int  # filters of a block
+    columns: int  # filters of a block, a multiple of 8
     warps: tuple[int, int]  # of a team: along the pixels, along the filters
     resident: bool
     teams: int = 1  # of a block, each with a tile of its own
     by_taps: bool = False
-    planes: int = 0  # of a chunk; all of them if resident
+    planes: int = 0  # of a chunk; not used if resident: a tile is one chunk then
     ahead: int = 1  # how many steps ahead loads are issued
 
     # --- the tile of pixels
@@ -68,12 +68,12 @@ class Plan:
 
     @property
     def steps_between(self) -> tuple[int, ...]:
-        """Distance in shared memory, in pixels, of what neighbouring output pixels see."""
+        """Pixels in a slot between what neighboring output pixels see, down and to the right."""
         return (1, 1) if self.by_taps else self.problem.strides
 
     @property
     def seen(self) -> tuple[int, ...]:
-        """Height and width of the pixels that are loaded for a tile."""
+        """Height and width of the pixels that are loaded for a tile, or for a tile and a tap."""
         if self.by_taps:
             return self.tile
         zipped = zip(self.tile, self.problem.strides, self.problem.reach)
@@ -81,20 +81,21 @@ class Plan:
 
     @property
     def columns_of_a_phase(self) -> int:
-        """Columns of the same remainder by the stride are neighbours in shared memory."""
+        """Columns with the same remainder by the stride, a phase, which are contiguous in shared memory."""
         return -(-self.seen[1] // self.steps_between[1])
 
     @property
     def pitch(self) -> int:
+        """Pieces from one row of pixels to the next."""
         return self.columns_of_a_phase * self.steps_between[1]
 
     @property
     def plane(self) -> int:
-        """Pieces of a plane: odd, so that the planes of a pixel are in different banks."""
+        """Pieces of a plane; odd, so that the planes of a pixel are in different banks."""
         return self.seen[0] * self.pitch | 1
 
     def place(self, y: int, x: int) -> int:
-        """Where a pixel is in its plane."""
+        """The index in its plane of the piece of a pixel; `cuda_pixels` explains the layout."""
         step = self.steps_between[1]
         return y * self.pitch + x % step * self.columns_of_a_phase + x // step
 
@@ -102,7 +103,10 @@ class Plan:
 
     @property
     def all_planes(self) -> int:
-        """Planes with channels, and one of zeros where taps, not planes, are paired and one is left over."""
+        """The number of planes of all channels: even, since instructions take two halves.
+
+        Where taps are paired instead of planes, there is one plane, and one of zeros if a tap is left over.
+        """
         data = -(-self.problem.channels // 8)
         if self.pairs_taps:
             return 1 + self.taps % 2
@@ -110,6 +114,7 @@ class Plan:
 
     @property
     def pairs_taps(self) -> bool:
+        """Whether an instruction takes two taps of one plane, rather than two planes of a tap."""
         return self.resident and self.problem.channels <= 8
 
     @property
@@ -118,6 +123,7 @@ class Plan:
 
     @property
     def chunks(self) -> int:
+        """Chunks of the reduction of a tile."""
         planes = 1 if self.resident else -(-self.all_planes // self.planes)
         return planes * (self.taps if self.by_taps else 1)
 
@@ -127,12 +133,12 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Of a chunk."""
+        """Steps of a chunk."""
         return 1 if self.resident or self.by_taps else self.taps
 
     @property
     def tap_places(self) -> list[tuple[int, int]]:
-        """Where in a plane each tap begins, in ascending order of the place, with the number of the tap."""
+        """The index in a plane at which each tap begins, with the number of the tap, in ascending order."""
         if self.by_taps:
             return [(0, 0)]
         (dilation_y, dilation_x), (rows, columns) = self.problem.dilation, self.problem.kernel
@@ -144,7 +150,7 @@ class Plan:
 
     @property
     def halves(self) -> int:
-        """Of the weights in one slot of shared memory."""
+        """Halves of the weights in one slot of shared memory."""
         if self.pairs_taps:
             return self.taps + self.taps % 2
         return self.chunk_planes * (self.taps if self.resident else 1)
@@ -153,7 +159,7 @@ class Plan:
 
     @property
     def half(self) -> int:
-        """Pieces of the weights of a half: odd."""
+        """Pieces of the weights of a half; odd, so that neighboring halves begin in different banks."""
         return self.columns + 1
 
     @property
@@ -195,16 +201,16 @@ class Plan:
 
     @property
     def blocks(self) -> int:
-        """Neighbours have the same pixels, and other filters."""
+        """Blocks of the grid; those with neighboring numbers have the same pixels and different filters."""
         every = -(-self.all_tiles // self.teams) * self.column_blocks
         if not self.resident and 2 * self.shared_memory <= SHARED_MEMORY[self.arch] * KIB:
-            return every  # those that share a multiprocessor hide each other's waiting
+            return every  # blocks on the same multiprocessor hide each other's latency
         at_once = MULTIPROCESSORS.get(self.arch, 100) // self.column_blocks * self.column_blocks
         return min(every, max(at_once, self.column_blocks))
 
     @property
     def workers(self) -> int:
-        """Teams with the same filters: each takes the tiles from its number on, at this distance."""
+        """Teams with the same filters: each takes every `workers`-th tile, from its number on."""
         return self.blocks // self.column_blocks * self.teams
 
     # --- the share of a warp
@@ -215,12 +221,12 @@ class Plan:
 
     @property
     def warp_rows(self) -> int:
-        """Instructions of a warp along the pixels: of 64 pixels and four warps, or of 16."""
+        """Instructions of a warp along the pixels: of 64 pixels for four warps with wgmma, else of 16."""
         return self.pixels // 64 * 4 // self.warps[0] if self.is_async else self.pixels // 16 // self.warps[0]
 
     @property
     def group(self) -> int:
-        """Filters that four neighbouring threads have together: each a run of a quarter of them."""
+        """Filters that four neighboring threads have together; each has a run of a quarter of them."""
         return next(size for size in (32, 16, 8) if self.warp_columns % size == 0)
 
     @property
@@ -233,13 +239,13 @@ class Plan:
 
 
 def known_arch(arch: int) -> int | None:
-    """The last one in the tables that is not newer."""
+    """The newest architecture in the tables that is not newer than this one, or None."""
     older = [known for known in SHARED_MEMORY if known <= arch]
     return max(older) if older else None
 
 
 def plan_for(problem: Problem, arch: int) -> Plan:
-    """The best of what is known to be good, the first that fits."""
+    """The first candidate that fits into shared memory."""
     for plan in candidates(problem, arch):
         if plan.fits:
             return plan
@@ -247,10 +253,10 @@ def plan_for(problem: Problem, arch: int) -> Plan:
 
 
 def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
-    """Plans from the best to the last resort."""
+    """Plans that are worth considering, from the best to the last resort."""
     columns = _columns(problem.filters)
     for width in (columns, 128, 64):
-        # Blocks of other filters load the same pixels again, but these are soon in the cache.
+        # Blocks with other filters load the same pixels again, but these are then in the cache.
         if width <= columns and problem.filters <= 4 * width:
             yield from _resident(problem, arch, width)
     widest = 128 if arch == 90 else 256
@@ -261,7 +267,7 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
     ]
     multiprocessors = MULTIPROCESSORS.get(arch, 100)
     busy = [plan for plan in streaming if plan.all_tiles * plan.column_blocks >= multiprocessors]
-    # As large as keeps all multiprocessors busy, else as small as possible.
+    # The largest that keep all multiprocessors busy, else the smallest first.
     for some in busy or streaming[::-1]:
         yield from _chunks(some)
     for some in streaming:
@@ -269,7 +275,10 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
 
 
 def _resident(problem: Problem, arch: int, columns: int) -> Iterator[Plan]:
-    """Weights that fit are loaded once. Several teams hide each other's waiting, if tiles are enough."""
+    """Plans that load all weights once, with several teams if there are enough tiles.
+
+    The teams hide each other's latency.
+    """
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
     for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
@@ -300,8 +309,11 @@ def _chunks(some: Plan) -> Iterator[Plan]:
 
 
 def _tiles(columns: int, all_in_registers: bool) -> list[tuple[tuple[int, int], int]]:
-    """Of a team: 64 sums a thread if it can be, less where there are few filters. And the most teams that the
-    registers are enough for, with the residual or the operands of mma in them too."""
+    """The tiles of a team to try, each with the maximum number of teams for which there are enough registers.
+
+    A thread gets 64 sums if possible, fewer where there are few filters. `all_in_registers`: the residual or
+    the operands of mma are in registers too.
+    """
     most = 2 if all_in_registers else 3
     if columns > 128:
         return [((8, 8), 2)]
@@ -313,7 +325,7 @@ def _tiles(columns: int, all_in_registers: bool) -> list[tuple[tuple[int, int], 
 
 
 def _columns(filters: int) -> int:
-    """Filters of a block: few enough for the registers, and a multiple of 8."""
+    """Filters of a block, before smaller numbers are tried: a multiple of 8, few enough for the registers."""
     for columns in (8, 16, 32, 48, 64, 96, 128):
         if filters <= columns:
             return columns

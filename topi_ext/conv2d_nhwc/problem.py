@@ -1,4 +1,4 @@
-"""What a call of the operator asks for, as plain numbers: common to the type relation and all kernels."""
+"""The parameters of a call of the operator as plain numbers; the type relation and all kernels use them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,41 @@ from dataclasses import asdict, dataclass
 from typing import Any, Union
 
 ACTIVATIONS = {"none": 0, "relu": 0, "leaky_relu": 1, "clip": 2, "prelu": 0}  # and their number of constants
-# How it is written by who calls the operator: a name, or a name with its constants.
+# How callers of the operator write an activation: None, a name, or a name with its constants.
 GivenActivation = Union[str, tuple[Any, ...], None]
 
 
 @dataclass(frozen=True)
 class Activation:
     name: str = "none"
-    low: float = 0.0  # of clip; the slope of leaky_relu
-    high: float = 0.0
+    low: float = 0.0  # the lower bound of clip, or the slope of leaky_relu
+    high: float = 0.0  # the upper bound of clip
 
     @classmethod
     def of(cls, given: GivenActivation, argument: str, may_be_prelu: bool = True) -> Activation:
-        """From what the user writes: None, a name, or a name with its constants."""
+        """From what the caller wrote; raises ValueError, naming the argument, if it is not valid."""
         name, *constants = [given or "none"] if given is None or isinstance(given, str) else given
         known = [each for each in ACTIVATIONS if each != "prelu" or may_be_prelu]
         if name not in known:
-            raise ValueError(f"conv2d_nhwc: {argument} is one of {', '.join(known)}, not {name!r}")
+            raise ValueError(f"conv2d_nhwc: {argument} must be one of {', '.join(known)}, not {name!r}")
         if len(constants) != ACTIVATIONS[name]:
             example = {"leaky_relu": "('leaky_relu', 0.1)", "clip": "('clip', 0, 6)"}.get(name, repr(name))
-            raise ValueError(f"conv2d_nhwc: {argument} {name!r} is to be written as {example}, not {given!r}")
+            raise ValueError(f"conv2d_nhwc: {argument} {name!r} must be written as {example}, not {given!r}")
         activation = cls(name, *map(float, constants))
         if name == "clip" and not activation.low <= activation.high:
-            raise ValueError(f"conv2d_nhwc: {argument} clips to {activation.low} to {activation.high}")
+            raise ValueError(
+                f"conv2d_nhwc: {argument} clips to {activation.low} to {activation.high}: "
+                "the lower bound must not exceed the upper one"
+            )
         return activation
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Pairs are of height and width, the padding is top, left, bottom, right."""
+    """A convolution; pairs are (height, width), the padding is (top, left, bottom, right)."""
 
     batch: int
-    size: tuple[int, ...]  # of the data
+    size: tuple[int, ...]  # height and width of the data
     channels: int
     filters: int
     kernel: tuple[int, ...]
@@ -50,25 +53,25 @@ class Problem:
     activation: Activation
     final_activation: Activation
     block: int
-    bias: str | None  # its type
+    bias: str | None  # its dtype
     residual: bool
-    slope: str | None  # its type
+    slope: str | None  # its dtype
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Height and width of what one output pixel sees."""
+        """Height and width of the window that one output pixel sees."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation))
 
     @property
     def out_size(self) -> tuple[int, ...]:
-        """Before the shuffle."""
+        """Height and width of the result before depth to space."""
         (height, width), (top, left, bottom, right) = self.size, self.padding
         padded = height + top + bottom, width + left + right
         return tuple((p - r) // s + 1 for p, r, s in zip(padded, self.reach, self.strides))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """The shape of the result."""
         height, width = self.out_size
         return (
             self.batch,
@@ -78,11 +81,12 @@ class Problem:
         )
 
     def to_json(self) -> str:
-        """As text, for compiled code to tell a library at run time."""
+        """As text, which compiled code passes to a library at run time."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Problem:
+        """The inverse of `to_json`."""
         values: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in json.loads(text).items()
         }
@@ -92,18 +96,20 @@ class Problem:
 
 
 def pair(value: int | Sequence[int], argument: str) -> tuple[int, ...]:
+    """(height, width) from one number or two; raises ValueError, naming the argument."""
     values = (value, value) if isinstance(value, int) else tuple(map(int, value))
     if len(values) != 2:
-        raise ValueError(f"conv2d_nhwc: {argument} is one number or two (height, width), not {value}")
+        raise ValueError(f"conv2d_nhwc: {argument} must be one number or two (height, width), not {value}")
     return values
 
 
 def four_sides(value: int | Sequence[int]) -> tuple[int, ...]:
+    """The padding (top, left, bottom, right) from one, two or four numbers; raises ValueError."""
     values = (value, value) if isinstance(value, int) else tuple(map(int, value))
     values = values * 2 if len(values) == 2 else values
     if len(values) != 4 or min(values) < 0:
         raise ValueError(
-            "conv2d_nhwc: padding is one number, two (height, width) or four (top, left, bottom, right), "
-            f"none below 0, not {value}"
+            "conv2d_nhwc: padding must be one number, two (height, width) or four (top, left, bottom, "
+            f"right), none below 0, not {value}"
         )
     return values

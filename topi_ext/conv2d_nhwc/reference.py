@@ -1,4 +1,4 @@
-"""What `topi_ext.conv2d_nhwc` answers, in NumPy, computed in float64."""
+"""The NumPy oracle of `topi_ext.conv2d_nhwc`, computed in float64."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def conv2d_nhwc(
     block_size: int = 1,
     rounded: bool = True,
 ) -> np.ndarray:
-    """The arguments of the operator, as arrays; `rounded=False` gives the result before it is rounded."""
+    """The operator on arrays; `rounded=False` gives the result before it is rounded to the data's type."""
     (stride_y, stride_x), (dilation_y, dilation_x) = pair(strides, "strides"), pair(dilation, "dilation")
     top, left, bottom, right = four_sides(padding)
     padded = np.pad(data.astype("float64"), ((0, 0), (top, bottom), (left, right), (0, 0)))

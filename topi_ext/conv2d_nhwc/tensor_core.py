@@ -1,20 +1,23 @@
-"""The instructions of tensor cores and of asynchronous copies, as functions that a kernel calls by name.
+"""Tensor core instructions and asynchronous copies, as CUDA functions that a kernel calls by name.
 
-TVM can write a kernel, but it has no words for these instructions that would also run on the emulated device
-of the tests. So kernels call the functions of `SOURCE`, which `provide` puts in front of CUDA code that uses
-them. Operands of matrix instructions are 16-byte pieces in shared memory: eight values along the reduction.
+TVM can emit the rest of a kernel, but not these instructions in a form that also runs on the emulated device
+of the tests. So kernels call the functions below, and `provide` inserts their source before CUDA code that
+uses them. Operands of matrix instructions are pieces of 16 bytes in shared memory: eight values along the
+reduction.
 
-- `copy_async<bytes>(to, from, inside)`: a copy into shared memory of 16, 8, 4 or 2 bytes, or zeros;
-  it is there after `copy_commit()` and `copy_wait<groups>()`, and a barrier for other threads.
-- `copy_few(to, from, count)`: a piece of `count` values of 16 bits at any address, zeros after them; at once.
-- `team_barrier<threads>(id)`: a barrier of as many threads, whole warps; the number is 1 to 15.
+- `copy_async<bytes>(to, from, inside)`: copies 16, 8, 4 or 2 bytes into shared memory, or zeros. The copy is
+  complete after `copy_commit()` and `copy_wait<groups>()`; other threads need a barrier after that.
+- `copy_few(to, from, count)`: copies `count` values of 16 bits from any address into a piece, and fills it up
+  with zeros; synchronous.
+- `team_barrier<threads>(id)`: a barrier of this many threads, whole warps; `id` is 1 to 15.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
-- `multiply<type>(sums, a, b)`: 16 x 8 sums of a warp, 16 along the reduction.
-- `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps, of which each has
-  16 rows in the manner of `multiply`; `keep` 0 means that sums start from 0. In shared memory, 8 rows of an
-  operand are 128 contiguous bytes; `a_step`, `b_step` lead to the next 8 along the reduction, `a_rows`,
-  `b_rows` to the next 8 rows (all in bytes). It reads what was copied after `see_copies()` and a barrier,
-  stands between `begin_async()` and `commit_async()`, and is done after `wait_async<groups>()`.
+- `multiply<type>(sums, a, b)`: mma, 16 x 8 sums of a warp, 16 along the reduction.
+- `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps. Each of them has 16
+  rows, distributed as for `multiply`. If `keep` is 0, sums start from 0. In shared memory, 8 rows of an
+  operand are 128 contiguous bytes; `a_step` and `b_step` lead to the next 8 along the reduction, `a_rows` and
+  `b_rows` to the next 8 rows, all in bytes. The call must be between `begin_async()` and `commit_async()`,
+  and is complete after `wait_async<groups>()`. It reads what was copied before `see_copies()` and a barrier.
+- `settle<count>(sums)`: keeps nvcc from moving accesses to the sums across it.
 """
 
 from __future__ import annotations
@@ -222,7 +225,7 @@ __device__ __forceinline__ void commit_async() {
 template <int kGroups> __device__ __forceinline__ void wait_async() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Sums are read or written by others than wgmma only before and after this.
+// Accesses to the sums by anything but wgmma are not moved across this.
 template <int kCount> __device__ __forceinline__ void settle(float* sums) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
@@ -259,12 +262,12 @@ __device__ __forceinline__ void multiply_async<{C_TYPES[dtype]}, {n}>(
 
 
 def name(function: str) -> str:
-    """The full name of a function of `SOURCE`, as CUDA code calls it."""
+    """The full name of one of these functions, as CUDA code calls it."""
     return f"{NAMESPACE}::{function}"
 
 
 def provide(code: str) -> str:
-    """CUDA code with the functions that it calls in front of it."""
+    """The CUDA code, after the source of the functions above if it calls any of them."""
     if NAMESPACE not in code:
         return code
     dtypes = {c_type: dtype for dtype, c_type in C_TYPES.items()}
@@ -274,7 +277,7 @@ def provide(code: str) -> str:
 
 
 def _provide_in_cuda_code() -> None:
-    """Whatever else is done to CUDA code before it is compiled is done first."""
+    """Register `provide` to run before each compilation, after what else has been registered there."""
     name = "tvm_callback_cuda_postproc"
     others = tvm.get_global_func(name, allow_missing=True)
 
@@ -284,7 +287,7 @@ def _provide_in_cuda_code() -> None:
 
 
 def _compile_for_all_of_hopper() -> None:
-    """wgmma is not part of sm_90, but of sm_90a, which the same cards have."""
+    """Compile code with wgmma for sm_90a: sm_90 does not include wgmma, though the GPUs are the same."""
     name = "tvm_callback_cuda_compile"
     compile_cuda = tvm.get_global_func(name, allow_missing=True)
     if compile_cuda is None:
