@@ -10,7 +10,15 @@ from tvm_passes.analysis import operators
 from tvm_passes.analysis.evaluate import TABLE, apply, evaluate
 from tvm_passes.analysis.filters import mask_of_rows
 from tvm_passes.analysis.limits import limits, never_negative
-from tvm_passes.analysis.operators import OPERATORS, Elements, Operator, Rows, known_of, reduced_axes
+from tvm_passes.analysis.operators import (
+    OPERATORS,
+    Elements,
+    Operator,
+    Rows,
+    computes_along,
+    known_of,
+    reduced_axes,
+)
 from tvm_passes.analysis.ranges import Limits
 from tvm_passes.analysis.row_by_row import before_taking
 from tvm_passes.engine import Graph
@@ -105,18 +113,24 @@ def test_limits_of_products_with_what_is_not_known():
     assert limits(Graph(relay.Function([], body)), body) == Limits(0, 0)
 
 
+CHANNELS = [relay.const(np.array(values, "float32")) for values in ([1.5, 0.5, 2, 1], [0, 0.5, 1, 2])]
 SAMPLES = {  # a call over a batch of four, for each operator that is row-wise, along its first axis
     "all": lambda x: relay.all(x > relay.const(0.0), axis=[1]),
     "any": lambda x: relay.any(x > relay.const(0.0), axis=[1]),
     "argmax": lambda x: relay.argmax(x, axis=[1]),
     "argmin": lambda x: relay.argmin(x, axis=[1]),
+    "argsort": lambda x: relay.argsort(x, axis=-1),
+    "cumprod": lambda x: relay.cumprod(x, axis=2),
+    "cumsum": lambda x: relay.cumsum(x, axis=1),
     "image.resize2d": lambda x: relay.image.resize2d(x, (3, 3)),
     "max": lambda x: relay.max(x, axis=[0], exclude=True),
     "mean": lambda x: relay.mean(x, axis=[1, 2], keepdims=True),
     "min": lambda x: relay.min(x, axis=[-1]),
     "nn.adaptive_avg_pool2d": lambda x: relay.nn.adaptive_avg_pool2d(x, (2, 2)),
+    "nn.adaptive_max_pool2d": lambda x: relay.nn.adaptive_max_pool2d(x, (2, 2)),
     "nn.avg_pool2d": lambda x: relay.nn.avg_pool2d(x, (2, 2)),
     "nn.batch_flatten": relay.nn.batch_flatten,
+    "nn.batch_norm": lambda x: relay.nn.batch_norm(x, *CHANNELS, *CHANNELS).astuple(),
     "nn.conv2d": lambda x: relay.nn.conv2d(
         x, relay.const(np.ones((3, 4, 2, 2), "float32")), channels=3, kernel_size=(2, 2)
     ),
@@ -126,12 +140,20 @@ SAMPLES = {  # a call over a batch of four, for each operator that is row-wise, 
     "nn.dense": lambda x: relay.nn.dense(relay.nn.batch_flatten(x), relay.const(np.ones((3, 64), "float32"))),
     "nn.depth_to_space": lambda x: relay.nn.depth_to_space(x, 2),
     "nn.global_avg_pool2d": relay.nn.global_avg_pool2d,
+    "nn.global_max_pool2d": relay.nn.global_max_pool2d,
+    "nn.group_norm": lambda x: relay.nn.group_norm(x, *CHANNELS, 2),
+    "nn.instance_norm": lambda x: relay.nn.instance_norm(x, *CHANNELS),
+    "nn.layer_norm": lambda x: relay.nn.layer_norm(x, *CHANNELS),
     "nn.log_softmax": lambda x: relay.nn.log_softmax(x, axis=1),
     "nn.max_pool2d": lambda x: relay.nn.max_pool2d(x, (2, 2)),
     "nn.softmax": lambda x: relay.nn.softmax(x, axis=-1),
+    "nn.upsampling": lambda x: relay.nn.upsampling(x, 2, 2),
     "nn.space_to_depth": lambda x: relay.nn.space_to_depth(x, 2),
     "prod": lambda x: relay.prod(x, axis=[1]),
+    "reverse": lambda x: relay.reverse(x, axis=3),
+    "sort": lambda x: relay.sort(x, axis=1),
     "sum": lambda x: relay.sum(x, axis=[2, 3]),
+    "topk": lambda x: relay.topk(x, 2, axis=1, ret_type="values"),
 }
 REGIONS = ("topi_ext.multiscale_roi_align", "vision.roi_align")  # see their own tests
 
@@ -148,9 +170,11 @@ def test_a_row_wise_operator_computes_each_row_by_itself(name):
     assert call.op.name == name
     if known_of(call).rows is Rows.NOT_REDUCED:
         assert 0 not in reduced_axes(typed(call))
+    if known_of(call).rows is Rows.OTHER_AXES:
+        assert not computes_along(typed(call), 0)
     rows = np.random.default_rng(0).standard_normal((4, 4, 4, 4)).astype("float32")
     order = [2, 0, 3, 1]
-    (whole,), (shuffled,) = run(mod, rows), run(mod, rows[order])
+    whole, shuffled = run(mod, rows)[0], run(mod, rows[order])[0]
     np.testing.assert_allclose(shuffled, whole[order], rtol=1e-6)
 
 

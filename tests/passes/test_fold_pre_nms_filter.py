@@ -247,11 +247,11 @@ def with_a_division_by_what_the_filter_may_take_away(inputs, _):
     [
         (with_rows_that_know_their_place, "the boxes are not filtered by the mask"),
         (with_a_division_by_what_the_filter_may_take_away, "the class ids are not filtered by the mask"),
-        (with_scores_that_may_be_nan, "may leave a score that is NaN or -inf"),
+        (with_scores_that_may_be_nan, "may keep a score that is NaN or -inf"),
         (with_boxes_of_another_filter, "the boxes are not filtered by the mask that filters the scores"),
         (with_other_uses, "uses other than taking rows"),
         (with_rows_of_something_else, "uses other than taking rows"),
-        (with_a_valid_count, "only the first boxes are valid"),
+        (with_a_valid_count, "the valid count of the NMS refers to the filtered rows"),
     ],
 )
 def test_refusals(graph, reason):

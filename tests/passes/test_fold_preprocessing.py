@@ -298,8 +298,8 @@ def test_what_follows_and_is_refused_stays(follow, reason):
 @pytest.mark.parametrize(
     "order, different, reason",
     [
-        ([0, 0], False, "not all those of one batch"),
-        ([1, 0], False, "not all those of one batch"),
+        ([0, 0], False, "not all images of one batch"),
+        ([1, 0], False, "not all images of one batch"),
         ([0, 1], True, "the images of the batch are preprocessed in different ways"),
         ([0, 1, 2], False, None),
     ],

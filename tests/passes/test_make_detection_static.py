@@ -1,6 +1,7 @@
 """MakeDetectionStatic: the same detections on fixed shapes, whatever their number, and what has none."""
 
 import functools
+import warnings
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ class TwoStages(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.classes = classes
-        self.head = torch.nn.Linear(4, 16)
+        self.head = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16))
         self.scores, self.moves = torch.nn.Linear(16, classes), torch.nn.Linear(16, 4 * classes)
 
     def forward(self, boxes, scores, ids):
@@ -215,6 +216,24 @@ def test_static_modules_stay():
     assert ops(after) == ops(mod) and not report.passes[0].matches
 
 
+def test_who_asks_for_padded_outputs_is_told_why_there_are_none():
+    mod = of_kept(lambda boxes: relay.cumsum(boxes, axis=0))
+    with pytest.warns(UserWarning, match="the outputs are not padded: cumsum: it computes along the rows"):
+        MakeDetectionStatic("padded")(mod)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MakeDetectionStatic("cut")(mod)
+
+
+@pytest.mark.parametrize("place", ["x", "dyn.reshape"])
+def test_other_dynamic_shapes_are_told_of(place):
+    x = relay.var("x", shape=(relay.Any() if place == "x" else 9,))
+    shape = relay.var("shape", shape=(1,), dtype="int64")
+    mod = module(x, shape, relay.nn.relu(x if place == "x" else relay.reshape(x, shape)))
+    with pytest.warns(UserWarning, match=f"not padded: {place}: its shape is known only at run time"):
+        MakeDetectionStatic("padded")(mod)
+
+
 def test_outputs_are_cut_or_padded():
     with pytest.raises(ValueError, match="one of cut, padded"):
         MakeDetectionStatic("short")
@@ -223,8 +242,8 @@ def test_outputs_are_cut_or_padded():
 # --- graphs by hand
 
 
-def kept(boxes, scores, ids):
-    return select(boxes, scores, ids, 0.5, max_output_size=9)
+def kept(boxes, scores, ids, most=9):
+    return select(boxes, scores, ids, 0.5, max_output_size=most)
 
 
 def rows(tensor, selection):
@@ -255,6 +274,10 @@ def kept_of_some(boxes):
     return select(some, scores, ids, 0.5, score_threshold=0.25, max_output_size=9)
 
 
+def as_maps(boxes):
+    return relay.expand_dims(boxes, 2, 2)
+
+
 REFUSED = {
     "reduces over the rows": lambda boxes, kept: relay.sum(rows(boxes, kept), axis=[0]),
     "along the rows": lambda boxes, kept: relay.nn.softmax(rows(boxes, kept), axis=0),
@@ -266,9 +289,13 @@ REFUSED = {
         boxes,
         relay.squeeze(relay.argwhere(relay.take(boxes, relay.const(0), axis=1) > relay.const(9.0)), [1]),
     ),
-    "cumsum is not supported on detections": lambda boxes, kept: relay.cumsum(rows(boxes, kept), axis=0),
+    "an input besides the rows is padded": lambda boxes, kept: relay.nn.layer_norm(
+        relay.const(np.ones((2, 9), "float32")), *[relay.take(rows(boxes, kept), relay.const(0), axis=1)] * 2
+    ),
+    "the rows are not the items of a batch": lambda boxes, kept: relay.nn.group_norm(
+        as_maps(rows(boxes, kept)), *[relay.ones((9,), "float32")] * 2, 1, axis=0
+    ),
     "single rows": lambda boxes, kept: relay.take(rows(boxes, kept), relay.const(0), axis=0, mode="clip"),
-    "reverse is not supported on detections": lambda boxes, kept: relay.reverse(rows(boxes, kept), 0),
     "trilu is not supported on detections": lambda boxes, kept: relay.trilu(
         rows(boxes, kept), relay.const(0)
     ),
@@ -300,6 +327,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:MakeDetectionStatic")
 @pytest.mark.parametrize("reason", REFUSED)
 def test_refusals(reason):
     inputs = [
@@ -311,6 +339,76 @@ def test_refusals(reason):
     after, report = apply(MakeDetectionStatic("padded"), mod)
     assert ops(after) == ops(mod)
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
+ALONG_THE_ROWS = {
+    "softmax": lambda boxes: relay.nn.softmax(boxes, axis=0),
+    "cumsum": lambda boxes: relay.cumsum(boxes, axis=-2),
+    "cumsum of all": lambda boxes: relay.cumsum(boxes),
+    "reverse": lambda boxes: relay.reverse(boxes, 0),
+    "sort": lambda boxes: relay.sort(boxes, axis=0),
+    "gather": lambda boxes: relay.gather(boxes, 0, relay.cast(relay.zeros_like(boxes), "int64")),
+    "batch norm": lambda boxes: relay.nn.batch_norm(boxes, *[relay.const(np.ones(9, "float32"))] * 4, axis=0)[
+        0
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ALONG_THE_ROWS)
+def test_what_computes_along_the_rows_is_refused(name):
+    mod = of_kept(ALONG_THE_ROWS[name])
+    after, report = apply(MakeDetectionStatic("padded"), mod)
+    assert ops(after) == ops(mod)
+    assert any("it computes along the rows" in refusal for refusal in refusals(report)), refusals(report)
+
+
+def sum_of(values, indices):
+    return values + relay.cast(indices, "float32")
+
+
+FOUR = [relay.const(np.array(values, "float32")) for values in ([1.5, 0.5, 2, 1], [0, 0.5, 1, 2])]
+ROW_BY_ROW = {  # of boxes, or of maps of 4 channels
+    "argsort": lambda boxes: relay.argsort(boxes, axis=1),
+    "batch norm": lambda boxes: relay.nn.batch_norm(as_maps(boxes), *FOUR, *FOUR)[0],
+    "best of each": lambda boxes: relay.gather(boxes, 1, relay.expand_dims(relay.argmax(boxes, axis=[1]), 1)),
+    "cumsum": lambda boxes: relay.cumsum(boxes, axis=1),
+    "group norm": lambda boxes: relay.nn.group_norm(as_maps(boxes), *FOUR, 2),
+    "instance norm": lambda boxes: relay.nn.instance_norm(
+        relay.concatenate([as_maps(boxes), as_maps(boxes * relay.const(2.0))], 2), *FOUR
+    ),
+    "layer norm": lambda boxes: relay.nn.layer_norm(boxes, *FOUR),
+    "reverse": lambda boxes: relay.reverse(boxes, 1),
+    "sort": lambda boxes: relay.sort(boxes, axis=-1, is_ascend=False),
+    "topk": lambda boxes: relay.topk(boxes, 2, axis=1, ret_type="values"),
+    "topk, both": lambda boxes: (
+        relay.topk(boxes, 2, axis=1)[0] + relay.cast(relay.topk(boxes, 2, axis=1)[1], "float32")
+    ),
+}
+
+
+def of_kept(function, most=9):
+    """A function of the boxes that an NMS keeps, as a module."""
+    inputs = [
+        relay.var("boxes", shape=(N, 4)),
+        relay.var("scores", shape=(N,)),
+        relay.var("ids", shape=(N,), dtype="int64"),
+    ]
+    return module(*inputs, function(rows(inputs[0], kept(*inputs, most))))
+
+
+@pytest.mark.parametrize("name", ROW_BY_ROW)
+def test_what_computes_each_row_by_itself(name):
+    x = relay.var("x", shape=(N, 4))
+    of_boxes = runner(module(x, ROW_BY_ROW[name](x)))
+    of_static = [
+        runner(static(of_kept(each, N), "padded")) for each in (lambda boxes: boxes, ROW_BY_ROW[name])
+    ]
+    for arrays in INPUTS[:2]:
+        (boxes, count), (found, same_count) = (compute(*arrays) for compute in of_static)
+        assert 0 < count == same_count < N
+        (expected,) = of_boxes(boxes)
+        np.testing.assert_allclose(found[:count], expected[:count], rtol=1e-5, atol=1e-5)
+        assert not found[count:].any()
 
 
 TO_THE_END = np.iinfo("int64").max

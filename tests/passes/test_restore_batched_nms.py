@@ -200,7 +200,7 @@ class Sliced(torch.nn.Module):
         (lambda kept: kept[1:9], "does not begin at the first box"),
         (lambda kept: kept[:9:2], "has a stride other than 1"),
         (lambda kept: kept[:-2], "known only at run time"),
-        (lambda kept: (kept[:5], kept + 1), "used without the slice elsewhere"),
+        (lambda kept: (kept[:5], kept + 1), "have users besides the slice"),
     ],
 )
 def test_other_slices_of_the_kept_boxes_stay(take, reason):

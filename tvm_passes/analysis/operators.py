@@ -32,7 +32,7 @@ class Rows(enum.Enum):
 
     ITEMS = "along the first axis of the first operand, which is a batch; no other operand has rows"
     REGIONS = "along the first axis of the last operand; the others serve every row"
-    OTHER_AXES = "along any axis but the attribute `axis`, along which the operator computes"
+    OTHER_AXES = "along any axis of the first operand but the attribute `axis`, along which it computes"
     NOT_REDUCED = "along any axis but those that `axis`, `exclude` and `keepdims` reduce"
 
 
@@ -144,7 +144,7 @@ OPERATORS: dict[str, Operator] = {
     "repeat": Operator(TAKEN),
     "reshape": Operator(SAME),
     "reshape_like": Operator(SAME, lends_type=True),
-    "reverse": Operator(MOVED),
+    "reverse": Operator(MOVED, OTHER_AXES),
     "slice_like": Operator(TAKEN, lends_type=True),
     "split": Operator(TAKEN),
     "squeeze": Operator(SAME),
@@ -155,7 +155,6 @@ OPERATORS: dict[str, Operator] = {
     "transpose": Operator(MOVED),
     # --- new tensors, and what counts or finds
     "arange": Operator(limits=ranges.of_arange, sizes=(0, 1, 2)),
-    "argsort": Operator(limits=PLACES),
     "argwhere": Operator(limits=PLACES),
     "dyn.full": Operator(limits=lambda value, *_: value, sizes=(1,)),
     "dyn.ones": Operator(limits=ranges.always(1, 1), sizes=(0,)),
@@ -166,7 +165,6 @@ OPERATORS: dict[str, Operator] = {
     "ones": Operator(limits=ranges.always(1, 1)),
     "shape_of": Operator(limits=PLACES),
     "topi_ext.batched_nms": Operator(places=(0, 1)),
-    "topk": Operator(places=(1,)),
     "vision.all_class_non_max_suppression": Operator(places=(0, 1)),
     "vision.non_max_suppression": Operator(places=(0, 1)),  # -1 only after the valid ones
     "zeros": Operator(limits=ranges.always(0, 0)),
@@ -175,22 +173,34 @@ OPERATORS: dict[str, Operator] = {
     "any": Operator(rows=NOT_REDUCED, limits=ranges.always(0, 1)),
     "argmax": Operator(rows=NOT_REDUCED, limits=PLACES),
     "argmin": Operator(rows=NOT_REDUCED, limits=PLACES),
+    "argsort": Operator(rows=OTHER_AXES, limits=PLACES),
+    "cumprod": Operator(rows=OTHER_AXES),
+    "cumsum": Operator(rows=OTHER_AXES),
     "max": Operator(rows=NOT_REDUCED),
     "mean": Operator(rows=NOT_REDUCED),
     "min": Operator(rows=NOT_REDUCED),
+    "nn.batch_norm": Operator(rows=OTHER_AXES),
+    "nn.layer_norm": Operator(rows=OTHER_AXES),
     "nn.log_softmax": Operator(rows=OTHER_AXES),
     "nn.softmax": Operator(rows=OTHER_AXES),
     "prod": Operator(rows=NOT_REDUCED),
+    "sort": Operator(rows=OTHER_AXES),
     "sum": Operator(rows=NOT_REDUCED),
+    "topk": Operator(rows=OTHER_AXES, places=(1,)),
     # --- item by item of a batch
     "image.resize2d": Operator(rows=ITEMS),
     "nn.adaptive_avg_pool2d": Operator(rows=ITEMS),
+    "nn.adaptive_max_pool2d": Operator(rows=ITEMS),
     "nn.avg_pool2d": Operator(rows=ITEMS),
     "nn.conv2d": Operator(rows=ITEMS),
     "nn.conv2d_transpose": Operator(rows=ITEMS),
     "nn.dense": Operator(rows=ITEMS),
     "nn.global_avg_pool2d": Operator(rows=ITEMS),
+    "nn.global_max_pool2d": Operator(rows=ITEMS),
+    "nn.group_norm": Operator(rows=ITEMS),
+    "nn.instance_norm": Operator(rows=ITEMS),
     "nn.max_pool2d": Operator(rows=ITEMS),
+    "nn.upsampling": Operator(rows=ITEMS),
     "topi_ext.multiscale_roi_align": Operator(rows=REGIONS),
     "vision.roi_align": Operator(rows=REGIONS),
 }
@@ -239,6 +249,12 @@ def may_divide_by_zero(expr: relay.Expr) -> bool:
     if not known_of(expr).divides or isinstance(expr.args[1], relay.Constant):
         return False
     return not expr.checked_type.dtype.startswith(("float", "bfloat"))
+
+
+def computes_along(call: relay.Call, axis: int) -> bool:
+    """Whether a call of Rows.OTHER_AXES computes along this axis of its first operand."""
+    given, rank = call.attrs.axis, len(call.args[0].checked_type.shape)
+    return given is None or int(given) % rank == axis  # None flattens all axes to one
 
 
 def reduced_axes(call: relay.Call) -> set[int]:

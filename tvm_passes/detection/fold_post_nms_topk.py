@@ -13,7 +13,7 @@ from ..engine.expressions import op_name
 from ..engine.rule import Match, Refusal, Rule, RulePass
 from .selection import Selection
 
-MAX_WANTED = 2**20  # an NMS that is told how many to keep makes room for as many
+MAX_WANTED = 2**20  # an NMS with a `max_output_size` allocates that many indices
 
 
 class FirstOfSelection(Selection, Rule):
@@ -50,7 +50,7 @@ class FirstOfSelection(Selection, Rule):
         # The bounds of the slice also use the length; they disappear with it.
         users = [user for user in match.graph.users(match.selection) if op_name(user) != "shape_of"]
         if users != [match.root] or match.used_elsewhere(match.nms):
-            return Refusal("the kept boxes are used without the slice elsewhere")
+            return Refusal("the kept boxes have users besides the slice")
         return wanted
 
     def rewrite(self, match: Match, plan: int) -> relay.Expr:
@@ -101,7 +101,7 @@ def _begins_and_steps(match: Match) -> tuple[list[Any] | None, ...]:
 
 
 def _wanted(match: Match) -> int | None:
-    """The number of boxes that the slice takes at most, or None."""
+    """The maximum number of boxes that the slice takes, or None if it is unknown."""
     if match.dynamic is None:
         (end,) = match.root.attrs.end
         return int(end) if int(end) >= 0 else None

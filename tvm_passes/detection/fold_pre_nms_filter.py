@@ -21,8 +21,8 @@ class NmsOfFiltered(Selection, Rule):
     Why legal: gathering rows in order keeps the order of the boxes, so an NMS that skips the rows that the
     mask removes keeps the same boxes. It skips rows with a score not above its threshold: a mask that tests
     just that becomes the threshold; any other mask sets the scores of the rows it removes to -inf. Either way
-    a score of NaN or -inf is skipped too, so there must be none: ensured by an existing threshold or by the
-    mask.
+    a score of NaN or -inf is skipped too, so an existing threshold or the mask must already exclude such
+    scores.
     """
 
     taken = wildcard()
@@ -34,7 +34,7 @@ class NmsOfFiltered(Selection, Rule):
     def plan(self, match: Match) -> _Unfiltered | Refusal:
         plans = match.graph.notes.setdefault(
             NmsOfFiltered, {}
-        )  # one for all users of a selection, or for none
+        )  # one for all users of a selection: either all are rewritten, or none
         if match.selection not in plans:
             plans[match.selection] = _unfiltered(match)
         return plans[match.selection]
@@ -85,18 +85,18 @@ class _Unfiltered(NamedTuple):
 def _unfiltered(match: Match) -> _Unfiltered | Refusal:
     nms, mask = match.nms, mask_in_front(match.nms.args[1])
     if nms.attrs["has_valid_count"]:
-        return Refusal("only the first boxes are valid, and the filter changes which those are")
+        return Refusal("the valid count of the NMS refers to the filtered rows, not to all rows")
     for name, tensor in zip(("boxes", "scores", "class ids"), nms.args):
         if before_taking(tensor, mask) is None:
             return Refusal(f"the {name} are not filtered by the mask that filters the scores")
     tensors = [rows_before_taking(tensor) for tensor in nms.args[:3]]
     if len({as_long_as(tensor) for tensor in (mask, *tensors)}) > 1:
         return Refusal(
-            "whether boxes, scores, class ids and mask have as many rows is known only at run time"
+            "whether boxes, scores, class ids and mask have equally many rows is known only at run time"
         )
     if not nms.attrs["has_score_threshold"] and not is_bounded(nms.args[1]):
         return Refusal(
-            "the filter may leave a score that is NaN or -inf, which no NMS with a score threshold does"
+            "the filter may keep a score that is NaN or -inf, which an NMS with a score threshold skips"
         )
     for user in match.graph.users(match.selection):
         if op_name(user) != "shape_of" and not _is_taken_from_filtered(user, match.selection, mask):

@@ -1,4 +1,4 @@
-"""Let one kernel turn a camera's image into the input of a network."""
+"""Turn a camera image into the input of a network with one kernel."""
 
 from ...engine.rule import RulePass
 from .after_resizing import AFTER_RESIZING
@@ -9,8 +9,8 @@ class FoldPreprocessing(RulePass):
     """Replace the preprocessing of an image, from the function's input on, with one operator.
 
     Applied after the passes that choose the layout and type of the first convolution, it also folds the
-    operators that they put in front of it. It may be applied before them and again after them; before, since
-    TVM's own ToMixedPrecision rounds the mean.
+    operators that they put in front of it. It may be applied before them and again after them; apply it
+    before TVM's own ToMixedPrecision, which rounds the mean.
 
     Why legal: the operator resizes, normalizes, pads, casts and transposes, in this order. Operators after
     the resizing are folded as long as they come in this order and no intermediate result has another user.

@@ -46,7 +46,7 @@ class Affine:
 
     @property
     def mean_and_std(self) -> dict[str, Any] | None:
-        """Of which this is the normalisation, as arguments of `topi_ext.preprocess`; None if of none."""
+        """The `mean` and `std` of `topi_ext.preprocess` that give this map, or None if there are none."""
         with np.errstate(all="ignore"):
             mean, std = -self.summand / self.factor, 1 / self.factor
         is_one = np.isfinite(mean).all() and np.isfinite(std).all() and std.all()
@@ -63,7 +63,7 @@ class Step:
 
     @classmethod
     def of(cls, graph: Graph, call: relay.Call, channel_axis: int) -> tuple[Step, relay.Expr] | None:
-        """A call as a step, and its argument that is the image; None where it is no such step."""
+        """The call as a step, and its image operand; None if the call is not such a step."""
         values = [folded(graph, argument) for argument in call.args]
         if sum(value is None for value in values) != 1 or call.checked_type.dtype != "float32":
             return None

@@ -18,7 +18,7 @@ from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 from .affine import ARITHMETIC, ZERO, Affine, Step
 from .image import OF_TUPLES, VIEWS, Image, image_in
 
-Options = dict[str, Any]  # of `topi_ext.preprocess`, of which a rule changes some
+Options = dict[str, Any]  # arguments of `topi_ext.preprocess`; a rule changes some of them
 
 
 class _Follows(Rule):
@@ -83,7 +83,7 @@ class Padded(_Follows):
             if before or after < 0 or (after and axis not in "HW"):
                 return Refusal("the image is padded on a side other than the right or the bottom")
         if max(map(int, match.root.checked_type.shape)) > MAX_SIDE:
-            return Refusal(f"the image is longer than {MAX_SIDE} pixels")
+            return Refusal(f"a side of the image is longer than {MAX_SIDE} pixels")
         lengths = zip("HW", image.options["padded_size"])
         return {"padded_size": [length + widths.get(axis, (0, 0))[1] for axis, length in lengths]}
 
@@ -150,7 +150,7 @@ class Batch(Rule):
             return Refusal("the images of the batch are preprocessed in different ways")
         batch = _batch(images)
         if batch is None:
-            return Refusal("the images are not all those of one batch, in order")
+            return Refusal("the images are not all images of one batch, in order")
         if any(image.is_wanted_elsewhere(match.graph) for image in images):
             return Refusal("an image of the batch has another user")
         return first.of(batch)
@@ -164,7 +164,7 @@ def _one_shape(image: Image) -> tuple[int, ...]:
 
 
 def _batch(images: Sequence[Image]) -> relay.Expr | None:
-    """What images are all of, one after the other; None if of nothing."""
+    """The batch that consists of exactly these images, in order, or None if there is none."""
     batch = None
     for index, image in enumerate(images):
         source = image.call.args[0]

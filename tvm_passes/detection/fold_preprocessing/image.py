@@ -19,7 +19,7 @@ class Image:
     """`axes` names the axes of the outermost of `views`, in its order; axes that views add are named 1."""
 
     call: relay.Call
-    views: tuple[relay.Call, ...]  # from the call on
+    views: tuple[relay.Call, ...]  # innermost first
     axes: tuple[str, ...]
 
     @property

@@ -44,7 +44,7 @@ class ResizedImage(Rule):
         if {match.data.checked_type.dtype, match.root.checked_type.dtype} != {"float32"}:
             return Refusal("the image is not resized in float32")
         if max(*shape, *map(int, attrs.size)) > MAX_SIDE:
-            return Refusal(f"the image is longer than {MAX_SIDE} pixels")
+            return Refusal(f"a side of the image is longer than {MAX_SIDE} pixels")
         options = source.options()
         if isinstance(options, Refusal):
             return options

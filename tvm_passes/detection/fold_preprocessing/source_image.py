@@ -20,10 +20,10 @@ LAYOUTS = {"NCHW": "NCHW", "NHWC": "NHWC", "CHW": "NCHW", "HWC": "NHWC"}  # by t
 
 
 class SourceImage:
-    """How a tensor was computed from the tensor `source`: which of its pixels, and how their values changed.
+    """How a tensor is computed from the tensor `source`: from which of its pixels, and with what arithmetic.
 
-    `axes` names the axes of the source; `channels` has the channel of the source for each of the tensor;
-    `item` is the index of the image, where one image of a batch is taken.
+    `axes` names the axes of the source; `channels` has, for each channel of the tensor, that of the source;
+    `item` is the index of the image if one image of a batch is taken.
     """
 
     def __init__(self, graph: Graph, data: relay.Expr, axes: str) -> None:
@@ -49,7 +49,7 @@ class SourceImage:
 
     @property
     def images(self) -> relay.Expr:
-        """The source with a batch axis; where one image of a batch is taken, that image."""
+        """The source with a batch axis; if one image of a batch is taken, that image alone."""
         images = self.source if "N" in self.axes else relay.expand_dims(self.source, 0)
         if self.item is None:
             return images
@@ -81,14 +81,14 @@ class SourceImage:
         return any(len(users_of_one) > 1 for users_of_one in users)
 
     def options(self) -> dict[str, Any] | Refusal:
-        """The options of `topi_ext.preprocess` for `images`, or why it cannot compute the same."""
+        """The options of `topi_ext.preprocess` for `images`, or why it cannot compute the same values."""
         if not self.is_input:
             between = op_name(self.source) or type(self.source).__name__
             return Refusal(f"{between} comes between the input image and its resizing")
         if self.layout is None:
-            return Refusal(f"the axes of the image are {''.join(self.axes)}")
+            return Refusal(f"the axes of the image are {''.join(self.axes)}, which is not a supported layout")
         if self.source.checked_type.dtype not in IMAGE_TYPES:
-            return Refusal(f"the image is of type {self.source.checked_type.dtype}")
+            return Refusal(f"the image is of type {self.source.checked_type.dtype}, which is not supported")
         if self.swaps_channels is None:
             return Refusal(f"the channels of the image are permuted to {self.channels}")
         mean_and_std = self.values.mean_and_std
@@ -109,7 +109,7 @@ class SourceImage:
         self._between.append(node)
         return True
 
-    # --- steps back by operator: each returns the tensor in terms of the argument, or None
+    # --- steps back, by operator: each restates the tensor in terms of an operand and returns it, or None
 
     def _expand_dims(self, node: relay.Expr) -> relay.Expr | None:
         axis = int(node.attrs.axis) % len(self.axes)
@@ -149,7 +149,7 @@ class SourceImage:
         return self._item(split.args[0], node.index, len(lengths))
 
     def _one_of(self, data: relay.Expr, axis: int, index: int) -> relay.Expr | None:
-        """The tensor at this index of an axis, which is then the batch axis."""
+        """Step back over the selection of one index along an axis, which becomes the batch axis."""
         if "N" in self.axes:
             return None
         axis = axis % len(data.checked_type.shape)

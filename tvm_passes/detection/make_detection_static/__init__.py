@@ -1,13 +1,16 @@
-"""Static shapes from the image to the detections, whose number is an output instead of a length."""
+"""Static shapes from the image to the detections, whose number becomes a value instead of a length."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 
 import tvm
 from tvm import relay
+from tvm.relay.ty import is_dynamic
 
+from ...engine.expressions import location, op_name
 from ...engine.graph import Graph
 from ...engine.module_pass import Pass
 from ...engine.report import PassReport
@@ -21,18 +24,18 @@ class MakeDetectionStatic(Pass):
     """Run what follows a filter or an NMS on padded rows, and carry along how many of them are valid.
 
     Why legal: each operator between a filter and the outputs is known to compute the valid rows as before,
-    whatever the padding holds; a filter, an NMS and a top-k are told which rows are valid. If one operator is
-    not known to, the module stays as it is. The rows of several images may be concatenated for a head, and
-    are taken apart again by slices at the sums of their numbers.
+    whatever the padding holds; a filter, an NMS and a top-k are told which rows are valid. If any operator is
+    not known to do so, the module is left unchanged. The rows of several images may be concatenated for a
+    head, and split again by slices whose bounds are sums of the numbers of valid rows.
 
     Parameters
     ----------
     outputs : str
         "cut": the outputs are the original ones, cut to the number of detections at the very end; only there
-        are shapes dynamic. "padded": the outputs have the maximum number of rows; those behind the first
+        are shapes dynamic. "padded": the outputs have the maximum number of rows; those after the first
         `num_detections`, an int32 scalar that becomes the last output, are 0. For several images it is a
-        vector with a number for each, in the order of the outputs. The function's attribute `padded_rows`
-        says which number counts what.
+        vector with one number per image, in the order of the outputs. The function attribute `padded_rows`
+        says, for each output, which axis is padded and which number counts its rows.
 
     >>> import frontends, torch, torchvision
     >>> class Detect(torch.nn.Module):
@@ -66,7 +69,7 @@ class MakeDetectionStatic(Pass):
             raise ValueError(
                 f"MakeDetectionStatic: outputs must be one of {', '.join(OUTPUTS)}, not {outputs!r}"
             )
-        self.keeps_types = outputs == "cut"  # the type of padded outputs is another
+        self.keeps_types = outputs == "cut"  # padded outputs have other types
         super().__init__(partial(_made_static, outputs=outputs))
 
 
@@ -74,14 +77,25 @@ def _made_static(mod: tvm.IRModule, report: PassReport, outputs: str) -> tvm.IRM
     typed = relay.transform.InferType()(mod)
     try:
         function = _with_fixed_shapes(typed["main"], OUTPUTS[outputs])
+        if function is None:
+            _check_static(typed["main"])
+            return mod
     except NotStatic as reason:
         report.refused(report.name, "", str(reason))
-        return mod
-    if function is None:
+        if outputs == "padded":  # which whoever asked for it relies on
+            warnings.warn(f"{report.name}: the outputs are not padded: {reason}", stacklevel=2)
         return mod
     report.rewrote(report.name, "main")
     typed.update_func(typed.get_global_var("main"), function)
     return relay.transform.InferType()(typed)
+
+
+def _check_static(function: relay.Function) -> None:
+    """Raise NotStatic if a shape is dynamic although nothing depends on a filter or an NMS that is known."""
+    for node in Graph(function).nodes:
+        if isinstance(node, (relay.Var, relay.Call)) and is_dynamic(node.checked_type):
+            where = location(node) or op_name(node) or getattr(node, "name_hint", "a function")
+            raise NotStatic(f"{where}: its shape is known only at run time, and not by a known filter or NMS")
 
 
 def _with_fixed_shapes(function: relay.Function, finish: Callable) -> relay.Function | None:

@@ -44,7 +44,7 @@ def reshape(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         result = walk.typed(relay.Call(call.op, [data.expr], call.attrs))
     before, after = data.shape, walk.shape(result)
     for axis, dim in enumerate(call.checked_type.shape):
-        # The first axis of unknown length is the one of rows, if what is in front of it is the same.
+        # The rows lie along the first axis of unknown length with as many elements in front of it as before.
         if not hasattr(dim, "value") and math.prod(before[: data.axis]) == math.prod(after[:axis]):
             rows = _resized(data.rows, after[axis])
             if rows is not None and (lengths is None or _is_shape(walk, lengths, rows, axis)):
@@ -53,7 +53,7 @@ def reshape(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
-    """The lengths of a reshape, one of which may be -1 or unknown."""
+    """The lengths of a reshape, at most one of which is -1 or unknown."""
     values = shape_values(walk.graph, expr)
     if values is None or sum(value is None or value == -1 for value in values) > 1:
         raise NotStatic("a shape depends on the number of valid rows")
@@ -61,7 +61,7 @@ def _new_shape(walk: Walk, expr: relay.Expr) -> list[Element]:
 
 
 def _is_shape(walk: Walk, lengths: list[Element], rows: Rows, at: int) -> bool:
-    """Whether exactly one axis has a length that depends on rows, and that is the number of valid ones."""
+    """Whether no length but that at `at` depends on rows, and that one is the number of valid rows."""
     others = lengths[:at] + lengths[at + 1 :]
     if not all(map(walk.is_fixed, others)):
         return False

@@ -1,4 +1,4 @@
-"""Which function in this folder handles which operator on padded rows.
+"""The functions that handle operators on padded rows, by operator.
 
 Each handler takes the walk, a call, and what its arguments have become: a `Padded`, a tuple of them, SIZE, or
 the original expression if nothing in it is padded. It returns what the call becomes, whose valid rows are
@@ -19,7 +19,7 @@ from . import moved_rows, new_rows, row_by_row, some_rows
 from .padded import SIZE, Became, NotStatic, Padded
 from .walk import Walk
 
-SAME_ROWS = (  # each row stays at its index, as far as it stays
+SAME_ROWS = (  # the rows that remain keep their values
     *("cast", "transpose", "expand_dims", "squeeze", "reshape", "dyn.reshape"),
     *("strided_slice", "dyn.strided_slice"),
 )
@@ -59,6 +59,7 @@ OF_OPERATORS = {
     "shape_of": _shape_of,
     "topi_ext.paste_masks": row_by_row.paste_masks,
     "topi_ext.heatmaps_to_keypoints": row_by_row.heatmaps_to_keypoints,
+    "gather": row_by_row.gather,
     **dict.fromkeys(("repeat", "tile", "broadcast_to"), row_by_row.elementwise),  # along axes without rows
     "transpose": moved_rows.transpose,
     "expand_dims": moved_rows.expand_dims,

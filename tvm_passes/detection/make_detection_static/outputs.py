@@ -24,14 +24,14 @@ def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
     zeros, ones = (relay.const([value] * output.rank, "int32") for value in (0, 1))
     cut = dynamic.strided_slice(output.expr, zeros, relay.concatenate(lengths, 0), ones, "end")
     known = [-1 if axis == output.axis else length for axis, length in enumerate(output.shape)]
-    return relay.reshape(cut, known)  # the slice forgets the other lengths
+    return relay.reshape(cut, known)  # the slice's type loses the static lengths of the other axes
 
 
 def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs]:
-    """Zero each output behind the detections, and add their number, one per image if there are several.
+    """Zero the rows after the detections, and append their number, for several images one per image.
 
     The attribute `padded_rows` has, for each output but the last, its axis of detections and the index of the
-    number that counts them, or nothing if it has no such axis.
+    number that counts them, or an empty list if it has no such axis.
     """
     padded = _each(result, lambda output: _zero_elsewhere(walk, output))
     outputs = list(_leaves(result))
@@ -69,7 +69,7 @@ def _leaves(result: Became) -> Iterator[Became]:
 
 
 def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
-    """The finished outputs; one that is computed from another is computed from the finished one."""
+    """The finished outputs; an output computed from another uses the finished one."""
     finished = {}
 
     def of(output: Became) -> relay.Expr:
@@ -97,7 +97,7 @@ def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
 
 
 def _pastes_nothing_as_zeros(expr: relay.Expr) -> bool:
-    """Whether it pastes masks such that a mask of zeros pastes zeros."""
+    """Whether the expression pastes masks, and a mask of zeros is pasted as zeros."""
     if op_name(expr) != "topi_ext.paste_masks":
         return False
     return not expr.attrs["has_threshold"] or float(expr.attrs["threshold"]) > 0

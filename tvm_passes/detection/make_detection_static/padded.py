@@ -15,9 +15,9 @@ from tvm import relay
 
 from ...engine.expressions import known_shape
 
-ONE = "one row"  # among the keys of `counted`
-Became = Any  # of a node: a `Padded`, a tuple of such, SIZE, or an expression
-SIZE = object()  # integers that follow from how many rows count, which may only go into shapes
+ONE = "one row"  # the key of the constant in `counted`
+Became = Any  # what replaces a node: a `Padded`, a tuple, SIZE, or an expression
+SIZE = object()  # integers computed from the number of valid rows, which may only be used in shapes
 
 
 class NotStatic(Exception):
@@ -26,7 +26,7 @@ class NotStatic(Exception):
 
 @dataclass(eq=False)
 class Rows:
-    """`capacity` rows, the valid ones marked by `valid`, in their order; or just the first `count`.
+    """`capacity` rows; the valid ones, in their original order, are marked by `mask`, or the first `count`.
 
     Tensors with the same `key` have the same valid rows.
     """
@@ -35,8 +35,8 @@ class Rows:
     key: tuple[Any, ...]
     count: relay.Expr | None = None  # int32 scalar, if the valid rows are the first ones
     mask: relay.Expr | None = None  # bool (capacity,), if they may be anywhere
-    origin: Rows | None = None  # the rows each of which is several of these
-    parts: tuple[Rows, ...] = ()  # rows that these are, one behind the other
+    origin: Rows | None = None  # rows, each of which became several of these
+    parts: tuple[Rows, ...] = ()  # the rows that were concatenated into these
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and self.key == other.key
@@ -47,7 +47,7 @@ class Rows:
 
     @property
     def places(self) -> Rows | None:
-        """The rows that indices of these now count together with padding, so that the indices differ."""
+        """These rows if padding changes the indices of the valid ones, else None."""
         return None if self.are_first else self
 
     @cached_property
@@ -64,7 +64,7 @@ class Rows:
 
     @cached_property
     def counted(self) -> Counter[Any]:
-        """The terms of `number`: the multiple of each key's number of rows, and the constant."""
+        """`number` as a sum: the factor of each key's number of rows, and the constant under ONE."""
         if self.parts:
             return sum((part.counted for part in self.parts), Counter())
         if self.key == ("all", self.capacity):
@@ -90,14 +90,14 @@ class Rows:
         return self.origin if was_one else None
 
     def first(self, most: int) -> Rows:
-        """At most this many of the valid rows, which are the first ones."""
+        """At most this many of the valid rows, which must be the leading ones."""
         if most >= self.capacity:
             return self
         count = relay.minimum(self.count, relay.const(most, "int32"))
         return Rows(most, ("first", most, self.key), count=count)
 
     def between(self, begin: Counter[Any] | None, end: Counter[Any] | None) -> tuple[int, Rows] | None:
-        """The index range of the parts between these two numbers of valid rows, and their rows.
+        """The parts between these two numbers of valid rows: the index where they start, and their rows.
 
         All valid rows of a part precede those of the next, so a boundary between parts is the sum of the
         valid rows of the parts before it, whatever each of these counts is. None if the numbers are not known
@@ -129,7 +129,7 @@ def all_of(capacity: int) -> Rows:
 
 @dataclass
 class Padded:
-    """A tensor of static shape with such rows along `axis`; rows that are not valid are undefined.
+    """A tensor of static shape with `rows` along `axis`; the values of invalid rows are undefined.
 
     If it holds indices into rows whose valid ones are not the leading ones, `places` are those rows: the
     indices differ from those in the original graph.

@@ -7,7 +7,7 @@ import math
 from tvm import relay
 
 from ...analysis.operators import Rows as Kind
-from ...analysis.operators import known_of, may_divide_by_zero, reduced_axes
+from ...analysis.operators import computes_along, known_of, may_divide_by_zero, reduced_axes
 from .padded import Became, NotStatic, Padded, Rows
 from .walk import Walk
 
@@ -16,7 +16,7 @@ def elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     if may_divide_by_zero(call) and isinstance(args[1], Padded):
         raise NotStatic("it divides by integers of padded rows, which may be 0")
     first = next(arg for arg in args if isinstance(arg, Padded))
-    axis = first.axis - first.rank  # counted from the end, where shapes are lined up
+    axis = first.axis - first.rank  # from the end, as broadcasting aligns shapes
     for arg in args:
         if isinstance(arg, Padded):
             if arg.rows != first.rows or arg.axis - arg.rank != axis:
@@ -27,13 +27,14 @@ def elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def item_by_item(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """Each item of the first argument, or of the last one if that holds regions, gives one of the result."""
+    """Each item of the first operand, or of the last if that holds regions, gives an item of the result."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     items = parts[-1 if known_of(call).rows is Kind.REGIONS else 0]
     if any(isinstance(part, Padded) != (part is items) for part in parts):
         raise NotStatic("an input besides the batch is padded")
     layouts = (str(getattr(call.attrs, name, "N")) for name in ("data_layout", "layout"))
-    if items.axis != 0 or any(layout[0] != "N" for layout in layouts):
+    is_batch = all(layout[0] == "N" for layout in layouts) and getattr(call.attrs, "axis", 1) != 0
+    if items.axis != 0 or not is_batch:  # the axis of a group or instance norm is that of the channels
         raise NotStatic("the rows are not the items of a batch")
     return walk.padded(call, args, items.rows, 0)
 
@@ -53,16 +54,37 @@ def heatmaps_to_keypoints(walk: Walk, call: relay.Call, args: list[Became]) -> t
 
 
 def _rows_of_all(names: str, args: list[Became]) -> Rows:
-    """The rows of which each argument has one item."""
+    """The rows that all operands have in common, along axis 0."""
     first = args[0]
     if any(not isinstance(arg, Padded) or arg.axis != 0 for arg in args) or first.rows != args[1].rows:
         raise NotStatic(f"{names} have different valid rows")
     return first.rows
 
 
-def along_another_axis(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    (data,) = args
-    if int(call.attrs.axis) % data.rank == data.axis:
+def along_another_axis(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
+    """Results of the data's rank have its rows; others, such as statistics of a batch norm, have none."""
+    data, *others = args
+    if not isinstance(data, Padded) or any(isinstance(other, Padded) for other in others):
+        raise NotStatic("an input besides the rows is padded")
+    if computes_along(call, data.axis):
+        raise NotStatic("it computes along the rows")
+    if not isinstance(call.checked_type, relay.TupleType):
+        return walk.padded(call, args, data.rows, data.axis)
+    results = walk.typed(relay.Call(call.op, [walk.expr(arg) for arg in args], call.attrs))
+    fields = [walk.typed(relay.TupleGetItem(results, i)) for i in range(len(call.checked_type.fields))]
+    return tuple(
+        Padded(field, data.rows, data.axis) if len(walk.shape(field)) == data.rank else field
+        for field in fields
+    )
+
+
+def gather(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+    """A gather along another axis, where each row has indices of its own."""
+    data, indices = args
+    both = isinstance(data, Padded) and isinstance(indices, Padded)
+    if not both or (data.rows, data.axis) != (indices.rows, indices.axis):
+        raise NotStatic("the operands have different valid rows")
+    if computes_along(call, data.axis):
         raise NotStatic("it computes along the rows")
     return walk.padded(call, args, data.rows, data.axis)
 

@@ -6,9 +6,11 @@ import tvm
 from tvm import relay
 
 from ...analysis.filters import LOWEST, is_bounded
+from ...analysis.operators import computes_along
 from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
 from ...engine.expressions import op_name
 from .padded import Became, NotStatic, Padded, Rows
+from .row_by_row import along_another_axis
 from .walk import Walk, data_of
 
 
@@ -88,7 +90,7 @@ def take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     if walk.lists_all(indices.expr) and indices.rank == 1 and shape[axis] == indices.rows.capacity:
         return Padded(walk.expr(data), indices.rows, axis)
     _check_some(shape[axis])
-    # The index of a row that is not valid may be anything: keep it in bounds.
+    # The index in an invalid row may be anything: keep it in bounds.
     mode = "wrap" if str(attrs.mode) == "wrap" else "clip"
     taken = relay.take(walk.expr(data), indices.expr, axis=axis, mode=mode)
     return Padded(walk.typed(taken), indices.rows, axis + indices.axis)
@@ -104,7 +106,7 @@ def _check_index(data: Became, axis: int, index: Became) -> None:
 
 
 def _check_some(*lengths: int) -> None:
-    """Raise NotStatic unless a row that is not valid has something to read."""
+    """Raise NotStatic if an invalid row has nothing to read."""
     if 0 in lengths:
         raise NotStatic("rows are taken from a tensor without rows, where padding would read out of bounds")
 
@@ -132,7 +134,7 @@ def _zero_elsewhere(walk: Walk, vector: Padded) -> relay.Expr:
 
 
 def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    """The rows where a mask is true: all rows, of which those are valid."""
+    """The indices of rows where a mask is true: those of all rows, valid where the mask is true."""
     mask = args[0]
     if len(call.args[0].checked_type.shape) != 1:
         raise NotStatic("argwhere searches along several axes")
@@ -145,9 +147,11 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return Padded(walk.all_rows(capacity), rows, places=places)
 
 
-def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Padded, Padded]:
-    """Rows that are not valid get the value that sorts last; the maximum k must be known."""
+def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
+    """Along the rows, invalid ones get the value that sorts last; an upper bound of k must be known."""
     data, attrs = data_of(args), call.attrs
+    if op_name(call) == "topk" and not computes_along(call, data.axis):
+        return along_another_axis(walk, call, args)
     if data.rank != 1 or attrs.is_ascend or data.axis != 0:
         raise NotStatic("a top-k does not take the largest values along the rows")
     if not is_bounded(call.args[0]):
@@ -171,7 +175,7 @@ def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Padded | tuple[Pad
 
 
 def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
-    """Class-aware NMS is made to skip rows that are not valid; its results have static shapes already."""
+    """Class-aware NMS is made to skip invalid rows; its results already have static shapes."""
     tensors, rest = list(args[:3]), [walk.expr(arg) for arg in args[3:]]
     if any(isinstance(arg, Padded) for arg in args[3:]):
         raise NotStatic("a threshold is computed from padded rows")

@@ -19,12 +19,12 @@ from ...engine.match import match as match_pattern
 from ..selection import Selection
 from .padded import ONE, SIZE, Became, NotStatic, Padded, Rows
 
-MAKE_ROWS = ("dyn.full", "dyn.broadcast_to", "arange")  # as many as the sizes say that they are given
+MAKE_ROWS = ("dyn.full", "dyn.broadcast_to", "arange")  # as many as their size operands say
 Handle = Callable[["Walk", relay.Call, "list[Became]"], Became]
 
 
 class Walk:
-    """Maps the nodes of a typed graph to their replacements; nodes that do not depend on such boxes stay."""
+    """Maps the nodes of a typed graph to their replacements; nodes that do not depend on kept rows stay."""
 
     def __init__(self, graph: Graph, handle: Handle) -> None:
         """`handle` gives the replacement of a call that takes padded rows or sizes, or searches for rows."""
@@ -42,7 +42,7 @@ class Walk:
     # --- replacements of nodes
 
     def of(self, node: relay.Expr) -> Became:
-        """A `Padded`, a tuple of such and of expressions, SIZE, or an expression."""
+        """What replaces the node: a `Padded`, a tuple of such and of expressions, SIZE, or an expression."""
         return self._became.get(node, node)
 
     def _visit(self, node: relay.Expr) -> None:
@@ -92,7 +92,7 @@ class Walk:
         return all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
 
     def keeps_selections_alone(self, nms: relay.Call) -> bool:
-        """Whether only the indices of kept boxes are used, of all that an NMS returns."""
+        """Whether the indices that an NMS returns are only used to select the kept ones."""
         items = self.graph.users(nms)
         return all(isinstance(item, relay.TupleGetItem) for item in items) and all(
             isinstance(user, relay.Call) and self._is_selection(user)
@@ -102,7 +102,7 @@ class Walk:
         )
 
     def _selection(self, call: relay.Call, args: list[Became]) -> Padded:
-        """The kept indices: the whole array, of which the leading ones are valid."""
+        """The kept indices: the whole array of indices, the leading ones of which are valid."""
         indices, _, count, _ = args
         (capacity,) = self.shape(indices)
         inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
@@ -119,7 +119,7 @@ class Walk:
         return self._counting[capacity]
 
     def lists_all(self, expr: relay.Expr) -> bool:
-        """Whether an expression is `all_rows`, in another type or shape."""
+        """Whether an expression is `all_rows`, possibly in another type or shape."""
         while keeps_column(expr):
             expr = expr.args[0]
         return any(expr.same_as(numbers) for numbers in self._counting.values())
@@ -164,16 +164,16 @@ class Walk:
         return expr.checked_type.dtype
 
     def known_lengths(self, expr: relay.Expr) -> list[Element]:
-        """The elements of a shape or of bounds, each of them known or a length."""
+        """The elements of a shape or of slice bounds, each of them a number or a symbolic length."""
         values = shape_values(self.graph, expr)
         if values is None or any(value is None for value in values.flat):
             raise NotStatic("a length depends on the number of valid rows")
         return list(values.flat)
 
-    # --- lengths, which are what `shape_values` knows of a number
+    # --- lengths, which are elements as `shape_values` tracks them
 
     def rows(self, dim: Dim) -> Rows | None:
-        """The rows along a dimension, or None where its length is static."""
+        """The rows along a dimension, or None if its length is static."""
         became = self.of(dim.tensor)
         return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
 
@@ -191,7 +191,7 @@ class Walk:
         return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
 
     def counted(self, value: Element) -> Counter[Any] | None:
-        """Like `Rows.counted`, for a length that is not a bound of another; else None."""
+        """Like `Rows.counted`, for a length that is a number, a dimension or a total; else None."""
         if isinstance(value, Total):
             parts = [counted for counted in map(self.counted, value.dims) if counted is not None]
             return sum(parts, Counter()) if len(parts) == len(value.dims) else None
