@@ -43,6 +43,7 @@ else:
     from .detection.fold_preprocessing import FoldPreprocessing
     from .detection.lower_class_aware_nms import LowerClassAwareNMS
     from .detection.make_detection_static import MakeDetectionStatic
+    from .detection.merge_class_loops import MergeClassLoops
     from .detection.restore_batched_nms import RestoreBatchedNMS
     from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
     from .detection.return_raw_masks import ReturnRawMasks
@@ -74,6 +75,7 @@ __all__ = [
     "LimitFusion",
     "LowerClassAwareNMS",
     "MakeDetectionStatic",
+    "MergeClassLoops",
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",

@@ -25,6 +25,7 @@ from .detection.fold_pre_nms_filter import FoldPreNMSFilter
 from .detection.fold_preprocessing import FoldPreprocessing
 from .detection.lower_class_aware_nms import LowerClassAwareNMS
 from .detection.make_detection_static import MakeDetectionStatic
+from .detection.merge_class_loops import MergeClassLoops
 from .detection.restore_batched_nms import RestoreBatchedNMS
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .engine.report import Report, recording
@@ -110,6 +111,7 @@ def _restore_detection() -> tvm.transform.Sequential:
         "restore detection",
         Canonicalize(),  # the frontends have done it; other importers' modules need it
         RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
+        MergeClassLoops(),  # after the NMS inside a loop are restored, and before passes look at each class
         FoldPostNMSTopK(),  # after the branch for no boxes, between NMS and slice, is gone
         FoldPreNMSFilter(),  # after FoldPostNMSTopK has seen that its top-k takes the first kept boxes
         RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32

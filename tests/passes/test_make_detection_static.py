@@ -285,10 +285,6 @@ REFUSED = {
         rows(boxes, kept) * relay.cast(size(kept), "float32")
     ),
     "an output is computed from the number of detections": lambda boxes, kept: size(kept),
-    "filtered rows are not compacted": lambda boxes, kept: rows(
-        boxes,
-        relay.squeeze(relay.argwhere(relay.take(boxes, relay.const(0), axis=1) > relay.const(9.0)), [1]),
-    ),
     "an input besides the rows is padded": lambda boxes, kept: relay.nn.layer_norm(
         relay.const(np.ones((2, 9), "float32")), *[relay.take(rows(boxes, kept), relay.const(0), axis=1)] * 2
     ),
@@ -394,6 +390,53 @@ def of_kept(function, most=9):
         relay.var("ids", shape=(N,), dtype="int64"),
     ]
     return module(*inputs, function(rows(inputs[0], kept(*inputs, most))))
+
+
+def column(boxes, number=0):
+    return relay.take(boxes, relay.const(number), axis=1)
+
+
+def filtered(boxes, threshold=100.0):
+    return rows(boxes, places(column(boxes) > relay.const(threshold)))
+
+
+def taken_in_order(boxes, order):
+    return rows(boxes, relay.cast(order, "int64"))
+
+
+OF_FILTERED = {
+    "filtered": lambda boxes: boxes,
+    "filtered again": lambda boxes: filtered(boxes, 300.0),
+    "sorted, bounded": lambda boxes: relay.sort(column(boxes), 0, is_ascend=False),
+    "sorted": lambda boxes: relay.sort(column(boxes, 1), 0),
+    "sorted downwards": lambda boxes: relay.sort(column(boxes, 1), 0, is_ascend=False),
+    "in order": lambda boxes: taken_in_order(boxes, relay.argsort(column(boxes, 2), 0)),
+    "the first in order": lambda boxes: first_rows(
+        taken_in_order(boxes, relay.argsort(column(boxes, 2), 0, False, "int64")), 7
+    ),
+}
+
+
+def first_rows(boxes, most):
+    return relay.strided_slice(boxes, [0], [most], axes=[0])
+
+
+@pytest.mark.parametrize("outputs", ["cut", "padded"])
+@pytest.mark.parametrize("name", OF_FILTERED)
+def test_what_a_filter_leaves(name, outputs):
+    """With NaN and infinities in the rows that it removes."""
+    x = relay.var("x", shape=(N, 4))
+    mod = module(x, OF_FILTERED[name](filtered(x)))
+    dynamic, compute, numbers = runner(mod), runner(static(mod, outputs)), set()
+    for seed, scale in enumerate((1.0, 2.0, 0.5, 0.0)):
+        boxes = np.random.default_rng(seed).permutation(4 * N).reshape(N, 4).astype("float32") * 2 * scale
+        boxes[boxes[:, 0] <= 100, 1:3] = np.resize(np.float32([np.nan, np.inf, -np.inf]), (1, 2))
+        (expected,), found = dynamic(boxes), compute(boxes)
+        numbers.add(len(expected))
+        if outputs == "padded":
+            assert found[1] == len(expected) and not found[0][len(expected) :].any()
+        np.testing.assert_array_equal(found[0][: len(expected)], expected)
+    assert len(numbers) > 1 and 0 in numbers
 
 
 @pytest.mark.parametrize("name", ROW_BY_ROW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from tvm import relay
 
@@ -42,22 +43,43 @@ def lower_bound(condition: relay.Expr, scores: relay.Expr, strict: bool = False)
     return number if above.same_as(scores) and number is not None and number > LOWEST else None
 
 
-def is_bounded(scores: relay.Expr) -> bool:
-    """Whether a filter that the scores passed excludes NaN and -inf."""
+class Bound(NamedTuple):
+    """A number that each score exceeds, or may equal if not strict."""
+
+    number: float
+    is_strict: bool
+
+    def holds(self, scores: relay.Expr, dtype: str) -> relay.Expr:
+        """Where scores of this type are above it."""
+        compare = relay.greater if self.is_strict else relay.greater_equal
+        return compare(scores, relay.const(self.number, dtype))
+
+
+def bound(scores: relay.Expr) -> Bound | None:
+    """A bound of scores by a filter that they passed, which so excludes NaN and -inf; None without one."""
     name = op_name(scores)
     if isinstance(scores, relay.TupleGetItem) and op_name(scores.tuple_value) in ("topk", "dyn.topk"):
-        return scores.index == 0 and is_bounded(scores.tuple_value.args[0])
+        return bound(scores.tuple_value.args[0]) if scores.index == 0 else None
     if name in ("topk", "dyn.topk") or keeps_elements(scores):
-        return is_bounded(scores.args[0])
+        return bound(scores.args[0])
     if name == "concatenate" and isinstance(scores.args[0], relay.Tuple):
-        return all(map(is_bounded, scores.args[0].fields))
+        parts = list(map(bound, scores.args[0].fields))
+        known = [part for part in parts if part is not None]
+        return min(known) if len(known) == len(parts) else None  # not strict comes before strict
     if name != "take":
-        return False
+        return None
     mask = mask_of_rows(scores.args[1])
-    of_mask = mask is not None and any(
-        lower_bound(part, scores.args[0]) is not None for part in conditions(mask)
-    )
-    return of_mask or is_bounded(scores.args[0])
+    for part in conditions(mask) if mask is not None else []:
+        for strict in (True, False):
+            number = lower_bound(part, scores.args[0], strict)
+            if number is not None:
+                return Bound(number, strict)
+    return bound(scores.args[0])
+
+
+def is_bounded(scores: relay.Expr) -> bool:
+    """Whether a filter that the scores passed excludes NaN and -inf."""
+    return bound(scores) is not None
 
 
 def _is_first_column(take: relay.Expr) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import NamedTuple
 
@@ -122,7 +123,8 @@ def _select(nms: relay.Call, mask: relay.Expr) -> relay.Expr:
         threshold = relay.const(LOWEST, "float32")
     others = []
     for part in conditions(mask):
-        bound = lower_bound(part, _without_masks(scores), strict=True)
+        bounds = (lower_bound(part, each, strict=True) for each in _with_fewer_masks(scores))
+        bound = next((number for number in bounds if number is not None), None)
         if bound is None or scalar(threshold) is None:
             others.append(part)
         else:
@@ -141,8 +143,9 @@ def _select(nms: relay.Call, mask: relay.Expr) -> relay.Expr:
     )
 
 
-def _without_masks(scores: relay.Expr) -> relay.Expr:
-    """The scores before masks set some to -inf, which only lowers them."""
+def _with_fewer_masks(scores: relay.Expr) -> Iterator[relay.Expr]:
+    """The scores, and what they were before each mask that set some to -inf, which only lowers them."""
+    yield scores
     while op_name(scores) == "where" and scalar(scores.args[2]) == LOWEST:
         scores = scores.args[1]
-    return scores
+        yield scores

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
@@ -15,7 +16,7 @@ from tvm.relay.frontend.common import try_infer_value
 
 from ..._onnx.fold import keep_known
 from ..._slice import constant_slice
-from .converter import Converter, Inputs, InputTypes, NotConverted, dtype_name
+from .converter import SCALAR_TYPES, Converter, Inputs, InputTypes, NotConverted, dtype_name
 
 
 def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -24,6 +25,14 @@ def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes)
     if isinstance(value, relay.Constant) or not isinstance(value, relay.Expr):
         return converter.stock["aten::scalar_tensor"](inputs, input_types)
     return relay.cast(value, stock._convert_dtype_value(dtype))
+
+
+def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own makes floats of whole numbers where no type is given."""
+    shape, value, dtype, *rest = inputs
+    if dtype is None and isinstance(value, (bool, int)):
+        dtype = SCALAR_TYPES.index(torch.bool if isinstance(value, bool) else torch.int64)
+    return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -289,6 +298,7 @@ def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: Inpu
 
 
 CONVERTERS = {
+    "aten::full": full,
     "aten::full_like": partial(filled_like, None),
     "aten::ones_like": partial(filled_like, 1),
     "aten::zeros_like": partial(filled_like, 0),

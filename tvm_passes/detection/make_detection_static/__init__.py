@@ -14,10 +14,10 @@ from ...engine.expressions import location, op_name
 from ...engine.graph import Graph
 from ...engine.module_pass import Pass
 from ...engine.report import PassReport
-from .operators import handle
+from ..padding.operators import handle
+from ..padding.padded import NotStatic
+from ..padding.walk import Walk
 from .outputs import OUTPUTS
-from .padded import NotStatic
-from .walk import Walk
 
 
 class MakeDetectionStatic(Pass):

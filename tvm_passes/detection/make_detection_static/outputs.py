@@ -9,13 +9,13 @@ from tvm import relay
 from tvm.relay.op.dyn import _make as dynamic
 
 from ...engine.expressions import op_name
-from .padded import SIZE, Became, NotStatic, Padded
-from .walk import Walk
+from ..padding.padded import SIZE, Became, NotStatic, Padded
+from ..padding.walk import Walk
 
 
 def _cut(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs | None]:
     """Cut each output to the number of detections."""
-    return _each(result, lambda output: _first_rows(walk, output)), attrs
+    return _each(walk, result, lambda output: _first_rows(walk, output)), attrs
 
 
 def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
@@ -33,7 +33,7 @@ def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[rel
     The attribute `padded_rows` has, for each output but the last, its axis of detections and the index of the
     number that counts them, or an empty list if it has no such axis.
     """
-    padded = _each(result, lambda output: _zero_elsewhere(walk, output))
+    padded = _each(walk, result, lambda output: _zero_elsewhere(walk, output))
     outputs = list(_leaves(result))
     detections = []
     for output in outputs:
@@ -42,7 +42,7 @@ def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[rel
     if not detections:
         raise NotStatic("no output has rows that need padding")
     fields = padded.fields if isinstance(result, tuple) else [padded]
-    numbers = [rows.count for rows in detections]
+    numbers = [rows.number for rows in detections]
     number = numbers[0] if len(numbers) == 1 else relay.stack(numbers, 0)
     attrs = dict(attrs.items()) if attrs else {}
     if "output_names" in attrs:
@@ -62,13 +62,21 @@ def _zero_elsewhere(walk: Walk, output: Padded) -> relay.Expr:
     )
 
 
+def _compacted(walk: Walk, output: Padded) -> Padded:
+    """The same with the valid rows in front."""
+    if output.rows.are_first:
+        return output
+    taken = relay.take(output.expr, output.rows.order, axis=output.axis)
+    return Padded(walk.typed(taken), output.rows.compacted, output.axis)
+
+
 def _leaves(result: Became) -> Iterator[Became]:
     parts = result if isinstance(result, tuple) else [result]
     for part in parts:
         yield from _leaves(part) if isinstance(part, tuple) else [part]
 
 
-def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
+def _each(walk: Walk, result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
     """The finished outputs; an output computed from another uses the finished one."""
     finished = {}
 
@@ -79,13 +87,12 @@ def _each(result: Became, finish: Callable[[Padded], relay.Expr]) -> relay.Expr:
             raise NotStatic("an output is computed from the number of detections")
         if not isinstance(output, Padded):
             return output
-        if not output.rows.are_first:
-            raise NotStatic("filtered rows are not compacted, so they cannot be an output")
         if output.places:
             raise NotStatic("an output holds the indices of the rows that a filter keeps")
         key = output.expr, output.rows.key
         if key not in finished:
-            finished[key] = pasted(output) if _pastes_nothing_as_zeros(output.expr) else finish(output)
+            is_pasted = _pastes_nothing_as_zeros(output.expr)
+            finished[key] = pasted(output) if is_pasted else finish(_compacted(walk, output))
         return finished[key]
 
     def pasted(output: Padded) -> relay.Expr:

@@ -58,6 +58,16 @@ class Rows:
         return relay.less(relay.const(np.arange(self.capacity, dtype="int32")), self.count)
 
     @cached_property
+    def compacted(self) -> Rows:
+        """As many rows, the valid ones of which come first; `order` brings these rows there."""
+        return self if self.are_first else Rows(self.capacity, ("compacted", self.key), count=self.number)
+
+    @cached_property
+    def order(self) -> relay.Expr:
+        """int32 (capacity,): the indices of the valid rows, then those of the others."""
+        return valid_first(self.valid, self.capacity)
+
+    @cached_property
     def number(self) -> relay.Expr:
         """How many rows are valid, an int32 scalar."""
         return self.count if self.are_first else relay.sum(relay.cast(self.mask, "int32"))
@@ -112,6 +122,13 @@ class Rows:
             return None
         start = sum(part.capacity for part in self.parts[:first])
         return start, parts[0] if len(parts) == 1 else in_a_row(parts)
+
+
+def valid_first(mask: relay.Expr, capacity: int) -> relay.Expr:
+    """int32 (capacity,): the indices where a mask is true, in order, then the others."""
+    indices = np.arange(capacity, dtype="int32")
+    keys = relay.where(mask, relay.const(indices), relay.const(indices + np.int32(capacity)))
+    return relay.argsort(keys, dtype="int32")
 
 
 def in_a_row(parts: Iterable[Rows]) -> Rows:

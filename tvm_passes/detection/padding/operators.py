@@ -75,6 +75,8 @@ OF_OPERATORS = {
     "take": some_rows.take,
     "adv_index": some_rows.adv_index,
     "argwhere": some_rows.argwhere,
+    "argsort": some_rows.sort,
+    "sort": some_rows.sort,
     "topk": some_rows.topk,
     "dyn.topk": some_rows.topk,
     "topi_ext.batched_nms": some_rows.nms,

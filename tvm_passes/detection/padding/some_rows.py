@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
 from tvm import relay
 
@@ -9,7 +11,7 @@ from ...analysis.filters import LOWEST, is_bounded
 from ...analysis.operators import computes_along
 from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
 from ...engine.expressions import op_name
-from .padded import Became, NotStatic, Padded, Rows
+from .padded import Became, NotStatic, Padded, Rows, valid_first
 from .row_by_row import along_another_axis
 from .walk import Walk, data_of
 
@@ -19,14 +21,9 @@ def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     data, attrs = data_of(args), call.attrs
     if str(attrs.slice_mode) != "end":
         raise NotStatic("the size of a slice is known only at run time")
-    if op_name(call) == "strided_slice":
-        begin, end, strides = attrs.begin, attrs.end, attrs.strides or [1] * len(attrs.begin)
-        axes = range(len(begin)) if attrs.axes is None else [int(axis) % data.rank for axis in attrs.axes]
-    else:
-        begin, end, strides = (walk.known_lengths(bound) for bound in call.args[1:])
-        axes = range(len(begin))
+    axes, *bounds = _axes_and_bounds(walk, call, data.rank)
     rows, cuts = data.rows, {}
-    for axis, first, last, step in zip(axes, begin, end, strides):
+    for axis, first, last, step in zip(axes, *bounds):
         if axis == data.axis:
             (start, stop), rows = _between(walk, rows, first, last, step)
             cut: tuple[int, ...] = start, stop, 1
@@ -41,6 +38,17 @@ def strided_slice(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     begin, end, strides = zip(*cuts.values())
     result = relay.strided_slice(data.expr, begin, end, strides, axes=list(cuts))
     return Padded(walk.typed(result), rows, data.axis)
+
+
+def _axes_and_bounds(walk: Walk, call: relay.Call, rank: int) -> tuple[list[Any], ...]:
+    """The axes that a slice cuts, and where it begins and ends along each, with which stride."""
+    if op_name(call) == "dyn.strided_slice":
+        begin, end, strides = (walk.known_lengths(bound) for bound in call.args[1:])
+        return list(range(len(begin))), begin, end, strides
+    attrs = call.attrs
+    given = attrs.begin, attrs.end, attrs.strides or [1] * len(attrs.begin)
+    axes = range(len(attrs.begin)) if attrs.axes is None else [int(axis) % rank for axis in attrs.axes]
+    return (list(axes), *(list(map(int, bound)) for bound in given))
 
 
 def _between(
@@ -148,30 +156,45 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
-    """Along the rows, invalid ones get the value that sorts last; an upper bound of k must be known."""
+    """Along the rows; an upper bound of k must be known."""
     data, attrs = data_of(args), call.attrs
     if op_name(call) == "topk" and not computes_along(call, data.axis):
         return along_another_axis(walk, call, args)
-    if data.rank != 1 or attrs.is_ascend or data.axis != 0:
-        raise NotStatic("a top-k does not take the largest values along the rows")
-    if not is_bounded(call.args[0]):
-        raise NotStatic("a top-k may sort NaN or -inf")
     wanted = [int(attrs.k)] if op_name(call) == "topk" else walk.known_lengths(call.args[1])
     most = _inside(walk, wanted[0], data.rows) if len(wanted) == 1 else None
     if most is None or (not isinstance(most, int) and walk.counted(most) != data.rows.counted):
         raise NotStatic("the k of a top-k is known only at run time")
     most = min(walk.length(most), data.rows.capacity)
+    values, indices = _sorted(walk, call, data, most)
+    return {"both": (values, indices), "values": values, "indices": indices}[str(attrs.ret_type)]
+
+
+def sort(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
+    """`sort` and `argsort`, along the rows or another axis."""
+    data = data_of(args)
+    if not computes_along(call, data.axis):
+        return along_another_axis(walk, call, args)
+    return _sorted(walk, call, data, data.rows.capacity)[op_name(call) == "argsort"]
+
+
+def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padded, Padded]:
+    """At most this many valid rows in the order that the call sorts them, and their indices."""
+    if data.rank != 1:
+        raise NotStatic("it computes along the rows, for each column by itself")
+    attrs, dtype = call.attrs, walk.dtype(data.expr)
+    index_type = str(attrs.dtype) if op_name(call) != "sort" else "int32"
+    if is_bounded(call.args[0]) and not attrs.is_ascend:
+        lowest_last = relay.where(data.rows.valid, data.expr, relay.const(LOWEST, dtype))
+        both = walk.typed(relay.topk(lowest_last, most, is_ascend=False, dtype=index_type).astuple())
+        values, indices = relay.TupleGetItem(both, 0), relay.TupleGetItem(both, 1)
+    else:  # no value is known to sort behind all others: sort all, then bring the valid ones to the front
+        numbers = relay.where(data.rows.valid, data.expr, relay.const(0, dtype))
+        every = relay.argsort(numbers, axis=0, is_ascend=bool(attrs.is_ascend), dtype="int32")
+        order = relay.take(every, valid_first(relay.take(data.rows.valid, every), data.rows.capacity))
+        indices = relay.cast(relay.strided_slice(order, [0], [most]), index_type)
+        values = relay.take(data.expr, indices)
     rows = Rows(most, ("top", call), count=relay.minimum(data.rows.number, relay.const(most, "int32")))
-    dtype = walk.dtype(data.expr)
-    sorted_last = relay.where(data.rows.valid, data.expr, relay.const(LOWEST, dtype))
-    kind = str(attrs.ret_type)
-    result = relay.topk(sorted_last, most, ret_type=kind, is_ascend=False, dtype=str(attrs.dtype))
-    places = data.rows.places
-    if kind != "both":
-        return Padded(walk.typed(result), rows, places=places if kind == "indices" else None)
-    result = walk.typed(result.astuple())
-    values, indices = (walk.typed(relay.TupleGetItem(result, index)) for index in range(2))
-    return Padded(values, rows), Padded(indices, rows, places=places)
+    return Padded(walk.typed(values), rows), Padded(walk.typed(indices), rows, places=data.rows.places)
 
 
 def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
