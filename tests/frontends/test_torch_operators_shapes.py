@@ -95,7 +95,6 @@ def test_like_another():
             ),
             "of an unknown shape": lambda x, mask: torch.ones_like(x[0].nonzero()),
             "of whole numbers": lambda x, mask: torch.full((x[0].nonzero().shape[0], 2), 3),
-            "of truths": lambda x, mask: torch.full((2, 3), True),
             "of floats": lambda x, mask: torch.full((2,), 3.5),
         },
         X,

@@ -156,6 +156,7 @@ OPERATORS: dict[str, Operator] = {
     # --- new tensors, and what counts or finds
     "arange": Operator(limits=ranges.of_arange, sizes=(0, 1, 2)),
     "argwhere": Operator(limits=PLACES),
+    "dyn.nn.pad": Operator(sizes=(1,)),
     "dyn.full": Operator(limits=lambda value, *_: value, sizes=(1,)),
     "dyn.ones": Operator(limits=ranges.always(1, 1), sizes=(0,)),
     "dyn.topk": Operator(places=(1,), sizes=(1,)),

@@ -108,6 +108,19 @@ def dims_in(value: Element) -> tuple[Dim, ...]:
     return (value,) if isinstance(value, Dim) else ()
 
 
+def length(tensor: relay.Expr, axis: int) -> int | Dim:
+    """The length of an axis; if dynamic, and of a row that was made a column, that of the row."""
+    dims = type_of(tensor).shape
+    if hasattr(dims[axis], "value"):
+        return int(dims[axis])
+    while op_name(tensor) in ("reshape", "expand_dims") and len(type_of(tensor.args[0]).shape) == 1:
+        others = [dim for other, dim in enumerate(type_of(tensor).shape) if other != axis]
+        if any(getattr(dim, "value", None) != 1 for dim in others):
+            break
+        tensor, axis = tensor.args[0], 0
+    return Dim(tensor, axis)
+
+
 def all_known(values: np.ndarray) -> bool:
     """Whether every element is an int."""
     return all(isinstance(value, int) for value in values.flat)
@@ -240,8 +253,7 @@ def _array(values: Iterable[Element], shape: tuple[int, ...] | None = None) -> n
 
 def _shape_of(node: relay.Expr) -> np.ndarray | None:
     tensor = node.args[0]
-    dims = enumerate(type_of(tensor).shape)
-    return _array(int(dim) if hasattr(dim, "value") else Dim(tensor, axis) for axis, dim in dims)
+    return _array(length(tensor, axis) for axis in range(len(type_of(tensor).shape)))
 
 
 def _ndarray_size(node: relay.Expr) -> np.ndarray | None:

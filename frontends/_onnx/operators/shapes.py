@@ -12,6 +12,7 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 
 from ... import _slice as _onnx_slice
+from ..._pad import pad_late
 from ..._types import sizes
 from ..fold import constant, keep_known
 from ._common import (
@@ -72,7 +73,9 @@ def pad(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
     if not isinstance(pads, relay.Constant):
         if mode == "wrap":
             raise NotImplementedError("wrapping around by pads that are known only at run time")
-        return _pad_late(importer, data, pads, value, mode)
+        widths = relay.reshape(relay.cast(pads, "int64"), [2, rank])
+        value = value if isinstance(value, relay.Expr) else like(value, data)
+        return pad_late(data, widths, rank, value, mode)
     before, after = pads.data.numpy().reshape(2, rank).tolist()
     data, before, after = _without_negative(data, before, after)
     if not any(before + after):
@@ -117,19 +120,6 @@ def _without_negative(
         }
         data = _onnx_slice.constant_slice(data, bounds)
     return data, [max(width, 0) for width in before], [max(width, 0) for width in after]
-
-
-def _pad_late(importer: ModuleType, data: relay.Expr, pads: relay.Expr, value: Any, mode: str) -> relay.Expr:
-    """Pad by widths that are known only at run time, which may be negative."""
-    rank, zero = rank_of(data), relay.const(0, "int64")
-    widths = relay.reshape(relay.cast(pads, "int64"), [2, rank])
-    cut = relay.maximum(zero - widths, zero)
-    first, last = (relay.take(cut, relay.const(side), 0) for side in (0, 1))
-    end = importer.fold_constant(relay.shape_of(data, "int64")) - last
-    data = relay.strided_slice(data, first, end, constant(np.ones(rank, "int64")))
-    widths = relay.transpose(relay.maximum(widths, zero))
-    value = value if isinstance(value, relay.Expr) else like(value, data)
-    return relay.nn.pad(data, widths, value, mode)
 
 
 def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

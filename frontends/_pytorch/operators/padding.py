@@ -8,8 +8,10 @@ import numpy as np
 
 from tvm import relay
 
-from .converter import Convert, Converter, Inputs, InputTypes, bind
+from ..._pad import pad_late
+from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .pooling import numbers
+from .shapes import as_number
 
 
 def pad(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -25,7 +27,9 @@ def pad(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
 def constant(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM's own pads three axes at most, and with a value of another dtype than the data's."""
     data, amounts, value = inputs
-    rank = len(converter.infer_shape(data))
+    rank = len(converter.infer_shape_with_prelude(data))
+    if None in map(as_number, amounts):
+        return _late(converter, data, amounts, rank, value)
     widths = [(0, 0)] * (rank - len(amounts) // 2) + _pairs(amounts)
     dtype = str(converter.infer_type(data).dtype)
     for axis, width in enumerate(widths):
@@ -42,6 +46,21 @@ def constant(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
         padded = relay.nn.pad(relay.cast(data, "uint8"), widths, relay.const(int(bool(value)), "uint8"))
         return relay.cast(padded, "bool")
     return relay.nn.pad(data, widths, relay.const(value, dtype))
+
+
+def _late(converter: Converter, data: relay.Expr, amounts: Inputs, rank: int, value: Any) -> relay.Expr:
+    """By amounts that are known only at run time."""
+    zero = relay.const(0, "int64")
+    given = [each if isinstance(each, relay.Expr) else relay.const(each, "int64") for each in amounts]
+    sides = []
+    for side in (0, 1):
+        of_axes = [relay.reshape(relay.cast(each, "int64"), []) for each in given[side::2]][::-1]
+        sides.append(relay.stack([zero] * (rank - len(of_axes)) + of_axes, 0))
+    dtype = str(converter.infer_type_with_prelude(data).dtype)
+    if dtype == "bool":
+        raise NotConverted("truths are padded by sizes that are known at import")
+    value = relay.cast(value, dtype) if isinstance(value, relay.Expr) else relay.const(value, dtype)
+    return pad_late(data, relay.stack(sides, 0), rank, value, "constant")
 
 
 def by_index(mode: str, converter: Converter, inputs: Inputs, _: InputTypes) -> Any:

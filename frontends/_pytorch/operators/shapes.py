@@ -59,9 +59,9 @@ def expand_as(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 def split_with_sizes(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes no dynamic sizes, such as the number of boxes of each image in a batch."""
+    """TVM's own takes no dynamic sizes, such as the number of boxes of each image in a batch, nor 0."""
     data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
-    if len(sizes) == 1 or are_integers(*sizes):
+    if len(sizes) == 1 or (are_integers(*sizes) and 0 not in sizes):
         return converter.stock["aten::split_with_sizes"](inputs, input_types)
     ends = [sizes[0]]
     for size in sizes[1:]:

@@ -9,8 +9,8 @@ from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 
 from ...analysis.limits import never_holds
-from ...engine.expressions import static_shape
-from ...engine.rule import Match, Rule
+from ...engine.expressions import static_shape, type_of
+from ...engine.rule import LEGAL, NO_MATCH, Answer, Match, Rule
 
 
 class _Identity(Rule):
@@ -89,6 +89,28 @@ class ConcatenateOfOne(Rule):
         return match.parts.fields[0]
 
 
+class ConcatenateOfEmpty(Rule):
+    """Drop parts without elements from a concatenate, unless its type is as precise as it is due to them."""
+
+    parts = wildcard()
+    pattern = is_op("concatenate")(parts)
+
+    def where(self, match: Match) -> bool:
+        return isinstance(match.parts, relay.Tuple) and 0 < len(self._rest(match)) < len(match.parts.fields)
+
+    def plan(self, match: Match) -> Answer:
+        """The type of those that remain must be as precise."""
+        shorter = type_of(self.rewrite(match, None))
+        return LEGAL if structural_equal(shorter, match.root.checked_type) else NO_MATCH
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return relay.Call(match.root.op, [relay.Tuple(self._rest(match))], match.root.attrs)
+
+    def _rest(self, match: Match) -> list[relay.Expr]:
+        axis = int(match.root.attrs.axis)
+        return [part for part in match.parts.fields if not _is_zero(part.checked_type.shape[axis])]
+
+
 class SqueezeUndone(_Identity):
     """Drop a squeeze and the expand_dims that puts the same axes back."""
 
@@ -156,6 +178,10 @@ def _takes_all(dim: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> boo
     return int(end) >= (int(dim) if hasattr(dim, "value") else 2**31 - 1)
 
 
+def _is_zero(length: tir.PrimExpr) -> bool:
+    return getattr(length, "value", None) == 0
+
+
 IDENTITIES = (
     TransposeToSameOrder,
     ReshapeToSameShape,
@@ -164,6 +190,7 @@ IDENTITIES = (
     SliceOfEverything,
     SqueezeUndone,
     WhereNever,
+    ConcatenateOfEmpty,
     ConcatenateOfOne,
     SplitIntoOne,
     FieldOfTuple,

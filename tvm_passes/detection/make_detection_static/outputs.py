@@ -31,7 +31,8 @@ def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[rel
     """Zero the rows after the detections, and append their number, for several images one per image.
 
     The attribute `padded_rows` has, for each output but the last, its axis of detections and the index of the
-    number that counts them, or an empty list if it has no such axis.
+    number that counts them, or an empty list if it has no such axis. It is empty, and no number is appended,
+    if no output has such an axis, since the network itself brings its outputs to a fixed length.
     """
     padded = _each(walk, result, lambda output: _zero_elsewhere(walk, output))
     outputs = list(_leaves(result))
@@ -39,12 +40,12 @@ def _padded(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[rel
     for output in outputs:
         if isinstance(output, Padded) and output.rows not in detections:
             detections.append(output.rows)
-    if not detections:
-        raise NotStatic("no output has rows that need padding")
+    attrs = dict(attrs.items()) if attrs else {}
+    if not detections:  # the network pads them itself
+        return padded, tvm.ir.make_node("DictAttrs", **attrs, padded_rows=[])
     fields = padded.fields if isinstance(result, tuple) else [padded]
     numbers = [rows.number for rows in detections]
     number = numbers[0] if len(numbers) == 1 else relay.stack(numbers, 0)
-    attrs = dict(attrs.items()) if attrs else {}
     if "output_names" in attrs:
         attrs["output_names"] = [*attrs["output_names"], "num_detections"]
     attrs["padded_rows"] = [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tvm import relay
 
 from ...analysis.shape_values import Element, shape_values
 from ...engine.expressions import op_name
+from .lengths import Length
 from .padded import Became, NotStatic, Padded, Rows, all_of, in_a_row
 from .walk import Walk, data_of
 
@@ -104,6 +107,26 @@ def split(walk: Walk, call: relay.Call, args: list[Became]) -> tuple[Padded, ...
     return tuple(
         Padded(walk.typed(relay.TupleGetItem(whole, index)), data.rows, data.axis) for index in range(number)
     )
+
+
+def pad_to_fixed_length(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
+    """A pad to as many rows whatever is detected: the padding is part of the result."""
+    data, value = data_of(args), args[2]
+    if isinstance(value, Padded) or not data.rows.are_first:
+        raise NotStatic("it pads rows that are not the first ones, or with a value computed from a row")
+    widths = np.reshape(np.array(walk.known_lengths(call.args[1]), object), (-1, 2))
+    before, after = widths[data.axis]
+    total = Length.of(data.rows) + after
+    others = [width for axis, pair in enumerate(widths) for width in pair if axis != data.axis]
+    if isinstance(total, Length) or any(not isinstance(width, int) for width in (before, *others)):
+        raise NotStatic("the length behind a pad depends on the number of valid rows")
+    shape = [1] * data.rank
+    shape[data.axis] = data.rows.capacity
+    valid = relay.reshape(data.rows.valid, shape)
+    kept = relay.where(valid, data.expr, relay.cast(walk.expr(value), walk.dtype(data.expr)))
+    widths[data.axis] = before, total - data.rows.capacity
+    padded = relay.nn.pad(kept, [tuple(map(int, pair)) for pair in widths], walk.expr(value))
+    return walk.typed(padded)
 
 
 def pad(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:

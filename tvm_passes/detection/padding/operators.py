@@ -70,6 +70,7 @@ OF_OPERATORS = {
     "stack": moved_rows.concatenate,
     "split": moved_rows.split,
     "nn.pad": moved_rows.pad,
+    "dyn.nn.pad": moved_rows.pad_to_fixed_length,
     "strided_slice": some_rows.strided_slice,
     "dyn.strided_slice": some_rows.strided_slice,
     "take": some_rows.take,

@@ -79,7 +79,17 @@ class Rows:
             return sum((part.counted for part in self.parts), Counter())
         if self.key == ("all", self.capacity):
             return Counter({ONE: self.capacity})
-        return Counter({self.key: 1})
+        return Counter({self.counted_key: self.times})
+
+    @property
+    def times(self) -> int:
+        """How many rows each of those that are counted has become."""
+        return 1 if self.origin is None else self.capacity // self.origin.capacity * self.origin.times
+
+    @property
+    def counted_key(self) -> tuple[Any, ...]:
+        """The key of the rows that are counted."""
+        return self.key if self.origin is None else self.origin.counted_key
 
     def repeated(self, times: int) -> Rows:
         """Each row repeated as `times` rows."""

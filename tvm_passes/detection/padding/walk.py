@@ -17,6 +17,7 @@ from ...engine.expressions import location, op_name, static_shape
 from ...engine.graph import Graph, children
 from ...engine.match import match as match_pattern
 from ..selection import Selection
+from .lengths import Length, lengths_of
 from .padded import ONE, SIZE, Became, NotStatic, Padded, Rows
 
 MAKE_ROWS = ("dyn.full", "dyn.broadcast_to", "arange")  # as many as their size operands say
@@ -167,8 +168,15 @@ class Walk:
         """The elements of a shape or of slice bounds, each of them a number or a symbolic length."""
         values = shape_values(self.graph, expr)
         if values is None or any(value is None for value in values.flat):
-            raise NotStatic("a length depends on the number of valid rows")
+            values = lengths_of(expr, self._shape_with_lengths)
         return list(values.flat)
+
+    def _shape_with_lengths(self, node: relay.Expr) -> list[Length | int]:
+        became = self.of(node)
+        lengths: list[Length | int] = list(self.shape(self.expr(became)))
+        if isinstance(became, Padded):
+            lengths[became.axis] = Length.of(became.rows)
+        return lengths
 
     # --- lengths, which are elements as `shape_values` tracks them
 
@@ -178,7 +186,7 @@ class Walk:
         return became.rows if isinstance(became, Padded) and became.axis == dim.axis else None
 
     def is_fixed(self, value: Element) -> bool:
-        return all(self.rows(dim) is None for dim in dims_in(value))
+        return not isinstance(value, Length) and all(self.rows(dim) is None for dim in dims_in(value))
 
     def length(self, value: Element) -> int:
         """The static length that replaces a dimension."""
@@ -188,6 +196,8 @@ class Walk:
             return min(value.bound, self.length(value.dim))
         if isinstance(value, Minimum):
             return min(map(self.length, value))
+        if isinstance(value, Length):
+            return value.limits[1]
         return sum(map(self.length, value.dims)) if isinstance(value, Total) else value
 
     def counted(self, value: Element) -> Counter[Any] | None:
@@ -195,6 +205,8 @@ class Walk:
         if isinstance(value, Total):
             parts = [counted for counted in map(self.counted, value.dims) if counted is not None]
             return sum(parts, Counter()) if len(parts) == len(value.dims) else None
+        if isinstance(value, Length):
+            return value.counted
         rows = self.rows(value) if isinstance(value, Dim) else None
         if rows is not None:
             return rows.counted

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ...engine.expressions import either_way, op_name, scalar
+from ...analysis.shape_values import length, shape_values
+from ...engine.expressions import either_way, op_name, scalar, static_shape
+from ...engine.graph import Graph
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 from ..selection import as_class_ids, as_given, in_order
 
-# An offset that is not computed from the boxes must be at least this large to keep classes apart: Ultralytics
-# uses 7,680, an earlier YOLOv5 4,096; images given to a detector are smaller.
+# An offset that is not computed from the boxes must be as large as the image, or this large, to keep classes
+# apart: Ultralytics uses 7,680, an earlier YOLOv5 4,096; its exports, the greatest extent of the image, by
+# which they divide boxes and offset.
 MIN_FIXED_OFFSET = 4096
+ROUNDED = 1 - 1e-5
+CHANNELS = 1, 3, 4  # of images, first or last
 
 
 class OffsetByClass(Rule):
@@ -20,7 +28,9 @@ class OffsetByClass(Rule):
     Why legal: the offset moves the boxes of each class to where no box of another class can overlap them, so
     one-class NMS suppresses only within classes; the operator compares the classes themselves. It is more
     accurate than the graph, where the sum rounds coordinates and coordinates below 0 reach into the next
-    class. Disjoint boxes have an IoU of 0, so the threshold must not be negative.
+    class. Disjoint boxes have an IoU of 0, so the threshold must not be negative. If the offset is the size
+    of the image, a box that reaches beyond its lower right corner may overlap one of the next class in the
+    graph, which no model means.
     """
 
     moved, scores, same_class = wildcard(), wildcard(), wildcard()
@@ -37,7 +47,7 @@ class OffsetByClass(Rule):
         boxes, spread = moved
         if not _is_one_class(match.same_class):
             return Refusal("the NMS has class ids already")
-        product = _ids_and_offset(spread)
+        product = _ids_and_offset(match.graph, spread)
         if product is None:
             return Refusal("what is added to the boxes is not a product of class ids and a scalar")
         ids, offset = product
@@ -51,7 +61,7 @@ class OffsetByClass(Rule):
             return Refusal("there are different numbers of boxes, class ids and scores")
         # Moving both corners alike keeps their order.
         ordered = boxes if as_given(match.moved).same_as(match.moved) else in_order(boxes)
-        return _why_not_apart(offset, boxes) or (ordered, integers)
+        return _why_not_apart(offset, boxes, match.graph) or (ordered, integers)
 
     def rewrite(self, match: Match, plan: tuple[relay.Expr, relay.Expr]) -> relay.Expr:
         boxes, ids = plan
@@ -59,23 +69,27 @@ class OffsetByClass(Rule):
 
 
 def _boxes_and_spread(match: Match) -> tuple[relay.Expr, relay.Expr] | None:
-    """The boxes and the column that is added to them, or None."""
+    """The boxes and what is added to all coordinates of each, or None."""
     total = as_given(match.moved)
     if op_name(total) != "add" or len(total.checked_type.shape) != 2:
         return None
     for boxes, spread in either_way(total):
         shapes = boxes.checked_type.shape, spread.checked_type.shape
-        if [len(shape) for shape in shapes] == [2, 2] and getattr(shapes[1][1], "value", None) == 1:
+        if [len(shape) for shape in shapes] != [2, 2]:
+            continue
+        if getattr(shapes[1][1], "value", None) == 1 or _ids_and_offset(match.graph, spread):
             return boxes, spread
     return None
 
 
-def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> Refusal | None:
+def _why_not_apart(offset: relay.Expr, boxes: relay.Expr, graph: Graph) -> Refusal | None:
     """Why this offset may leave boxes of two classes overlapping, or None."""
     fixed = scalar(offset)
     if fixed is not None:
-        text = f"an offset of {fixed} may let boxes of different classes overlap"
-        return None if fixed >= MIN_FIXED_OFFSET else Refusal(text)
+        pixels = fixed / _scale(boxes)
+        if pixels >= min(MIN_FIXED_OFFSET, ROUNDED * _size_of_image(graph)):
+            return None
+        return Refusal(f"an offset of {pixels:.6g} may let boxes of different classes overlap")
     if op_name(offset) != "add":
         return Refusal("the offset between classes is neither a constant nor the largest coordinate plus one")
     pair = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), None)
@@ -93,15 +107,70 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr) -> Refusal | None:
     return None
 
 
-def _ids_and_offset(spread: relay.Expr) -> tuple[relay.Expr, relay.Expr] | None:
-    """The factors of a column of offsets: class ids, a row of them, and a scalar; or None."""
-    product = _row(spread) or spread
-    if op_name(product) == "multiply":
-        for ids, offset in either_way(product):
-            ids = _row(ids) if product.same_as(spread) else ids
-            if ids is not None and len(offset.checked_type.shape) == 0:
-                return ids, offset
-    return None
+def _scale(boxes: relay.Expr) -> float:
+    """The constant factor by which coordinates were scaled, 1 if none was found."""
+    scale = 1.0
+    while op_name(boxes) in ("multiply", "divide"):
+        pairs = either_way(boxes) if op_name(boxes) == "multiply" else [tuple(boxes.args)]
+        pair = next(((rest, scalar(factor)) for rest, factor in pairs if scalar(factor)), None)
+        if pair is None or pair[1] < 0:
+            break
+        scale *= pair[1] if op_name(boxes) == "multiply" else 1 / pair[1]
+        boxes = pair[0]
+    return scale
+
+
+def _size_of_image(graph: Graph) -> float:
+    """The greatest extent of the images that the function takes; infinity if it takes none of known size."""
+    extents = [0]
+    for param in getattr(graph.root, "params", []):
+        shape = static_shape(param) or ()
+        if len(shape) in (3, 4) and {shape[-3], shape[-1]} & set(CHANNELS):
+            extents += shape[-3:]
+    return max(extents) or math.inf
+
+
+def _ids_and_offset(graph: Graph, spread: relay.Expr) -> tuple[relay.Expr, relay.Expr] | None:
+    """The factors of what is added to the boxes: class ids, a row of them, and a scalar; or None."""
+    offset, node = None, spread
+    while len(node.checked_type.shape) > 1 or offset is None:
+        name = op_name(node)
+        row = _row(node) if len(node.checked_type.shape) == 2 else None
+        if row is not None:
+            node = row
+        elif name == "multiply" and offset is None:
+            pair = next((pair for pair in either_way(node) if len(pair[1].checked_type.shape) == 0), None)
+            if pair is None:
+                return None
+            node, offset = pair
+        elif name == "cast" and "int" in node.args[0].checked_type.dtype:
+            node = node.args[0]
+        elif name == "reshape" and list(node.attrs.newshape)[:1] == [0] and _has_as_many_axes(node):
+            node = node.args[0]  # two axes, the first of which stays, so both do
+        elif name in ("broadcast_to", "dyn.broadcast_to", "repeat") and _repeats_a_column(graph, node):
+            node = node.args[0]
+        else:
+            return None
+    return (node, offset) if len(node.checked_type.shape) == 1 else None
+
+
+def _has_as_many_axes(call: relay.Call) -> bool:
+    return len(call.checked_type.shape) == len(call.args[0].checked_type.shape) == 2
+
+
+def _repeats_a_column(graph: Graph, call: relay.Call) -> bool:
+    """Whether it repeats the only column, and no row."""
+    column = call.args[0]
+    shape = column.checked_type.shape
+    if len(shape) != 2 or getattr(shape[1], "value", None) != 1:
+        return False
+    if op_name(call) == "repeat":
+        return int(call.attrs.axis) % 2 == 1
+    if op_name(call) == "broadcast_to":
+        after: Any = [length(call, axis) for axis in range(len(call.checked_type.shape))]
+    else:
+        after = shape_values(graph, call.args[1])
+    return after is not None and len(after) == 2 and after[0] == length(column, 0)
 
 
 def _row(column: relay.Expr) -> relay.Expr | None:
