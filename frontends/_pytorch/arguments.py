@@ -31,7 +31,11 @@ NEUTRAL_OF = {  # of one operator
     "aten::index_select": {"sparse_grad"},
     "aten::instance_norm": {"momentum"},
     "aten::native_batch_norm": {"momentum"},
+    "aten::new_full": {"self"},  # of which only the type matters
+    "aten::new_ones": {"self"},
+    "aten::new_zeros": {"self"},
     "aten::topk": {"sorted"},  # sorted is one of the orders that torch may give
+    "aten::type_as": {"other"},
     "aten::unique": {"sorted"},
 }
 # Of any operator: an argument without a default need not be read if it has this value.

@@ -32,6 +32,8 @@ def class_by_class(
 
 def name_loops_over_classes(graph: torch.Graph) -> None:
     """Replace each such loop in a graph with one node of the kind BATCHED_NMS."""
+    if any(step.kind() == LOOP for block in _blocks(graph) for step in _steps(block)):
+        _simplify(graph)  # a trace leaves the constants of scripts that it calls as they are
     for block in list(_blocks(graph)):
         # The last one first, since replacing a loop also removes other nodes of the list.
         for loop in reversed([step for step in _steps(block) if step.kind() == LOOP]):
@@ -112,10 +114,14 @@ def _replace(graph: torch.Graph, steps: list[torch.Node], inputs: list[torch.Val
 def _template() -> torch.Graph:
     graph = torch.jit.script(class_by_class).graph.copy()
     torch._C._jit_pass_inline(graph)
+    _simplify(graph)
+    return graph
+
+
+def _simplify(graph: torch.Graph) -> None:
     torch._C._jit_pass_lower_all_tuples(graph)
     torch._C._jit_pass_constant_propagation(graph)
     torch._C._jit_pass_dce(graph)
-    return graph
 
 
 def _blocks(block: Any) -> Iterator[Any]:

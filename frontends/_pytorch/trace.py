@@ -58,6 +58,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
             if is_scripted:
                 module = _inline_attributes(module)
+            if is_scripted or _asks_for_devices(module.graph):
                 _settle_devices(module.graph, {tensor.device.type for tensor in inputs})
     except ImportFailure:
         raise
@@ -131,10 +132,18 @@ def _inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule
     return torch.jit._recursive.wrap_cpp_module(frozen)
 
 
+def _asks_for_devices(graph: Any) -> bool:
+    """Whether a scripted function that a plain module calls asks for the kind of a device."""
+    inlined = graph.copy()
+    torch._C._jit_pass_inline(inlined)
+    return bool(inlined.findAllNodes("prim::type"))
+
+
 def _settle_devices(graph: Any, kinds: set[str]) -> None:
     """Resolve scripted branches on the kind of device, if all tensors are on one kind."""
     if len(kinds) > 1:
         return
+    torch._C._jit_pass_inline(graph)
     for node in graph.findAllNodes("prim::type"):
         if node.input().node().kind() == "prim::device":
             graph.setInsertPoint(node)

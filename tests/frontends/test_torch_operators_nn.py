@@ -151,6 +151,13 @@ def test_padding(mode):
     )
 
 
+def test_padding_by_what_is_known_at_run_time():
+    def padded(x, before, after):
+        return F.pad(x[x > 0], (before, after - x[x > 0].shape[0]), value=0.5)
+
+    assert_all([lambda x: padded(x, 1, 30), lambda x: padded(x, -1, 3)], torch.randn(2, 5))
+
+
 # --- convolutions
 
 

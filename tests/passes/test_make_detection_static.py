@@ -417,6 +417,60 @@ OF_FILTERED = {
 }
 
 
+def wide(length):
+    return relay.reshape(relay.cast(length, "int64"), (1,))
+
+
+def padded_flat(boxes, before=0, total=4 * N):
+    """All coordinates, brought to a fixed number of them, as ONNX's importer spells a computed pad."""
+    flat = relay.reshape(boxes, (-1,))
+    after = wide((relay.const(total // 4, "int32") - size(boxes)) * relay.const(4, "int32"))
+    zero, pads = relay.const(0, "int64"), relay.concatenate([relay.const([before], "int64"), after], 0)
+    cut = relay.take(relay.maximum(zero - pads, zero), relay.const([1]), 0)
+    flat = dyn.strided_slice(flat, bounds(0), relay.shape_of(flat, "int64") - cut, bounds(1), "end")
+    widths = relay.reshape(relay.maximum(pads, zero), (1, 2))
+    return relay.reshape(relay.nn.pad(flat, widths, relay.const(-1.0)), (before + total,))
+
+
+PADDED_BY_THE_NETWORK = {
+    "behind": lambda boxes: padded_flat(boxes),
+    "on both sides": lambda boxes: padded_flat(boxes, before=3, total=4 * N + 8),
+    "and reshaped": lambda boxes: relay.reshape(padded_flat(boxes), (1, N, 4)),
+}
+
+
+@pytest.mark.parametrize("name", PADDED_BY_THE_NETWORK)
+def test_what_the_network_pads_needs_no_padding(name):
+    mod = of_kept(PADDED_BY_THE_NETWORK[name], N)
+    after = relay.transform.InferType()(static(mod, "padded"))
+    assert not any(map(is_dynamic, Graph(after["main"]).nodes))
+    assert list(after["main"].attrs["padded_rows"]) == []
+    dynamic, compute = runner(mod), runner(after)
+    for arrays in INPUTS:
+        (expected,), (found,) = dynamic(*arrays), compute(*arrays)
+        np.testing.assert_array_equal(found, expected)
+
+
+PADDED_DIFFERENTLY = {
+    "the length behind a pad depends on the number": lambda boxes: relay.nn.pad(
+        relay.reshape(boxes, (-1,)), relay.reshape(bounds(0, size(boxes)), (1, 2)), relay.const(0.0)
+    ),
+    "a length depends on the number of valid rows": lambda boxes: padded_flat(boxes, total=4 * (N // 2)),
+    "a length is the product of two numbers": lambda boxes: relay.nn.pad(
+        relay.reshape(boxes, (-1,)),
+        relay.reshape(bounds(0, size(boxes) * size(boxes)), (1, 2)),
+        relay.const(0.0),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:MakeDetectionStatic")
+@pytest.mark.parametrize("reason", PADDED_DIFFERENTLY)
+def test_other_pads_are_refused(reason):
+    _, report = apply(MakeDetectionStatic("padded"), of_kept(PADDED_DIFFERENTLY[reason], N))
+    assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
 def first_rows(boxes, most):
     return relay.strided_slice(boxes, [0], [most], axes=[0])
 

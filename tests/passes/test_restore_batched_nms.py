@@ -58,6 +58,18 @@ class FixedOffset(torch.nn.Module):
         return torchvision.ops.nms(boxes + ids.float()[:, None] * self.offset, scores, 0.5)
 
 
+@torch.jit.script
+def scripted(boxes: torch.Tensor, scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:9]
+
+
+class CallsScript(torch.nn.Module):
+    """As EfficientDet does: the trace has torchvision's branch, and its loop over classes for many boxes."""
+
+    def forward(self, boxes, scores, ids):
+        return boxes[scripted(boxes, scores, ids)]
+
+
 class OneClass(torch.nn.Module):
     def forward(self, boxes, scores, ids):
         return torchvision.ops.nms(boxes, scores, 0.5), ids
@@ -85,7 +97,9 @@ def class_ids_of(call):
     return ops(module(*relay.analysis.free_vars(call.args[2]), call.args[2]))
 
 
-@pytest.mark.parametrize("model", [Batched(), Batched(10), Filtered(), FixedOffset(7680), OneClass()])
+@pytest.mark.parametrize(
+    "model", [Batched(), Batched(10), Filtered(), FixedOffset(7680), CallsScript(), OneClass()]
+)
 @pytest.mark.parametrize("classes", [1, 4])
 def test_of_pytorch(model, classes):
     mod = imported(model)

@@ -112,4 +112,4 @@ def test_an_offset_smaller_than_the_image_is_refused(frontend, tmp_path):
     model = Export(of_image=0.5).eval()
     mod, report = apply(default_pipeline(), imported(model, frontend, tmp_path))
     assert not is_class_aware(mod)
-    assert "an offset of 320 may let boxes of different classes overlap" in refusals(report)
+    assert "an offset of 320.0 may let boxes of different classes overlap" in refusals(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from functools import partial
@@ -28,11 +29,17 @@ def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes)
 
 
 def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own makes floats of whole numbers where no type is given."""
+    """TVM's own makes floats of whole numbers, and takes no shape of which only some extents are known."""
     shape, value, dtype, *rest = inputs
     if dtype is None and isinstance(value, (bool, int)):
         dtype = SCALAR_TYPES.index(torch.bool if isinstance(value, bool) else torch.int64)
-    return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
+    known = [as_number(extent) for extent in shape] if isinstance(shape, list) else []
+    if None not in known or isinstance(value, relay.Expr) or dtype is None:
+        return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
+    extents = [each if isinstance(each, relay.Expr) else relay.const(each) for each in shape]
+    lengths = relay.stack([relay.cast(relay.reshape(each, []), "int64") for each in extents], 0)
+    filled = relay.full(relay.const(value, dtype_name(dtype)), lengths, dtype_name(dtype))
+    return keep_known(filled, [0 if extent is None else extent for extent in known])
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -61,15 +68,26 @@ def expand_as(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 def split_with_sizes(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     """TVM's own takes no dynamic sizes, such as the number of boxes of each image in a batch, nor 0."""
     data, sizes, axis = inputs[0], inputs[1], inputs[2] if len(inputs) > 2 else 0
-    if len(sizes) == 1 or (are_integers(*sizes) and 0 not in sizes):
-        return converter.stock["aten::split_with_sizes"](inputs, input_types)
-    ends = [sizes[0]]
-    for size in sizes[1:]:
-        ends.append(ends[-1] + size)
+    known = [as_number(size) for size in sizes]
+    if len(sizes) == 1 or (None not in known and 0 not in known):
+        return converter.stock["aten::split_with_sizes"]([data, known, axis], input_types)
+    lengths = [size if number is None else number for size, number in zip(sizes, known)]
+    ends = list(itertools.accumulate(lengths, _plus))
     cuts = zip([0, *ends], ends)
     return relay.expr.TupleWrapper(
         relay.Tuple([slice_(converter, [data, axis, *cut, 1], input_types) for cut in cuts]), len(sizes)
     )
+
+
+def _plus(*lengths: Any) -> Any:
+    """The sum of two lengths, each a number or an expression."""
+    if are_integers(*lengths):
+        return sum(lengths)
+    left, right = (
+        relay.cast(each, "int64") if isinstance(each, relay.Expr) else relay.const(each, "int64")
+        for each in lengths
+    )
+    return left + right
 
 
 def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tvm import relay
 
 from ...analysis.shape_values import Element, shape_values
@@ -114,7 +112,7 @@ def pad_to_fixed_length(walk: Walk, call: relay.Call, args: list[Became]) -> rel
     data, value = data_of(args), args[2]
     if isinstance(value, Padded) or not data.rows.are_first:
         raise NotStatic("it pads rows that are not the first ones, or with a value computed from a row")
-    widths = np.reshape(np.array(walk.known_lengths(call.args[1]), object), (-1, 2))
+    widths = walk.computed_lengths(call.args[1]).copy()
     before, after = widths[data.axis]
     total = Length.of(data.rows) + after
     others = [width for axis, pair in enumerate(widths) for width in pair if axis != data.axis]

@@ -168,8 +168,12 @@ class Walk:
         """The elements of a shape or of slice bounds, each of them a number or a symbolic length."""
         values = shape_values(self.graph, expr)
         if values is None or any(value is None for value in values.flat):
-            values = lengths_of(expr, self._shape_with_lengths)
+            values = self.computed_lengths(expr)
         return list(values.flat)
+
+    def computed_lengths(self, expr: relay.Expr) -> np.ndarray:
+        """The same in their shape, each a number, or a Length: computed from numbers of detections."""
+        return lengths_of(expr, self._shape_with_lengths)
 
     def _shape_with_lengths(self, node: relay.Expr) -> list[Length | int]:
         became = self.of(node)

@@ -89,7 +89,7 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr, graph: Graph) -> Refus
         pixels = fixed / _scale(boxes)
         if pixels >= min(MIN_FIXED_OFFSET, ROUNDED * _size_of_image(graph)):
             return None
-        return Refusal(f"an offset of {pixels:.6g} may let boxes of different classes overlap")
+        return Refusal(f"an offset of {round(pixels, 3)} may let boxes of different classes overlap")
     if op_name(offset) != "add":
         return Refusal("the offset between classes is neither a constant nor the largest coordinate plus one")
     pair = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), None)
