@@ -96,7 +96,10 @@ def test_like_another():
             ),
             "of an unknown shape": lambda x, mask: torch.ones_like(x[0].nonzero()),
             "of whole numbers": lambda x, mask: torch.full((x[0].nonzero().shape[0], 2), 3),
-            "of floats": lambda x, mask: torch.full((2,), 3.5),
+            "of floats": lambda x, mask: (
+                torch.full((2,), 3.5),
+                torch.full((x[0].nonzero().shape[0], 2), 3.5),
+            ),
             "new": lambda x, mask: (x.new_ones(2, 3), mask.new_zeros(2), x.new_full((2,), 3)),
             "new with a dtype": lambda x, mask: (
                 mask.new_ones(2, dtype=x.dtype),

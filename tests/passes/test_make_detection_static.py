@@ -432,6 +432,28 @@ def padded_flat(boxes, before=0, total=4 * N):
     return relay.reshape(relay.nn.pad(flat, widths, relay.const(-1.0)), (before + total,))
 
 
+@pytest.mark.parametrize("outputs", ["cut", "padded"])
+def test_a_filter_of_all_pairs_of_box_and_class(outputs):
+    """As with several labels a box; sorted without looking at what the filter removes."""
+    scores = relay.var("scores", shape=(N, 3))
+    found = relay.argwhere(scores > relay.const(0.5))
+    columns = [relay.squeeze(relay.split(found, 2, axis=1)[index], [1]) for index in range(2)]
+    values = relay.adv_index([scores, *columns])
+    order = relay.argsort(values, 0, is_ascend=False, dtype="int64")
+    sorted_ = [relay.take(each, order, axis=0) for each in (values, *columns)]
+    mod = module(scores, relay.Tuple(sorted_))
+    after = static(mod, outputs)
+    assert ops(after).count("topk") == 1  # the filter bounds the values
+    dynamic, compute = runner(mod), runner(after)
+    for seed, scale in enumerate((1.0, 0.6, 0.4)):
+        array = np.random.default_rng(seed).permutation(3 * N).reshape(N, 3) / (3 * N) * scale
+        expected, found = dynamic(array.astype("float32")), compute(array.astype("float32"))
+        number = len(expected[0])
+        for wanted, each in zip(expected, found):
+            np.testing.assert_array_equal(each[:number], wanted)
+            assert outputs == "cut" or not each[number:].any()
+
+
 PADDED_BY_THE_NETWORK = {
     "behind": lambda boxes: padded_flat(boxes),
     "on both sides": lambda boxes: padded_flat(boxes, before=3, total=4 * N + 8),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tvm import relay
+from tvm.ir import structural_equal
 
 
 def constant(expr: relay.Expr) -> np.ndarray | None:
@@ -70,3 +71,20 @@ def scalar(expr: relay.Expr) -> Any:
     """The number in a constant of one element, or None."""
     value = constant(expr)
     return value.item() if isinstance(value, np.ndarray) and value.size == 1 else None
+
+
+def is_same(left: relay.Expr, right: relay.Expr, levels: int = 4) -> bool:
+    """Whether two expressions are structurally equal down to nodes that they share."""
+    if left.same_as(right):
+        return True
+    if levels == 0 or type(left) is not type(right):
+        return False
+    if isinstance(left, relay.Constant):
+        return structural_equal(left, right)
+    if isinstance(left, relay.TupleGetItem):
+        return left.index == right.index and is_same(left.tuple_value, right.tuple_value, levels - 1)
+    if not isinstance(left, relay.Call) or op_name(left) is None or op_name(left) != op_name(right):
+        return False
+    if len(left.args) != len(right.args) or not structural_equal(left.attrs, right.attrs):
+        return False
+    return all(is_same(*pair, levels - 1) for pair in zip(left.args, right.args))

@@ -34,11 +34,12 @@ def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     if dtype is None and isinstance(value, (bool, int)):
         dtype = SCALAR_TYPES.index(torch.bool if isinstance(value, bool) else torch.int64)
     known = [as_number(extent) for extent in shape] if isinstance(shape, list) else []
-    if None not in known or isinstance(value, relay.Expr) or dtype is None:
+    if None not in known or isinstance(value, relay.Expr):
         return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
+    name = dtype_name(dtype) or converter.default_dtype
     extents = [each if isinstance(each, relay.Expr) else relay.const(each) for each in shape]
     lengths = relay.stack([relay.cast(relay.reshape(each, []), "int64") for each in extents], 0)
-    filled = relay.full(relay.const(value, dtype_name(dtype)), lengths, dtype_name(dtype))
+    filled = relay.full(relay.const(value, name), lengths, name)
     return keep_known(filled, [0 if extent is None else extent for extent in known])
 
 

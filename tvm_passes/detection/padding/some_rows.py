@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 import tvm
 from tvm import relay
@@ -145,7 +148,7 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     """The indices of rows where a mask is true: those of all rows, valid where the mask is true."""
     mask = args[0]
     if len(call.args[0].checked_type.shape) != 1:
-        raise NotStatic("argwhere searches along several axes")
+        return _argwhere_along_axes(walk, call, mask)
     valid = mask
     if isinstance(mask, Padded):
         valid = relay.logical_and(mask.expr, mask.rows.valid)
@@ -153,6 +156,19 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     rows = Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid))
     places = mask.rows.places if isinstance(mask, Padded) else None
     return Padded(walk.all_rows(capacity), rows, places=places)
+
+
+def _argwhere_along_axes(walk: Walk, call: relay.Call, mask: Became) -> Padded:
+    """The indices of all elements, as NumPy counts them."""
+    if isinstance(mask, Padded):
+        raise NotStatic("argwhere searches along several axes of detections")
+    shape = walk.shape(mask)
+    if not shape:
+        raise NotStatic("argwhere searches a scalar")
+    indices = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1).astype("int32")
+    valid = walk.typed(relay.reshape(mask, (-1,)))
+    rows = Rows(len(indices), ("where", call.args[0]), mask=valid)
+    return Padded(walk.typed(relay.const(indices, call.checked_type.dtype)), rows)
 
 
 def topk(walk: Walk, call: relay.Call, args: list[Became]) -> Became:

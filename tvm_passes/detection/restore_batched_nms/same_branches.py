@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tvm import relay
-from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_if, wildcard
 
-from ...engine.expressions import op_name
+from ...engine.expressions import is_same, op_name
 from ...engine.rule import LEGAL, Answer, Match, Refusal, Rule
 from ..selection import Selection
 
@@ -26,26 +25,9 @@ class SameNmsOnBothBranches(Selection, Rule):
         return op_name(match.other) == op_name(match.selection)
 
     def plan(self, match: Match) -> Answer | Refusal:
-        if not _is_same(match.selection, match.other, MAX_LEVELS):
+        if not is_same(match.selection, match.other, MAX_LEVELS):
             return Refusal("the branches compute different NMS")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         return match.selection
-
-
-def _is_same(left: relay.Expr, right: relay.Expr, levels: int) -> bool:
-    """Whether two expressions are structurally equal down to nodes that they share."""
-    if left.same_as(right):
-        return True
-    if levels == 0 or type(left) is not type(right):
-        return False
-    if isinstance(left, relay.Constant):
-        return structural_equal(left, right)
-    if isinstance(left, relay.TupleGetItem):
-        return left.index == right.index and _is_same(left.tuple_value, right.tuple_value, levels - 1)
-    if not isinstance(left, relay.Call) or op_name(left) is None or op_name(left) != op_name(right):
-        return False
-    if len(left.args) != len(right.args) or not structural_equal(left.attrs, right.attrs):
-        return False
-    return all(_is_same(*pair, levels - 1) for pair in zip(left.args, right.args))

