@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
@@ -29,6 +30,7 @@ def main(arguments=None):
     )
     parser.add_argument("--only", action="append", help="models with this in their name or package")
     parser.add_argument("--run", action="store_true", help="compare what is found on an image, on the CPU")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time; %(default)s")
     parser.add_argument("--page", type=Path, help="write the table to this file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
@@ -43,13 +45,17 @@ def main(arguments=None):
         for name, each in MODELS.items()
         if not args.only or any(text in f"{each.package} {name}" for text in args.only)
     ]
-    outcomes = [in_a_process(name, args.run) for name in track(chosen, "Models")]
+    outcomes = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        tried = pool.map(lambda name: in_a_process(name, args.run), chosen)
+        for outcome in track(tried, "Models", total=len(chosen)):
+            outcomes.append(outcome)
+            if args.page:  # as far as it is, since all of them take an hour
+                args.page.write_text(page(outcomes), encoding="utf-8")
     table = Table(*COLUMNS)
     for outcome in outcomes:
         table.add_row(*cells(outcome))
     Console().print(table)
-    if args.page:
-        args.page.write_text(page(outcomes), encoding="utf-8")
 
 
 def in_a_process(name, run, minutes=MINUTES):

@@ -1,7 +1,10 @@
 """The table of the zoo, for the terminal and for `docs/models.md`."""
 
+import re
+
 from tests.zoo.models import MODELS
 
+IN_A_PACKAGE = re.compile(r"[^\s\"']*/site-packages/")  # where this machine keeps packages
 COLUMNS = ("package", "model", "family", "imported", "NMS restored", "static", "equal", "seconds")
 HEAD = """\
 # Detectors of other packages
@@ -14,6 +17,7 @@ their names. Weights are random, so that nothing is downloaded.
   model.
 - static: after `MakeDetectionStatic("padded")`, no shape is dynamic.
 - equal: at least 99% of what torch or ONNX Runtime finds on an image, and of how many, is found, on a CPU.
+  Weights that are random give scores that nearly tie, of which a top-k may take others.
 - seconds: for the import and all passes, on two cores.
 """
 
@@ -27,7 +31,7 @@ def cells(outcome):
         known.package,
         known.name,
         known.family,
-        *(outcome.get(key, "") for key in ("imported", "restored", "static")),
+        *(IN_A_PACKAGE.sub("", outcome.get(key, "")) for key in ("imported", "restored", "static")),
         f"{equal}{detections}",
         f"{outcome['seconds']:g}" if outcome.get("seconds") else "",
     )
