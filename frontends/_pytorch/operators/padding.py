@@ -11,7 +11,7 @@ from tvm import relay
 from ..._pad import pad_late
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted, bind
 from .pooling import numbers
-from .shapes import as_number
+from .shapes import as_length, as_number
 
 
 def pad(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -51,10 +51,10 @@ def constant(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
 def _late(converter: Converter, data: relay.Expr, amounts: Inputs, rank: int, value: Any) -> relay.Expr:
     """By amounts that are known only at run time."""
     zero = relay.const(0, "int64")
-    given = [each if isinstance(each, relay.Expr) else relay.const(each, "int64") for each in amounts]
+    given = list(map(as_length, amounts))
     sides = []
     for side in (0, 1):
-        of_axes = [relay.reshape(relay.cast(each, "int64"), []) for each in given[side::2]][::-1]
+        of_axes = given[side::2][::-1]
         sides.append(relay.stack([zero] * (rank - len(of_axes)) + of_axes, 0))
     dtype = str(converter.infer_type_with_prelude(data).dtype)
     if dtype == "bool":

@@ -37,9 +37,7 @@ def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     if None not in known or isinstance(value, relay.Expr):
         return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
     name = dtype_name(dtype) or converter.default_dtype
-    extents = [each if isinstance(each, relay.Expr) else relay.const(each) for each in shape]
-    lengths = relay.stack([relay.cast(relay.reshape(each, []), "int64") for each in extents], 0)
-    filled = relay.full(relay.const(value, name), lengths, name)
+    filled = relay.full(relay.const(value, name), relay.stack(list(map(as_length, shape)), 0), name)
     return keep_known(filled, [0 if extent is None else extent for extent in known])
 
 
@@ -84,11 +82,15 @@ def _plus(*lengths: Any) -> Any:
     """The sum of two lengths, each a number or an expression."""
     if are_integers(*lengths):
         return sum(lengths)
-    left, right = (
-        relay.cast(each, "int64") if isinstance(each, relay.Expr) else relay.const(each, "int64")
-        for each in lengths
-    )
+    left, right = map(as_length, lengths)
     return left + right
+
+
+def as_length(value: Any) -> relay.Expr:
+    """A length, a number or an expression of one element, as an int64 scalar."""
+    if isinstance(value, relay.Expr):
+        return relay.cast(relay.reshape(value, []), "int64")
+    return relay.const(value, "int64")
 
 
 def reshape(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
