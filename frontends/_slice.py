@@ -13,7 +13,7 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 from tvm.relay.op.dyn import _make as dynamic
 
-from ._onnx.fold import keep_known
+from ._fold import keep_known
 from ._types import sizes
 
 TO_THE_END = np.iinfo("int32").max  # exporters write this or more

@@ -25,7 +25,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from .._types import infer_type
 from . import operators as onnx_operators
-from .fold import ConstantFolder, constant
+from .._fold import ConstantFolder, constant
 from .schema import Inputs
 from .scope import scope_class
 

@@ -14,6 +14,7 @@ import torch
 from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
+from .scripts import has_scripts, inline_attributes, settle
 from .tracer_warnings import tracer_warnings_into, warning_of
 
 DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
@@ -57,9 +58,9 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
             if is_scripted:
-                module = _inline_attributes(module)
-            if is_scripted or _asks_for_devices(module.graph):
-                _settle_devices(module.graph, {tensor.device.type for tensor in inputs})
+                module = inline_attributes(module)
+            if has_scripts(module.graph):
+                settle(module.graph, {tensor.device.type for tensor in inputs})
     except ImportFailure:
         raise
     except Exception as error:
@@ -121,35 +122,6 @@ def _flatten(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
     elif value is not None:
         place = ".".join(path) or "output"
         raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")
-
-
-def _inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """Resolve what scripted code reads from the module, such as `self.training`, but keep the weights.
-
-    `torch.jit.freeze` would do so, but it makes the weights constants too.
-    """
-    frozen = torch._C._freeze_module(module._c, preserveParameters=True)
-    return torch.jit._recursive.wrap_cpp_module(frozen)
-
-
-def _asks_for_devices(graph: Any) -> bool:
-    """Whether a scripted function that a plain module calls asks for the kind of a device."""
-    inlined = graph.copy()
-    torch._C._jit_pass_inline(inlined)
-    return bool(inlined.findAllNodes("prim::type"))
-
-
-def _settle_devices(graph: Any, kinds: set[str]) -> None:
-    """Resolve scripted branches on the kind of device, if all tensors are on one kind."""
-    if len(kinds) > 1:
-        return
-    torch._C._jit_pass_inline(graph)
-    for node in graph.findAllNodes("prim::type"):
-        if node.input().node().kind() == "prim::device":
-            graph.setInsertPoint(node)
-            node.output().replaceAllUsesWith(graph.insertConstant(*kinds))
-    torch._C._jit_pass_constant_propagation(graph)
-    torch._C._jit_pass_dce(graph)
 
 
 def _input_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:

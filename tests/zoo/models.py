@@ -158,6 +158,7 @@ def of_transformers(kind, select, options):
         for weight in network.parameters():
             if weight.dim() > 1 and weight.std() < 1e-2:  # else all queries tie, and a top-k may take any
                 weight.normal_(std=0.05)
+        fit(network, [random_image(256, 256, seed)[None] for seed in range(2)])
     return Outputs(network, lambda network, x: select(network(pixel_values=x))), [image(256)]
 
 
@@ -166,9 +167,7 @@ TRANSFORMERS = {
     "Detr": (best_class, {**SMALL, **BACKBONE}),
     "ConditionalDetr": (best_pairs, {**SMALL, **BACKBONE}),
     "DeformableDetr": (best_pairs, {**SMALL, **BACKBONE}),
-    "RTDetr": (best_pairs, {}),
-    "RTDetrV2": (best_pairs, {}),
-    "DFine": (best_pairs, {}),
+    **{name: (best_pairs, {"freeze_backbone_batch_norms": False}) for name in ("RTDetr", "RTDetrV2", "DFine")},
     "Yolos": (best_class, {"num_hidden_layers": 3, "image_size": [256, 256]}),
 }
 for name, (select, options) in TRANSFORMERS.items():
@@ -183,7 +182,12 @@ def efficientdet(name, soft):
     torch.manual_seed(0)
     config = get_efficientdet_config(name)
     config.image_size, config.soft_nms = [SIZE, SIZE], soft
-    return DetBenchPredict(EfficientDet(config, pretrained_backbone=False)), [image()]
+    network = EfficientDet(config, pretrained_backbone=False)
+    with torch.no_grad():
+        fit(network, [random_image(SIZE, SIZE, seed)[None] for seed in range(2)])
+        scale_outputs([network.class_net.predict], network.eval(), spread=2.0, mean=-5.0)
+        scale_outputs([network.box_net.predict], network, spread=0.5, mean=0.0)
+    return DetBenchPredict(network), [image()]
 
 
 for name in ("tf_efficientdet_lite0", "efficientdet_d0"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relay
 
-from ..fold import constant
+from ..._fold import constant
 from ._common import (
     Attrs,
     Converter,

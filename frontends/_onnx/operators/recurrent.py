@@ -9,7 +9,7 @@ import numpy as np
 
 from tvm import relay
 
-from ..fold import constant
+from ..._fold import constant
 from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, like, several, sizes_of, stock
 
 

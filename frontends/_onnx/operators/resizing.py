@@ -19,7 +19,7 @@ from tvm_passes.engine.expressions import shape_of_type, type_of
 from tvm import relay
 
 from ... import _resize
-from ..fold import constant
+from ..._fold import constant
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known, opset_of, rank_of, sizes_of
 
 IMAGE_LAYOUTS = {3: "NCW", 4: "NCHW", 5: "NCDHW"}

@@ -14,7 +14,7 @@ from tvm import relay
 from ... import _slice as _onnx_slice
 from ..._pad import pad_late
 from ..._types import sizes
-from ..fold import constant, keep_known
+from ..._fold import constant, keep_known
 from ._common import (
     Attrs,
     Converter,

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relay
 
-from ..fold import constant
+from ..._fold import constant
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, known, opset_of, rank_of, sizes_of
 
 

@@ -26,6 +26,7 @@ from . import (
     reductions,
     resize,
     sampling,
+    scripted,
     shapes,
     vision,
 )
@@ -50,6 +51,7 @@ FAMILIES = (
     reductions,
     resize,
     sampling,
+    scripted,
     shapes,
     vision,
 )

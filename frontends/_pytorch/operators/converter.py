@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any
 
+import numpy as np
 import torch
 
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
-from tvm.relay.frontend.common import set_span
+from tvm.relay.frontend.common import set_span, try_infer_value
+
+from ..._fold import ConstantFolder
 
 Inputs = list[Any]  # Relay expressions, Python numbers, lists of either, None
 InputTypes = list[str]
@@ -23,6 +26,9 @@ SCALAR_TYPES = (
     *(torch.float16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128),
     *(torch.bool, torch.qint8, torch.quint8, torch.qint32, torch.bfloat16),
 )  # in TorchScript they are named by their indices here
+
+
+RAISE = "prim::RaiseException"
 
 
 class NotConverted(ValueError):
@@ -98,17 +104,31 @@ class Converter(stock.PyTorchOpConverter):
         super().report_missing_conversion(op_names)
 
     def convert_if(self, if_node: torch.Node, outputs: dict[str, Any]) -> relay.Expr:
-        """Like TVM's own, but with any number of results."""
+        """Like TVM's own, but with any number of results, and without branches that are never taken."""
         results = [value.debugName() for value in if_node.outputs()]
+        condition = outputs[if_node.inputsAt(0).debugName()]
+        taken = _taken(condition, *if_node.blocks())
+        if taken is not None:
+            values = self.convert_block(taken, outputs)
+            outputs.update(zip(results, values))
+            return values[0] if len(values) == 1 else relay.Tuple(values)
         if len(results) == 1:
             return super().convert_if(if_node, outputs)
-        condition = outputs[if_node.inputsAt(0).debugName()]
         branches = [relay.Tuple(self.convert_block(block, outputs)) for block in if_node.blocks()]
         span = self.source_map[if_node]
         chosen = set_span(relay.If(condition, *branches), span)
         items = [relay.TupleGetItem(chosen, index) for index in range(len(results))]
         outputs.update(zip(results, set_span(items, span)))
         return chosen
+
+
+def _taken(condition: Any, if_true: Any, if_false: Any) -> Any:
+    """The block that is always taken, if one is: a compiled model raises nothing."""
+    known = known_value(condition)
+    if known is not None:
+        return if_true if known else if_false
+    raises = [any(node.kind() == RAISE for node in block.nodes()) for block in (if_true, if_false)]
+    return None if raises[0] == raises[1] else (if_false if raises[0] else if_true)
 
 
 def _among_kinds(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
@@ -120,6 +140,24 @@ def _among_kinds(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
     ):
         return higher
     return torch.promote_types(higher, lower)
+
+
+def known_value(value: Any) -> Any:
+    """A value, or what a Relay expression computes, as numbers; None if it is known only at run time."""
+    if not isinstance(value, relay.Expr):
+        return value
+    if relay.analysis.free_vars(value):
+        return None
+    folded = ConstantFolder()(value)
+    if isinstance(folded, relay.Constant):
+        return folded.data.numpy().tolist()
+    return try_infer_value(value, lambda array: array.tolist(), lambda: None)[0]
+
+
+def known_number(value: Any) -> Any:
+    """Of one element, as a number; None if it is known only at run time."""
+    known = np.asarray(known_value(value))
+    return known.item() if known.size == 1 else None
 
 
 def dtype_name(number: int | None) -> str | None:

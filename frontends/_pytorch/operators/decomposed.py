@@ -15,10 +15,9 @@ from typing import Any
 import torch
 
 from tvm import relay
-from tvm.relay.frontend.common import try_infer_value
 
 from . import functions
-from .converter import SCALAR_TYPES, Convert, Converter, Inputs, InputTypes, NotConverted
+from .converter import SCALAR_TYPES, Convert, Converter, Inputs, InputTypes, NotConverted, known_number
 from .prims import PRIMS, VIEWS, Node
 from .unsized import REASON, convert_unsized, has_unknown_shape
 
@@ -129,10 +128,9 @@ def _argument(converter: Converter, argument: Any, value: Any, tensors: list[rel
     if isinstance(value, (list, tuple)):
         return [_argument(converter, argument, item, tensors) for item in value]
     if isinstance(value, relay.Expr):
-        number, is_known = try_infer_value(value, lambda array: array.item())
-        if not is_known:
+        value = known_number(value)
+        if value is None:
             raise NotConverted(f"its argument {name} is known only at run time")
-        value = number
     if "ScalarType" in str(argument.real_type):
         return SCALAR_TYPES[value]
     return value

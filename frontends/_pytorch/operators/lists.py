@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import relay
+from tvm.relay import TensorType
 
 from .converter import Converter, Inputs, InputTypes
-from .shapes import as_number
+from .shapes import as_number, size
 
 KNOWN_LISTS = (list, relay.expr.TupleWrapper)  # those of known length, which need no Relay list
 
@@ -22,9 +23,13 @@ def list_getitem(converter: Converter, inputs: Inputs, input_types: InputTypes) 
 
 
 def list_len(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own asks the runtime even for the length of a Python list."""
-    in_python = isinstance(inputs[0], KNOWN_LISTS)
-    return len(inputs[0]) if in_python else converter.stock["aten::len"](inputs, input_types)
+    """TVM's own asks the runtime even for the length of a Python list, and does not know that of a tensor."""
+    (values,) = inputs
+    if isinstance(values, KNOWN_LISTS):
+        return len(values)
+    if isinstance(converter.infer_type_with_prelude(values), TensorType):
+        return size(converter, [values, 0], input_types)
+    return converter.stock["aten::len"](inputs, input_types)
 
 
 CONVERTERS = {"aten::__getitem__": list_getitem, "aten::len": list_len}

@@ -13,11 +13,19 @@ import torch
 
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
-from tvm.relay.frontend.common import try_infer_value
 
-from ..._onnx.fold import keep_known
+from ..._fold import keep_known
 from ..._slice import constant_slice
-from .converter import SCALAR_TYPES, Converter, Inputs, InputTypes, NotConverted, dtype_name
+from .converter import (
+    SCALAR_TYPES,
+    Converter,
+    Inputs,
+    InputTypes,
+    NotConverted,
+    dtype_name,
+    known_number,
+    known_value,
+)
 
 
 def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -39,6 +47,12 @@ def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     name = dtype_name(dtype) or converter.default_dtype
     filled = relay.full(relay.const(value, name), relay.stack(list(map(as_length, shape)), 0), name)
     return keep_known(filled, [0 if extent is None else extent for extent in known])
+
+
+def filled(value: float, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own takes no shape of which only some extents are known."""
+    shape, *rest = inputs
+    return full(converter, [shape, value, *rest], input_types)
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
@@ -189,11 +203,9 @@ def tensor_split(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM's own gives other sizes if the extent does not divide evenly, and takes no single part."""
     data, parts, axis = inputs
     extent = converter.infer_shape_with_prelude(data)[axis]
-    if isinstance(parts, relay.Expr):
-        known, is_known = try_infer_value(parts, lambda array: array.tolist())
-        if not is_known:
-            raise NotConverted("where it splits is known only at run time")
-        parts = known
+    parts = known_value(parts)
+    if parts is None:
+        raise NotConverted("where it splits is known only at run time")
     if isinstance(parts, int):
         size, longer = divmod(extent, parts)
         parts = [size * place + min(place, longer) for place in range(1, parts)]
@@ -260,11 +272,9 @@ def repeat(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any
 def repeat_interleave(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
     """TVM's own takes only a single number of repeats."""
     data, repeats, axis, *_rest = inputs
-    if isinstance(repeats, relay.Expr):
-        counts, is_known = try_infer_value(repeats, lambda array: array.tolist())
-        if not is_known:
-            raise NotConverted("how often it repeats is known only at run time")
-        repeats = counts
+    repeats = known_value(repeats)
+    if repeats is None:
+        raise NotConverted("how often it repeats is known only at run time")
     if axis is None:
         data, axis = relay.reshape(data, [-1]), 0
     if isinstance(repeats, list) and len(repeats) == 1:
@@ -302,8 +312,8 @@ def are_integers(*values: object) -> bool:
 
 def as_number(extent: Any) -> int | None:
     """The extent as a number, or None if it is known only at run time."""
-    value, _ = try_infer_value(extent, int) if isinstance(extent, relay.Expr) else (extent, True)
-    return int(value) if isinstance(value, int) else None
+    number = known_number(extent)
+    return int(number) if isinstance(number, (int, float)) else None
 
 
 def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
@@ -320,6 +330,8 @@ def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: Inpu
 
 CONVERTERS = {
     "aten::full": full,
+    "aten::ones": partial(filled, 1.0),
+    "aten::zeros": partial(filled, 0.0),
     "aten::full_like": partial(filled_like, None),
     "aten::ones_like": partial(filled_like, 1),
     "aten::zeros_like": partial(filled_like, 0),

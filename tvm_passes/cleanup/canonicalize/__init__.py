@@ -13,6 +13,7 @@ from .by_zero import KeepZeroInMemory
 from .drop_identities import IDENTITIES
 from .fold_shape_arithmetic import FoldShapeArithmetic
 from .of_equals import SeparateDifferenceOfEquals, TwiceForSumOfEquals
+from .pad_with_filled import PadWithFilled
 from .prune_branches import PruneBranch
 from .static_forms import STATIC_FORMS
 
@@ -41,6 +42,7 @@ class Canonicalize(RulePass):
         TwiceForSumOfEquals,
         SeparateDifferenceOfEquals,
         KeepZeroInMemory,
+        PadWithFilled,
         PruneBranch,
     )
 

@@ -62,10 +62,30 @@ class Walk:
                 became = whole[node.index]
             else:
                 became = self.typed(relay.TupleGetItem(whole, node.index))
+        elif isinstance(node, relay.If):
+            became = self._branches(node)
         else:
-            raise NotStatic("a function, a branch or a loop depends on what is detected")
+            raise NotStatic("a function or a loop depends on what is detected")
         if became is not None:
             self._became[node] = became
+
+    def _branches(self, node: relay.If) -> relay.Expr:
+        """A choice by the number of rows, of which one branch is taken only where all of them are valid."""
+        if op_name(node.cond) != "less":
+            raise NotStatic("a branch depends on what is detected")
+        number, limit = (self.computed_lengths(arg).item() for arg in node.cond.args)
+        fewer, whole = self.of(node.true_branch), self.of(node.false_branch)
+        if (
+            not isinstance(whole, Padded)
+            or isinstance(fewer, (Padded, tuple))
+            or isinstance(limit, Length)
+            or not isinstance(number, Length)
+            or number.counted != whole.rows.counted
+            or not whole.rows.capacity == number.limits[1] <= limit
+        ):
+            raise NotStatic("a branch depends on what is detected")
+        has_fewer = relay.less(whole.rows.number, relay.const(limit, "int32"))
+        return self.typed(relay.where(has_fewer, self.expr(fewer), whole.expr))
 
     def _is_changed(self, *nodes: relay.Expr) -> bool:
         return any(node in self._became for node in nodes)

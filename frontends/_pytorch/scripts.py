@@ -1,0 +1,67 @@
+"""Settles what scripted code decides: a trace records one way through a model, a script keeps all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+CHOICES = ("prim::If", "prim::Loop", "prim::type")  # of which the trace of a plain function has none
+ROUNDS = 3  # a loop that is unrolled may hold another
+
+
+def inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Resolve what scripted code reads from the module, such as `self.training`, but keep the weights.
+
+    `torch.jit.freeze` would do so, but it makes the weights constants too.
+    """
+    frozen = torch._C._freeze_module(module._c, preserveParameters=True)
+    return torch.jit._recursive.wrap_cpp_module(frozen)
+
+
+def has_scripts(graph: Any) -> bool:
+    """Whether a graph, or a function that it calls, has branches or loops."""
+    inlined = graph.copy()
+    torch._C._jit_pass_inline(inlined)
+    return any(inlined.findAllNodes(kind) for kind in CHOICES)
+
+
+def settle(graph: Any, device_kinds: set[str]) -> None:
+    """Take the branches, unroll the loops and build the lists that do not depend on the inputs' values."""
+    torch._C._jit_pass_inline(graph)
+    if len(device_kinds) == 1:
+        _settle_devices(graph, *device_kinds)
+    for _ in range(ROUNDS):
+        torch._C._jit_pass_lower_all_tuples(graph)
+        torch._C._jit_pass_constant_propagation(graph)
+        torch._C._jit_pass_constant_loop_unrolling(graph)
+        torch._C._jit_pass_peephole(graph, True)  # but no shapes, which are those of the trace
+        _construct_lists(graph)
+        torch._C._jit_pass_dce(graph)
+
+
+def _settle_devices(graph: Any, kind: str) -> None:
+    for node in graph.findAllNodes("prim::type"):
+        if node.input().node().kind() == "prim::device":
+            graph.setInsertPoint(node)
+            node.output().replaceAllUsesWith(graph.insertConstant(kind))
+    graph.setInsertPoint(graph.return_node())  # the node that it stands at may go
+
+
+def _construct_lists(graph: Any) -> None:
+    """Construct lists with what is appended to them, where nothing reads them before.
+
+    torch's own pass does so, too, but it also takes away mutations of tensors, with operators of its own.
+    """
+    for append in graph.findAllNodes("aten::append", recurse=False):
+        values, item = append.inputs()
+        made = values.node()
+        earlier = [use.user for use in values.uses() if not use.user.isAfter(append)]
+        if made.kind() != "prim::ListConstruct" or len(earlier) > 1:  # the append itself is one of them
+            continue
+        longer = graph.create("prim::ListConstruct", [*made.inputs(), item], 1)
+        longer.insertBefore(append)
+        longer.output().setType(values.type())
+        append.output().replaceAllUsesWith(longer.output())
+        append.destroy()
+        values.replaceAllUsesWith(longer.output())
