@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torchvision
@@ -185,7 +186,7 @@ def efficientdet(name, soft):
     network = EfficientDet(config, pretrained_backbone=False)
     with torch.no_grad():
         fit(network, [random_image(SIZE, SIZE, seed)[None] for seed in range(2)])
-        scale_outputs([network.class_net.predict], network.eval(), spread=2.0, mean=-5.0)
+        scale_outputs([network.class_net.predict], network.eval(), spread=1.0, mean=-5.0)
         scale_outputs([network.box_net.predict], network, spread=0.5, mean=0.0)
     return DetBenchPredict(network), [image()]
 
@@ -209,6 +210,102 @@ def mtcnn(part, size):
 for part, size in (("PNet", 120), ("RNet", 24), ("ONet", 48)):
     model(f"MTCNN {part}", "facenet_pytorch", "faces")(functools.partial(mtcnn, part, size))
 
+
+class Faces(torch.nn.Module):
+    """A RetinaFace with what its package does behind it in NumPy, as tensors."""
+
+    def __init__(self, network, priors, decode, decode_points):
+        super().__init__()
+        self.network, self.decode, self.decode_points = network, decode, decode_points
+        self.register_buffer("priors", priors)
+        with torch.no_grad():
+            fit(network, [random_image(SIZE, SIZE, seed)[None] for seed in range(2)])
+            scale_outputs(network.ClassHead, network.eval(), spread=1.5, mean=0.0)
+            scale_outputs(network.BboxHead, network, spread=1.0, mean=0.0)
+
+    def forward(self, x):
+        boxes, scores, points = self.network(x)
+        boxes = self.decode(boxes[0], self.priors, (0.1, 0.2)) * SIZE
+        points = self.decode_points(points[0], self.priors, (0.1, 0.2)) * SIZE
+        scores = scores.softmax(-1)[0, :, 1]
+        found = torch.where(scores > 0.9)[0]
+        boxes, points, scores = boxes[found], points[found], scores[found]
+        order = scores.argsort(descending=True)
+        boxes, points, scores = boxes[order], points[order], scores[order]
+        kept = torchvision.ops.nms(boxes, scores, 0.4)
+        return boxes[kept], scores[kept], points[kept]
+
+
+@model("RetinaFace", "retinaface_pytorch", "faces")
+def retinaface():
+    from retinaface import box_utils, prior_box
+    from retinaface.network import RetinaFace
+
+    torch.manual_seed(0)
+    layers = {"layer2": 1, "layer3": 2, "layer4": 3}
+    network = RetinaFace("Resnet50", False, in_channels=256, return_layers=layers, out_channels=256)
+    sizes = [[16, 32], [64, 128], [256, 512]]
+    priors = prior_box.priorbox(sizes, [8, 16, 32], clip=False, image_size=(SIZE, SIZE))
+    return Faces(network, priors, box_utils.decode, box_utils.decode_landm), [image()]
+
+
+def of_facexlib(backbone):
+    from facexlib.detection import retinaface, retinaface_utils
+
+    torch.manual_seed(0)
+    network = retinaface.RetinaFace(backbone, phase="train", device="cpu")
+    priors = retinaface_utils.PriorBox(network.cfg, image_size=(SIZE, SIZE)).forward()
+    return Faces(network, priors, retinaface_utils.decode, retinaface_utils.decode_landm), [image()]
+
+
+for backbone in ("resnet50", "mobile0.25"):
+    model(f"RetinaFace, {backbone}", "facexlib", "faces")(functools.partial(of_facexlib, backbone))
+
+
+@model("YuNet", "kornia", "faces")
+def yunet():
+    from kornia.contrib import face_detection
+
+    torch.manual_seed(0)
+    network = face_detection.YuNet("test", pretrained=False)
+    with mock.patch.object(face_detection, "YuNet", lambda *_, **__: network):
+        detector = face_detection.FaceDetector()
+    detector.nms = torchvision.ops.nms  # theirs is a loop that no trace can follow
+    return Outputs(detector, lambda network, x: network(x)[0]), [255 * image()]
+
+
+# --- other DETR
+
+
+@model("RT-DETR", "kornia", "DETR")
+def rtdetr():
+    from kornia.models.rt_detr import RTDETR, RTDETRConfig
+
+    torch.manual_seed(0)
+    network = RTDETR.from_config(RTDETRConfig("resnet18d", num_classes=80, input_size=256))
+    return Outputs(network.eval(), lambda network, x: best_of(*network(x))), [image(256)]
+
+
+def best_of(logits, boxes, most=100):
+    scores, places = logits[0].sigmoid().flatten().topk(most)
+    return scores, places % logits.shape[2], boxes[0][places // logits.shape[2]]
+
+
+@model("RF-DETR Nano", "rfdetr", "DETR")
+def rfdetr():
+    from rfdetr.config import RFDETRNanoConfig
+    from rfdetr.models.lwdetr import build_model_from_config
+
+    torch.manual_seed(0)
+    network = build_model_from_config(RFDETRNanoConfig(pretrain_weights=None, device="cpu"))
+
+    def outputs(network, x):
+        found = network(x)
+        return best_of(found["pred_logits"], found["pred_boxes"])
+
+    return Outputs(network.eval(), outputs), [image(384)]
+
+
 # --- text
 
 
@@ -220,6 +317,15 @@ def text_detector():
 
 
 model("text detection", "rapidocr_onnxruntime", "text")(text_detector)
+
+@model("DBNet", "doctr", "text")
+def dbnet():
+    from doctr.models import detection
+
+    torch.manual_seed(0)
+    network = detection.db_mobilenet_v3_large(pretrained=False, pretrained_backbone=False)
+    return Outputs(network.eval(), lambda network, x: network(x, return_model_output=True)["out_map"]), [image()]
+
 
 # --- as they are written by hand
 
@@ -275,6 +381,17 @@ class Shifted(OneStage):
         return torch.cat([boxes[kept], scores[kept, None], ids[kept, None].float()], 1)
 
 
+class FloatColumns(OneStage):
+    """As YOLOX does: scores and class ids are columns of one tensor."""
+
+    def detections(self, boxes, scores):
+        best, ids = scores.max(1, keepdim=True)
+        rows = torch.cat([boxes, best.sqrt(), best.sqrt(), ids.float()], 1)
+        rows = rows[(rows[:, 4] * rows[:, 5] >= 0.9).squeeze()]
+        kept = torchvision.ops.batched_nms(rows[:, :4], rows[:, 4] * rows[:, 5], rows[:, 6], 0.5)
+        return rows[kept]
+
+
 class Peaks(OneStage):
     """As CenterNet does: no NMS, but the peaks of a map of scores."""
 
@@ -288,7 +405,7 @@ class Peaks(OneStage):
         return best, ids, sizes
 
 
-for written in (NmsOfEachClass, BestClassOfEach, Shifted, Peaks):
+for written in (NmsOfEachClass, BestClassOfEach, Shifted, FloatColumns, Peaks):
     model(written.__name__, "written by hand", "one stage")(lambda written=written: (written(), [image()]))
 
 
