@@ -23,9 +23,9 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
+from .._fold import ConstantFolder, constant
 from .._types import infer_type
 from . import operators as onnx_operators
-from .._fold import ConstantFolder, constant
 from .schema import Inputs
 from .scope import scope_class
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 CHOICES = ("prim::If", "prim::Loop", "prim::type")  # of which the trace of a plain function has none
+JIT: Any = torch._C  # whose stubs lack some of its passes
 ROUNDS = 3  # a loop that is unrolled may hold another
 
 
@@ -15,29 +16,29 @@ def inline_attributes(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
     `torch.jit.freeze` would do so, but it makes the weights constants too.
     """
-    frozen = torch._C._freeze_module(module._c, preserveParameters=True)
+    frozen = JIT._freeze_module(module._c, preserveParameters=True)
     return torch.jit._recursive.wrap_cpp_module(frozen)
 
 
 def has_scripts(graph: Any) -> bool:
     """Whether a graph, or a function that it calls, has branches or loops."""
     inlined = graph.copy()
-    torch._C._jit_pass_inline(inlined)
+    JIT._jit_pass_inline(inlined)
     return any(inlined.findAllNodes(kind) for kind in CHOICES)
 
 
 def settle(graph: Any, device_kinds: set[str]) -> None:
     """Take the branches, unroll the loops and build the lists that do not depend on the inputs' values."""
-    torch._C._jit_pass_inline(graph)
+    JIT._jit_pass_inline(graph)
     if len(device_kinds) == 1:
         _settle_devices(graph, *device_kinds)
     for _ in range(ROUNDS):
-        torch._C._jit_pass_lower_all_tuples(graph)
-        torch._C._jit_pass_constant_propagation(graph)
-        torch._C._jit_pass_constant_loop_unrolling(graph)
-        torch._C._jit_pass_peephole(graph, True)  # but no shapes, which are those of the trace
+        JIT._jit_pass_lower_all_tuples(graph)
+        JIT._jit_pass_constant_propagation(graph)
+        JIT._jit_pass_constant_loop_unrolling(graph)
+        JIT._jit_pass_peephole(graph, True)  # but no shapes, which are those of the trace
         _construct_lists(graph)
-        torch._C._jit_pass_dce(graph)
+        JIT._jit_pass_dce(graph)
 
 
 def _settle_devices(graph: Any, kind: str) -> None:

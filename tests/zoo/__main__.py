@@ -1,7 +1,7 @@
 """Import detectors of packages that are not ours, and say what becomes of them: `python -m tests.zoo`.
 
     pip install -e ".[test,zoo]"
-    python -m tests.zoo --run --page docs/models.md
+    python -m tests.zoo --run --arch sm_90 --page docs/models.md
 
 Each runs in a process of its own. Those of packages that are not installed are left out.
 """
@@ -30,6 +30,7 @@ def main(arguments=None):
     )
     parser.add_argument("--only", action="append", help="models with this in their name or package")
     parser.add_argument("--run", action="store_true", help="compare what is found on an image, on the CPU")
+    parser.add_argument("--arch", help="compile float16 for CUDA on this architecture, such as sm_90")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time; %(default)s")
     parser.add_argument("--page", type=Path, help="write the table to this file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -38,7 +39,7 @@ def main(arguments=None):
     if args.one:
         from tests.zoo.outcome import outcome_of
 
-        args.to.write_text(json.dumps(outcome_of(args.one, args.run)))
+        args.to.write_text(json.dumps(outcome_of(args.one, args.run, args.arch)))
         return
     chosen = [
         name
@@ -47,7 +48,7 @@ def main(arguments=None):
     ]
     outcomes = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        tried = pool.map(lambda name: in_a_process(name, args.run), chosen)
+        tried = pool.map(lambda name: in_a_process(name, args.run, args.arch), chosen)
         for outcome in track(tried, "Models", total=len(chosen)):
             outcomes.append(outcome)
             if args.page:  # as far as it is, since all of them take an hour
@@ -58,11 +59,12 @@ def main(arguments=None):
     Console().print(table)
 
 
-def in_a_process(name, run, minutes=MINUTES):
+def in_a_process(name, run, arch=None, minutes=MINUTES):
     """The outcome of a model; a crash or a hang is one, too."""
     with tempfile.TemporaryDirectory() as folder:
         to = Path(folder) / "outcome.json"
-        command = [sys.executable, "-m", "tests.zoo", "--one", name, "--to", str(to), *["--run"] * run]
+        command = [sys.executable, "-m", "tests.zoo", "--one", name, "--to", str(to)]
+        command += ["--run"] * run + (["--arch", arch] if arch else [])
         try:
             done = subprocess.run(command, timeout=60 * minutes, capture_output=True, text=True)
         except subprocess.TimeoutExpired:

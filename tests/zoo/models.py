@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 from unittest import mock
 
 import torch
@@ -168,7 +169,9 @@ TRANSFORMERS = {
     "Detr": (best_class, {**SMALL, **BACKBONE}),
     "ConditionalDetr": (best_pairs, {**SMALL, **BACKBONE}),
     "DeformableDetr": (best_pairs, {**SMALL, **BACKBONE}),
-    **{name: (best_pairs, {"freeze_backbone_batch_norms": False}) for name in ("RTDetr", "RTDetrV2", "DFine")},
+    **{
+        name: (best_pairs, {"freeze_backbone_batch_norms": False}) for name in ("RTDetr", "RTDetrV2", "DFine")
+    },
     "Yolos": (best_class, {"num_hidden_layers": 3, "image_size": [256, 256]}),
 }
 for name, (select, options) in TRANSFORMERS.items():
@@ -318,13 +321,16 @@ def text_detector():
 
 model("text detection", "rapidocr_onnxruntime", "text")(text_detector)
 
+
 @model("DBNet", "doctr", "text")
 def dbnet():
     from doctr.models import detection
 
     torch.manual_seed(0)
     network = detection.db_mobilenet_v3_large(pretrained=False, pretrained_backbone=False)
-    return Outputs(network.eval(), lambda network, x: network(x, return_model_output=True)["out_map"]), [image()]
+    return Outputs(network.eval(), lambda network, x: network(x, return_model_output=True)["out_map"]), [
+        image()
+    ]
 
 
 # --- as they are written by hand
@@ -392,6 +398,46 @@ class FloatColumns(OneStage):
         return rows[kept]
 
 
+class TwoFilters(OneStage):
+    """As Ultralytics does in PyTorch: a filter of rows, one of columns, and an offset that is a column."""
+
+    def detections(self, boxes, scores):
+        rows = torch.cat([boxes, scores], 1)
+        rows = rows[scores.amax(1) > 0.8]
+        box, of_class = rows.split((4, scores.shape[1]), 1)
+        best, ids = of_class.max(1, keepdim=True)
+        rows = torch.cat((box, best, ids.float()), 1)[best.view(-1) > 0.9]
+        rows = rows[rows[:, 4].argsort(descending=True)[:300]]
+        offsets = rows[:, 5:6] * 7680
+        kept = torchvision.ops.nms(rows[:, :4] + offsets, rows[:, 4], 0.5)
+        return rows[kept[:50]]
+
+
+@torch.jit.script
+def detections_of_each(images: int, boxes, scores, ids, size: Optional[torch.Tensor] = None, most: int = 50):
+    """As EfficientDet does: a scripted loop over images, options, and padding to a fixed number."""
+    found = []
+    for at in range(images):
+        box, score, of_class = boxes[at], scores[at], ids[at]
+        assert box.shape[-1] == 4
+        if size is not None:
+            box = box.clamp(min=0).min(size)
+        kept = torchvision.ops.boxes.batched_nms(box, score, of_class, 0.5)[:most]
+        rows = torch.cat([box[kept], score[kept, None], of_class[kept, None].float() + 1], 1)
+        if len(kept) < most:
+            padding = torch.zeros((most - len(kept), 6), device=rows.device, dtype=rows.dtype)
+            rows = torch.cat([rows, padding], 0)
+        found.append(rows)
+    return torch.stack(found, 0)
+
+
+class Scripted(OneStage):
+    def detections(self, boxes, scores):
+        best, places = scores.flatten().topk(200)
+        ids, rows = places % scores.shape[1], places // scores.shape[1]
+        return detections_of_each(1, boxes[rows][None], best[None], ids[None])
+
+
 class Peaks(OneStage):
     """As CenterNet does: no NMS, but the peaks of a map of scores."""
 
@@ -405,7 +451,8 @@ class Peaks(OneStage):
         return best, ids, sizes
 
 
-for written in (NmsOfEachClass, BestClassOfEach, Shifted, FloatColumns, Peaks):
+WRITTEN = NmsOfEachClass, BestClassOfEach, Shifted, FloatColumns, TwoFilters, Scripted, Peaks
+for written in WRITTEN:
     model(written.__name__, "written by hand", "one stage")(lambda written=written: (written(), [image()]))
 
 

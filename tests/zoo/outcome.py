@@ -36,10 +36,11 @@ class Outcome:
     static: str = ""
     equal: str = ""
     detections: int = 0
+    compiled: str = ""
 
 
-def outcome_of(name, run=False):
-    """What becomes of a model, as a dict."""
+def outcome_of(name, run=False, arch=None):
+    """What becomes of a model, as a dict; `run` it on the CPU, and compile it for this architecture."""
     warnings.simplefilter("ignore")
     outcome, start = Outcome(name), time.monotonic()
     try:
@@ -62,6 +63,8 @@ def outcome_of(name, run=False):
     outcome.seconds = round(time.monotonic() - start, 1)
     if run and outcome.static == YES:
         outcome.equal, outcome.detections = _equal(static, network, inputs)
+    if arch and outcome.static == YES:
+        outcome.compiled = _compiled(mod, arch)
     return asdict(outcome)
 
 
@@ -99,6 +102,16 @@ def _static(mod, report):
         return report.refusals[0].reason
     nodes = (node for node in Graph(mod["main"]).nodes if not isinstance(node, tvm.ir.Op))
     return "a shape is dynamic" if any(is_dynamic(node.checked_type) for node in nodes) else YES
+
+
+def _compiled(mod, arch):
+    """The seconds that all passes and TVM need for float16 on a GPU of this architecture, or why not."""
+    start, target = time.monotonic(), tvm.target.Target(f"cuda -arch={arch}", host="llvm")
+    try:
+        tvm_passes.runtime.build_library(tvm_passes.detection_pipeline(target, outputs="padded")(mod), target)
+    except (tvm.TVMError, tvm_passes.runtime.CompileFailure) as error:
+        return str(error).strip().splitlines()[0]
+    return f"{time.monotonic() - start:.1f}"
 
 
 def _equal(mod, network, inputs):

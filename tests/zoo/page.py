@@ -5,13 +5,13 @@ import re
 from tests.zoo.models import MODELS
 
 IN_A_PACKAGE = re.compile(r"[^\s\"']*/site-packages/")  # where this machine keeps packages
-COLUMNS = ("package", "model", "family", "imported", "NMS restored", "static", "equal", "seconds")
+COLUMNS = ("package", "model", "family", "imported", "NMS restored", "static", "equal", "seconds", "CUDA")
 HEAD = """\
 # Detectors of other packages
 
-What becomes of them, by `python -m tests.zoo --run --page docs/models.md` (`pip install -e ".[test,zoo]"`;
-Ultralytics, whose licence is AGPL, only where you have installed it). No pass and no importer knows any of
-their names. Weights are random, so that nothing is downloaded.
+What becomes of them, by `python -m tests.zoo --run --arch sm_90 --page docs/models.md`, after
+`pip install -e ".[test,zoo]"`; Ultralytics, whose licence is AGPL, only where you have installed it. No pass
+and no importer knows any of their names. Weights are random, so that nothing is downloaded.
 
 - NMS restored: after `tvm_passes.default_pipeline()`, each NMS compares class ids, or has one class as in the
   model.
@@ -19,6 +19,7 @@ their names. Weights are random, so that nothing is downloaded.
 - equal: at least 99% of what torch or ONNX Runtime finds on an image, and of how many, is found, on a CPU.
   Weights that are random give scores that nearly tie, of which a top-k may take others.
 - seconds: for the import and all passes, on two cores.
+- CUDA: seconds for the passes and TVM to compile it for float16 and tensor cores (sm_90), where it is static.
 """
 
 
@@ -34,6 +35,7 @@ def cells(outcome):
         *(IN_A_PACKAGE.sub("", outcome.get(key, "")) for key in ("imported", "restored", "static")),
         f"{equal}{detections}",
         f"{outcome['seconds']:g}" if outcome.get("seconds") else "",
+        outcome.get("compiled", ""),
     )
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.filters import LOWEST, conditions, is_bounded, lower_bound
+from ..analysis.bounds import is_bounded
+from ..analysis.filters import LOWEST, conditions, lower_bound
 from ..analysis.row_by_row import as_long_as, before_taking, mask_in_front, rows_before_taking
 from ..engine.expressions import op_name, scalar
 from ..engine.rule import Match, Refusal, Rule, RulePass

@@ -12,9 +12,9 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 
 from ... import _slice as _onnx_slice
+from ..._fold import constant, keep_known
 from ..._pad import pad_late
 from ..._types import sizes
-from ..._fold import constant, keep_known
 from ._common import (
     Attrs,
     Converter,

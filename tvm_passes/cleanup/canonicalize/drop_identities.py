@@ -34,9 +34,9 @@ class TransposeToSameOrder(_Identity):
 
 
 class ReshapeToSameShape(_Identity):
-    """Drop a reshape to the shape that is already there."""
+    """Drop a reshape or a squeeze to the shape that is already there."""
 
-    pattern = is_op("reshape")(_Identity.data)
+    pattern = is_op("reshape")(_Identity.data) | is_op("squeeze")(_Identity.data)
 
     def where(self, match: Match) -> bool:
         shape = static_shape(match.data)

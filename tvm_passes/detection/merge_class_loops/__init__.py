@@ -11,7 +11,8 @@ import tvm
 from tvm import relay
 from tvm.relay.ty import is_dynamic
 
-from ...analysis.filters import LOWEST, Bound, bound
+from ...analysis.bounds import Bound, bound
+from ...analysis.filters import LOWEST
 from ...engine.expressions import known_shape, location, op_name
 from ...engine.graph import Graph, relay_functions
 from ...engine.module_pass import Pass

@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ...analysis.filters import LOWEST, is_bounded
+from ...analysis.bounds import is_bounded
+from ...analysis.filters import LOWEST
 from ...analysis.operators import computes_along
 from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
 from ...engine.expressions import op_name

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
+from ...analysis.columns import is_whole
 from ...analysis.shape_values import length, shape_values
 from ...engine.expressions import either_way, op_name, scalar, static_shape
 from ...engine.graph import Graph
@@ -149,9 +150,22 @@ def _ids_and_offset(graph: Graph, spread: relay.Expr) -> tuple[relay.Expr, relay
             node = node.args[0]  # two axes, the first of which stays, so both do
         elif name in ("broadcast_to", "dyn.broadcast_to", "repeat") and _repeats_a_column(graph, node):
             node = node.args[0]
+        elif offset is not None and _is_column(node):
+            return _flat(node), offset
         else:
             return None
     return (node, offset) if len(node.checked_type.shape) == 1 else None
+
+
+def _is_column(node: relay.Expr) -> bool:
+    shape = node.checked_type.shape
+    return len(shape) == 2 and getattr(shape[1], "value", None) == 1
+
+
+def _flat(column: relay.Expr) -> relay.Expr:
+    row = relay.squeeze(column, axis=[1])
+    relay.transform.InferTypeLocal(row)
+    return row
 
 
 def _has_as_many_axes(call: relay.Call) -> bool:
@@ -161,8 +175,7 @@ def _has_as_many_axes(call: relay.Call) -> bool:
 def _repeats_a_column(graph: Graph, call: relay.Call) -> bool:
     """Whether it repeats the only column, and no row."""
     column = call.args[0]
-    shape = column.checked_type.shape
-    if len(shape) != 2 or getattr(shape[1], "value", None) != 1:
+    if not _is_column(column):
         return False
     if op_name(call) == "repeat":
         return int(call.attrs.axis) % 2 == 1
@@ -183,9 +196,11 @@ def _row(column: relay.Expr) -> relay.Expr | None:
 
 
 def _integers(ids: relay.Expr) -> relay.Expr | None:
-    """Class ids as integers, before they were cast to the type of the boxes, or None."""
-    if op_name(ids) == "cast":
+    """Class ids as integers, before they were cast to the type of the boxes if that is next, or None."""
+    if op_name(ids) == "cast" and "float" not in ids.args[0].checked_type.dtype:
         ids = ids.args[0]
+    if "float" in ids.checked_type.dtype and is_whole(ids):
+        return relay.cast(ids, "int32")
     return as_class_ids(ids, ids.checked_type.dtype)
 
 
