@@ -20,6 +20,7 @@ from ._canonical import canonicalize
 from ._onnx.check import check_model, check_result, check_size, opset_of
 from ._onnx.importer import load_importer, tvm_dtype
 from ._onnx.load import graphs_of, load_model
+from ._onnx.operators.detection import OF_PLUGINS
 from ._onnx.scope import describe
 from ._types import IntExpr, type_errors_into
 from .camera import Camera, feed, settle
@@ -33,6 +34,7 @@ DOMAINS = {  # TVM's importer looks operators up by name only; they are from the
     "com.microsoft",
     "org.pytorch.aten",
 }
+PLUGINS = {"TRT", "mmdeploy"}  # domains of which only OF_PLUGINS is known
 MICROSOFTS = {"Attention"}  # operators of ONNX too, but TVM's importer converts Microsoft's
 
 
@@ -147,7 +149,8 @@ def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]
     for graph in graphs_of(model.graph):
         for node in graph.node:
             is_another = node.op_type in MICROSOFTS and node.domain != "com.microsoft"
-            if node.domain not in DOMAINS or node.op_type not in convert_map or is_another:
+            is_known = node.domain in DOMAINS or (node.domain in PLUGINS and node.op_type in OF_PLUGINS)
+            if not is_known or node.op_type not in convert_map or is_another:
                 unknown.setdefault((node.domain, node.op_type), node)
     if unknown:
         nodes = "; ".join(describe(node) for node in unknown.values())

@@ -26,6 +26,7 @@ WITHOUT_EFFECT = {  # attributes that say nothing about the result
     "consumed_inputs",  # which inputs may be overwritten, before opset 6
     "doc_string",
     "stash_type",  # in which precision to accumulate
+    *("plugin_version", "plugin_namespace", "scoreBits"),  # of TensorRT's plugins: which code, how to sort
 }
 
 

@@ -397,3 +397,26 @@ def test_a_branch_that_depends_on_the_data_stays():
     empty = relay.equal(relay.ndarray_size(x), relay.const(0))
     mod = module(x, relay.If(empty, relay.exp(x), relay.tanh(x)))
     assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
+def filled(rows, columns, number=0.0):
+    """Rows of a number, as many as a tensor of one element says."""
+    shape = relay.concatenate([rows, constant(columns)], 0)
+    full = op.transform.full(relay.const(number, "float32"), shape, "float32")
+    return relay.reshape(full, [0, columns])
+
+
+def test_rows_that_are_filled_up_are_a_pad():
+    x, missing = variable(ANY, 3), variable(1, dtype="int64", name="missing")
+    mod = module(x, missing, relay.concatenate([x, filled(missing, 3, 2.0)], 0))
+    after, report = apply(Canonicalize(), mod)
+    assert "PadWithFilled" in rewritten(report) and "dyn.nn.pad" in ops(after)
+    assert after["main"].body.checked_type.shape[1] == 3
+    assert_same_numbers(Canonicalize(), mod, numbers(4, 3), np.array([2]))
+    assert_no_second_change(Canonicalize(), after)
+
+
+def test_what_is_filled_too_is_not_padded():
+    few, more = (variable(1, dtype="int64", name=name) for name in ("few", "more"))
+    mod = module(few, more, relay.concatenate([filled(few, 3, 1.0), filled(more, 3, 2.0)], 0))
+    assert "PadWithFilled" not in rewritten(apply(Canonicalize(), mod)[1])

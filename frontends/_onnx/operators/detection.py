@@ -1,4 +1,4 @@
-"""NonMaxSuppression, RoiAlign."""
+"""NonMaxSuppression, RoiAlign, and the NMS of TensorRT's plugins."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from types import ModuleType
 from tvm import relay
 
 from .. import nms as _onnx_nms
+from .. import plugin_nms
 from .. import roi_align as _onnx_roi_align
-from ._common import Attrs, Converter, Inputs, Params, opset_of, stock
+from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, opset_of, several, stock
 
 
 def non_max_suppression(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -37,4 +38,99 @@ def roi_align(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
     )
 
 
-CONVERTERS: dict[str, Converter] = {"NonMaxSuppression": non_max_suppression, "RoiAlign": roi_align}
+def efficient_nms(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none: the best pairs of box and class, suppressed at an IoU from the threshold on."""
+    if len(inputs) > 2:
+        raise NotImplementedError("it decodes boxes by a third input, the anchors")
+    boxes, scores = inputs
+    if attrs.get("score_activation", 0):
+        scores = relay.sigmoid(scores)
+    if attrs.get("box_coding", 0):
+        boxes = plugin_nms.corners(boxes)
+    scores = plugin_nms.without_class(scores, attrs.get("background_class", -1))
+    kept = plugin_nms.keep(
+        plugin_nms.best_pairs(boxes, scores, plugin_nms.MOST_CANDIDATES),
+        attrs.get("max_output_boxes", 100),
+        plugin_nms.just_below(attrs.get("iou_threshold", 0.5)),
+        plugin_nms.just_below(attrs.get("score_threshold", 0.25)),
+        of_any_class=bool(attrs.get("class_agnostic", 0)),
+    )
+    return several(kept.count, kept.boxes, kept.scores, kept.classes)
+
+
+def batched_nms(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none: the best boxes of each class; padding is of class -1, and classes are floats."""
+    _check_classes(inputs, attrs, "numClasses")
+    kept = _of_each_class(
+        inputs,
+        background=attrs.get("backgroundLabelId", -1),
+        of_class=attrs.get("topK", -1),
+        most=attrs.get("keepTopK", 100),
+        thresholds=(attrs.get("iouThreshold", 0.5), attrs.get("scoreThreshold", 0.0)),
+        is_normalized=attrs.get("isNormalized", 1),
+        clips=attrs.get("clipBoxes", 1),
+    )
+    classes = relay.where(kept.is_kept, kept.classes, relay.const(-1, "int32"))
+    return several(kept.count, kept.boxes, kept.scores, relay.cast(classes, "float32"))
+
+
+def batched_nms_of_rows(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM has none: as `batched_nms`, with boxes and scores in one tensor, and without the number."""
+    if attrs.get("return_index", 0):
+        raise NotImplementedError("it returns indices")
+    _check_classes(inputs, attrs, "num_classes")
+    kept = _of_each_class(
+        inputs,
+        background=attrs.get("background_label_id", -1),
+        of_class=attrs.get("topk", -1),
+        most=attrs.get("keep_topk", 100),
+        thresholds=(attrs.get("iou_threshold", 0.5), attrs.get("score_threshold", 0.0)),
+        is_normalized=attrs.get("is_normalized", 1),
+        clips=attrs.get("clip_boxes", 0),
+    )
+    classes = relay.where(kept.is_kept, kept.classes, relay.const(-1, "int32"))
+    return several(relay.concatenate([kept.boxes, relay.expand_dims(kept.scores, 2)], axis=2), classes)
+
+
+def _check_classes(inputs: Inputs, attrs: Attrs, name: str) -> None:
+    """Check what the plugin is told besides the shapes."""
+    boxes, scores = inputs
+    classes = all_sizes_of(scores, "an NMS")[2]
+    if attrs.get(name, classes) != classes:
+        raise NotImplementedError(f"its scores are of {classes} classes, not {attrs[name]}")
+    is_shared = all_sizes_of(boxes, "an NMS")[2] == 1
+    if classes > 1 and bool(attrs.get("shareLocation", is_shared)) != is_shared:
+        raise NotImplementedError("shareLocation does not agree with the shape of its boxes")
+
+
+def _of_each_class(
+    inputs: Inputs,
+    background: int,
+    of_class: int,
+    most: int,
+    thresholds: tuple[float, float],
+    is_normalized: int,
+    clips: int,
+) -> plugin_nms.Kept:
+    boxes, scores = inputs
+    found = plugin_nms.best_of_each_class(boxes, plugin_nms.without_class(scores, background), of_class)
+    # Pixels have an extent of one: both corners belong to the box.
+    more = relay.const([0, 0, 1, 1], dtype_of(boxes))
+    compared = found.boxes if is_normalized else found.boxes + more
+    kept = plugin_nms.keep(found, most, *thresholds, compared=compared)
+    if not clips:
+        return kept
+    return kept._replace(boxes=relay.clip(kept.boxes, 0, 1))
+
+
+OF_PLUGINS: dict[str, Converter] = {
+    "EfficientNMS_TRT": efficient_nms,
+    "BatchedNMS_TRT": batched_nms,
+    "BatchedNMSDynamic_TRT": batched_nms,
+    "TRTBatchedNMS": batched_nms_of_rows,
+}
+CONVERTERS: dict[str, Converter] = {
+    "NonMaxSuppression": non_max_suppression,
+    "RoiAlign": roi_align,
+    **OF_PLUGINS,
+}

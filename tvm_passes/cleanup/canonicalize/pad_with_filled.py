@@ -23,10 +23,9 @@ class PadWithFilled(Rule):
     pattern = is_op("concatenate")(is_tuple([data, filled]))
 
     def plan(self, match: Match) -> Plan | Answer:
-        made, axis = match.filled, int(match.root.attrs.axis) % len(type_of(match.root).shape)
-        if op_name(made) == "reshape" and _keeps(made, axis):
-            made = made.args[0]
-        if op_name(made) != "dyn.full" or constant(made.args[0]) is None:
+        axis = int(match.root.attrs.axis) % len(type_of(match.root).shape)
+        made = _filled(match.filled, axis)
+        if made is None or _filled(match.data, axis) is not None:
             return NO_MATCH
         return made.args[1], made.args[0]
 
@@ -37,7 +36,17 @@ class PadWithFilled(Rule):
         length = relay.cast(relay.take(shape, relay.const([axis], "int32"), axis=0), "int64")
         none = relay.const(np.zeros(1), "int64")
         widths = relay.concatenate([length if side == (axis, 1) else none for side in np.ndindex(rank, 2)], 0)
-        return relay.nn.pad(match.data, relay.reshape(widths, [rank, 2]), value)
+        padded = relay.nn.pad(match.data, relay.reshape(widths, [rank, 2]), value)
+        # The type of a pad by computed widths has no extent that is known.
+        extents = [getattr(extent, "value", 0) for extent in type_of(match.root).shape]
+        return relay.reshape(padded, extents) if any(extents) else padded
+
+
+def _filled(expr: relay.Expr, axis: int) -> relay.Call | None:
+    """The `full` of computed shape that this is, but for extents of other axes."""
+    if op_name(expr) == "reshape" and _keeps(expr, axis):
+        expr = expr.args[0]
+    return expr if op_name(expr) == "dyn.full" and constant(expr.args[0]) is not None else None
 
 
 def _keeps(reshape: relay.Call, axis: int) -> bool:
