@@ -60,6 +60,7 @@ def benchmarks(target):
         Benchmark("import", modules=("onnx", "torchvision"), on_cpu=()),
         Benchmark("detection_cpu", modules=("torchvision",), on_cpu=on_cpu),
         Benchmark("compile", modules=("torchvision",), on_cpu=()),
+        Benchmark("zoo", modules=("torchvision",)),
         Benchmark("detection", modules=("torchvision",)),
         Benchmark("detection_batch", modules=("torchvision",)),
         Benchmark("detection_accuracy", modules=("torchvision",)),

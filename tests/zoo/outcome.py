@@ -49,7 +49,7 @@ def outcome_of(name, run=False, arch=None):
         outcome.imported = f"not installed: {error.name}"
         return asdict(outcome)
     try:
-        mod = _imported(network, inputs)
+        mod = imported(network, inputs)
     except frontends.ImportFailure as error:
         outcome.imported = f"refused: {error}"
         return asdict(outcome)
@@ -68,7 +68,7 @@ def outcome_of(name, run=False, arch=None):
     return asdict(outcome)
 
 
-def _imported(network, inputs):
+def imported(network, inputs):
     if isinstance(network, Path):
         import onnx
 
@@ -137,12 +137,18 @@ def _by_onnx_runtime(path, arrays):
 def _by_torch(network, inputs):
     is_detector = type(network).__module__.startswith("torchvision")
     with torch.no_grad():
-        outputs = network.eval()([inputs[0]] if is_detector else inputs[0])
-    outputs = outputs[0] if isinstance(outputs, list) and is_detector else outputs
+        return tensors_of(network.eval()([inputs[0]] if is_detector else inputs[0]))
+
+
+def tensors_of(outputs):
+    """What a detector of torch returns for one image as arrays, torchvision's in the order of an import."""
+    outputs = outputs[0] if isinstance(outputs, list) and isinstance(outputs[0], dict) else outputs
     if isinstance(outputs, dict):
         outputs = [outputs[key] for key in dict.fromkeys((*FIRST, *outputs)) if key in outputs]
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return [tensor.numpy() for tensor in outputs]
+    return [
+        tensor.cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy() for tensor in outputs
+    ]
 
 
 def as_rows(outputs):
@@ -165,9 +171,10 @@ def share_of(wanted, rows, tolerance=1e-2):
     """How many of the rows that are wanted are found, in any order: rounding swaps close scores."""
     if not len(wanted):
         return float(not len(rows))
-    left = list(rows)
+    left, is_whole = list(rows), (wanted == wanted.round()).all(0)  # class ids, which have no tolerance
     for row in wanted:
-        near = (at for at, each in enumerate(left) if np.allclose(each, row, tolerance, tolerance))
+        allowed = np.where(is_whole, 0.5, tolerance + tolerance * abs(row))
+        near = (at for at, each in enumerate(left) if (abs(each - row) <= allowed).all())
         at = next(near, None)
         if at is not None:
             left.pop(at)

@@ -1,0 +1,189 @@
+"""Time detectors of the zoo in float16 versus torch: `python -m tests.benchmarks.bench_zoo`.
+
+Those of packages that are not installed are left out. Each is prepared in a process of its own, all at once;
+when all are ready, or the time for it is over, they are timed one after the other.
+"""
+
+import argparse
+import contextlib
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import tvm_passes
+from tests.benchmarks import _common as common
+from tests.benchmarks._detector import autocast, median_wall_ms
+from tests.models.zoo import detection_model, random_image
+from tests.zoo.models import MODELS
+from tests.zoo.outcome import as_rows, imported, share_of, tensors_of
+
+SIZE = 640  # of the image that torchvision's get, which they scale to 800, or 300 or 320 for an SSD
+TOLERANCE = 0.02  # absolute, and of the number
+TEXT = f"""Detectors of the zoo (`docs/models.md`) whose networks are in torch, on one image, which is on the GPU.
+Milliseconds from the call to the end of the work, by the host's clock: the median of {common.REPEATS} calls.
+Ours is float16 with static shapes, replayed as a CUDA graph, its outputs cut to the valid detections; float16 of
+torch is autocast, and `torch.compile` is of autocast too. Found: how many of the detections of torch in float32
+are found, to {TOLERANCE} of each number and the same class, by ours and by autocast; where weights are random,
+close scores swap."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", help="models with this in their name or package")
+    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    common.require_gpu()
+    if args.one:
+        measure(args.one, args.to, time.monotonic() + args.seconds)
+        return
+    target = common.tensor_core_target("cudnn-frontend")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measured_in_turn(chosen(args.only), Path(folder), args.seconds)
+    if not rows:
+        sys.exit("None of these models could be timed.")
+    facts = [common.environment(common.copy_bandwidth(), times=None), f"- Target: {target}"]
+    common.publish("zoo", "Detectors of the zoo", "\n".join([*facts, "", TEXT, "", table(rows)]))
+
+
+def chosen(only):
+    names = [
+        name for name, each in MODELS.items() if each.package != "ultralytics"
+    ]  # which come as ONNX files
+    return [name for name in names if not only or any(f in f"{MODELS[name].package} {name}" for f in only)]
+
+
+def measured_in_turn(names, folder, seconds):
+    """What the processes of these models say, in their order."""
+    processes = {}
+    for at, name in enumerate(names):
+        to = folder / f"{at}.json"
+        command = [sys.executable, "-m", "tests.benchmarks.bench_zoo", "--one", name, "--to", str(to)]
+        command += ["--seconds", str(seconds)]
+        log = (folder / f"{at}.log").open("w+")
+        pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": subprocess.STDOUT}
+        processes[name] = subprocess.Popen(command, text=True, **pipes), to, log
+    deadline = time.monotonic() + seconds + 30
+    left = list(names)
+    while left and time.monotonic() < deadline:
+        left = [name for name in left if processes[name][0].poll() is None and not ready(processes[name][1])]
+        time.sleep(0.2)
+    rows = []
+    for name, (process, to, log) in processes.items():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate("go\n" if ready(to) else None, timeout=60 if ready(to) else 0.1)
+        process.kill()
+        if to.exists():
+            rows.append({"name": name, **json.loads(to.read_text())})
+        log.seek(0)
+        last = (log.read().strip().splitlines() or ["nothing was printed"])[-1]
+        print(f"{name}: {rows[-1] if to.exists() else last}", flush=True)
+    return rows
+
+
+def ready(to):
+    return to.with_suffix(".ready").exists()
+
+
+def measure(name, to, deadline):
+    """Prepare a model, say so, wait for a line on the standard input, and time it."""
+    network, inputs = network_of(name)
+    start = time.monotonic()
+    mod = imported(network, inputs)
+    target = common.tensor_core_target("cudnn-frontend")
+    static = tvm_passes.detection_pipeline(target, outputs="padded")(mod)
+    cut = "padded_rows" in (static["main"].attrs or {})
+    ours = tvm_passes.runtime.compile(static, target, cut=cut, copy_outputs=False)
+    seconds = time.monotonic() - start
+    print(f"compiled in {seconds:.0f} s", flush=True)
+    network, images = network.cuda().eval(), [each.cuda() for each in inputs]
+    call = partial(network, images if type(network).__module__.startswith("torchvision") else images[0])
+    calls = {"eager, float32": call, "eager, float16": autocast(call)}
+    with torch.no_grad():
+        with common.float32_convolutions():
+            wanted = as_rows(tensors_of(call()))
+        by_autocast = share_of(wanted, as_rows(tensors_of(calls["eager, float16"]())), TOLERANCE)
+        outputs = ours(*images)
+        outputs = list(outputs.values()) if isinstance(outputs, dict) else outputs
+        by_ours = share_of(wanted, as_rows(tensors_of(outputs)), TOLERANCE)
+        with contextlib.suppress(TimeoutError):
+            calls["torch.compile"] = compiled(call, deadline - time.monotonic())
+        to.with_suffix(".ready").touch()
+        sys.stdin.readline()
+        times = {peer: median_wall_ms(run, common.REPEATS) for peer, run in calls.items()}
+        own = median_wall_ms(lambda: ours(*images), common.REPEATS)
+    found = {"detections": len(wanted), "by_ours": by_ours, "by_autocast": by_autocast}
+    to.write_text(json.dumps({"ours": own, "times": times, "seconds": seconds, **found}))
+
+
+def network_of(name):
+    if MODELS[name].package != "torchvision":
+        return MODELS[name].build()
+    return detection_model(name), [random_image(SIZE, SIZE)]
+
+
+def compiled(call, seconds):
+    """The call under autocast as `torch.compile` has it, if that is ready in time."""
+    if seconds < 1:
+        raise TimeoutError
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError()))
+    signal.alarm(int(seconds))
+    try:
+        network, *arguments = call.func, *call.args
+        run = autocast(partial(torch.compile(network), *arguments))
+        for _ in range(3):
+            run()
+        return run
+    except TimeoutError:
+        raise
+    except Exception as error:  # whatever its compiler stops at, the others are still timed
+        raise TimeoutError from error
+    finally:
+        signal.alarm(0)
+
+
+def table(rows):
+    peers = ["eager, float32", "eager, float16", "torch.compile"]
+    header = [
+        "",
+        "ours",
+        *peers,
+        "best torch / ours",
+        "detections",
+        "found by ours",
+        "by autocast",
+        "ready, s",
+    ]
+    cells = []
+    for row in rows:
+        times = row["times"]
+        cells.append(
+            [
+                f"{row['name']} ({MODELS[row['name']].package})",
+                f"{row['ours']:.2f}",
+                *(f"{times[peer]:.2f}" if peer in times else "-" for peer in peers),
+                f"{min(times.values()) / row['ours']:.1f}",
+                str(row["detections"]),
+                f"{row['by_ours']:.1%}",
+                f"{row['by_autocast']:.1%}",
+                f"{row['seconds']:.0f}",
+            ]
+        )
+    ratio = statistics.median(float(row[5]) for row in cells)
+    text = f"The median of {len(cells)} models: {ratio:.1f} times as fast."
+    return f"{common.markdown_table(header, cells)}\n\n{text}"
+
+
+if __name__ == "__main__":
+    main()
