@@ -28,12 +28,12 @@ from tests.zoo.outcome import as_rows, imported, share_of, tensors_of
 
 SIZE = 640  # of the image that torchvision's get, which they scale to 800, or 300 or 320 for an SSD
 TOLERANCE = 0.02  # absolute, and of the number
-TEXT = f"""Detectors of the zoo (`docs/models.md`) whose networks are in torch, on one image, which is on the GPU.
-Milliseconds from the call to the end of the work, by the host's clock: the median of {common.REPEATS} calls.
-Ours is float16 with static shapes, replayed as a CUDA graph, its outputs cut to the valid detections; float16 of
-torch is autocast, and `torch.compile` is of autocast too. Found: how many of the detections of torch in float32
-are found, to {TOLERANCE} of each number and the same class, by ours and by autocast; where weights are random,
-close scores swap."""
+TEXT = f"""Detectors of the zoo (`docs/models.md`) whose networks are in torch, on one image, which is on the
+GPU. Milliseconds from the call to the end of the work, by the host's clock: the median of {common.REPEATS}
+calls. Ours is float16 with static shapes, replayed as a CUDA graph, its outputs cut to the valid
+detections; float16 of torch is autocast, and `torch.compile` is of autocast too. Found: how many of the
+detections of torch in float32 are found, to {TOLERANCE} of each number and the same class, by ours and by
+autocast; where weights are random, close scores swap."""
 
 
 def main():
@@ -79,6 +79,8 @@ def measured_in_turn(names, folder, seconds):
     while left and time.monotonic() < deadline:
         left = [name for name in left if processes[name][0].poll() is None and not ready(processes[name][1])]
         time.sleep(0.2)
+    for name in left:  # else they would slow down what is timed
+        processes[name][0].kill()
     rows = []
     for name, (process, to, log) in processes.items():
         with contextlib.suppress(subprocess.TimeoutExpired):

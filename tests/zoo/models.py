@@ -363,7 +363,8 @@ class NmsOfEachClass(OneStage):
             of_class, inside = scores[mask, one], boxes[mask]
             kept = torchvision.ops.nms(inside, of_class, 0.5)[:20]
             rows = torch.cat([inside[kept], of_class[kept, None]], 1)
-            found.append(torch.cat([rows, torch.full((kept.shape[0], 1), float(one))], 1))
+            ids = torch.full((kept.shape[0], 1), float(one), device=rows.device)
+            found.append(torch.cat([rows, ids], 1))
         found = torch.cat(found)
         return found[found[:, 4].argsort(descending=True)[:50]]
 
