@@ -10,9 +10,9 @@ HEAD = """\
 # Detectors of other packages
 
 What becomes of them, by `python -m tests.zoo --run --arch sm_90 --page docs/models.md`, after
-`pip install -e ".[test,zoo]"`; Ultralytics, whose licence is AGPL, and python-doctr, facexlib and rfdetr, whose
-requirements disagree with those of the others, only where you have installed them. No pass and no importer
-knows any of their names. Weights are random, so that nothing is downloaded.
+`pip install -e ".[test,zoo]"`; Ultralytics, whose licence is AGPL, and python-doctr, facexlib and rfdetr,
+whose requirements disagree with those of the others, only where you have installed them. No pass and no
+importer knows any of their names. Weights are random, so that nothing is downloaded.
 
 - NMS restored: after `tvm_passes.default_pipeline()`, each NMS compares class ids, or has one class as in the
   model.
