@@ -60,67 +60,60 @@ def efficient_nms(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Pa
 
 def batched_nms(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM has none: the best boxes of each class; padding is of class -1, and classes are floats."""
-    _check_classes(inputs, attrs, "numClasses")
-    kept = _of_each_class(
-        inputs,
-        background=attrs.get("backgroundLabelId", -1),
-        of_class=attrs.get("topK", -1),
-        most=attrs.get("keepTopK", 100),
-        thresholds=(attrs.get("iouThreshold", 0.5), attrs.get("scoreThreshold", 0.0)),
-        is_normalized=attrs.get("isNormalized", 1),
-        clips=attrs.get("clipBoxes", 1),
-    )
-    classes = relay.where(kept.is_kept, kept.classes, relay.const(-1, "int32"))
-    return several(kept.count, kept.boxes, kept.scores, relay.cast(classes, "float32"))
+    kept = _of_each_class(inputs, attrs)
+    return several(kept.count, kept.boxes, kept.scores, relay.cast(kept.classes, "float32"))
 
 
 def batched_nms_of_rows(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM has none: as `batched_nms`, with boxes and scores in one tensor, and without the number."""
     if attrs.get("return_index", 0):
         raise NotImplementedError("it returns indices")
-    _check_classes(inputs, attrs, "num_classes")
-    kept = _of_each_class(
-        inputs,
-        background=attrs.get("background_label_id", -1),
-        of_class=attrs.get("topk", -1),
-        most=attrs.get("keep_topk", 100),
-        thresholds=(attrs.get("iou_threshold", 0.5), attrs.get("score_threshold", 0.0)),
-        is_normalized=attrs.get("is_normalized", 1),
-        clips=attrs.get("clip_boxes", 0),
-    )
-    classes = relay.where(kept.is_kept, kept.classes, relay.const(-1, "int32"))
-    return several(relay.concatenate([kept.boxes, relay.expand_dims(kept.scores, 2)], axis=2), classes)
+    given = {name: attrs[its] for its, name in TENSORRTS_NAMES.items() if its in attrs}
+    kept = _of_each_class(inputs, {"clipBoxes": 0, **given})
+    return several(relay.concatenate([kept.boxes, relay.expand_dims(kept.scores, 2)], axis=2), kept.classes)
 
 
-def _check_classes(inputs: Inputs, attrs: Attrs, name: str) -> None:
-    """Check what the plugin is told besides the shapes."""
+TENSORRTS_NAMES = {  # the attributes of mmdeploy's plugin
+    "background_label_id": "backgroundLabelId",
+    "clip_boxes": "clipBoxes",
+    "iou_threshold": "iouThreshold",
+    "is_normalized": "isNormalized",
+    "keep_topk": "keepTopK",
+    "num_classes": "numClasses",
+    "score_threshold": "scoreThreshold",
+    "topk": "topK",
+}
+
+
+def _of_each_class(inputs: Inputs, attrs: Attrs) -> plugin_nms.Kept:
+    """What is kept by the attributes of BatchedNMS_TRT; padding is of class -1."""
     boxes, scores = inputs
+    _check_classes(boxes, scores, attrs)
+    scores = plugin_nms.without_class(scores, attrs.get("backgroundLabelId", -1))
+    found = plugin_nms.best_of_each_class(boxes, scores, attrs.get("topK", -1))
+    # Pixels have an extent of one: both corners belong to the box.
+    more = relay.const([0, 0, 1, 1], dtype_of(boxes))
+    kept = plugin_nms.keep(
+        found,
+        attrs.get("keepTopK", 100),
+        attrs.get("iouThreshold", 0.5),
+        attrs.get("scoreThreshold", 0.0),
+        compared=found.boxes if attrs.get("isNormalized", 1) else found.boxes + more,
+    )
+    return kept._replace(
+        boxes=relay.clip(kept.boxes, 0, 1) if attrs.get("clipBoxes", 1) else kept.boxes,
+        classes=relay.where(kept.is_kept, kept.classes, relay.const(-1, "int32")),
+    )
+
+
+def _check_classes(boxes: relay.Expr, scores: relay.Expr, attrs: Attrs) -> None:
+    """Check what the plugin is told besides the shapes."""
     classes = all_sizes_of(scores, "an NMS")[2]
-    if attrs.get(name, classes) != classes:
-        raise NotImplementedError(f"its scores are of {classes} classes, not {attrs[name]}")
+    if attrs.get("numClasses", classes) != classes:
+        raise NotImplementedError(f"its scores are of {classes} classes, not {attrs['numClasses']}")
     is_shared = all_sizes_of(boxes, "an NMS")[2] == 1
     if classes > 1 and bool(attrs.get("shareLocation", is_shared)) != is_shared:
         raise NotImplementedError("shareLocation does not agree with the shape of its boxes")
-
-
-def _of_each_class(
-    inputs: Inputs,
-    background: int,
-    of_class: int,
-    most: int,
-    thresholds: tuple[float, float],
-    is_normalized: int,
-    clips: int,
-) -> plugin_nms.Kept:
-    boxes, scores = inputs
-    found = plugin_nms.best_of_each_class(boxes, plugin_nms.without_class(scores, background), of_class)
-    # Pixels have an extent of one: both corners belong to the box.
-    more = relay.const([0, 0, 1, 1], dtype_of(boxes))
-    compared = found.boxes if is_normalized else found.boxes + more
-    kept = plugin_nms.keep(found, most, *thresholds, compared=compared)
-    if not clips:
-        return kept
-    return kept._replace(boxes=relay.clip(kept.boxes, 0, 1))
 
 
 OF_PLUGINS: dict[str, Converter] = {
