@@ -113,6 +113,27 @@ def test_limits_of_products_with_what_is_not_known():
     assert limits(Graph(relay.Function([], body)), body) == Limits(0, 0)
 
 
+@pytest.mark.parametrize(
+    "ids, most",
+    [
+        (lambda x: relay.argmax(x, axis=[1]), 4),
+        (lambda x: relay.argmax(x, axis=[1], exclude=True), 2),
+        (lambda x: relay.argmin(x), 14),
+        (lambda x: relay.argsort(x, axis=0, dtype="int64"), 2),
+        (lambda x: relay.adv_index([relay.argmax(x, axis=[1]), relay.const(np.int64([2, 2, 0]))]), 4),
+        (lambda x: relay.cast(relay.zeros_like(x), "int64"), 0),
+    ],
+)
+def test_limits_of_positions(ids, most):
+    body = typed(ids(relay.var("x", shape=(3, 5))))
+    assert limits(Graph(relay.Function([], body)), body) == Limits(0, most)
+
+
+def test_positions_along_an_axis_of_unknown_length():
+    body = typed(relay.argmax(relay.var("x", shape=(3, relay.Any())), axis=[1]))
+    assert limits(Graph(relay.Function([], body)), body).greatest >= 2**31 - 1
+
+
 CHANNELS = [relay.const(np.array(values, "float32")) for values in ([1.5, 0.5, 2, 1], [0, 0.5, 1, 2])]
 SAMPLES = {  # a call over a batch of four, for each operator that is row-wise, along its first axis
     "all": lambda x: relay.all(x > relay.const(0.0), axis=[1]),

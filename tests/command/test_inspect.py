@@ -55,6 +55,60 @@ def test_refusals_come_with_reason_and_place(tvm_passes_command):
 
 
 @pytest.mark.parametrize(
+    "model, options, sentences",
+    [
+        (
+            "detector",
+            [],
+            [
+                "Class-aware NMS over 32 boxes and up to 5 classes restored; "
+                "shapes are dynamic (static ones by --outputs padded); float32."
+            ],
+        ),
+        (
+            "detector",
+            ["--target", "cuda -arch=sm_90"],
+            [
+                "Class-aware NMS over 32 boxes and up to 5 classes restored; "
+                "static up to the outputs, which are cut to what is found; float16 on tensor cores."
+            ],
+        ),
+        (
+            "detector(offset=20)",
+            ["--outputs", "padded"],
+            [
+                "Single-class NMS over 32 boxes; static; float32.",
+                "An NMS is left as the model has it at torchvision::nms_0: an offset of 20.0 may let boxes "
+                "of different classes overlap (docs/restored_nms.md shows the spellings that are known).",
+            ],
+        ),
+        (
+            "sums_of_bright_pixels",
+            ["--outputs", "padded", "--pipeline", "detection"],
+            [
+                "No NMS; shapes are dynamic.",
+                "Shapes stay dynamic: cumsum: it computes along the rows "
+                "(a constant number of rows there, such as a top-k takes, makes them static).",
+            ],
+        ),
+        (
+            "upscaler_and_image",
+            ["--target", "cuda -arch=sm_90"],
+            ["No NMS; depth_to_space computed 1 alone; static; float16 on tensor cores."],
+        ),
+    ],
+)
+def test_it_begins_with_sentences(tvm_passes_command, model, options, sentences):
+    answer = tvm_passes_command("inspect", f"{HERE}:{model}", *options, "--json")
+    assert json.loads(answer.out)["summary"] == sentences
+
+
+def test_the_sentences_are_above_the_table(tvm_passes_command):
+    answer = tvm_passes_command("inspect", f"{HERE}:detector")
+    assert answer.out.startswith("Class-aware NMS over 32 boxes")
+
+
+@pytest.mark.parametrize(
     "model", [f"{HERE}:colours", f"{HERE}:bright_pixels", f"{HERE}:colours(dtype='float16')"]
 )
 def test_relay_modules_of_functions(tvm_passes_command, model):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+import tvm
 from tvm import relay
 
 from ..engine.expressions import op_name, operands
 from ..engine.graph import Graph
-from .operators import Elements, known_of
+from .operators import Elements, known_of, reduced_axes
 from .ranges import ALL, PLACES, Limits, any_of
 
 Known = dict[relay.Expr, Limits]
+FILLED = "zeros", "zeros_like", "ones", "ones_like"  # whose limits hold for floats too
+ALONG_AXES = "argmax", "argmin", "argsort"  # their results are positions along the axes of the operand
 
 
 def never_negative(integers: relay.Expr) -> bool:
@@ -53,7 +57,8 @@ def _computed(expr: relay.Expr, known: Known, wraps: bool) -> Limits:
             stack.pop()
             continue
         if wraps and "int" not in _dtype(node):
-            known[stack.pop()] = ALL
+            filled = op_name(node) in FILLED
+            known[stack.pop()] = _of(node, []) if filled else ALL
             continue
         below = _operands(node)
         waiting = [each for each in below if each not in known]
@@ -62,7 +67,7 @@ def _computed(expr: relay.Expr, known: Known, wraps: bool) -> Limits:
             continue
         stack.pop()
         found = _of(node, [known[each] for each in below])
-        known[node] = _within_type(node, found) if wraps else found
+        known[node] = _within_type(node, _within_axes(node, found)) if wraps else found
     return known[expr]
 
 
@@ -100,6 +105,17 @@ def _of(node: relay.Expr, below: list[Limits]) -> Limits:
         return operator.limits(*below) or ALL
     is_taken = operator.elements in _MOVES or not isinstance(node, relay.Call)
     return any_of(*below) if below and is_taken else ALL
+
+
+def _within_axes(node: relay.Expr, found: Limits) -> Limits:
+    """Positions along axes of known lengths end there."""
+    if op_name(node) not in ALONG_AXES:
+        return found
+    shape = node.args[0].checked_type.shape
+    lengths = [shape[axis] for axis in reduced_axes(node)]
+    if not all(isinstance(length, tvm.tir.IntImm) for length in lengths):
+        return found
+    return Limits(0, max(0, math.prod(map(int, lengths)) - 1))
 
 
 def _dtype(node: relay.Expr) -> str:

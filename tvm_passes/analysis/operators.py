@@ -127,7 +127,7 @@ OPERATORS: dict[str, Operator] = {
     },
     **{name: Operator(EACH, reads=2) for name in ("cosh", "sinh")},
     # --- the same elements in another shape or order, and some of them
-    "adv_index": Operator(TAKEN),
+    "adv_index": Operator(TAKEN, limits=lambda data, *_: data),
     "broadcast_to": Operator(TAKEN),
     "broadcast_to_like": Operator(TAKEN, lends_type=True),
     "concatenate": Operator(MOVED, limits=ranges.any_of),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, Group
@@ -18,8 +18,8 @@ from .graph_page import write_graph_page
 from .history import History, Step, apply_and_track, operators
 from .pipelines import Work, prepare
 from .progress import say, step
+from .summary import places, sentences
 
-PLACES = 3  # per rule in the table; --json and --graph show all
 OPERATORS = 20  # in the second table, the most changed first
 JSON_FORMAT = 1
 KINDS = "added", "changed", "removed"  # of nodes, as `history` counts them
@@ -35,20 +35,25 @@ def run(args: argparse.Namespace) -> None:
         about = {"pipeline": work.pipeline, "target": args.target, "TVM": tvm_in_use.version}
         write_graph_page(args.graph, history, work.model.title, about)
         say(f"The graph before and after: {args.graph}")
+    said = sentences(work, history)
     if args.json:
-        print(json.dumps(as_json(work, history), indent=1))
+        print(json.dumps(as_json(work, history, said), indent=1))
     else:
-        Console(emoji=False).print(as_table(history))
+        console = Console(emoji=False)
+        for sentence in said:
+            console.print(escape(sentence), highlight=False)
+        console.print(as_table(history))
 
 
-def as_json(work: Work, history: History) -> dict[str, Any]:
-    """Everything as JSON, with every location."""
+def as_json(work: Work, history: History, said: list[str]) -> dict[str, Any]:
+    """Everything as JSON, with every location; `said` is the summary."""
     return {
         "format": JSON_FORMAT,
         "model": work.model.title,
         "pipeline": work.pipeline,
         "target": str(work.target),
         "tvm": tvm_in_use.version,
+        "summary": said,
         "operators": {"before": operators(history.before), "after": operators(history.after)},
         "passes": [
             {
@@ -100,16 +105,9 @@ def _rows(each: Step) -> Iterator[tuple[str, str, str, str]]:
             if outcome.rule == rule:
                 refusals.setdefault(outcome.reason, []).append(outcome.location)
         if rewrites:
-            yield f"  {rule}", str(len(rewrites)), "", _places(rewrites)
+            yield f"  {rule}", str(len(rewrites)), "", places(rewrites)
         for reason, where in refusals.items():
-            yield f"  {rule}", "", str(len(where)), f"{_places(where)}: {reason}"
-
-
-def _places(locations: Iterable[str]) -> str:
-    """Some of the locations, and the number of others."""
-    different = list(dict.fromkeys(location or "?" for location in locations))
-    more = len(different) - PLACES
-    return ", ".join(different[:PLACES]) + (f" and {more} more" if more > 0 else "")
+            yield f"  {rule}", "", str(len(where)), f"{places(where)}: {reason}"
 
 
 def _operators_table(history: History) -> Table:
