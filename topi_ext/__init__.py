@@ -5,6 +5,7 @@ from . import bootstrap, corrections, sort  # noqa: F401
 from ._cpu_target import cpu_target
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
+from .deformable_attention import deformable_attention
 from .heatmaps_to_keypoints import heatmaps_to_keypoints
 from .paste_masks import paste_masks
 from .preprocess import preprocess
@@ -17,6 +18,7 @@ __all__ = [
     "batched_nms",
     "conv2d_nhwc",
     "cpu_target",
+    "deformable_attention",
     "heatmaps_to_keypoints",
     "multiscale_roi_align",
     "nms",

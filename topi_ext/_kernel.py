@@ -54,6 +54,16 @@ def ceil_div(a: IntExpr, b: IntExpr) -> IntExpr:
     return -(-a // b) if isinstance(a, int) and isinstance(b, int) else tir.truncdiv(a + (b - 1), b)
 
 
+def most_lanes(channels: int, most: int) -> int:
+    """The largest power of two that divides the number of channels, up to `most`."""
+    return next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if lanes <= most and channels % lanes == 0)
+
+
+def ramp(start: IntExpr, stride: IntExpr, lanes: int) -> IntExpr:
+    """The indices of a vector, or the index of a scalar."""
+    return tir.Ramp(start, stride, lanes) if lanes > 1 else start
+
+
 @contextmanager
 def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -> Iterator[tir.PrimExpr]:
     """A loop; TVM's code generator for LLVM requires it to start at 0."""

@@ -45,6 +45,7 @@ else:
     from .detection.make_detection_static import MakeDetectionStatic
     from .detection.merge_class_loops import MergeClassLoops
     from .detection.restore_batched_nms import RestoreBatchedNMS
+    from .detection.restore_deformable_attention import RestoreDeformableAttention
     from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
     from .detection.return_raw_masks import ReturnRawMasks
     from .engine.report import PassReport, Report, recording
@@ -83,6 +84,7 @@ __all__ = [
     "ReorderDepthToSpace",
     "Report",
     "RestoreBatchedNMS",
+    "RestoreDeformableAttention",
     "RestoreDepthToSpace",
     "RestoreMultiScaleRoIAlign",
     "ReturnRawMasks",

@@ -27,6 +27,7 @@ from .detection.lower_class_aware_nms import LowerClassAwareNMS
 from .detection.make_detection_static import MakeDetectionStatic
 from .detection.merge_class_loops import MergeClassLoops
 from .detection.restore_batched_nms import RestoreBatchedNMS
+from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .engine.report import Report, recording
 from .subpixel.fold_space_to_depth import FoldSpaceToDepth
@@ -115,6 +116,7 @@ def _restore_detection() -> tvm.transform.Sequential:
         FoldPostNMSTopK(),  # after the branch for no boxes, between NMS and slice, is gone
         FoldPreNMSFilter(),  # after FoldPostNMSTopK has seen that its top-k takes the first kept boxes
         RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
+        RestoreDeformableAttention(),  # before any cast to half, too: points are float32
         LowerClassAwareNMS(),  # takes the NMS that are left: one image and class need no gathered rows
         Canonicalize(),  # folds the bounds of slices that the passes before have written
     )

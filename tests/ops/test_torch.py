@@ -17,6 +17,7 @@ from tests.ops.objects import heatmaps, objects
 from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
 from tests.ops.warps import random_images, rotations
 from topi_ext.batched_nms import reference as nms_reference
+from topi_ext.deformable_attention import reference as attention_reference
 from topi_ext.preprocess import reference as preprocess_reference
 from topi_ext.torch import _call
 from topi_ext.torch._kernels import Kernel
@@ -114,6 +115,17 @@ def test_multiscale_roi_align(device, compiled):
         *given, on_device = tensors(device, *features, rois)
         found = ops.multiscale_roi_align(given, on_device, **options)
         torch.testing.assert_close(found.cpu(), by_torchvision(features, rois, 7, 2), rtol=1e-4, atol=1e-4)
+    assert len(compiled) == 1
+
+
+def test_deformable_attention(device, compiled):
+    levels, random = [(6, 5, 2), (3, 3, 1)], np.random.default_rng(0)
+    for items, queries in ((2, 9), (1, 0), (3, 30)):
+        shapes = (items, 39, 8), (items, queries, 3, 2), (items, queries, 3)
+        arrays = [random.uniform(-1, 1, shape).astype("float32") for shape in shapes]
+        found = ops.deformable_attention(*tensors(device, *arrays), levels=levels)
+        expected = attention_reference.deformable_attention(*arrays, levels=levels)
+        np.testing.assert_allclose(found.cpu(), expected, rtol=1e-5, atol=1e-5)
     assert len(compiled) == 1
 
 

@@ -145,6 +145,25 @@ def multiscale_roi_align(sampling_ratio=2):
     return [*levels, rois, result], inputs
 
 
+def deformable_attention():
+    levels, channels = ((3, 4, 2), (1, 2, 1)), 8
+    names = variables(
+        value=((ANY, 14, channels), "float32"),
+        points=((ANY, ANY, 3, 2), "float32"),
+        weights=((ANY, ANY, 3), "float32"),
+    )
+
+    def inputs(awkward):
+        items, queries = awkward.length() % 3, awkward.length()
+        return (
+            awkward.floats(items, 14, channels),
+            awkward.floats(items, queries, 3, 2),
+            awkward.floats(items, queries, 3),
+        )
+
+    return [*names, topi_ext.deformable_attention(*names, levels=levels)], inputs
+
+
 def paste_masks(threshold=None):
     masks, boxes = variables(masks=((ANY, 1, 7, 7), "float32"), boxes=((ANY, 4), "float32"))
 
@@ -305,6 +324,7 @@ CASES = {
     "roi_align, aligned, as many samples as pixels": lambda: roi_align("NHWC", 0, True),
     "multiscale_roi_align": multiscale_roi_align,
     "multiscale_roi_align, as many samples as pixels": lambda: multiscale_roi_align(0),
+    "deformable_attention": deformable_attention,
     "paste_masks": paste_masks,
     "paste_masks, threshold": lambda: paste_masks(0.5),
     "heatmaps_to_keypoints": heatmaps_to_keypoints,

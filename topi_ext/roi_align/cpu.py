@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import te, tir
 
-from .kernel import Pooling, most_lanes
+from .._kernel import most_lanes
+from .kernel import Pooling
 
 # Channels pooled at once. In NCHW each is read from its own plane, and the cache holds lines of few planes.
 MAX_LANES = {"NHWC": 64, "NCHW": 16}

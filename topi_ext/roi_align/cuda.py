@@ -12,8 +12,8 @@ from typing import Any
 from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
-from .._kernel import ceil_div, launch, local
-from .kernel import Pooling, most_lanes
+from .._kernel import ceil_div, launch, local, most_lanes
+from .kernel import Pooling
 
 THREADS = 128
 MAX_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32

@@ -20,6 +20,7 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
+from .._kernel import ramp
 from .._register import known
 from .._types import IntExpr
 
@@ -60,7 +61,7 @@ class Pooling:
 
     def emit_bin(self, row: tir.PrimExpr, p: tir.PrimExpr, q: tir.PrimExpr, vector: tir.PrimExpr) -> None:
         """Pool bin (p, q) of a region, in one vector of channels."""
-        ib, every = self.ib, _ramp(0, 1, self._lanes)
+        ib, every = self.ib, ramp(0, 1, self._lanes)
         total = ib.allocate("float32", self._lanes, "total", scope=self._scope)
         total[every] = self._broadcast(tir.const(0, "float32"))
         index, *corners = (
@@ -190,17 +191,8 @@ class _Maps:
     def _place(self, start: tir.PrimExpr, y: IntExpr, x: IntExpr) -> tir.PrimExpr:
         pixel = y * self.width + x
         if self._beside:
-            return _ramp((start + pixel * self._channels) * self._lanes, 1, self._lanes)
-        return _ramp(start + pixel, self.height * self.width, self._lanes)
-
-
-def most_lanes(channels: int, most: int) -> int:
-    """The largest power of two that divides the number of channels, up to `most`."""
-    return next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if lanes <= most and channels % lanes == 0)
-
-
-def _ramp(start: IntExpr, stride: IntExpr, lanes: int) -> IntExpr:
-    return tir.Ramp(start, stride, lanes) if lanes > 1 else start
+            return ramp((start + pixel * self._channels) * self._lanes, 1, self._lanes)
+        return ramp(start + pixel, self.height * self.width, self._lanes)
 
 
 def _float(value: IntExpr) -> tir.PrimExpr:

@@ -8,6 +8,7 @@ use, for a class of shapes: see each function. None has a gradient.
 from .augment import AffineWarp, RandomAffine
 from .functions import (
     batched_nms,
+    deformable_attention,
     heatmaps_to_keypoints,
     multiscale_roi_align,
     nms,
@@ -21,6 +22,7 @@ __all__ = [
     "AffineWarp",
     "RandomAffine",
     "batched_nms",
+    "deformable_attention",
     "heatmaps_to_keypoints",
     "multiscale_roi_align",
     "nms",

@@ -122,6 +122,21 @@ def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> rel
     return topi_ext.multiscale_roi_align(features, rois, **options)
 
 
+def deformable_attention(
+    value: torch.Tensor,
+    points: torch.Tensor,
+    weights: torch.Tensor,
+    *,
+    levels: Sequence[Sequence[int]],
+    align_corners: bool = False,
+) -> torch.Tensor:
+    """`topi_ext.deformable_attention` on tensors. One kernel serves all numbers of items and queries."""
+    tensors = {"value": (value, "N s c"), "points": (points, "N Q k 2"), "weights": (weights, "N Q k")}
+    shapes = tuple(tuple(map(int, level)) for level in levels)
+    options = {"levels": shapes, "align_corners": align_corners}
+    return call("deformable_attention", topi_ext.deformable_attention, tensors, **options)
+
+
 def paste_masks(
     masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], *, threshold: float | None = None
 ) -> torch.Tensor:

@@ -20,6 +20,7 @@ from ..engine.expressions import op_name, operands
 from .convolution import values
 
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
+DEFORMABLE_ATTENTION = "topi_ext.deformable_attention"
 # The least and the greatest normal number of each type.
 RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
 HALF = tuple(RANGES)
@@ -69,7 +70,7 @@ def _holds(dtype: str, value: np.ndarray | None) -> bool:
 
 
 def data_of(node: relay.Expr) -> list[relay.Expr]:
-    """The operands of a node, except region corners, and bias and slopes of a fused convolution."""
+    """The operands of a node, except places, and bias and slopes of a fused convolution."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
     if not isinstance(node, relay.Call):
@@ -78,6 +79,8 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
     if op_name(node) == CONV2D_NHWC:
         data, weight, _bias, residual, _slope = flat
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
+    if op_name(node) == DEFORMABLE_ATTENTION:
+        return flat[:1]
     return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
 
 

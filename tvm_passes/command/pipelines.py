@@ -17,11 +17,13 @@ from .errors import CommandError, one_line
 from .models import Imported, Model, find_model, resolve
 from .progress import say, step
 
-DETECTS = (  # operators that only detectors have
+DETECTS = (  # operators that detectors have, and other networks hardly
     "vision.non_max_suppression",
     "vision.all_class_non_max_suppression",
     "vision.get_valid_counts",
     "vision.roi_align",
+    "image.grid_sample",
+    "topk",
     "topi_ext.batched_nms",
     "topi_ext.multiscale_roi_align",
     "topi_ext.paste_masks",

@@ -29,7 +29,7 @@ KINDS = {
     "convolution": r"conv\dd|winograd|dense|matmul",
     "NMS": "non_max_suppression|get_valid_counts|nms",
     "sort": "sort|topk",
-    "regions": "roi_align|roi_pool",
+    "regions": "roi_align|roi_pool|deformable_attention",
     "masks, keypoints": "paste_masks|heatmaps_to_keypoints",
     "preprocessing, resizing": "preprocess|resize|upsampling|warp_affine|grid_sample",
     "pooling, reduction": "pool|mean|sum|softmax|norm|(^|_)(max|min|prod|all|any)(_|$)",

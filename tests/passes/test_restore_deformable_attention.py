@@ -1,0 +1,190 @@
+"""RestoreDeformableAttention: what samples of each level become in imported graphs, and what looks like it."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import topi_ext
+from frontends import from_onnx, from_pytorch
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals
+from tvm_passes import Canonicalize, InMixedPrecision, RestoreDeformableAttention, detection_pipeline
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
+
+import tvm
+from tvm import relay
+
+PASSES = tvm.transform.Sequential([Canonicalize(), RestoreDeformableAttention()])
+NAME = "topi_ext.deformable_attention"
+HEADS, WIDTH, QUERIES = 2, 8, 6
+SHAPES = (6, 5), (3, 3), (2, 1)
+
+
+class Attention(torch.nn.Module):
+    """As in Deformable DETR (`stack`), with as many points on each level, or RT-DETR v2 (`concat`), or one level."""
+
+    def __init__(self, joined="stack", counts=(3, 3, 3)):
+        super().__init__()
+        self.joined, self.counts = joined, counts
+
+    def forward(self, value, points, weights):
+        images, _, heads, width = value.shape
+        queries = points.shape[1]
+        levels = list(zip(SHAPES, self.counts, points.split(list(self.counts), dim=3)))
+        sampled = []
+        for level, ((height, across), _, places) in zip(value.split([h * w for h, w in SHAPES], 1), levels):
+            map_ = level.flatten(2).transpose(1, 2).reshape(images * heads, width, height, across)
+            grid = (2 * places - 1).transpose(1, 2).flatten(0, 1)
+            sampled.append(
+                torch.nn.functional.grid_sample(
+                    map_, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+                )
+            )
+        together = torch.stack(sampled, -2).flatten(-2) if self.joined == "stack" else torch.cat(sampled, -1)
+        of_heads = weights.transpose(1, 2).reshape(images * heads, 1, queries, sum(self.counts))
+        result = (together * of_heads).sum(-1).view(images, heads * width, queries)
+        return result.transpose(1, 2).contiguous()
+
+
+def inputs_of(counts=(3, 3, 3), images=1, seed=0):
+    random, points = np.random.default_rng(seed), sum(counts)
+    arrays = [
+        random.standard_normal((images, sum(h * w for h, w in SHAPES), HEADS, WIDTH)),
+        random.uniform(-0.1, 1.1, (images, QUERIES, HEADS, points, 2)),
+        random.random((images, QUERIES, HEADS, points)),
+    ]
+    return [torch.from_numpy(array.astype("float32")) for array in arrays]
+
+
+def through_pytorch(model, inputs, folder):
+    return from_pytorch(model, tuple(inputs))[0]
+
+
+def through_onnx(model, inputs, folder):
+    path = folder / "model.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, tuple(inputs), str(path), opset_version=16, input_names=["v", "p", "w"])
+    return from_onnx(path)[0]
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize(
+    "joined, counts", [("stack", (3, 3, 3)), ("concat", (3, 3, 3)), ("concat", (1, 4, 2))]
+)
+@pytest.mark.parametrize("imported", [through_pytorch, through_onnx])
+def test_restored(imported, joined, counts, images, tmp_path):
+    model, inputs = Attention(joined, counts).eval(), inputs_of(counts, images)
+    mod = imported(model, inputs, tmp_path)
+    after = PASSES(mod)
+    assert ops(after)[NAME] == 1 and "image.grid_sample" not in ops(after)
+    assert_same_numbers(mod, after, *(each.numpy() for each in inputs), tolerance=1e-5)
+    assert_no_second_change(RestoreDeformableAttention(), after)
+
+
+# --- by hand
+
+
+def attention_by_hand(change=()):
+    """The module, with some part of it `change`d."""
+    maps = [relay.var(f"map{i}", shape=(2, 4, side, side)) for i, side in enumerate((6, 3))]
+    grids = [relay.var(f"grid{i}", shape=(2, 2, 5, 3)) for i in range(2)]
+    parts = {
+        "sample": {"layout": "NCHW"},
+        "join": lambda samples: relay.concatenate(samples, 3),
+        "weights": (2, 1, 5, 6),
+        "product": relay.multiply,
+        "sum": lambda product: relay.sum(product, axis=3),
+        "result": lambda total, product, samples: total,
+        **dict(change),
+    }
+    options = parts["sample"] if isinstance(parts["sample"], list) else [parts["sample"]] * 2
+    samples = [relay.image.grid_sample(*each, **how) for *each, how in zip(maps, grids, options)]
+    weights = relay.var("weights", shape=parts["weights"])
+    product = parts["product"](parts["join"](samples), weights)
+    return module(*maps, *grids, weights, parts["result"](parts["sum"](product), product, samples))
+
+
+def numbers_of(mod, seed=0):
+    random = np.random.default_rng(seed)
+    shapes = ([int(length) for length in each.checked_type.shape] for each in mod["main"].params)
+    return [random.uniform(-1.2, 1.2, shape).astype("float32") for shape in shapes]
+
+
+SAME = {
+    "as it is": {},
+    "the other order": {"product": lambda samples, weights: weights * samples},
+    "kept dimension": {"sum": lambda product: relay.sum(product, axis=-1, keepdims=True)},
+    "all but the other axes": {"sum": lambda product: relay.sum(product, axis=[0, 1, 2], exclude=True)},
+    "centres at the corners": {"sample": {"layout": "NCHW", "align_corners": False}},
+    "stacked": {"join": lambda samples: relay.reshape(relay.stack(samples, 3), (2, 4, 5, 6))},
+    "reshaped on the way": {
+        "join": lambda samples: relay.squeeze(relay.expand_dims(relay.concatenate(samples, -1), 0), [0])
+    },
+    "a single level": {"join": lambda samples: samples[0], "weights": (2, 1, 5, 3)},
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_spellings(case):
+    mod = attention_by_hand(SAME[case])
+    after, report = apply(RestoreDeformableAttention(), mod)
+    assert ops(after)[NAME] == 1 and not report.refusals
+    assert_same_numbers(mod, after, *numbers_of(mod), tolerance=1e-5)
+
+
+REFUSED = {
+    "side by side": {"join": lambda samples: relay.reshape(relay.concatenate(samples, 2), (2, 4, 5, 6))},
+    "not over the points only": {"sum": lambda product: relay.sum(product, axis=[2, 3])},
+    "not one for each item, query and point": {"weights": (2, 4, 5, 6)},
+    "not bilinear": {"sample": {"layout": "NCHW", "method": "nearest"}},
+    "zeros around the map": {"sample": {"layout": "NCHW", "padding_mode": "border"}},
+    "all alike": {"sample": [{"align_corners": True}, {"align_corners": False}]},
+    "used elsewhere": {"result": lambda total, product, samples: relay.Tuple([total, samples[0]])},
+    "the samples are used": {"result": lambda total, product, samples: relay.Tuple([total, product])},
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_refusals(reason):
+    mod = attention_by_hand(REFUSED[reason])
+    after, report = apply(RestoreDeformableAttention(), mod)
+    assert ops(after) == ops(mod)
+    assert any(reason in refusal for refusal in refusals(report)), refusals(report)
+
+
+NOT_MEANT = {
+    "points of each level apart": lambda samples: relay.reshape(relay.stack(samples, 4), (2, 4, 5, 6)),
+    "something else, too": lambda samples: relay.concatenate([samples[0], relay.nn.relu(samples[1])], 3),
+}
+
+
+@pytest.mark.parametrize("case", NOT_MEANT)
+def test_what_is_something_else_is_left(case):
+    mod = attention_by_hand({"join": NOT_MEANT[case]})
+    after, report = apply(RestoreDeformableAttention(), mod)
+    assert ops(after) == ops(mod) and not report.matches
+
+
+# --- in a pipeline
+
+
+def test_half_precision_keeps_points_and_weights():
+    value = relay.var("value", shape=(1, 16, 6, 6))
+    weights = relay.const(np.full((16, 16, 1, 1), 0.1, "float32"))
+    maps = relay.nn.conv2d(value, weights)
+    pixels = relay.transpose(relay.reshape(maps, (1, 16, 36)), (0, 2, 1))
+    points, shares = relay.var("points", shape=(1, 5, 2, 2)), relay.var("shares", shape=(1, 5, 2))
+    attention = topi_ext.deformable_attention(pixels, points, shares, levels=[(6, 6, 2)])
+    result = relay.nn.dense(relay.reshape(attention, (5, 16)), relay.const(np.full((4, 16), 0.1, "float32")))
+    after = InMixedPrecision()(module(value, points, shares, result))
+    (call,) = (node for node in Graph(after["main"]).nodes if op_name(node) == NAME)
+    assert [arg.checked_type.dtype for arg in call.args] == ["float16", "float32", "float32"]
+    assert call.checked_type.dtype == "float16"
+
+
+def test_in_the_pipeline(tmp_path):
+    mod = through_pytorch(Attention().eval(), inputs_of(), tmp_path)
+    assert ops(detection_pipeline("cuda -arch=sm_90")(mod))[NAME] == 1

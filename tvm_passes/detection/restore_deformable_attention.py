@@ -1,0 +1,144 @@
+"""Restore multi-scale deformable attention where a graph samples each level of a pyramid on its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import topi_ext
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op, wildcard
+
+from ..analysis.operators import reduced_axes
+from ..engine.expressions import either_way, known_shape, op_name, static_shape
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+
+RESHAPING = ("reshape", "squeeze", "expand_dims")
+FLOATS = ("float32", "float16")
+
+
+class SumOfSamples(Rule):
+    """Replace `sum(concatenate(grid_sample(level, points), ...) * weights, axis=-1)`, as in Deformable DETR.
+
+    Why legal: the operator reads each point as `grid_sample` does, bilinear and with zeros around the map,
+    and adds the same products. Only the order of the sum differs, and a point at NaN reads nothing.
+    """
+
+    product = is_op("multiply")(wildcard(), wildcard())
+    pattern = is_op("sum")(product)
+
+    def plan(self, match: Match) -> _Plan | Refusal | Answer:
+        found = _factors(match.product)
+        if found is None:
+            return NO_MATCH
+        joined, weights, between, samples = found
+        shapes = [static_shape(node) for sample in samples for node in (sample, *sample.args)]
+        if None in (static_shape(joined), static_shape(weights), *shapes):
+            return Refusal("the shapes are known only at run time")
+        items, channels, queries, _ = known_shape(samples[0])
+        count = sum(known_shape(sample)[3] for sample in samples)
+        if known_shape(joined) != (items, channels, queries, count):
+            return Refusal("the samples of the levels are not side by side along the last axis")
+        if reduced_axes(match.root) != {3}:
+            return Refusal("the sum is not over the points only")
+        if known_shape(weights) != (items, 1, queries, count):
+            return Refusal("the weights are not one for each item, query and point")
+        if (
+            not all(map(_is_plain, samples))
+            or len({int(sample.attrs.align_corners) for sample in samples}) > 1
+        ):
+            return Refusal("the samples are not bilinear, in NCHW and with zeros around the map, all alike")
+        if any(len(match.graph.users(node)) > 1 for node in (match.product, *between, *samples)):
+            return Refusal("the samples are used elsewhere, too")
+        return _Plan(weights, samples)
+
+    def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
+        weights, samples = plan
+        maps, counts = (
+            [known_shape(each.args[0]) for each in samples],
+            [known_shape(each)[3] for each in samples],
+        )
+        pixels = [
+            relay.reshape(each.args[0], (items, channels, height * width))
+            for each, (items, channels, height, width) in zip(samples, maps)
+        ]
+        points = [relay.transpose(each.args[1], (0, 2, 3, 1)) for each in samples]
+        result = topi_ext.deformable_attention(
+            relay.transpose(relay.concatenate(pixels, 2), (0, 2, 1)),
+            relay.concatenate(points, 2),
+            relay.squeeze(weights, [1]),
+            levels=[(height, width, count) for (_, _, height, width), count in zip(maps, counts)],
+            align_corners=bool(samples[0].attrs.align_corners),
+        )
+        result = relay.transpose(result, (0, 2, 1))
+        return relay.expand_dims(result, 3) if match.root.attrs.keepdims else result
+
+
+class RestoreDeformableAttention(RulePass):
+    """Replace a grid sample for each level of a pyramid, their products with weights, and the sum of these.
+
+    >>> maps = [relay.var(f"map{i}", shape=(2, 8, side, side)) for i, side in enumerate((6, 3))]
+    >>> grids = [relay.var(f"grid{i}", shape=(2, 2, 5, 4)) for i in range(2)]
+    >>> weights = relay.var("weights", shape=(2, 1, 5, 8))
+    >>> samples = [relay.image.grid_sample(*each, layout="NCHW") for each in zip(maps, grids)]
+    >>> y = relay.sum(relay.concatenate(samples, 3) * weights, axis=3)
+    >>> mod = tvm.IRModule.from_expr(relay.Function([*maps, *grids, weights], y))
+    >>> print(tvm_passes.as_text(tvm_passes.RestoreDeformableAttention()(mod)))
+    def @main(%map0: Tensor[(2, 8, 6, 6), float32], %map1: Tensor[(2, 8, 3, 3), float32],
+        %grid0: Tensor[(2, 2, 5, 4), float32], %grid1: Tensor[(2, 2, 5, 4), float32],
+        %weights: Tensor[(2, 1, 5, 8), float32]) -> Tensor[(2, 8, 5), float32] {
+      %0 = reshape(%map0, newshape=[2, 8, 36]);
+      %1 = reshape(%map1, newshape=[2, 8, 9]);
+      %2 = (%0, %1);
+      %3 = concatenate(%2, axis=2);
+      %4 = transpose(%grid0, axes=[0, 2, 3, 1]);
+      %5 = transpose(%grid1, axes=[0, 2, 3, 1]);
+      %6 = (%4, %5);
+      %7 = transpose(%3, axes=[0, 2, 1]);
+      %8 = concatenate(%6, axis=2);
+      %9 = squeeze(%weights, axis=[1]);
+      %10 = topi_ext.deformable_attention(%7, %8, %9, align_corners=1, levels=[[6, 6, 4],
+          [3, 3, 4]]);
+      transpose(%10, axes=[0, 2, 1])
+    }
+    """
+
+    rules = (SumOfSamples,)
+
+
+class _Plan(NamedTuple):
+    weights: relay.Expr
+    samples: list[relay.Call]  # of each level
+
+
+def _factors(
+    product: relay.Call,
+) -> tuple[relay.Expr, relay.Expr, list[relay.Expr], list[relay.Call]] | None:
+    """The joined samples, the weights, what joins the samples, and these; None if there are no samples."""
+    for joined, weights in either_way(product):
+        inner, between = joined, []
+        while op_name(inner) in RESHAPING:
+            between.append(inner)
+            inner = inner.args[0]
+        parts = [inner]
+        if _joins_points(inner):
+            between += [inner, inner.args[0]]
+            parts = list(inner.args[0].fields)
+        if all(op_name(part) == "image.grid_sample" for part in parts):
+            return joined, weights, between, parts
+    return None
+
+
+def _joins_points(expr: relay.Expr) -> bool:
+    """Whether the points of all levels get side by side, those of each level together."""
+    axis_and_rank = {"concatenate": (3, 4), "stack": (3, 5)}.get(op_name(expr) or "")
+    if axis_and_rank is None or not isinstance(expr.args[0], relay.Tuple):
+        return False
+    axis, rank = axis_and_rank
+    return len(expr.checked_type.shape) == rank and int(expr.attrs.axis) % rank == axis
+
+
+def _is_plain(sample: relay.Call) -> bool:
+    attrs = sample.attrs
+    how = str(attrs.method), str(attrs.layout), str(attrs.padding_mode)
+    return how == ("bilinear", "NCHW", "zeros") and sample.checked_type.dtype in FLOATS
