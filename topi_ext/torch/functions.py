@@ -133,8 +133,13 @@ def deformable_attention(
     """`topi_ext.deformable_attention` on tensors. One kernel serves all numbers of items and queries."""
     tensors = {"value": (value, "N s c"), "points": (points, "N Q k 2"), "weights": (weights, "N Q k")}
     shapes = tuple(tuple(map(int, level)) for level in levels)
-    options = {"levels": shapes, "align_corners": align_corners}
-    return call("deformable_attention", topi_ext.deformable_attention, tensors, **options)
+    return call(
+        "deformable_attention",
+        topi_ext.deformable_attention,
+        tensors,
+        levels=shapes,
+        align_corners=align_corners,
+    )
 
 
 def paste_masks(

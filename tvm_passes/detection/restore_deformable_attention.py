@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 import topi_ext
@@ -116,26 +117,37 @@ def _factors(
 ) -> tuple[relay.Expr, relay.Expr, list[relay.Expr], list[relay.Call]] | None:
     """The joined samples, the weights, what joins the samples, and these; None if there are no samples."""
     for joined, weights in either_way(product):
-        inner, between = joined, []
-        while op_name(inner) in RESHAPING:
-            between.append(inner)
-            inner = inner.args[0]
+        inner, between = _before_reshaping(joined)
         parts = [inner]
         if _joins_points(inner):
-            between += [inner, inner.args[0]]
-            parts = list(inner.args[0].fields)
+            fields, reshaped = zip(*map(_before_reshaping, inner.args[0].fields))
+            parts, between = list(fields), [*between, inner, inner.args[0], *chain(*reshaped)]
         if all(op_name(part) == "image.grid_sample" for part in parts):
             return joined, weights, between, parts
     return None
 
 
+def _before_reshaping(expr: relay.Expr) -> tuple[relay.Expr, list[relay.Expr]]:
+    """The tensor before it is reshaped, and the reshaping."""
+    between = []
+    while op_name(expr) in RESHAPING:
+        between.append(expr)
+        expr = expr.args[0]
+    return expr, between
+
+
 def _joins_points(expr: relay.Expr) -> bool:
     """Whether the points of all levels get side by side, those of each level together."""
-    axis_and_rank = {"concatenate": (3, 4), "stack": (3, 5)}.get(op_name(expr) or "")
-    if axis_and_rank is None or not isinstance(expr.args[0], relay.Tuple):
+    name = op_name(expr)
+    if name not in ("concatenate", "stack") or not isinstance(expr.args[0], relay.Tuple):
         return False
-    axis, rank = axis_and_rank
-    return len(expr.checked_type.shape) == rank and int(expr.attrs.axis) % rank == axis
+    rank = len(expr.checked_type.shape)
+    if int(expr.attrs.axis) % max(rank, 1) != 3:
+        return False
+    parts = map(static_shape, expr.args[0].fields)
+    if name == "stack":
+        return rank == 5
+    return rank == 4 or (rank == 5 and all(part is not None and part[3] == 1 for part in parts))
 
 
 def _is_plain(sample: relay.Call) -> bool:
