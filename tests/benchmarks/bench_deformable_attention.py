@@ -1,9 +1,9 @@
 """Time deformable attention versus torch: `python -m tests.benchmarks.bench_deformable_attention`.
 
 torch has what the networks of transformers have: a `grid_sample` for each level, whose results are stacked,
-multiplied by the weights and added; as it is, and by `torch.compile`. Both get the tensors as the network has
-them, (images, pixels, heads, channels); so does ours, once as the imported graph is compiled, and once as the
-operator alone, which gets them as it takes them.
+multiplied by the weights and added; as it is, and by `torch.compile`. It gets the tensors as a network has
+them, (images, pixels, heads, channels), and so does ours as it is imported; the operator alone gets them in
+its own order. Of float16 the operator alone is timed, since torch cannot trace a grid sample of it on a CPU.
 
 Our results are compared with those of torch before they are timed.
 """
@@ -41,7 +41,7 @@ def main():
     ).parse_args()
     common.require_gpu()
     bandwidth = common.copy_bandwidth()
-    header = ["", "operator", "graph", "torch", "torch.compile", "best torch / graph", "floor"]
+    header = ["", "operator", "graph", "torch", "torch.compile", "best torch / operator", "floor"]
     rows = [
         measured(name, *case, dtype, bandwidth)
         for name, case in CASES.items()
@@ -62,15 +62,18 @@ def measured(name, shapes, queries, dtype, bandwidth):
         compiled = torch.compile(network)
         theirs, by_compiler = lambda: network(*on_gpu), lambda: compiled(*on_gpu)
         expected = theirs()  # in the type of ours, since the points are rounded to it
-        graph = by_graph(network, inputs, on_gpu)
-        same(common.outputs_of(graph)[0], expected, TOLERANCE[dtype])
+        whole = "-"
+        if dtype == "float32":
+            graph = by_graph(network, inputs, on_gpu)
+            same(common.outputs_of(graph)[0], expected, TOLERANCE[dtype])
+            whole = common.median_ms(graph.run)
         times = {"torch": common.median_ms(theirs), "torch.compile": common.median_ms(by_compiler)}
     operator, found = by_operator(shapes, on_gpu)
     of_heads = found.view(1, HEADS, queries, WIDTH).transpose(1, 2).reshape(expected.shape)
     same(of_heads, expected, TOLERANCE[dtype])
     moved = sum(each.numel() for each in [*inputs, found]) * inputs[0].element_size()
-    alone, whole = common.median_ms(operator.run), common.median_ms(graph.run)
-    cells = [f"{name}, {dtype}", alone, whole, *times.values(), f"{min(times.values()) / whole:.1f}"]
+    alone = common.median_ms(operator.run)
+    cells = [f"{name}, {dtype}", alone, whole, *times.values(), f"{min(times.values()) / alone:.1f}"]
     cells.append(moved / bandwidth * 1e3)
     print(cells, flush=True)
     return cells
