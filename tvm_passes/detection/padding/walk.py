@@ -102,7 +102,7 @@ class Walk:
         if SIZE in parts:
             return self._handle(self, call, args) if op_name(call) in MAKE_ROWS else SIZE
         if not self._is_changed(*call.args):
-            return None
+            return self._leading_rows(call)
         return self.typed(relay.Call(call.op, [self.expr(arg) for arg in args], call.attrs))
 
     def _is_selection(self, call: relay.Call) -> bool:
@@ -131,6 +131,22 @@ class Walk:
         boxes, rows = self.of(nms.args[0]), Rows(capacity, ("kept", nms), count=relay.squeeze(count))
         places = boxes.rows.places if isinstance(boxes, Padded) else None
         return Padded(self.typed(inside), rows, places=places)
+
+    def _leading_rows(self, call: relay.Call) -> Padded | None:
+        """As many leading rows of a static tensor as a number says, such as all that an NMS keeps."""
+        if op_name(call) != "dyn.strided_slice" or str(call.attrs.slice_mode) != "end":
+            return None
+        data, begin, end, strides = call.args
+        shape = static_shape(data)
+        starts_at_first = all_equal(self.graph, begin, 0) and all_equal(self.graph, strides, 1)
+        if shape is None or static_shape(end) != (1,) or not starts_at_first:
+            return None
+        capacity = relay.const(shape[0], "int64")
+        number = relay.squeeze(relay.cast(end, "int64"))
+        from_end = relay.where(number < relay.const(0, "int64"), number + capacity, number)
+        inside = relay.maximum(relay.minimum(from_end, capacity), relay.const(0, "int64"))
+        count = self.typed(relay.cast(inside, "int32"))
+        return Padded(data, Rows(shape[0], ("leading", call), count=count))
 
     def all_rows(self, capacity: int) -> relay.Expr:
         """0, 1, 2, ..., shaped as argwhere returns them."""
