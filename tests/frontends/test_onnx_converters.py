@@ -219,6 +219,16 @@ class TestShapeArithmetic:
         (found,) = run(mod, x, np.zeros((rows, 1), "float32"))
         np.testing.assert_array_equal(found, np.broadcast_to(x, (rows, 3)))
 
+    @pytest.mark.parametrize("rows", [0, 1, 5])
+    @pytest.mark.parametrize("new_shape, shape", [([1, 1], (-1, 3)), ([2, 1, 3], (2, -1, 3)), ([1], (-1, 3))])
+    def test_expand_of_a_number_of_rows_known_at_run_time(self, new_shape, shape, rows):
+        nodes = [helper.make_node("Expand", ["x", "new_shape"], ["y"])]
+        constants = weights(new_shape=np.array(new_shape))
+        mod, _ = from_onnx(model_of(nodes, [tensor_input("x", ("n", 3))], ["y"], constants))
+        x = np.arange(rows * 3, dtype="float32").reshape(rows, 3)
+        (found,) = run(mod, x)
+        np.testing.assert_array_equal(found, np.broadcast_to(x, [rows if n < 0 else n for n in shape]))
+
     def test_the_idiom_of_expand(self):
         """Where(shape == -1, 1, shape), which PyTorch's exporter writes, folds."""
         nodes = [

@@ -294,6 +294,32 @@ PERHAPS_NEGATIVE = {
 }
 
 
+def test_zeros_that_change_no_integer():
+    x = variable(6, dtype="int64")
+    number = relay.shape_of(places(relay.cast(x, "float32")), "int64")
+    mod = module(x, number * constant(0) + x)
+    after, report = apply(Canonicalize(), mod)
+    assert {"TimesZero", "PlusZero"} <= set(rewritten(report)) and not ops(after)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + constant(0.0, dtype="float32"),  # -0.0 becomes 0.0
+        lambda x: x * constant(0.0, dtype="float32"),  # NaN stays
+        lambda x: (
+            relay.cast(x, "int64") + relay.const(np.zeros((2, 1), "int64"), "int64")
+        ),  # of another shape
+        lambda x: relay.cast(x, "int64") * constant(0, 1, 0, 0, 0, 0),
+    ],
+)
+def test_zeros_that_change_something(function):
+    x = variable(6)
+    mod = module(x, function(x))
+    _, report = apply(Canonicalize(), mod)
+    assert not {"TimesZero", "PlusZero"} & set(rewritten(report))
+
+
 @pytest.mark.parametrize("index", NEVER_NEGATIVE)
 def test_a_choice_for_negative_indices_goes_where_none_is_negative(index):
     x = variable(6)
@@ -373,10 +399,13 @@ def test_what_a_zero_takes_part_in_is_computed(zero, dtype, spelling):
         )
 
 
-def test_an_integer_times_zero_stays():
+def test_an_integer_times_zero_is_zero():
     x = variable(3, dtype="int32")
     mod = module(x, relay.multiply(x, relay.const(0, "int32")))
-    assert rewritten(apply(Canonicalize(), mod)[1]) == set()
+    after, report = apply(Canonicalize(), mod)
+    assert rewritten(report) == {"TimesZero"}
+    (found,) = run(after, np.int32([1, -5, 2**31 - 1]))
+    np.testing.assert_array_equal(found, np.zeros(3, "int32"))
 
 
 def test_a_sum_of_truths_stays():

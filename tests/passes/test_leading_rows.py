@@ -18,6 +18,7 @@ from tvm.relay.op.dyn import _make as dynamic
 from tvm.relay.ty import is_dynamic
 
 N, CLASSES = 60, 5
+NAMES = ["boxes", "scores"]
 
 
 class NonMaxSuppression(torch.autograd.Function):
@@ -47,6 +48,37 @@ class Export(torch.nn.Module):
         return image[:, None].float(), kept, class_id.int(), scores[image, class_id, box]
 
 
+class Best(torch.nn.Module):
+    """As MMDetection's models are exported: the best of all that is kept, and a row of zeros."""
+
+    def __init__(self, before=0, most=10):
+        super().__init__()
+        self.before, self.most = before, most
+
+    def forward(self, boxes, scores):
+        images = torch.arange(len(scores)).view(-1, 1)
+        if self.before:
+            _, first = scores.max(-1).values.topk(self.before)
+            boxes, scores = boxes[images, first, :], scores[images, first, :]
+        scores = scores.permute(0, 2, 1)
+        limits = torch.tensor([20]), torch.tensor([0.5]), torch.tensor([0.3])
+        image, class_id, box = NonMaxSuppression.apply(boxes, scores, *limits).unbind(1)
+        rows = torch.cat([boxes[image, box], scores[image, class_id, box].unsqueeze(1)], 1)
+        is_of_image = image == images
+        rows = rows.unsqueeze(0).repeat(len(images), 1, 1)
+        rows = rows.where(is_of_image.unsqueeze(-1), rows.new_zeros(1))
+        labels = class_id.unsqueeze(0).repeat(len(images), 1)
+        labels = labels.where(is_of_image, labels.new_ones(1) * -1)
+        rows = torch.cat((rows, rows.new_zeros((len(rows), 1, 5))), 1)
+        labels = torch.cat((labels, -labels.new_ones((len(rows), 1))), 1)
+        if self.most:
+            most = torch.minimum(torch.tensor(self.most), torch._shape_as_tensor(rows)[1])
+            _, order = rows[:, :, -1].topk(most, dim=1)
+        else:
+            _, order = rows[:, :, -1].sort(dim=1, descending=True)
+        return rows[images, order], labels[images, order]
+
+
 def inputs_of(images):
     boxes, scores = np.zeros((images, N, 4), "float32"), np.zeros((images, N, CLASSES), "float32")
     for image in range(images):
@@ -55,23 +87,23 @@ def inputs_of(images):
     return boxes, scores
 
 
+def imported(model, arrays, folder):
+    """The module, and a session of ONNX Runtime."""
+    path, example = str(folder / "model.onnx"), tuple(map(torch.from_numpy, arrays))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, example, path, opset_version=13, input_names=NAMES)
+    mod, params = from_onnx(path)
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    return mod, onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
 @pytest.mark.parametrize("most", [3, 100])
 @pytest.mark.parametrize("images", [1, 2])
 def test_all_that_an_nms_of_many_classes_keeps(images, most, tmp_path):
-    path, arrays = str(tmp_path / "model.onnx"), inputs_of(images)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Export(most),
-            tuple(map(torch.from_numpy, arrays)),
-            path,
-            opset_version=13,
-            input_names=["boxes", "scores"],
-        )
-    mod, params = from_onnx(path)
-    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    expected = session.run(None, dict(zip(("boxes", "scores"), arrays)))
+    arrays = inputs_of(images)
+    mod, session = imported(Export(most), arrays, tmp_path)
+    expected = session.run(None, dict(zip(NAMES, arrays)))
     passes = tvm.transform.Sequential([default_pipeline(), MakeDetectionStatic("padded")])
     after, _ = apply(passes, mod)
     assert not is_dynamic(after["main"].ret_type)
@@ -80,6 +112,24 @@ def test_all_that_an_nms_of_many_classes_keeps(images, most, tmp_path):
     for wanted, given in zip(expected, found):
         np.testing.assert_array_equal(given[:number], wanted)
         assert not given[number:].any()
+
+
+@pytest.mark.parametrize("before, most", [(0, 10), (30, 10), (30, 0)])
+@pytest.mark.parametrize("kept", ["some", "none"])
+def test_the_best_of_what_it_keeps(kept, before, most, tmp_path):
+    boxes, scores = inputs_of(1)
+    arrays = boxes, scores * (kept == "some")
+    mod, session = imported(Best(before, most), inputs_of(1), tmp_path)
+    expected = session.run(None, dict(zip(NAMES, arrays)))
+    passes = tvm.transform.Sequential([default_pipeline(), MakeDetectionStatic("padded")])
+    after, _ = apply(passes, mod)
+    assert not is_dynamic(after["main"].ret_type)
+    *found, number = run(after, *arrays)
+    assert number == expected[0].shape[1] and (number > 5) == (kept == "some")
+    for wanted, given, as_it_is in zip(expected, found, run(mod, *arrays)):
+        np.testing.assert_array_equal(given[:, :number], wanted)
+        np.testing.assert_array_equal(as_it_is, wanted)
+        assert not given[:, number:].any()
 
 
 def leading(number_of_axes=1, data=None, **changes):

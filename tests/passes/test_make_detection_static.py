@@ -342,7 +342,6 @@ ALONG_THE_ROWS = {
     "cumsum": lambda boxes: relay.cumsum(boxes, axis=-2),
     "cumsum of all": lambda boxes: relay.cumsum(boxes),
     "reverse": lambda boxes: relay.reverse(boxes, 0),
-    "sort": lambda boxes: relay.sort(boxes, axis=0),
     "gather": lambda boxes: relay.gather(boxes, 0, relay.cast(relay.zeros_like(boxes), "int64")),
     "batch norm": lambda boxes: relay.nn.batch_norm(boxes, *[relay.const(np.ones(9, "float32"))] * 4, axis=0)[
         0
@@ -410,6 +409,10 @@ OF_FILTERED = {
     "sorted, bounded": lambda boxes: relay.sort(column(boxes), 0, is_ascend=False),
     "sorted": lambda boxes: relay.sort(column(boxes, 1), 0),
     "sorted downwards": lambda boxes: relay.sort(column(boxes, 1), 0, is_ascend=False),
+    "each column sorted": lambda boxes: relay.sort(boxes, axis=0),
+    "each column sorted downwards": lambda boxes: relay.transpose(
+        relay.sort(relay.transpose(boxes, (1, 0)), axis=-1, is_ascend=False), (1, 0)
+    ),
     "in order": lambda boxes: taken_in_order(boxes, relay.argsort(column(boxes, 2), 0)),
     "the first in order": lambda boxes: first_rows(
         taken_in_order(boxes, relay.argsort(column(boxes, 2), 0, False, "int64")), 7

@@ -6,10 +6,10 @@ import numpy as np
 
 from tvm import relay, tir
 from tvm.ir import structural_equal
-from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
+from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple_get_item, wildcard
 
 from ...analysis.limits import never_holds
-from ...engine.expressions import static_shape, type_of
+from ...engine.expressions import constant, known_shape, static_shape, type_of
 from ...engine.rule import LEGAL, NO_MATCH, Answer, Match, Rule
 
 
@@ -143,6 +143,31 @@ class WhereNever(Rule):
         return match.chosen
 
 
+class PlusZero(_Identity):
+    """Drop the sum of integers and zeros."""
+
+    zeros = is_constant()
+    pattern = is_op("add")(_Identity.data, zeros)
+
+    def where(self, match: Match) -> bool:
+        same_type = structural_equal(match.data.checked_type, match.root.checked_type)
+        return same_type and _is_integer_zero(match.zeros)
+
+
+class TimesZero(Rule):
+    """Replace the product of integers and zeros with zeros."""
+
+    zeros = is_constant()
+    pattern = is_op("multiply")(wildcard(), zeros)
+
+    def where(self, match: Match) -> bool:
+        return _is_integer_zero(match.zeros) and static_shape(match.root) is not None
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        dtype = match.root.checked_type.dtype
+        return relay.const(np.zeros(known_shape(match.root), dtype), dtype)
+
+
 class SplitIntoOne(_Identity):
     """Drop a split into one piece."""
 
@@ -172,6 +197,11 @@ def _has_every_number_of(wider: str, dtype: str) -> bool:
     return np.can_cast(dtype, wider, "safe")
 
 
+def _is_integer_zero(expr: relay.Expr) -> bool:
+    value = constant(expr)
+    return value is not None and value.dtype.kind in "iu" and not value.any()
+
+
 def _takes_all(dim: tir.PrimExpr, begin: tir.PrimExpr, end: tir.PrimExpr) -> bool:
     if int(begin) != 0:
         return False
@@ -190,6 +220,8 @@ IDENTITIES = (
     SliceOfEverything,
     SqueezeUndone,
     WhereNever,
+    PlusZero,
+    TimesZero,
     ConcatenateOfEmpty,
     ConcatenateOfOne,
     SplitIntoOne,

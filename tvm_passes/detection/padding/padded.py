@@ -134,11 +134,17 @@ class Rows:
         return start, parts[0] if len(parts) == 1 else in_a_row(parts)
 
 
-def valid_first(mask: relay.Expr, capacity: int) -> relay.Expr:
-    """int32 (capacity,): the indices where a mask is true, in order, then the others."""
-    indices = np.arange(capacity, dtype="int32")
+def valid_first(mask: relay.Expr, capacity: int, axis: int = 0, rank: int = 1) -> relay.Expr:
+    """int32, as the mask: the indices along an axis where it is true, in order, then the others."""
+    indices = along_axis(np.arange(capacity, dtype="int32"), axis, rank)
     keys = relay.where(mask, relay.const(indices), relay.const(indices + np.int32(capacity)))
-    return relay.argsort(keys, dtype="int32")
+    return relay.argsort(keys, axis=axis, dtype="int32")
+
+
+def along_axis(vector: Any, axis: int, rank: int) -> Any:
+    """A vector, as an array or an expression, that lies along an axis."""
+    shape = [-1 if each == axis else 1 for each in range(rank)]
+    return vector.reshape(shape) if isinstance(vector, np.ndarray) else relay.reshape(vector, shape)
 
 
 def in_a_row(parts: Iterable[Rows]) -> Rows:

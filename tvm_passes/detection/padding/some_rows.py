@@ -15,7 +15,7 @@ from ...analysis.filters import LOWEST
 from ...analysis.operators import computes_along
 from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
 from ...engine.expressions import op_name
-from .padded import Became, NotStatic, Padded, Rows, valid_first
+from .padded import Became, NotStatic, Padded, Rows, along_axis, valid_first
 from .row_by_row import along_another_axis
 from .walk import Walk, data_of
 
@@ -196,22 +196,23 @@ def sort(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
 
 def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padded, Padded]:
     """At most this many valid rows in the order that the call sorts them, and their indices."""
-    if data.rank != 1:
-        raise NotStatic("it computes along the rows, for each column by itself")
-    attrs, dtype = call.attrs, walk.dtype(data.expr)
+    attrs, dtype, axis = call.attrs, walk.dtype(data.expr), data.axis
+    valid = data.rows.valid if data.rank == 1 else along_axis(data.rows.valid, axis, data.rank)
     index_type = str(attrs.dtype) if op_name(call) != "sort" else "int32"
     if is_bounded(call.args[0]) and not attrs.is_ascend:
-        lowest_last = relay.where(data.rows.valid, data.expr, relay.const(LOWEST, dtype))
-        both = walk.typed(relay.topk(lowest_last, most, is_ascend=False, dtype=index_type).astuple())
+        lowest_last = relay.where(valid, data.expr, relay.const(LOWEST, dtype))
+        both = walk.typed(relay.topk(lowest_last, most, axis, is_ascend=False, dtype=index_type).astuple())
         values, indices = relay.TupleGetItem(both, 0), relay.TupleGetItem(both, 1)
     else:  # no value is known to sort behind all others: sort all, then bring the valid ones to the front
-        numbers = relay.where(data.rows.valid, data.expr, relay.const(0, dtype))
-        every = relay.argsort(numbers, axis=0, is_ascend=bool(attrs.is_ascend), dtype="int32")
-        order = relay.take(every, valid_first(relay.take(data.rows.valid, every), data.rows.capacity))
-        indices = relay.cast(relay.strided_slice(order, [0], [most]), index_type)
-        values = relay.take(data.expr, indices)
+        numbers = relay.where(valid, data.expr, relay.const(0, dtype))
+        every = relay.argsort(numbers, axis=axis, is_ascend=bool(attrs.is_ascend), dtype="int32")
+        are_valid = relay.take(data.rows.valid, every)
+        order = relay.gather(every, axis, valid_first(are_valid, data.rows.capacity, axis, data.rank))
+        indices = relay.cast(relay.strided_slice(order, [0], [most], axes=[axis]), index_type)
+        values = relay.gather(data.expr, axis, indices)
     rows = Rows(most, ("top", call), count=relay.minimum(data.rows.number, relay.const(most, "int32")))
-    return Padded(walk.typed(values), rows), Padded(walk.typed(indices), rows, places=data.rows.places)
+    places = data.rows.places
+    return Padded(walk.typed(values), rows, axis), Padded(walk.typed(indices), rows, axis, places=places)
 
 
 def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:
