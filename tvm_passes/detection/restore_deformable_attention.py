@@ -19,7 +19,7 @@ FLOATS = ("float32", "float16")
 
 
 class SumOfSamples(Rule):
-    """Replace `sum(concatenate(grid_sample(level, points), ...) * weights, axis=-1)`, as in Deformable DETR.
+    """Replace `sum(concatenate(grid_sample(level, points), ...) * weights, axis=-1)`.
 
     Why legal: the operator reads each point as `grid_sample` does, bilinear and with zeros around the map,
     and adds the same products. Only the order of the sum differs, and a point at NaN reads nothing.

@@ -16,8 +16,8 @@ from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 from ..selection import as_class_ids, as_given, in_order
 
 # An offset that is not computed from the boxes must be as large as the image, or this large, to keep classes
-# apart: Ultralytics uses 7,680, an earlier YOLOv5 4,096; its exports, the greatest extent of the image, by
-# which they divide boxes and offset.
+# apart: detectors in use add 7,680 or 4,096, or the greatest extent of the image, by which they divide boxes
+# and offset.
 MIN_FIXED_OFFSET = 4096
 ROUNDED = 1 - 1e-5
 CHANNELS = 1, 3, 4  # of images, first or last
