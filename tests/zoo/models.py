@@ -351,7 +351,7 @@ class OneStage(torch.nn.Module):
 
     def forward(self, x):
         maps = self.head(self.body(x))[0].flatten(1).T
-        corner, size = maps[:, :2].sigmoid() * SIZE, maps[:, 2:4].sigmoid() * 60
+        corner, size = maps[:, :2].sigmoid() * SIZE, maps[:, 2:4].sigmoid() * 12
         return self.detections(torch.cat([corner, corner + size], 1), maps[:, 4:].sigmoid())
 
 
