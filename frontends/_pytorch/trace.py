@@ -17,7 +17,8 @@ from .messages import line_of, own_frame
 from .scripts import has_scripts, inline_attributes, settle
 from .tracer_warnings import tracer_warnings_into, warning_of
 
-DETECTORS = {"GeneralizedRCNN", "FasterRCNN", "MaskRCNN", "KeypointRCNN", "RetinaNet", "FCOS", "SSD"}
+DETECTORS_OF = "torchvision.models.detection."
+IMAGES_AND_TARGETS = ["images", "targets"]  # what these take
 DETECTION_ORDER = ("boxes", "scores", "labels")  # what a detector returns first, always in this order
 
 
@@ -147,16 +148,18 @@ def _name(model: torch.nn.Module) -> str:
 
 
 def _is_detector(model: torch.nn.Module) -> bool:
-    """By name, since a scripted module has lost its class; base classes count, for users' own detectors."""
-    names = {_name(model)} | {base.__name__ for base in type(model).__mro__}
-    return not names.isdisjoint(DETECTORS)
+    """Whether it takes a list of images: torchvision's detectors do, and users' own that derive from them."""
+    bases = (base for base in type(model).__mro__ if base.__module__.startswith(DETECTORS_OF))
+    forwards = (vars(base)["forward"] for base in bases if "forward" in vars(base))
+    return any(list(inspect.signature(each).parameters)[1:3] == IMAGES_AND_TARGETS for each in forwards)
 
 
 def _is_scripted_detector(model: torch.nn.Module) -> bool:
     """Whether it is a detector that still takes a list of images; a traced one takes tensors."""
     schema = getattr(getattr(model, "forward", None), "schema", None)
-    takes = [str(argument.type) for argument in schema.arguments[1:]] if schema else []
-    return _is_detector(model) and any(kind != "Tensor" for kind in takes)
+    arguments = schema.arguments[1:3] if schema else []
+    are_tensors = all(str(argument.type) == "Tensor" for argument in arguments)
+    return [argument.name for argument in arguments] == IMAGES_AND_TARGETS and not are_tensors
 
 
 @contextlib.contextmanager
