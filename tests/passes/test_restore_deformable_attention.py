@@ -127,6 +127,14 @@ def test_refusals(reason):
     assert any(reason in refusal for refusal in refusals(report)), refusals(report)
 
 
+def test_samples_of_volumes_are_refused():
+    volume, grid = relay.var("volume", shape=(2, 4, 3, 6, 6)), relay.var("grid", shape=(2, 3, 2, 5, 3))
+    samples = relay.image.grid_sample(volume, grid, layout="NCDHW")
+    mod = module(volume, grid, relay.sum(samples * relay.const(2.0), axis=3))
+    after, report = apply(RestoreDeformableAttention(), mod)
+    assert ops(after) == ops(mod) and "not bilinear, in NCHW" in refusals(report)[0]
+
+
 NOT_MEANT = {
     "along another axis": lambda samples: relay.reshape(relay.concatenate(samples, 2), (2, 4, 5, 6)),
     "points of each level apart": lambda samples: relay.reshape(relay.stack(samples, 4), (2, 4, 5, 6)),

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import topi_ext
+from topi_ext.deformable_attention.op import FLOATS
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
@@ -15,7 +16,6 @@ from ..engine.expressions import either_way, known_shape, op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 
 RESHAPING = ("reshape", "squeeze", "expand_dims")
-FLOATS = ("float32", "float16")
 
 
 class SumOfSamples(Rule):
@@ -33,6 +33,8 @@ class SumOfSamples(Rule):
         if found is None:
             return NO_MATCH
         joined, weights, between, samples = found
+        if not all(map(_is_plain, samples)) or len({int(each.attrs.align_corners) for each in samples}) > 1:
+            return Refusal("the samples are not bilinear, in NCHW and with zeros around the map, all alike")
         shapes = [static_shape(node) for sample in samples for node in (sample, *sample.args)]
         if None in (static_shape(joined), static_shape(weights), *shapes):
             return Refusal("the shapes are known only at run time")
@@ -44,31 +46,23 @@ class SumOfSamples(Rule):
             return Refusal("the sum is not over the points only")
         if known_shape(weights) != (items, 1, queries, count):
             return Refusal("the weights are not one for each item, query and point")
-        if (
-            not all(map(_is_plain, samples))
-            or len({int(sample.attrs.align_corners) for sample in samples}) > 1
-        ):
-            return Refusal("the samples are not bilinear, in NCHW and with zeros around the map, all alike")
         if any(len(match.graph.users(node)) > 1 for node in (match.product, *between, *samples)):
             return Refusal("the samples are used elsewhere, too")
         return _Plan(weights, samples)
 
     def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
         weights, samples = plan
-        maps, counts = (
-            [known_shape(each.args[0]) for each in samples],
-            [known_shape(each)[3] for each in samples],
-        )
+        shapes = [(*known_shape(each.args[0]), known_shape(each)[3]) for each in samples]
         pixels = [
             relay.reshape(each.args[0], (items, channels, height * width))
-            for each, (items, channels, height, width) in zip(samples, maps)
+            for each, (items, channels, height, width, _) in zip(samples, shapes)
         ]
         points = [relay.transpose(each.args[1], (0, 2, 3, 1)) for each in samples]
         result = topi_ext.deformable_attention(
             relay.transpose(relay.concatenate(pixels, 2), (0, 2, 1)),
             relay.concatenate(points, 2),
             relay.squeeze(weights, [1]),
-            levels=[(height, width, count) for (_, _, height, width), count in zip(maps, counts)],
+            levels=[level for _, _, *level in shapes],
             align_corners=bool(samples[0].attrs.align_corners),
         )
         result = relay.transpose(result, (0, 2, 1))
