@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import mul
 
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from ._register import known
 from ._types import IntExpr
 
 
@@ -62,6 +65,14 @@ def most_lanes(channels: int, most: int) -> int:
 def ramp(start: IntExpr, stride: IntExpr, lanes: int) -> IntExpr:
     """The indices of a vector, or the index of a scalar."""
     return tir.Ramp(start, stride, lanes) if lanes > 1 else start
+
+
+def in_a_row(ib: IRBuilder, buffer: tir.Buffer) -> tuple[BufferVar, str]:
+    """The elements of a tensor as a vector, and the integer type of their indices."""
+    size = reduce(mul, (known(extent) or extent for extent in buffer.shape))
+    index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
+    flat = tir.decl_buffer([tir.const(1, index_type) * size], buffer.dtype, "flat", data=buffer.data)
+    return ib.buffer_ptr(flat), index_type
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from tvm import tir
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals, is_finite
-from .._kernel import ramp
+from .._kernel import in_a_row, ramp
 from .._register import known
 
 
@@ -88,13 +88,9 @@ class _Rows:
     """A tensor (N, rows, C) as `rows[item, row, vector]`, a vector of channels."""
 
     def __init__(self, ib: IRBuilder, buffer: tir.Buffer, lanes: int) -> None:
-        items, self._length, channels = (known(extent) or extent for extent in buffer.shape)
-        size = items * self._length * channels
-        self._index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
-        flat = tir.decl_buffer(
-            [tir.const(1, self._index_type) * size], buffer.dtype, "flat", data=buffer.data
-        )
-        self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
+        _, self._length, channels = (known(extent) or extent for extent in buffer.shape)
+        self._flat, self._index_type = in_a_row(ib, buffer)
+        self.dtype = buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
         self._lanes, self._vectors = lanes, channels // lanes
 
     def __getitem__(self, at: tuple[tir.PrimExpr, tir.PrimExpr, tir.PrimExpr]) -> tir.PrimExpr:

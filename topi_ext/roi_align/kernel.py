@@ -20,7 +20,7 @@ from tvm import te, tir
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
-from .._kernel import ramp
+from .._kernel import in_a_row, ramp
 from .._register import known
 from .._types import IntExpr
 
@@ -167,12 +167,8 @@ class _Maps:
     def __init__(self, ib: IRBuilder, buffer: tir.Buffer, layout: str, lanes: int) -> None:
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
         self.count, self.height, self.width, channels = (extent[axis] for axis in "NHWC")
-        size = self.count * self.height * self.width * channels
-        self._index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
-        flat = tir.decl_buffer(
-            [tir.const(1, self._index_type) * size], buffer.dtype, "flat", data=buffer.data
-        )
-        self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
+        self._flat, self._index_type = in_a_row(ib, buffer)
+        self.dtype = buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
         self._lanes, self._beside = lanes, layout == "NHWC"
         self._channels = channels // lanes if self._beside else channels
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from topi_ext.corrections.convert_layout import MULTISCALE_ROI_ALIGN
 from topi_ext.corrections.mixed_precision import KIND
+from topi_ext.deformable_attention.op import NAME as DEFORMABLE_ATTENTION
 
 from tvm import relay
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW
@@ -20,7 +21,6 @@ from ..engine.expressions import op_name, operands
 from .convolution import values
 
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
-DEFORMABLE_ATTENTION = "topi_ext.deformable_attention"
 # The least and the greatest normal number of each type.
 RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
 HALF = tuple(RANGES)

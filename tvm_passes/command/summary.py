@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from topi_ext.batched_nms.op import NAME as NMS
 from topi_ext.conv2d_nhwc.op import NAME as CONV2D
 
 import tvm
@@ -17,7 +18,6 @@ from ..engine.graph import Graph
 from .history import History
 from .pipelines import Work
 
-NMS = "topi_ext.batched_nms"
 STOCK_NMS = ("vision.non_max_suppression", "vision.all_class_non_max_suppression")
 RESTORING = ("RestoreBatchedNMS", "MergeClassLoops")  # passes
 PRODUCTS = (CONV2D, "nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "nn.batch_matmul")

@@ -40,10 +40,10 @@ def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     """TVM's own takes the greater of two lengths, and so turns zero rows into one."""
     data, shape = inputs
     known, wanted = type_of(data).shape, type_of(shape)
-    numbers = importer.fold_constant(shape)
-    if isinstance(numbers, relay.Constant):
-        return _expanded_to(data, len(known), numbers.data.numpy())
     if any(not hasattr(dim, "value") for dim in (*known, *wanted.shape)):
+        numbers = importer.fold_constant(shape)
+        if isinstance(numbers, relay.Constant):
+            return _expanded_to(data, len(known), numbers.data.numpy())
         return stock(importer, "Expand")(inputs, attrs, params)
     rank = max(len(known), int(wanted.shape[0]))
     lengths = [1] * (rank - len(known)) + [int(dim) for dim in known]
@@ -56,15 +56,13 @@ def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def _expanded_to(data: relay.Expr, rank: int, numbers: np.ndarray) -> relay.Expr:
-    """Expanded to numbers, of which those that are 1 leave the axis as it is, even if it has no rows."""
+    """Of unknown lengths, expanded to numbers, of which a 1 leaves the axis as it is, even without rows."""
     if len(numbers) > rank:
         data = relay.expand_dims(data, 0, len(numbers) - rank)
     numbers = np.concatenate([np.ones(max(rank - len(numbers), 0), numbers.dtype), numbers])
     if (numbers == 1).all():
         return data
-    dtype, known = str(numbers.dtype), type_of(data).shape
-    if all(hasattr(dim, "value") for dim in known):
-        return relay.broadcast_to(data, [int(n) if n != 1 else int(dim) for n, dim in zip(numbers, known)])
+    dtype = str(numbers.dtype)
     have = relay.shape_of(data, dtype)
     return relay.broadcast_to(data, relay.where(relay.const(numbers == 1), have, relay.const(numbers, dtype)))
 
