@@ -25,6 +25,7 @@ from tvm.relay.prelude import Prelude
 from ..errors import ImportFailure
 from .arguments import Arguments, call_text, ignored, is_random, value_text
 from .class_loop import name_loops_over_classes
+from .constants import computed, is_of_numbers
 from .messages import line_of, place, stated_reason
 from .mutation import mutates, mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
@@ -198,6 +199,8 @@ class _Converter(Converter):
         node = self.current_op[-1]
         arguments = Arguments(inputs)
         try:
+            if is_of_numbers(node, inputs):
+                return computed(node, inputs)
             converted = convert(arguments, input_types)
         except Exception as error:
             raise _failure(self.title, self._reason(node, inputs, error), node) from error

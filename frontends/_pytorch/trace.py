@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -55,8 +56,9 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
         ):
-            with detections_are_handled_by_operators(), _attention_step_by_step():
-                module = torch.jit.trace(flat, inputs, check_trace=False, strict=False)
+            with detections_are_handled_by_operators(), _attention_step_by_step(), _without_gradients():
+                copies = tuple(tensor.clone() for tensor in inputs)  # for a model that writes to its inputs
+                module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
             if is_scripted:
                 module = inline_attributes(module)
@@ -187,3 +189,17 @@ def _attention_step_by_step() -> Iterator[None]:
         yield
     finally:
         mha.set_fastpath_enabled(was_enabled)
+
+
+@contextlib.contextmanager
+def _without_gradients() -> Iterator[None]:
+    """Trace what a `torch.autograd.Function` computes, not a call back into Python."""
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        context: Any = torch.autograd.function.FunctionCtx()
+        context.needs_input_grad = (False,) * len(args)
+        has_own_setup = cls.setup_context is not torch.autograd.Function.setup_context
+        return cls.forward(*([] if has_own_setup else [context]), *args, **kwargs)
+
+    with mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)):
+        yield

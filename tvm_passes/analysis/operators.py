@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
-from ..engine.expressions import op_name
+from ..engine.expressions import op_name, type_of
 from . import ranges
 
 
@@ -249,7 +249,7 @@ def may_divide_by_zero(expr: relay.Expr) -> bool:
     """Whether a call divides integers by a computed operand: a 0 there ends the process on a CPU."""
     if not known_of(expr).divides or isinstance(expr.args[1], relay.Constant):
         return False
-    return not expr.checked_type.dtype.startswith(("float", "bfloat"))
+    return not type_of(expr).dtype.startswith(("float", "bfloat"))
 
 
 def computes_along(call: relay.Call, axis: int) -> bool:

@@ -36,7 +36,7 @@ def decomposed(converter: Converter, inputs: Inputs, input_types: InputTypes) ->
     node = converter.current_op[-1]
     if has_unknown_shape(converter, inputs):
         return convert_unsized(converter, node.kind().rstrip("_"), inputs, input_types)
-    overload, in_place = _overload(node)
+    overload, in_place = overload_of(node)
     result = decompose(converter, overload, inputs)
     if in_place:
         dtype = converter.infer_type(inputs[0]).dtype
@@ -91,7 +91,7 @@ def _definitions() -> dict[Any, Callable]:
     }
 
 
-def _overload(node: torch.Node) -> tuple[Any, bool]:
+def overload_of(node: torch.Node) -> tuple[Any, bool]:
     """The out-of-place operator of a node, and whether the node works in place."""
     schema = torch._C.parse_schema(node.schema())
     name = schema.name.split("::")[1]

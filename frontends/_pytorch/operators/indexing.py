@@ -12,6 +12,7 @@ from tvm import relay
 
 from . import functions
 from .converter import Converter, Inputs, InputTypes, NotConverted
+from .masked import for_all_elements
 from .shapes import are_integers
 
 REDUCTIONS = {
@@ -41,12 +42,14 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
         else relay.const(values, type_.dtype)
     )
     given = [each for each in indices if each is not None]
-    is_number = not converter.infer_shape_with_prelude(values)
-    is_one_mask = len(given) == 1 and indices[0] is not None and _is_mask(converter, given[0])
-    if is_one_mask and is_number and not accumulate:
+    if len(given) == 1 and indices[0] is not None and _is_mask(converter, given[0]) and not accumulate:
         missing = len(type_.shape) - len(converter.infer_shape_with_prelude(given[0]))
         mask = relay.expand_dims(given[0], -1, missing) if missing else given[0]
-        return relay.where(mask, values, data)
+        if not converter.infer_shape_with_prelude(values):
+            return relay.where(mask, values, data)
+        of_all = None if missing else for_all_elements(values, mask)
+        if of_all is not None:
+            return relay.where(mask, of_all, data)
     if any(_is_mask(converter, each) for each in given):
         raise NotConverted("it assigns to the elements of a mask, whose number is known only at run time")
     shape = converter.infer_shape_with_prelude(data)

@@ -1,4 +1,4 @@
-"""The detectors of the zoo, each with what builds it.
+"""The detectors, each with what builds it.
 
 Nothing is downloaded: weights are seeded, norms are fitted to random images, and the last layers are scaled,
 so that something is detected.
@@ -7,8 +7,6 @@ so that something is detected.
 import functools
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 from unittest import mock
@@ -18,41 +16,7 @@ import torchvision
 
 from tests.models.zoo import detection_model, random_image
 
-SIZE = 320
-MODELS = {}
-
-
-@dataclass(frozen=True)
-class Model:
-    """`build` gives a module and its inputs, or the path of an ONNX file and its inputs."""
-
-    name: str
-    package: str
-    family: str
-    build: Callable
-
-
-def model(name, package, family):
-    def register(build):
-        MODELS[name] = Model(name, package, family, build)
-        return build
-
-    return register
-
-
-class Outputs(torch.nn.Module):
-    """A network, and a function that makes tensors of what it returns."""
-
-    def __init__(self, network, outputs):
-        super().__init__()
-        self.network, self.outputs = network, outputs
-
-    def forward(self, image):
-        return self.outputs(self.network, image)
-
-
-def image(size=SIZE):
-    return random_image(size, size)[None]
+from .registry import SIZE, Outputs, image, model
 
 
 # --- torchvision
