@@ -5,6 +5,7 @@ Importing a module of this folder applies its correction.
 | module | what TVM does without it |
 |---|---|
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
+| `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
@@ -39,6 +40,7 @@ Importing a module of this folder applies its correction.
 
 from . import (  # noqa: F401  each corrects as it is imported
     backend,
+    concatenate,
     convert_layout,
     cuda_schedules,
     extremes,

@@ -2,6 +2,8 @@
 
 The channels of NCHW8c cannot be squeezed, sorted or split as one axis. TVM's own layout rules convert such
 operators all the same, and the result does not compile. Importing this module gives them the original layout.
+So it does for pooling along one axis, which calls it W: to TVM no layout with W can be made of the NCH that is
+left of an image.
 """
 
 from __future__ import annotations
@@ -43,3 +45,5 @@ def _keep_whole(name: str, axes_of: Callable[[Any, list[Any]], list[int]]) -> No
 
 for name, axes_of in {"squeeze": _squeezed, "split": _one, "topk": _one}.items():
     _keep_whole(name, axes_of)
+for pool in "max_pool1d", "avg_pool1d", "adaptive_max_pool1d", "adaptive_avg_pool1d":
+    tvm.ir.Op.get(f"nn.{pool}").reset_attr("FInferCorrectLayout")
