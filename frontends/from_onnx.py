@@ -20,7 +20,7 @@ from ._canonical import canonicalize
 from ._onnx.check import check_model, check_result, check_size, opset_of
 from ._onnx.importer import load_importer, tvm_dtype
 from ._onnx.load import graphs_of, load_model
-from ._onnx.operators.detection import OF_PLUGINS
+from ._onnx.operators import OF_PLUGINS
 from ._onnx.scope import describe
 from ._types import IntExpr, type_errors_into
 from .camera import Camera, feed, settle
@@ -34,7 +34,7 @@ DOMAINS = {  # TVM's importer looks operators up by name only; they are from the
     "com.microsoft",
     "org.pytorch.aten",
 }
-PLUGINS = {"TRT", "mmdeploy"}  # domains of which only OF_PLUGINS is known
+PLUGINS = {"TRT", "mmcv", "mmdeploy"}  # domains of which only OF_PLUGINS is known
 MICROSOFTS = {"Attention"}  # operators of ONNX too, but TVM's importer converts Microsoft's
 
 

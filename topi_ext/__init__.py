@@ -11,6 +11,7 @@ from .paste_masks import paste_masks
 from .preprocess import preprocess
 from .rasterize import rasterize_boxes, rasterize_map, rasterize_polygons, rasterize_polylines
 from .roi_align import multiscale_roi_align, roi_align
+from .roi_pool import ps_roi_pool, roi_pool
 from .transform_points import transform_points
 from .warp_affine import warp_affine
 
@@ -24,11 +25,13 @@ __all__ = [
     "nms",
     "paste_masks",
     "preprocess",
+    "ps_roi_pool",
     "rasterize_boxes",
     "rasterize_map",
     "rasterize_polygons",
     "rasterize_polylines",
     "roi_align",
+    "roi_pool",
     "transform_points",
     "warp_affine",
 ]

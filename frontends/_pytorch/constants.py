@@ -1,4 +1,4 @@
-"""Operators whose tensors are all constants of no axes, which TVM hands on as numbers: torch computes them."""
+"""Operators whose tensors are constants of no axes, which TVM hands on as numbers: torch computes them."""
 
 from __future__ import annotations
 

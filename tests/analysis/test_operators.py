@@ -176,7 +176,7 @@ SAMPLES = {  # a call over a batch of four, for each operator that is row-wise, 
     "sum": lambda x: relay.sum(x, axis=[2, 3]),
     "topk": lambda x: relay.topk(x, 2, axis=1, ret_type="values"),
 }
-REGIONS = ("topi_ext.multiscale_roi_align", "vision.roi_align")  # see their own tests
+REGIONS = ("topi_ext.multiscale_roi_align", "topi_ext.roi_pool", "vision.roi_align")  # see their own tests
 
 
 def test_every_row_wise_operator_has_a_sample():

@@ -374,6 +374,7 @@ def test_pooling_of_regions():
             lambda x, r: ops.roi_align(x, r, (2, 3), 0.5, 0),
             lambda x, r: ops.roi_pool(x, r, (2, 3), 0.7),
             lambda x, r: ops.ps_roi_align(x, r, 2, 0.7, 2),
+            lambda x, r: ops.ps_roi_pool(x, r, (1, 2), 0.7),
         ],
         *(torch.randn(2, 4, 13, 17), REGIONS),
     )

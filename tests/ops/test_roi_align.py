@@ -108,6 +108,28 @@ def test_one_map_as_torchvision(run, sampling_ratio, aligned):
     assert_close(expected_of([features], rois, pooled_size=4, **options), expected.numpy())
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("sampling_ratio", [2, -1])
+def test_channels_of_each_bin_as_torchvision(run, sampling_ratio, dynamic, layout):
+    (features,), rois = pyramid(levels=1, channels=12), regions(30)
+    tensors = torch.from_numpy(features), torch.from_numpy(rois)
+    expected = torchvision.ops.ps_roi_align(*tensors, (2, 3), 0.25, sampling_ratio).numpy()
+    options = {"pooled_size": (2, 3), "spatial_scale": 0.25, "sampling_ratio": sampling_ratio}
+    options |= {"aligned": True, "by_position": True, "layout": layout}
+    if layout == "NHWC":
+        features, expected = (np.ascontiguousarray(np.moveaxis(each, 1, 3)) for each in (features, expected))
+    assert_close(run([features], rois, dynamic=dynamic, **options), expected)
+    assert_close(expected_of([features], rois, **options), expected)
+
+
+def test_channels_that_do_not_suffice_for_the_bins():
+    features, rois = pyramid(levels=1, channels=8), regions(3)
+    options = {"pooled_size": 3, "spatial_scale": 0.25, "sampling_ratio": 2, "by_position": True}
+    with pytest.raises(tvm.TVMError, match="must be a multiple of 9"):
+        relay.transform.InferType()(tvm.IRModule.from_expr(function_of(features, rois, **options)))
+
+
 # --- levels
 
 

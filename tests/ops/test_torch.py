@@ -108,6 +108,16 @@ def test_roi_align(device, compiled):
     assert len(compiled) == 1
 
 
+@pytest.mark.parametrize("name", ["roi_pool", "ps_roi_pool"])
+def test_roi_pool(device, compiled, name):
+    for count, size in ((20, (64, 80)), (0, (32, 48)), (3, (32, 48))):
+        feature, rois = tensors(device, pyramid(*size, levels=1)[0], regions(count))
+        found = getattr(ops, name)(feature, rois, pooled_size=2, spatial_scale=0.25)
+        expected = getattr(torchvision.ops, name)(feature, rois, 2, 0.25)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert len(compiled) == 1
+
+
 def test_multiscale_roi_align(device, compiled):
     options = {"pooled_size": 7, "scales": SCALES, "sampling_ratio": 2}
     for size, count in (((64, 80), 30), ((96, 64), 7)):

@@ -112,22 +112,36 @@ def many_boxes():
     return [*names, topi_ext.batched_nms(*names, 0.3)], inputs
 
 
-def roi_align(layout="NCHW", sampling_ratio=2, aligned=False):
-    shape = (ANY, 3, ANY, ANY) if layout == "NCHW" else (ANY, ANY, ANY, 3)
+def roi_align(layout="NCHW", sampling_ratio=2, aligned=False, by_position=False):
+    channels = 12 if by_position else 3
+    shape = (ANY, channels, ANY, ANY) if layout == "NCHW" else (ANY, ANY, ANY, channels)
     data, rois = variables(data=(shape, "float32"), rois=((ANY, 5), "float32"))
     options = {"pooled_size": (2, 3), "spatial_scale": 0.5, "sampling_ratio": sampling_ratio}
-    result = topi_ext.roi_align(data, rois, **options, aligned=aligned, layout=layout)
+    options |= {"aligned": aligned, "layout": layout, "by_position": by_position}
+    result = topi_ext.roi_align(data, rois, **options)
 
     def inputs(awkward):
         lengths = [max(awkward.length(), 1) for _ in "hw"]
         batch = awkward.length() % 3
-        map_ = awkward.floats(batch, 3, *lengths)
+        map_ = awkward.floats(batch, channels, *lengths)
         map_ = map_ if layout == "NCHW" else np.moveaxis(map_, 1, 3)
         rois = awkward.floats(awkward.length(), 5)
         rois[:, 0] = awkward.integers(len(rois), below=3) if batch else awkward.floats(len(rois))
         return map_, rois
 
     return [data, rois, result], inputs
+
+
+def roi_pool(pool=topi_ext.roi_pool, channels=3):
+    data, rois = variables(data=((ANY, channels, ANY, ANY), "float32"), rois=((ANY, 5), "float32"))
+
+    def inputs(awkward):
+        map_ = awkward.floats(2, channels, *(max(awkward.length(), 1) for _ in "hw"))
+        rois = awkward.floats(awkward.length(), 5)
+        rois[:, 0] = awkward.integers(len(rois), below=3)
+        return map_, rois
+
+    return [data, rois, pool(data, rois, pooled_size=(2, 3), spatial_scale=0.5)], inputs
 
 
 def multiscale_roi_align(sampling_ratio=2):
@@ -322,6 +336,9 @@ CASES = {
     "roi_align, NHWC, aligned": lambda: roi_align("NHWC", aligned=True),
     "roi_align, as many samples as pixels": lambda: roi_align(sampling_ratio=-1),
     "roi_align, aligned, as many samples as pixels": lambda: roi_align("NHWC", 0, True),
+    "roi_align, by position": lambda: roi_align("NCHW", aligned=True, by_position=True),
+    "roi_pool": roi_pool,
+    "ps_roi_pool": lambda: roi_pool(topi_ext.ps_roi_pool, 12),
     "multiscale_roi_align": multiscale_roi_align,
     "multiscale_roi_align, as many samples as pixels": lambda: multiscale_roi_align(0),
     "deformable_attention": deformable_attention,

@@ -1,8 +1,8 @@
 """A concatenation of a tensor with a padded part of it, fused with what computes the tensor.
 
-TVM's kernel for CPUs takes its operands as compact buffers. A tensor that is computed in the same function is
-laid out with the padding that another operand puts around it, so that it is not compact, and does not compile.
-Importing this module gives the kernel a copy of such a tensor.
+TVM's kernel for CPUs takes its operands as compact buffers. A tensor that is computed in the same function
+is laid out with the padding that another operand puts around it, so that it is not compact, and does not
+compile. Importing this module gives the kernel a copy of such a tensor.
 """
 
 from __future__ import annotations

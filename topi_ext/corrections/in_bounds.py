@@ -127,6 +127,7 @@ def _roi_align_strategy(kernels: Any, stock: Callable[..., Any]) -> Callable[...
             least_areas=None,
             sampling_ratio=max(int(attrs.sample_ratio), 0),
             aligned=False,
+            by_position=False,
             layout=str(attrs.layout),
         )
         return [pooled]

@@ -2,8 +2,8 @@
 
 The channels of NCHW8c cannot be squeezed, sorted or split as one axis. TVM's own layout rules convert such
 operators all the same, and the result does not compile. Importing this module gives them the original layout.
-So it does for pooling along one axis, which calls it W: to TVM no layout with W can be made of the NCH that is
-left of an image.
+So it does for pooling along one axis, which calls it W: to TVM no layout with W can be made of the NCH that
+is left of an image.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ def multiscale_roi_align(
     features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
 ) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None if no level is assigned."""
-    channels = int(features[0].shape[layout.index("C")])
-    lanes = most_lanes(channels, MAX_LANES[layout])
     down, across = options["pooled_size"]
+    by_position = options["by_position"]  # then the bins of a channel read different channels
+    channels = int(features[0].shape[layout.index("C")]) // (down * across if by_position else 1)
+    lanes = most_lanes(channels, 1 if by_position else MAX_LANES[layout])
     shape = [{"N": rois.shape[0], "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:

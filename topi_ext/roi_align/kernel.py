@@ -73,7 +73,11 @@ class Pooling:
             valid = [has_level, is_finite(index), index > -1.0, index < _float(maps.count)]
             valid += [level == number] if len(self._maps) > 1 else []
             with ib.if_scope(tir.all(*valid)):
-                start = self._local("first", maps.start(index.astype("int32"), vector))
+                channels = vector
+                if self._options["by_position"]:  # each bin has channels of its own
+                    down, across = self._options["pooled_size"]
+                    channels = (vector * down + p) * across + q
+                start = self._local("first", maps.start(index.astype("int32"), channels))
                 with self._sides(number, maps, corners, p, q) as (rows, columns):
                     with self._each(rows) as ys, self._each(columns) as xs:
                         weighted = [

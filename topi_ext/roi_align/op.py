@@ -125,8 +125,12 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool = False,
     layout: str = "NCHW",
+    by_position: bool = False,
 ) -> relay.Expr:
     """`multiscale_roi_align` with a single feature map, from which regions of any area are pooled.
+
+    With `by_position`, the map has (C * height * width) channels, and bin (p, q) of the result's channel c is
+    that of the map's channel (c * height + p) * width + q: torchvision's `ps_roi_align`, which is `aligned`.
 
     >>> from topi_ext.roi_align import reference
     >>> data, rois = np.arange(16, dtype="float32").reshape(1, 1, 4, 4), np.float32([[0, 0, 0, 4, 4]])
@@ -144,6 +148,7 @@ def roi_align(
         by_area=False,
         aligned=aligned,
         layout=layout,
+        by_position=by_position,
     )
 
 
@@ -157,6 +162,7 @@ def _call(
     by_area: bool,
     aligned: bool,
     layout: str,
+    by_position: bool = False,
     canonical_size: float = 224,
     canonical_level: int = 4,
     min_level: int = 2,
@@ -190,6 +196,7 @@ def _call(
         eps_in_log2=int(eps_in_log2),
         aligned=int(aligned),
         layout=layout,
+        by_position=int(by_position),
     )
     return relay.Call(relay.op.get(NAME), [relay.Tuple([*features, rois])], attrs)
 
@@ -223,8 +230,16 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if rois.dtype not in FLOATS:
         _refuse(f"rois must be of type {' or '.join(FLOATS)}, not {rois.dtype}")
     shape = [rois.shape[0], *attrs["pooled_size"]]
-    shape.insert(axis, channels.pop())
+    of_result, rest = divmod(channels.pop(), _channels_of_each(attrs))
+    if rest:
+        _refuse(f"the number of channels must be a multiple of {_channels_of_each(attrs)}")
+    shape.insert(axis, of_result)
     return relay.TensorType(shape, features[0].dtype)
+
+
+def _channels_of_each(attrs: tvm.ir.Attrs) -> int:
+    """The channels of a map for each of the result."""
+    return math.prod(map(int, attrs["pooled_size"])) if attrs["by_position"] else 1
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -233,11 +248,11 @@ def _refuse(reason: str) -> NoReturn:
 
 @script
 @no_type_check
-def _shapes(feature, rois, down, across, axis):
+def _shapes(feature, rois, bins, down, across, axis):
     pooled = output_tensor((4,), "int64")
     assert rois[1] == int64(5), "topi_ext.multiscale_roi_align: rois must have the shape (R, 5)"
     pooled[0] = rois[0]
-    pooled[axis] = feature[axis]
+    pooled[axis] = feature[axis] // int64(bins)
     if axis == 1:
         pooled[2] = int64(down)
         pooled[3] = int64(across)
@@ -251,7 +266,8 @@ def _shape_function(
     attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
     axis = CHANNEL_AXIS[attrs["layout"]]
-    return [_shapes(inputs[0], inputs[-1], *map(convert, attrs["pooled_size"]), convert(axis))]
+    numbers = _channels_of_each(attrs), *attrs["pooled_size"], axis
+    return [_shapes(inputs[0], inputs[-1], *map(convert, numbers))]
 
 
 # --- kernels
@@ -275,6 +291,7 @@ def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tenso
         sampling_ratio=int(attrs["sampling_ratio"]),
         aligned=bool(attrs["aligned"]),
         layout=str(attrs["layout"]),
+        by_position=bool(attrs["by_position"]),
     )
     return [pooled]
 

@@ -56,6 +56,7 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool = False,
     layout: str = "NCHW",
+    by_position: bool = False,
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.roi_align`, as arrays."""
     options: dict[str, Any] = {
@@ -63,7 +64,17 @@ def roi_align(
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
     }
-    return _pool([data], rois, [spatial_scale], lambda _area: 0, layout=layout, **options)
+    pooled = _pool([data], rois, [spatial_scale], lambda _area: 0, layout=layout, **options)
+    return _of_position(pooled, layout) if by_position else pooled
+
+
+def _of_position(pooled: np.ndarray, layout: str) -> np.ndarray:
+    """Of the channels of each bin, those that belong to it."""
+    bins = np.moveaxis(pooled, 1, 3) if layout == "NCHW" else pooled
+    _, down, across, _ = bins.shape
+    own = [[bins[:, p, q, p * across + q :: down * across] for q in range(across)] for p in range(down)]
+    result = np.stack([np.stack(row, 1) for row in own], 1)
+    return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
 
 
 def _pool(

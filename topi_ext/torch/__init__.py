@@ -14,7 +14,9 @@ from .functions import (
     nms,
     paste_masks,
     preprocess,
+    ps_roi_pool,
     roi_align,
+    roi_pool,
     warp_affine,
 )
 
@@ -28,6 +30,8 @@ __all__ = [
     "nms",
     "paste_masks",
     "preprocess",
+    "ps_roi_pool",
     "roi_align",
+    "roi_pool",
     "warp_affine",
 ]

@@ -122,6 +122,17 @@ def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> rel
     return topi_ext.multiscale_roi_align(features, rois, **options)
 
 
+def roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Tensor:
+    """`topi_ext.roi_pool` on tensors. One kernel serves all numbers of regions and sizes of maps."""
+    return call("roi_pool", topi_ext.roi_pool, {"data": (data, "B c H W"), "rois": (rois, "R 5")}, **options)
+
+
+def ps_roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Tensor:
+    """`topi_ext.ps_roi_pool` on tensors, like `roi_pool`."""
+    tensors = {"data": (data, "B c H W"), "rois": (rois, "R 5")}
+    return call("ps_roi_pool", topi_ext.ps_roi_pool, tensors, **options)
+
+
 def deformable_attention(
     value: torch.Tensor,
     points: torch.Tensor,

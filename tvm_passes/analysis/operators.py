@@ -203,6 +203,7 @@ OPERATORS: dict[str, Operator] = {
     "nn.max_pool2d": Operator(rows=ITEMS),
     "nn.upsampling": Operator(rows=ITEMS),
     "topi_ext.multiscale_roi_align": Operator(rows=REGIONS),
+    "topi_ext.roi_pool": Operator(rows=REGIONS),
     "vision.roi_align": Operator(rows=REGIONS),
 }
 UNKNOWN = Operator()

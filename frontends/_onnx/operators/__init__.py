@@ -48,6 +48,7 @@ FAMILIES = (
 CONVERTERS: dict[str, Converter] = {
     name: convert for family in FAMILIES for name, convert in family.CONVERTERS.items()
 }
+OF_PLUGINS = {**convolution.OF_PLUGINS, **detection.OF_PLUGINS}
 
 
 def bound_to(importer: ModuleType) -> dict[str, Callable]:

@@ -1,4 +1,4 @@
-"""ConvTranspose."""
+"""ConvTranspose and deformable convolutions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from tvm import relay
 
-from ._common import Attrs, Converter, Inputs, Params, sizes_of
+from ..._deform_conv2d import DeformConv2d
+from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, sizes_of
 
 LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW"), 3: ("NCDHW", "IODHW")}
 
@@ -68,4 +69,57 @@ def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     return result if bias is None else relay.nn.bias_add(result, bias)
 
 
-CONVERTERS: dict[str, Converter] = {"ConvTranspose": conv_transpose}
+def deform_conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM lacks it."""
+    data, weight, offset, bias, mask = inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]
+    attrs.get("kernel_shape")  # the weights say the same
+    rank = len(sizes_of(data)) - 2
+    pads = attrs.get("pads", [0] * 2 * rank)
+    convolve = DeformConv2d(
+        attrs.get("strides", [1] * rank),
+        pads[:rank],
+        attrs.get("dilations", [1] * rank),
+        attrs.get("group", 1),
+        attrs.get("offset_group", 1),
+    )
+    return _deformed(convolve, data, weight, offset, mask, bias)
+
+
+def deform_conv_of_mmcv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM lacks it: MMCV's, modulated where it has five inputs, or four without a bias."""
+    data, offset, *rest = list(inputs)
+    mask, weight, bias = (*rest, None)[:3] if len(rest) > 1 else (None, *rest, None)
+    convolve = DeformConv2d(
+        attrs.get("stride", [1, 1]),
+        attrs.get("padding", [0, 0]),
+        attrs.get("dilation", [1, 1]),
+        attrs.get("groups", 1),
+        attrs.get("deform_groups", attrs.get("deformable_groups", 1)),
+    )
+    return _deformed(convolve, data, weight, offset, mask, bias)
+
+
+def _deformed(
+    convolve: DeformConv2d,
+    data: relay.Expr,
+    weight: relay.Expr,
+    offset: relay.Expr,
+    mask: relay.Expr | None,
+    bias: relay.Expr | None,
+) -> relay.Expr:
+    if len(sizes_of(data)) != 4 or dtype_of(data) not in ("float32", "float16"):
+        raise NotImplementedError("it is supported for images of float32 and float16")
+    shapes = [all_sizes_of(each) for each in (data, weight, offset)]
+    result = convolve(data, weight, offset, mask, shapes)
+    return result if bias is None else relay.nn.bias_add(result, bias)
+
+
+OF_PLUGINS: dict[str, Converter] = {
+    "MMCVDeformConv2d": deform_conv_of_mmcv,
+    "MMCVModulatedDeformConv2d": deform_conv_of_mmcv,
+}
+CONVERTERS: dict[str, Converter] = {
+    "ConvTranspose": conv_transpose,
+    "DeformConv": deform_conv,
+    **OF_PLUGINS,
+}

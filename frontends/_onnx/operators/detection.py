@@ -116,6 +116,13 @@ def _check_classes(boxes: relay.Expr, scores: relay.Expr, attrs: Attrs) -> None:
         raise NotImplementedError("shareLocation does not agree with the shape of its boxes")
 
 
+def max_roi_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own reads wherever the index in the batch points."""
+    data, rois = inputs
+    pooled = tuple(attrs.get("pooled_shape"))
+    return topi_ext.roi_pool(data, rois, pooled_size=pooled, spatial_scale=attrs.get("spatial_scale", 1.0))
+
+
 OF_PLUGINS: dict[str, Converter] = {
     "EfficientNMS_TRT": efficient_nms,
     "BatchedNMS_TRT": batched_nms,
@@ -123,6 +130,7 @@ OF_PLUGINS: dict[str, Converter] = {
     "TRTBatchedNMS": batched_nms_of_rows,
 }
 CONVERTERS: dict[str, Converter] = {
+    "MaxRoiPool": max_roi_pool,
     "NonMaxSuppression": non_max_suppression,
     "RoiAlign": roi_align,
     **OF_PLUGINS,

@@ -18,7 +18,6 @@ from tests.models.zoo import detection_model, random_image
 
 from .registry import SIZE, Outputs, image, model
 
-
 # --- torchvision
 
 TORCHVISION = {

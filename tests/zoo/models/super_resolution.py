@@ -1,4 +1,4 @@
-"""Networks that make an image of an image, as spandrel lists them; as small as they can be and keep their parts.
+"""Networks that make an image of an image, as spandrel lists them: small ones, with all of their parts.
 
 Nothing is downloaded: weights are seeded.
 """
@@ -17,7 +17,12 @@ ONE_OF_EACH = {"nc": [16, 24, 32, 40], "nb": 1}
 # name: (file in spandrel, class, arguments, size of the image)
 SPANDREL = {
     "ATD": ("ATD.__arch.atd_arch", "ATD", {**SWIN, "category_size": 64, "num_tokens": 16}, 16),
-    "CRAFT": ("CRAFT.__arch.CRAFT", "CRAFT", {"depths": [2, 2], "num_heads": [6, 6], "split_size_0": 4, "split_size_1": 8, "window_size": 8}, 16),
+    "CRAFT": (
+        "CRAFT.__arch.CRAFT",
+        "CRAFT",
+        {"depths": [2, 2], "num_heads": [6, 6], "split_size_0": 4, "split_size_1": 8, "window_size": 8},
+        16,
+    ),
     "Compact": ("Compact.__arch.SRVGG", "SRVGGNetCompact", {"num_conv": 4}, 32),
     "Compact, relu, x2": (
         "Compact.__arch.SRVGG",
@@ -241,7 +246,12 @@ SPANDREL = {
         32,
     ),
     "SAFMN": ("SAFMN.__arch.safmn", "SAFMN", {"dim": 36, "n_blocks": 2}, 32),
-    "SAFMN-BCIE": ("SAFMNBCIE.__arch.safmn_bcie", "SAFMN_BCIE", {"dim": 36, "n_blocks": 2, "num_layers": 1}, 32),
+    "SAFMN-BCIE": (
+        "SAFMNBCIE.__arch.safmn_bcie",
+        "SAFMN_BCIE",
+        {"dim": 36, "n_blocks": 2, "num_layers": 1},
+        32,
+    ),
     "SCUNet": ("SCUNet.__arch.SCUNet", "SCUNet", {"config": [2] * 7, "dim": 64, "input_resolution": 64}, 64),
     "SPAN": ("SPAN.__arch.span", "SPAN", {"num_in_ch": 3, "num_out_ch": 3, "feature_channels": 32}, 24),
     "SeemoRe": ("SeemoRe.__arch.seemore_arch", "SeemoRe", {"num_layers": 2, "embedding_dim": 24}, 24),
@@ -267,7 +277,6 @@ def of_spandrel(file, kind, options, size):
     module = importlib.import_module(f"spandrel.architectures.{file}")
     torch.manual_seed(0)
     network = getattr(module, kind)(**options).eval()
-    channels = {"DnCNN": 3, "FBCNN": 3, "FDnCNN": 4}
     return network, [image(size)]
 
 
