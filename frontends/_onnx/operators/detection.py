@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import topi_ext
+
 from tvm import relay
 
 from .. import nms as _onnx_nms
