@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 from unittest import mock
 
@@ -56,8 +57,13 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
         ):
-            with detections_are_handled_by_operators(), _attention_step_by_step(), _without_gradients():
-                copies = tuple(tensor.clone() for tensor in inputs)  # for a model that writes to its inputs
+            copies = tuple(tensor.clone() for tensor in inputs)  # for a model that writes to its inputs
+            with (
+                detections_are_handled_by_operators(),
+                _attention_step_by_step(),
+                _without_gradients(),
+                _constants_as_they_were(),
+            ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
             is_scripted = any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
             if is_scripted:
@@ -202,4 +208,19 @@ def _without_gradients() -> Iterator[None]:
         return cls.forward(*([] if has_own_setup else [context]), *args, **kwargs)
 
     with mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)):
+        yield
+
+
+@contextlib.contextmanager
+def _constants_as_they_were() -> Iterator[None]:
+    """Copy the tensors that a model makes of numbers: a trace holds what they are at its end, and a model may
+    change them after reading them."""
+    with contextlib.ExitStack() as stack:
+        for name in ("as_tensor", "from_numpy", "tensor"):
+            made_by = getattr(torch, name)
+
+            def copied(*args: Any, made_by: Any = made_by, **kwargs: Any) -> torch.Tensor:
+                return made_by(*args, **kwargs).clone()
+
+            stack.enter_context(mock.patch.object(torch, name, wraps(made_by)(copied)))
         yield

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
+from functools import reduce
+
+import numpy as np
 
 from tvm import relay
 
 from . import functions
-from .converter import Converter, Inputs, InputTypes
+from .converter import Converter, Inputs, InputTypes, NotConverted
+
+LARGEST_INVERTED = 4  # a cofactor has as many terms as there are permutations of the other rows
 
 
 def mv(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -65,6 +72,47 @@ def cdist(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
     return cdist_forward(converter, inputs, input_types)
 
 
+def inverse(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it. Of small matrices, by cofactors, in float64."""
+    data = inputs[0]
+    *lead, _rows, size = converter.infer_shape_with_prelude(data)
+    if size > LARGEST_INVERTED:
+        raise NotConverted(f"matrices of up to {LARGEST_INVERTED} rows can be inverted, these have {size}")
+    flat = relay.cast(relay.reshape(data, [*lead, size * size]), "float64")
+    cofactors = reduce(
+        relay.add,
+        (
+            reduce(relay.multiply, (_taken(flat, factor) for factor in term), relay.const(signs, "float64"))
+            for signs, term in _cofactors(size)
+        ),
+    )
+    first = np.arange(size)  # row
+    determinant = relay.sum(_taken(flat, first) * _taken(cofactors, first), axis=-1, keepdims=True)
+    transposed = first[:, None] + first[None] * size
+    result = relay.reshape(_taken(cofactors, transposed.ravel()) / determinant, [*lead, size, size])
+    return relay.cast(result, converter.infer_type(data).dtype)
+
+
+def _taken(flat: relay.Expr, places: np.ndarray) -> relay.Expr:
+    return relay.take(flat, relay.const(places.astype("int32")), axis=-1, mode="fast")
+
+
+def _cofactors(size: int) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+    """The terms of all cofactors of a matrix, each as the signs and the places of its factors, each in order."""
+    rest = [np.delete(np.arange(size), place) for place in range(size)]
+    pairs = list(itertools.product(range(size), repeat=2))
+    for order in itertools.permutations(range(size - 1)):
+        parity = np.linalg.det(np.eye(size - 1)[list(order)]) if size > 1 else 1
+        signs = np.array([parity * (-1) ** (row + column) for row, column in pairs])
+        yield (
+            signs.round(),
+            [
+                np.array([rest[row][at] * size + rest[column][order[at]] for row, column in pairs])
+                for at in range(size - 1)
+            ],
+        )
+
+
 CONVERTERS = {
     "aten::_cdist_forward": cdist_forward,
     "aten::addbmm": addbmm,
@@ -72,5 +120,7 @@ CONVERTERS = {
     "aten::addmv": addmm,
     "aten::baddbmm": addmm,
     "aten::cdist": cdist,
+    "aten::inverse": inverse,
+    "aten::linalg_inv": inverse,
     "aten::mv": mv,
 }
