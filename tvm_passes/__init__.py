@@ -59,6 +59,7 @@ else:
     from .subpixel.restore_depth_to_space import RestoreDepthToSpace
     from .subpixel.sink_depth_to_space import SinkDepthToSpace
     from .subpixel.upsample_by_shuffle import UpsampleByShuffle
+    from .warps.restore_warp_affine import RestoreWarpAffine
 
 __all__ = [
     "Canonicalize",
@@ -87,6 +88,7 @@ __all__ = [
     "RestoreDeformableAttention",
     "RestoreDepthToSpace",
     "RestoreMultiScaleRoIAlign",
+    "RestoreWarpAffine",
     "ReturnRawMasks",
     "Rule",
     "RulePass",

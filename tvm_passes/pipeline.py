@@ -36,6 +36,7 @@ from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
 from .subpixel.restore_depth_to_space import RestoreDepthToSpace
 from .subpixel.sink_depth_to_space import SinkDepthToSpace
 from .subpixel.upsample_by_shuffle import UpsampleByShuffle
+from .warps.restore_warp_affine import RestoreWarpAffine
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture with tensor cores for the type
 
@@ -58,7 +59,7 @@ def detection_pipeline(
     dtype = dtype or _best_dtype(machine)
     has_tensor_cores = _has_tensor_cores(machine, dtype)
     outputs = outputs or ("cut" if has_tensor_cores else "dynamic")
-    stages = [_restore_detection()]
+    stages = [_restore_detection(), _restore_warps()]
     if outputs != "dynamic":
         stages.append(_fix_shapes(outputs))
     if has_tensor_cores:
@@ -79,7 +80,7 @@ def subpixel_pipeline(
     """
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
-    stages = [_restore_shuffles()]
+    stages = [_restore_warps(), _restore_shuffles()]
     # For the CPU, TVM compiles NCHW to a blocked layout, which is several times faster there than NHWC,
     # and faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
     if machine is None or machine.kind.name != "llvm":
@@ -91,7 +92,7 @@ def default_pipeline() -> tvm.transform.Sequential:
     """All passes that preserve a network's results, in order."""
     front = _stage("fold preprocessing", FoldPreprocessing())
     shuffles = _stage("shuffles", RestoreDepthToSpace())
-    return _stage("tvm_vision_passes", _restore_detection(), front, shuffles, _finish())
+    return _stage("tvm_vision_passes", _restore_detection(), _restore_warps(), front, shuffles, _finish())
 
 
 def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
@@ -120,6 +121,10 @@ def _restore_detection() -> tvm.transform.Sequential:
         LowerClassAwareNMS(),  # takes the NMS that are left: one image and class need no gathered rows
         Canonicalize(),  # folds the bounds of slices that the passes before have written
     )
+
+
+def _restore_warps() -> tvm.transform.Sequential:
+    return _stage("restore warps", RestoreWarpAffine())  # before any cast to half: points are float32
 
 
 def _fix_shapes(outputs: str) -> tvm.transform.Sequential:

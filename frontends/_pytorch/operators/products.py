@@ -98,7 +98,7 @@ def _taken(flat: relay.Expr, places: np.ndarray) -> relay.Expr:
 
 
 def _cofactors(size: int) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """The terms of all cofactors of a matrix, each as the signs and the places of its factors, each in order."""
+    """The terms of all cofactors of a matrix, each as the signs and the places of its factors."""
     rest = [np.delete(np.arange(size), place) for place in range(size)]
     pairs = list(itertools.product(range(size), repeat=2))
     for order in itertools.permutations(range(size - 1)):

@@ -1,0 +1,1 @@
+"""Passes that find geometric transformations of images."""

@@ -1,0 +1,123 @@
+"""Restore affine warps of images where a graph computes a grid of points and samples the image there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+import topi_ext
+
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
+
+from ..engine.expressions import known_shape, static_shape
+from ..engine.rule import Match, Refusal, Rule, RulePass
+
+BORDERS = {  # by padding_mode, and whether the centers of the outermost pixels are at -1 and 1
+    ("zeros", False): "constant",
+    ("zeros", True): "constant",
+    ("border", False): "replicate",
+    ("border", True): "replicate",
+    ("reflection", False): "reflect",
+    ("reflection", True): "reflect_101",
+}
+
+
+class SampledAtAffineGrid(Rule):
+    """Replace `grid_sample(image, affine_grid(theta))` with `topi_ext.warp_affine`.
+
+    Why legal: the grid is `theta @ (x, y, 1)` for the pixels of the result, at x and y from -1 to 1, and the
+    points that it gives are scaled to pixels of the image. Both scales are affine, and with theta they are
+    one matrix. Bilinear weights and the pixels around an image are those of the operator. It computes
+    coordinates in float64, so results differ by rounding.
+    """
+
+    image, theta, points = wildcard(), wildcard(), is_constant()
+    product = is_op("nn.batch_matmul")(points, theta)
+    grid = is_op("reshape")(product)
+    moved = is_op("transpose")(grid)
+    pattern = is_op("image.grid_sample")(image, moved)
+
+    def plan(self, match: Match) -> _Plan | Refusal:
+        sample, product = match.root.attrs, match.product.attrs
+        if str(sample.method) != "bilinear":
+            return Refusal(f"{sample.method} rounds to other pixels where a point is between two")
+        if str(sample.layout) != "NCHW" or match.image.checked_type.dtype != "float32":
+            return Refusal("the image is not in NCHW and float32")
+        if None in map(static_shape, (match.image, match.root, match.theta)):
+            return Refusal("the shapes are known only at run time")
+        if product.transpose_a or not product.transpose_b:
+            return Refusal("the matrix is not multiplied with each point")
+        batch, _, height, width = known_shape(match.root)
+        if [int(axis) for axis in match.moved.attrs.axes] != [0, 3, 1, 2] or known_shape(match.grid) != (
+            *(batch, height, width, 2),
+        ):
+            return Refusal("the points are not those of an image, row by row")
+        if known_shape(match.theta) != (batch, 2, 3):
+            return Refusal("there is not one matrix of 2 by 3 for each image")
+        axes = _axes(match.points.data.numpy(), height, width)
+        if axes is None:
+            return Refusal("the points are not those of all pixels, in order")
+        return _Plan(*axes, BORDERS[str(sample.padding_mode), bool(sample.align_corners)])
+
+    def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
+        _, _, height, width = known_shape(match.image)
+        from_pixels = np.array([[plan.x.step, 0, plan.x.first], [0, plan.y.step, plan.y.first], [0, 0, 1]])
+        theta = relay.expand_dims(relay.cast(match.theta, "float64"), 2)  # (N, 2, 1, 3)
+        matrix = relay.sum(theta * relay.const(from_pixels.T[None, None], "float64"), axis=3)
+        sizes = np.array([width, height], "float64")
+        corners = bool(match.root.attrs.align_corners)
+        scale = (sizes - corners) / 2
+        offset = np.zeros((1, 2, 3))
+        offset[0, :, 2] = (sizes - 1) / 2
+        matrix = matrix * relay.const(scale.reshape(1, 2, 1), "float64") + relay.const(offset, "float64")
+        size = known_shape(match.root)[2:]
+        return topi_ext.warp_affine(
+            match.image, matrix, size, inverse_map=True, border_mode=plan.border, layout="NCHW"
+        )
+
+
+class _Axis(NamedTuple):
+    """Where the pixels along an axis are."""
+
+    first: float
+    step: float
+
+
+class _Plan(NamedTuple):
+    x: _Axis
+    y: _Axis
+    border: str
+
+
+def _axes(points: np.ndarray, height: int, width: int) -> tuple[_Axis, _Axis] | None:
+    """The pixels along x and y, if the points are (x, y, 1) of all, for one image or for each alike."""
+    if points.shape[1:] != (height * width, 3):
+        return None
+    grid = points.astype("float64").reshape(-1, height, width, 3)
+    x, y = _axis(grid[0, 0, :, 0]), _axis(grid[0, :, 0, 1])
+    columns, rows = (axis.first + axis.step * np.arange(n) for axis, n in ((x, width), (y, height)))
+    expected = np.stack([*np.meshgrid(columns, rows), np.ones((height, width))], -1)
+    return (x, y) if np.abs(grid - expected).max() < 1e-6 else None
+
+
+def _axis(places: np.ndarray) -> _Axis:
+    steps = max(len(places) - 1, 1)
+    return _Axis(float(places[0]), float(places[-1] - places[0]) / steps)
+
+
+class RestoreWarpAffine(RulePass):
+    """Replace a sample of an image at an affine grid of points with the operator that computes its points.
+
+    >>> image, theta = relay.var("image", shape=(1, 3, 8, 8)), relay.var("theta", shape=(1, 2, 3))
+    >>> x, y = np.meshgrid([-0.5, 0.5], [-0.5, 0.5])
+    >>> points = relay.const(np.stack([x, y, x * 0 + 1], -1).reshape(1, 4, 3).astype("float32"))
+    >>> grid = relay.reshape(relay.nn.batch_matmul(points, theta), (1, 2, 2, 2))
+    >>> y = relay.image.grid_sample(image, relay.transpose(grid, (0, 3, 1, 2)), align_corners=False)
+    >>> mod = tvm.IRModule.from_expr(relay.Function([image, theta], y))
+    >>> print("warp_affine" in tvm_passes.as_text(tvm_passes.RestoreWarpAffine()(mod)))
+    True
+    """
+
+    rules = (SampledAtAffineGrid,)
