@@ -69,7 +69,6 @@ def test_of_pytorch(blocks):
             shuffled((2, 12, 4, 4), (2, 3, 2, 2, 4, 4), CRD, (2, 3, 4, 16)),
             "does not merge the block",
         ),
-        (shuffled((4, 12, 4, 5), (2, 6, 2, 2, 4, 5), CRD, (2, 6, 8, 10)), "splits an axis other"),
         (shuffled((2, 3, 4, 6), (2, 3, 2, 2, 3, 2), UNSHUFFLE_CRD, (2, 12, 2, 3)), "this puts it after"),
         (
             shuffled((2, 3, 4, 6), (2, 3, 2, 2, 2, 3), UNSHUFFLE_DCR, (2, 18, 2, 2)),
@@ -87,6 +86,19 @@ def test_refused(mod, reason):
     after, report = apply(RestoreDepthToSpace(), mod)
     assert after.same_as(mod)
     assert len(refusals(report)) == 1 and reason in refusals(report)[0]
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        shuffled((1, 16, 8, 6), (1, 2, 8, 2, 4, 6), [0, 1, 3, 2, 4, 5], (4, 8, 4, 6)),
+        shuffled((4, 8, 4, 6), (1, 2, 2, 8, 4, 6), [0, 1, 3, 2, 4, 5], (1, 16, 8, 6)),
+    ],
+    ids=["partition", "reverse"],
+)
+def test_windows_of_attention_are_no_shuffles(windows):
+    after, report = apply(RestoreDepthToSpace(), windows)
+    assert after.same_as(windows) and not refusals(report)
 
 
 def test_shared_intermediate_is_refused():

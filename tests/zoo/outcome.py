@@ -1,9 +1,11 @@
-"""What becomes of a detector: imported, its NMS restored, static, and equal to torch or ONNX Runtime."""
+"""What becomes of a model: imported, its NMS or shuffles restored, and equal to torch or ONNX Runtime."""
 
+import contextlib
 import time
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -19,9 +21,11 @@ from tvm import relay
 from tvm.relay.ty import is_dynamic
 
 IMPORTED_NMS = ("topi_ext.batched_nms", "vision.all_class_non_max_suppression", "vision.non_max_suppression")
-YES, NO_NMS = "yes", "no NMS"
+YES, NO_NMS, NO_SHUFFLE = "yes", "no NMS", "no shuffle"
 FOUND = 0.99  # of the detections
 FIRST = "boxes", "scores", "labels"  # of torchvision's results, as they are imported
+NEAR = 1e-3  # of the largest element: how far one of a network's outputs may be from torch's
+SHUFFLES = "pixel_shuffle", "pixel_unshuffle"
 LARGE = 1000  # columns of a detection that are not compared, such as its pasted mask
 
 
@@ -54,26 +58,83 @@ def outcome_of(name, run=False, arch=None):
         outcome.imported = f"refused: {error}"
         return asdict(outcome)
     outcome.imported = YES
+    if not MODELS[name].is_detector:
+        return asdict(_of_network(outcome, mod, network, inputs, start, run, arch))
     had_nms = any(op_name(node) in IMPORTED_NMS for node in Graph(mod["main"]).nodes)
     report = tvm_passes.explain(mod)
     outcome.restored = _restored(report.module) if had_nms else NO_NMS
     pads = tvm_passes.MakeDetectionStatic("padded")
     static = relay.transform.InferType()(pads(report.module))
-    outcome.static = _static(static, pads.report)
+    refused = pads.report.refusals
+    outcome.static = refused[0].reason if refused else _static(static)
     outcome.seconds = round(time.monotonic() - start, 1)
     if run and outcome.static == YES:
         outcome.equal, outcome.detections = _equal(static, network, inputs)
     if arch and outcome.static == YES:
-        outcome.compiled = _compiled(mod, arch)
+        target = tvm.target.Target(f"cuda -arch={arch}", host="llvm")
+        outcome.compiled = _compiled(mod, target, tvm_passes.detection_pipeline(target, outputs="padded"))
     return asdict(outcome)
+
+
+def _of_network(outcome, mod, network, inputs, start, run, arch):
+    count = _shuffles_of(network, inputs)
+    target = tvm.target.Target(f"cuda -arch={arch or 'sm_90'}", host="llvm")
+    report = tvm_passes.explain(mod, tvm_passes.subpixel_pipeline(target))
+    left = tvm_passes.explain(report.module, tvm_passes.RestoreDepthToSpace())
+    left = sum(len(each.matches) for each in left.passes)
+    outcome.restored = (f"{left} of {count} left" if left else f"{YES}: {count}") if count else NO_SHUFFLE
+    outcome.static = _static(relay.transform.InferType()(mod))
+    outcome.seconds = round(time.monotonic() - start, 1)
+    if run:
+        compiled = tvm_passes.runtime.compile(tvm_passes.subpixel_pipeline("llvm")(mod), "llvm")
+        outcome.equal = _near(compiled, network, inputs)
+    if arch and outcome.static == YES:
+        outcome.compiled = _compiled(mod, target, tvm_passes.subpixel_pipeline(target))
+    return outcome
+
+
+def _shuffles_of(network, inputs):
+    """How often a network calls torch's shuffles, or an ONNX file has them."""
+    if isinstance(network, Path):
+        import onnx
+
+        nodes = onnx.load(network).graph.node
+        return sum(node.op_type in ("DepthToSpace", "SpaceToDepth") for node in nodes)
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        calls = [
+            stack.enter_context(mock.patch.object(torch.nn.functional, name, wraps=getattr(torch, name)))
+            for name in SHUFFLES
+        ]
+        network(*(each.clone() for each in inputs))
+        return sum(each.call_count for each in calls)
+
+
+def _near(compiled, network, inputs):
+    arrays = [tensor.numpy() for tensor in inputs]
+    found = compiled(*arrays)
+    found = list(found.values()) if isinstance(found, dict) else [found]
+    expected = _by_onnx_runtime(network, arrays) if isinstance(network, Path) else _of_torch(network, inputs)
+    worst = 0.0
+    for one, other in zip(found, expected, strict=True):
+        one, other = np.asarray(one, "float64"), np.asarray(other, "float64")
+        if one.shape != other.shape:
+            return f"the shape is {one.shape}, not {other.shape}"
+        worst = max([worst, *(np.abs(one - other).max(initial=0) / np.abs(other).max(initial=1e-6),)])
+    return YES if worst <= NEAR else f"off by {worst:.1e} of the largest element"
+
+
+def _of_torch(network, inputs):
+    with torch.no_grad():
+        return tensors_of(network.eval()(*(each.clone() for each in inputs)))
 
 
 def imported(network, inputs):
     if isinstance(network, Path):
         import onnx
 
-        (name,) = (each.name for each in onnx.load(network).graph.input)
-        mod, params = frontends.from_onnx(network, shapes={name: tuple(inputs[0].shape)})
+        names = (each.name for each in onnx.load(network).graph.input)
+        shapes = {name: tuple(each.shape) for name, each in zip(names, inputs)}
+        mod, params = frontends.from_onnx(network, shapes=shapes)
     else:
         mod, params = frontends.from_pytorch(network, inputs)
     mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
@@ -97,18 +158,16 @@ def _has_classes(ids):
     return op_name(ids) not in ("zeros", "zeros_like")
 
 
-def _static(mod, report):
-    if report.refusals:
-        return report.refusals[0].reason
+def _static(mod):
     nodes = (node for node in Graph(mod["main"]).nodes if not isinstance(node, tvm.ir.Op))
     return "a shape is dynamic" if any(is_dynamic(node.checked_type) for node in nodes) else YES
 
 
-def _compiled(mod, arch):
-    """The seconds that all passes and TVM need for float16 on a GPU of this architecture, or why not."""
-    start, target = time.monotonic(), tvm.target.Target(f"cuda -arch={arch}", host="llvm")
+def _compiled(mod, target, passes):
+    """The seconds that all passes and TVM need for float16 on a GPU, or why not."""
+    start = time.monotonic()
     try:
-        tvm_passes.runtime.build_library(tvm_passes.detection_pipeline(target, outputs="padded")(mod), target)
+        tvm_passes.runtime.build_library(passes(mod), target)
     except (tvm.TVMError, tvm_passes.runtime.CompileFailure) as error:
         return str(error).strip().splitlines()[0]
     return f"{time.monotonic() - start:.1f}"

@@ -73,9 +73,8 @@ class Pooling:
                     if self._options.by_position:
                         best[0] += value
                     else:
-                        with ib.if_scope(
-                            tir.all(bits(value) & MAGNITUDE <= BITS_OF_INFINITY, value > best[0])
-                        ):
+                        is_number = bits(value) & MAGNITUDE <= BITS_OF_INFINITY
+                        with ib.if_scope(tir.all(is_number, value > best[0])):
                             best[0] = value
                 area = ((bottom - top) * (right - left)).astype("float32")
                 result[0] = best[0] / area if self._options.by_position else best[0]

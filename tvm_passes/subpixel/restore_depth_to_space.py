@@ -19,7 +19,7 @@ class _Spelled(Rule):
 
     def where(self, match: Match) -> bool:
         ranks = [len(expr.checked_type.shape) for expr in (match.data, match.split, match.root)]
-        return ranks == [4, 6, 4] and _splits_height_and_width(match) == self.from_space
+        return ranks == [4, 6, 4] and self.from_space == _splits_space(match)
 
     def plan(self, match: Match) -> SpelledShuffle | Refusal:
         read = read_unshuffle if self.from_space else read_shuffle
@@ -81,6 +81,9 @@ class RestoreDepthToSpace(RulePass):
     rules = (PixelShuffle, PixelUnshuffle)
 
 
-def _splits_height_and_width(match: Match) -> bool:
+def _splits_space(match: Match) -> bool | None:
+    """Whether height and width are split, or the channels; None for others, as by windows of attention."""
     data, split = static_shape(match.data), static_shape(match.split)
-    return data is not None and split is not None and data[:2] == split[:2] and data[2:] != split[4:]
+    if data is None or split is None or (data[0], data[2:]) == (split[0], split[4:]):
+        return False
+    return True if data[:2] == split[:2] else None
