@@ -58,17 +58,18 @@ def main():
 
 
 def chosen(only):
-    """All but Ultralytics', which come as ONNX files."""
-    names = [name for name, each in MODELS.items() if each.package != "ultralytics"]
+    """All detectors but Ultralytics', which come as ONNX files."""
+    detectors = {name: each for name, each in MODELS.items() if each.is_detector}
+    names = [name for name, each in detectors.items() if each.package != "ultralytics"]
     return [name for name in names if not only or any(f in f"{MODELS[name].package} {name}" for f in only)]
 
 
-def measured_in_turn(names, folder, seconds):
-    """What the processes of these models say, in their order."""
+def measured_in_turn(names, folder, seconds, module="tests.benchmarks.bench_zoo"):
+    """What the processes of these models say, in their order; each runs `module` with `--one`."""
     processes = {}
     for at, name in enumerate(names):
         to = folder / f"{at}.json"
-        command = [sys.executable, "-m", "tests.benchmarks.bench_zoo", "--one", name, "--to", str(to)]
+        command = [sys.executable, "-m", module, "--one", name, "--to", str(to)]
         command += ["--seconds", str(seconds)]
         log = (folder / f"{at}.log").open("w+")
         pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": subprocess.STDOUT}
@@ -116,9 +117,9 @@ def measure(name, to, deadline):
             wanted = as_rows(tensors_of(call()))
         by_autocast = share_of(wanted, as_rows(tensors_of(calls["eager, float16"]())), TOLERANCE)
         by_ours = share_of(wanted, as_rows(tensors_of(ours(*images))), TOLERANCE)
-        in_time = compiled(call, deadline - time.monotonic())
-        if in_time is not None:
-            calls["torch.compile"] = in_time
+        by_compiler = compiled(call, deadline - time.monotonic())
+        if by_compiler is not None:
+            calls["torch.compile"] = by_compiler
         to.with_suffix(".ready").touch()
         sys.stdin.readline()
         times = {peer: median_wall_ms(run, common.REPEATS) for peer, run in calls.items()}
@@ -135,11 +136,15 @@ def network_of(name):
 
 def compiled(call, seconds):
     """The call under autocast as `torch.compile` has it; None if that is not ready in time, or fails."""
+    return in_time(autocast(partial(torch.compile(call.func), *call.args)), seconds)
+
+
+def in_time(run, seconds):
+    """A call that compiles at first, once it has; None if that is not ready in time, or fails."""
 
     def stop(*_):
         raise TimeoutError("not ready in time")
 
-    run = autocast(partial(torch.compile(call.func), *call.args))
     signal.signal(signal.SIGALRM, stop)
     signal.alarm(max(int(seconds), 1))
     try:

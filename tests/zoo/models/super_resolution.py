@@ -273,11 +273,13 @@ SPANDREL = {
 }
 
 
+def class_of(file, kind):
+    return getattr(importlib.import_module(f"spandrel.architectures.{file}"), kind)
+
+
 def of_spandrel(file, kind, options, size):
-    module = importlib.import_module(f"spandrel.architectures.{file}")
     torch.manual_seed(0)
-    network = getattr(module, kind)(**options).eval()
-    return network, [image(size)]
+    return class_of(file, kind)(**options).eval(), [image(size)]
 
 
 for name, known in SPANDREL.items():

@@ -1,0 +1,173 @@
+"""Time super-resolution networks versus torch: `python -m tests.benchmarks.bench_super_resolution`.
+
+They are spandrel's, as large as their authors trained them, or with fewer blocks where that says "of". Each
+is prepared in a process of its own, all at once, and then they are timed one after the other. `--target llvm`
+times the CPU instead, in float32 and on smaller images, one network at a time.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import frontends
+import tvm_passes
+from tests.benchmarks import _common as common
+from tests.benchmarks._detector import median_wall_ms
+from tests.benchmarks.bench_zoo import in_time, measured_in_turn
+from tests.zoo.models.super_resolution import SPANDREL, class_of
+
+from tvm import relay
+
+# name: (whose class in the zoo, arguments, channels, height and width)
+SMALL, LARGE = (270, 480), (540, 960)
+NETWORKS = {
+    "Compact x4": ("Compact", {}, 3, LARGE),
+    "SPAN x4": ("SPAN", {"num_in_ch": 3, "num_out_ch": 3}, 3, LARGE),
+    "ESRGAN x4, 6 of 23 blocks": ("ESRGAN", {"num_blocks": 6}, 3, SMALL),
+    "ESRGAN x2, 6 of 23 blocks": (
+        "ESRGAN+, x2 from unshuffled",
+        {"in_nc": 12, "num_blocks": 6, "shuffle_factor": 2},
+        3,
+        LARGE,
+    ),
+    "RCAN x4, 2 of 10 groups": ("RCAN", {"scale": 4, "n_resgroups": 2}, 3, SMALL),
+    "RealCUGAN x2": ("RealCUGAN x2", {}, 3, LARGE),
+    "DnCNN": ("DnCNN", {"in_nc": 3, "out_nc": 3, "nb": 20, "act_mode": "R"}, 3, LARGE),
+    "DRUNet": ("DRUNet", {"in_nc": 3, "out_nc": 3}, 3, (512, 512)),
+    "SwiftSRGAN x4": ("SwiftSRGAN", {}, 3, LARGE),
+    "PLKSR x4, 8 of 28 blocks": ("PLKSR", {"n_blocks": 8}, 3, SMALL),
+    "SAFMN x4": ("SAFMN", {"dim": 36}, 3, LARGE),
+    "NAFNet": ("NAFNet", {"width": 32, "enc_blk_nums": [1, 1, 1, 4], "dec_blk_nums": [1] * 4}, 3, (512, 512)),
+    "MoSR x2, 8 of 24 blocks": ("MoSR", {"n_block": 8, "upscale": 2}, 3, SMALL),
+}
+TEXT = f"""Milliseconds from the call to the end of the work, by the host's clock: the median of
+{common.REPEATS} calls on an image that is on the device. Ours is float16 on a GPU, replayed as a CUDA graph;
+torch is float16 in channels_last, and `torch.compile` has the mode reduce-overhead, which is a CUDA graph
+too. Off: the largest difference from torch in float32, in parts of the largest element."""
+ON_CPU = """Milliseconds of the CPU, in float32: the median of calls by the host's clock. `torch.compile`
+has its default mode. Off: the largest difference from torch, in parts of the largest element."""
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", help="networks with this in their name")
+    parser.add_argument("--target", default="cuda", help="cuda, or a target of LLVM to time the CPU")
+    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    names = [name for name in NETWORKS if not args.only or any(text in name for text in args.only)]
+    if args.one:
+        measure(args.one, args.to, time.monotonic() + args.seconds)
+    elif args.target == "cuda":
+        common.require_gpu()
+        with tempfile.TemporaryDirectory() as folder:
+            module = "tests.benchmarks.bench_super_resolution"
+            rows = measured_in_turn(names, Path(folder), args.seconds, module)
+        if not rows:
+            sys.exit("None of these networks could be timed.")
+        facts = common.environment(common.copy_bandwidth(), times=None)
+        target = common.tensor_core_target("cudnn-frontend")
+        publish([facts, f"- Target: {target}", "", TEXT], rows)
+    else:
+        rows = [{"name": name, **on_cpu(name, args.target)} for name in names]
+        facts = f"- CPU: {common.cpu_name()}, {torch.get_num_threads()} threads"
+        publish([facts, f"- Target: `{args.target}`", "", ON_CPU], rows, common.cpu_name())
+
+
+def measure(name, to, deadline):
+    """Prepare a network, say so, wait for a line on the standard input, and time it."""
+    network, image = network_of(name)
+    start = time.monotonic()
+    target = common.tensor_core_target("cudnn-frontend")
+    ours = prepared(network.half(), image.half(), target)
+    seconds = time.monotonic() - start
+    print(f"compiled in {seconds:.0f} s", flush=True)
+    network = network.half().cuda().to(memory_format=torch.channels_last)
+    given, pixels = image.half().cuda(), image.half().cuda().to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        with common.float32_convolutions():
+            wanted = network.float()(image.cuda())
+        network = network.half()
+        calls = {"eager": partial(network, pixels)}
+        compiler = partial(torch.compile(network, mode="reduce-overhead"), pixels)
+        by_compiler = in_time(compiler, deadline - time.monotonic())
+        if by_compiler is not None:
+            calls["torch.compile"] = by_compiler
+        off = {"ours": off_by(ours(given), wanted), "torch": off_by(calls["eager"](), wanted)}
+        to.with_suffix(".ready").touch()
+        sys.stdin.readline()
+        times = {peer: median_wall_ms(run, common.REPEATS) for peer, run in calls.items()}
+        own = median_wall_ms(lambda: ours(given), common.REPEATS)
+    to.write_text(json.dumps({"ours": own, "times": times, "seconds": seconds, "off": off}))
+
+
+def on_cpu(name, target):
+    network, image = network_of(name, part=4)
+    start = time.monotonic()
+    ours, pixels = prepared(network, image, target), image.numpy()
+    seconds = time.monotonic() - start
+    with torch.no_grad():
+        wanted = network(image.clone())
+        calls = {
+            "eager": lambda: network(image.clone()),
+            "torch.compile": partial(torch.compile(network), image.clone()),
+        }
+        times = {peer: common.cpu_ms(run) for peer, run in calls.items()}
+    off = {"ours": off_by(ours(pixels), wanted), "torch": 0.0}
+    row = {"ours": common.cpu_ms(lambda: ours(pixels)), "times": times, "seconds": seconds, "off": off}
+    print(name, row, flush=True)
+    return row
+
+
+def network_of(name, part=1):
+    whose, options, channels, (height, width) = NETWORKS[name]
+    torch.manual_seed(0)
+    network = class_of(*SPANDREL[whose][:2])(**options).eval()
+    generator = torch.Generator().manual_seed(0)
+    return network, torch.rand(1, channels, height // part, width // part, generator=generator)
+
+
+def prepared(network, image, target):
+    mod, params = frontends.from_pytorch(network, image)
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    mod = tvm_passes.subpixel_pipeline(target)(mod)
+    return tvm_passes.runtime.compile(mod, target, copy_outputs=False)
+
+
+def off_by(found, wanted):
+    found = next(iter(found.values())) if isinstance(found, dict) else found
+    found = torch.as_tensor(found).to(wanted.device).float()
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+def publish(facts, rows, machine=None):
+    peers = ["eager", "torch.compile"]
+    header = ["", "ours", *peers, "best torch / ours", "ours off by", "torch off by", "ready, s"]
+    cells = [
+        [
+            row["name"],
+            f"{row['ours']:.2f}",
+            *(f"{row['times'][peer]:.2f}" if peer in row["times"] else "-" for peer in peers),
+            f"{min(row['times'].values()) / row['ours']:.2f}",
+            *(f"{row['off'][one]:.1e}" for one in ("ours", "torch")),
+            f"{row['seconds']:.0f}",
+        ]
+        for row in rows
+    ]
+    text = "\n".join([*facts, "", common.markdown_table(header, cells)])
+    common.publish("super_resolution", "Super-resolution networks of others", text, machine)
+
+
+if __name__ == "__main__":
+    main()
