@@ -155,6 +155,7 @@ def _restore_shuffles() -> tvm.transform.Sequential:
         "restore shuffles",
         Canonicalize(),
         RestoreDepthToSpace(),
+        UpsampleByShuffle(),
         FoldIntoConvolutions(),  # factors that the passes below would have to carry along
         FoldSpaceToDepth(),  # while still in NCHW: the reshapes of pixel_unshuffle cannot be converted
         SinkDepthToSpace(),  # so that shuffles are next to convolutions

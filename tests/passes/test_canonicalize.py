@@ -449,3 +449,17 @@ def test_what_is_filled_too_is_not_padded():
     few, more = (variable(1, dtype="int64", name=name) for name in ("few", "more"))
     mod = module(few, more, relay.concatenate([filled(few, 3, 1.0), filled(more, 3, 2.0)], 0))
     assert "PadWithFilled" not in rewritten(apply(Canonicalize(), mod)[1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_a_power_of_two_is_a_product(dtype):
+    x = variable(3, 4, dtype=dtype)
+    mod = module(x, relay.power(x, relay.const(2, dtype)))
+    check(mod, "SquareForPower", ["multiply"], (4 * numbers(3, 4)).astype(dtype))
+
+
+@pytest.mark.parametrize("exponent", [3.0, 0.5, [2.0, 2.0, 2.0, 1.0], [[2.0]] * 3])
+def test_other_powers_stay(exponent):
+    x = variable(1, 4)
+    mod = module(x, relay.power(x, relay.const(np.array(exponent, "float32"))))
+    assert ops(apply(Canonicalize(), mod)[0]) == ["power"]

@@ -7,6 +7,7 @@ Importing a module of this folder applies its correction.
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
+| `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
 | `in_bounds` | reads and writes wherever an index points |
@@ -42,6 +43,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     backend,
     concatenate,
     convert_layout,
+    cuda_reductions,
     cuda_schedules,
     extremes,
     hybrid_script,

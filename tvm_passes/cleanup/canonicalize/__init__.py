@@ -15,6 +15,7 @@ from .fold_shape_arithmetic import FoldShapeArithmetic
 from .of_equals import SeparateDifferenceOfEquals, TwiceForSumOfEquals
 from .pad_with_filled import PadWithFilled
 from .prune_branches import PruneBranch
+from .square import SquareForPower
 from .static_forms import STATIC_FORMS
 
 
@@ -41,6 +42,7 @@ class Canonicalize(RulePass):
         *IDENTITIES,
         TwiceForSumOfEquals,
         SeparateDifferenceOfEquals,
+        SquareForPower,
         KeepZeroInMemory,
         PadWithFilled,
         PruneBranch,
