@@ -1,10 +1,10 @@
-"""Reductions on CUDA whose threads read what lies side by side.
+"""Reductions on CUDA that keep a GPU busy, and whose threads read what lies side by side.
 
-TVM gives 32 threads to each element of a result, along the axes that are reduced. Where these are not the
-innermost, as in a mean over the pixels of NHWC, each thread reads another line of memory, and a mean takes
-30 times as long as its data takes to be read; where few elements are reduced, most threads have nothing to do.
-Importing this module replaces that schedule for reductions whose sizes are known. Only the order of the sums
-changes.
+TVM gives 32 threads to each element of a result, along the axes that are reduced; to a reduction of
+everything, one block. Where these axes are not the innermost, as in a mean over the pixels of NHWC, each
+thread reads another line of memory; where few elements are reduced, most threads have nothing to do; and where
+few are left, most of the GPU. Importing this module replaces that schedule for reductions whose sizes are
+known. Only the order of the sums changes.
 """
 
 from __future__ import annotations
@@ -23,31 +23,49 @@ _stock = _reduction._schedule_reduce
 
 THREADS = 256  # of a block
 WARP = 32
-ENOUGH = 2**18  # threads that keep a large GPU busy
+ENOUGH = 2**17  # threads that keep a large GPU busy
 ELEMENTS = 4  # at least, that a thread reduces by itself
+MANY = 2**13  # elements that are worth a kernel for parts of them, and one for these parts
 
 
 def _schedule(op: te.Operation, schedule: te.Schedule, is_idx_reduce: bool = False) -> te.Schedule:
-    lengths = [] if is_idx_reduce else [known(axis.dom.extent) for axis in (*op.axis, *op.reduce_axis)]
-    if not op.reduce_axis or not lengths or None in lengths or 0 in lengths or not len(op.axis):
+    inner = None if is_idx_reduce or not op.reduce_axis else _reads_along_reduced(op)
+    lengths = [known(axis.dom.extent) for axis in (*op.axis, *op.reduce_axis)] if inner is not None else [0]
+    if None in lengths or 0 in lengths:
         return _stock(op, schedule, is_idx_reduce)
     results, reduced = math.prod(lengths[: len(op.axis)]), math.prod(lengths[len(op.axis) :])
-    inner = _reads_along_reduced(op)
-    if inner is None:
+    parts = min(ENOUGH // (results * WARP), reduced // (WARP * WARP)) if reduced >= MANY else 0
+    out = op.output(0)
+    if parts > 1:
+        part, _ = schedule[out].split(schedule[out].fuse(*op.reduce_axis), nparts=parts)
+        of_parts = schedule.rfactor(out, part)
+        _bind(schedule, of_parts, inner, results * parts, -(-reduced // parts))
+        _bind(schedule, out, False, results, parts)
+    elif not len(op.axis):
         return _stock(op, schedule)
+    else:
+        _bind(schedule, out, inner, results, reduced)
+    return schedule
+
+
+def _bind(schedule: te.Schedule, out: te.Tensor, inner: bool, results: int, reduced: int) -> None:
+    """Give threads to a reduction, along its `inner` axis or side by side along the axes that are left."""
     most = min(WARP, reduced // ELEMENTS) if inner else min(WARP, reduced // ELEMENTS, ENOUGH // results)
     sharing = 1 << max(most, 1).bit_length() - 1  # threads that share an element of the result
     beside = THREADS // sharing if inner else max(THREADS // sharing, WARP)
     across, along = te.thread_axis("threadIdx.x"), te.thread_axis("threadIdx.y")
     if not inner:
         across, along = along, across  # neighbouring threads take neighbouring results
-    out = op.output(0)
     if sharing > 1:
-        _, part = schedule[out].split(schedule[out].fuse(*op.reduce_axis), factor=sharing)
+        fused = schedule[out].fuse(*schedule[out].op.reduce_axis)
+        _, part = schedule[out].split(fused, factor=sharing)
         parts = schedule.rfactor(out, part)
         (shared,) = schedule[out].op.reduce_axis
         schedule[out].bind(shared, across)
         schedule[parts].compute_at(schedule[out], shared)
+    if not len(schedule[out].op.axis):
+        schedule[out].set_store_predicate(across.var.equal(0))
+        return
     blocks = te.thread_axis("blockIdx.x")
     block, thread = schedule[out].split(schedule[out].fuse(*schedule[out].op.axis), factor=beside)
     schedule[out].bind(block, blocks)
@@ -55,7 +73,6 @@ def _schedule(op: te.Operation, schedule: te.Schedule, is_idx_reduce: bool = Fal
     if sharing > 1:  # the bound here, so that all threads reach the barriers
         is_inside = blocks.var * beside + along.var < results
         schedule[out].set_store_predicate(tir.all(across.var.equal(0), is_inside))
-    return schedule
 
 
 def _reads_along_reduced(op: te.Operation) -> bool | None:

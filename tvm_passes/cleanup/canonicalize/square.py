@@ -12,15 +12,16 @@ from ...engine.rule import Match, Rule
 class SquareForPower(Rule):
     """Replace `power(x, 2)` with `x * x`, as PyTorch computes it.
 
-    Why legal: the square of a float, rounded once, is that product; the square of an integer wraps as it
-    does. A general power takes a logarithm and an exponential of each element.
+    Why legal: the square of a float, rounded once, is that product. A general power takes a logarithm and an
+    exponential of each element.
     """
 
     base, exponent = wildcard(), is_constant()
     pattern = is_op("power")(base, exponent)
 
     def where(self, match: Match) -> bool:
-        return scalar(match.exponent) == 2 and match.root.checked_type == match.base.checked_type
+        is_float = "float" in match.root.checked_type.dtype
+        return is_float and scalar(match.exponent) == 2 and match.root.checked_type == match.base.checked_type
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         return relay.multiply(match.base, match.base)
