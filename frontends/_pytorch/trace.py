@@ -7,7 +7,6 @@ import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 from unittest import mock
 
@@ -215,6 +214,7 @@ def _without_gradients() -> Iterator[None]:
 def _constants_as_they_were() -> Iterator[None]:
     """Copy the tensors that a model makes of numbers: a trace holds what they are at its end, and a model may
     change them after reading them."""
+    builtins = torch.jit._builtins._get_builtin_table()
     with contextlib.ExitStack() as stack:
         for name in ("as_tensor", "from_numpy", "tensor"):
             made_by = getattr(torch, name)
@@ -222,5 +222,7 @@ def _constants_as_they_were() -> Iterator[None]:
             def copied(*args: Any, made_by: Any = made_by, **kwargs: Any) -> torch.Tensor:
                 return made_by(*args, **kwargs).clone()
 
-            stack.enter_context(mock.patch.object(torch, name, wraps(made_by)(copied)))
+            stack.enter_context(mock.patch.object(torch, name, copied))
+            if id(made_by) in builtins:  # so that functions are scripted meanwhile as ever
+                stack.enter_context(mock.patch.dict(builtins, {id(copied): builtins[id(made_by)]}))
         yield

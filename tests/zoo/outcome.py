@@ -205,6 +205,7 @@ def tensors_of(outputs):
     if isinstance(outputs, dict):
         outputs = [outputs[key] for key in dict.fromkeys((*FIRST, *outputs)) if key in outputs]
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    outputs = [part for each in outputs for part in (each if isinstance(each, (list, tuple)) else [each])]
     return [
         tensor.cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy() for tensor in outputs
     ]

@@ -2,9 +2,9 @@
 
 TVM gives 32 threads to each element of a result, along the axes that are reduced; to a reduction of
 everything, one block. Where these axes are not the innermost, as in a mean over the pixels of NHWC, each
-thread reads another line of memory; where few elements are reduced, most threads have nothing to do; and where
-few are left, most of the GPU. Importing this module replaces that schedule for reductions whose sizes are
-known. Only the order of the sums changes.
+thread reads another line of memory; where few elements are reduced, most threads have nothing to do; and
+where few are left, most of the GPU. Importing this module replaces that schedule for reductions whose sizes
+are known. Only the order of the sums changes.
 """
 
 from __future__ import annotations

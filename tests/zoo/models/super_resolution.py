@@ -8,7 +8,7 @@ import importlib
 
 import torch
 
-from .registry import image, model
+from .registry import Outputs, image, model
 
 SMALL_SWIN = {"img_size": 16, "embed_dim": 24, "depths": (2, 2), "num_heads": (2, 2), "window_size": 8}
 SWIN = {**SMALL_SWIN, "upscale": 4, "upsampler": "pixelshuffle"}
@@ -164,7 +164,7 @@ SPANDREL = {
     "KBNet-l": (
         "KBNet.__arch.kbnet_l",
         "KBNet_l",
-        {"dim": 16, "num_blocks": [1, 1, 1, 1], "num_refinement_blocks": 1},
+        {"dim": 48, "heads": [1, 1, 1, 1], "num_blocks": [1, 1, 1, 1], "num_refinement_blocks": 1},
         32,
     ),
     "MMRealSR": (
@@ -279,7 +279,10 @@ def class_of(file, kind):
 
 def of_spandrel(file, kind, options, size):
     torch.manual_seed(0)
-    return class_of(file, kind)(**options).eval(), [image(size)]
+    network = class_of(file, kind)(**options).eval()
+    if kind == "GFPGANv1Clean":  # else it draws noise
+        network = Outputs(network, lambda network, x: network(x, randomize_noise=False)[0])
+    return network, [image(size)]
 
 
 for name, known in SPANDREL.items():
