@@ -92,8 +92,8 @@ class DeformConv2d:
 
 def _from_edge_to_edge(pixels: relay.Expr, size: Pair) -> relay.Expr:
     """(y, x) in pixels as (x, y) from -1 to 1."""
-    scale, one = np.float32([2 / size[0], 2 / size[1]]), np.float32([1 / size[0] - 1, 1 / size[1] - 1])
-    return relay.reverse(pixels * relay.const(scale) + relay.const(one), -1)
+    scale, first = [2 / length for length in size], [1 / length - 1 for length in size]
+    return relay.reverse(pixels * relay.const(scale, "float32") + relay.const(first, "float32"), -1)
 
 
 def _swapped(data: relay.Expr, groups: int, axes: list[int], shape: list[int]) -> relay.Expr:

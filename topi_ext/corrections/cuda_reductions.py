@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -30,10 +31,9 @@ MANY = 2**13  # elements that are worth a kernel for parts of them, and one for 
 
 def _schedule(op: te.Operation, schedule: te.Schedule, is_idx_reduce: bool = False) -> te.Schedule:
     inner = None if is_idx_reduce or not op.reduce_axis else _reads_along_reduced(op)
-    lengths = [known(axis.dom.extent) for axis in (*op.axis, *op.reduce_axis)] if inner is not None else [0]
-    if None in lengths or 0 in lengths:
+    results, reduced = (_product(axes) for axes in (op.axis, op.reduce_axis))
+    if inner is None or not results or not reduced:
         return _stock(op, schedule, is_idx_reduce)
-    results, reduced = math.prod(lengths[: len(op.axis)]), math.prod(lengths[len(op.axis) :])
     parts = min(ENOUGH // (results * WARP), reduced // (WARP * WARP)) if reduced >= MANY else 0
     out = op.output(0)
     if parts > 1:
@@ -46,6 +46,11 @@ def _schedule(op: te.Operation, schedule: te.Schedule, is_idx_reduce: bool = Fal
     else:
         _bind(schedule, out, inner, results, reduced)
     return schedule
+
+
+def _product(axes: Sequence[tir.IterVar]) -> int:
+    """The number of elements along some axes; 0 also where one is known only at run time."""
+    return math.prod(known(axis.dom.extent) or 0 for axis in axes)
 
 
 def _bind(schedule: te.Schedule, out: te.Tensor, inner: bool, results: int, reduced: int) -> None:

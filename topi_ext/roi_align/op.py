@@ -220,8 +220,8 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
             _refuse(f"a feature map has no pixels: {feature.shape}")
     if len({feature.dtype for feature in features}) > 1:
         _refuse("all feature maps must have the same type")
-    channels = {known(feature.shape[axis]) for feature in features}
-    if len(channels) > 1 or None in channels:
+    channels = {known(feature.shape[axis]) or 0 for feature in features}
+    if len(channels) > 1 or 0 in channels:
         _refuse("the number of channels must be known, and the same for all feature maps")
     if len({known(feature.shape[0]) for feature in features} - {None}) > 1:
         _refuse("all feature maps must have the same batch size")

@@ -127,7 +127,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if len(rois.shape) != 2 or known(rois.shape[1]) not in (5, None):
         _refuse(f"rois must have the shape (R, 5), not {rois.shape}")
     options = _options(attrs)
-    channels, rest = divmod(known(data.shape[1]), options.channels_of_each)
+    channels, rest = divmod(int(data.shape[1]), options.channels_of_each)
     if rest:
         _refuse(f"data must have a multiple of {options.channels_of_each} channels, not {data.shape[1]}")
     return relay.TensorType([rois.shape[0], channels, *options.pooled_size], data.dtype)

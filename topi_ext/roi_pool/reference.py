@@ -50,7 +50,9 @@ def _pooled(
     return result.astype(data.dtype)
 
 
-def _bins(first: float, last: float, count: int, length: int, by_position: bool) -> list[tuple[int, int]]:
+def _bins(
+    first: np.float32, last: np.float32, count: int, length: int, by_position: bool
+) -> list[tuple[int, int]]:
     """The pixels of each bin along a side, as (begin, end)."""
     size = np.maximum(last - first + np.float32(not by_position), np.float32(1)) / np.float32(count)
     end = length - by_position  # as torchvision has it

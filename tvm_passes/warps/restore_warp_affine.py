@@ -68,10 +68,10 @@ class SampledAtAffineGrid(Rule):
         matrix = relay.sum(theta * relay.const(from_pixels.T[None, None], "float64"), axis=3)
         sizes = np.array([width, height], "float64")
         corners = bool(match.root.attrs.align_corners)
-        scale = (sizes - corners) / 2
+        scale = np.reshape((sizes - corners) / 2, (1, 2, 1))
         offset = np.zeros((1, 2, 3))
         offset[0, :, 2] = (sizes - 1) / 2
-        matrix = matrix * relay.const(scale.reshape(1, 2, 1), "float64") + relay.const(offset, "float64")
+        matrix = matrix * relay.const(scale, "float64") + relay.const(offset, "float64")
         size = known_shape(match.root)[2:]
         return topi_ext.warp_affine(
             match.image, matrix, size, inverse_map=True, border_mode=plan.border, layout="NCHW"

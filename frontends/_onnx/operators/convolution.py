@@ -94,7 +94,7 @@ def deform_conv_of_mmcv(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
         attrs.get("padding", [0, 0]),
         attrs.get("dilation", [1, 1]),
         attrs.get("groups", 1),
-        attrs.get("deform_groups", attrs.get("deformable_groups", 1)),
+        int(attrs.get("deform_groups") or attrs.get("deformable_groups") or 1),
     )
     return _deformed(convolve, data, weight, offset, mask, bias)
 

@@ -121,7 +121,7 @@ def _check_classes(boxes: relay.Expr, scores: relay.Expr, attrs: Attrs) -> None:
 def max_roi_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own reads wherever the index in the batch points."""
     data, rois = inputs
-    pooled = tuple(attrs.get("pooled_shape"))
+    pooled = tuple(attrs["pooled_shape"])
     return topi_ext.roi_pool(data, rois, pooled_size=pooled, spatial_scale=attrs.get("spatial_scale", 1.0))
 
 

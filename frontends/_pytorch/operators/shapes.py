@@ -328,7 +328,14 @@ def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: Inpu
     return relay.full_like(relay.cast(data, dtype), fill)
 
 
+def clone(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own copies constants, too, which passes then do not take for constants."""
+    is_constant = isinstance(inputs[0], relay.Constant)
+    return inputs[0] if is_constant else converter.stock["aten::clone"](inputs, input_types)
+
+
 CONVERTERS = {
+    "aten::clone": clone,
     "aten::full": full,
     "aten::ones": partial(filled, 1.0),
     "aten::zeros": partial(filled, 0.0),
