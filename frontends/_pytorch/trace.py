@@ -219,8 +219,9 @@ def _constants_as_they_were() -> Iterator[None]:
         for name in ("as_tensor", "from_numpy", "tensor"):
             made_by = getattr(torch, name)
 
-            def copied(*args: Any, made_by: Any = made_by, **kwargs: Any) -> torch.Tensor:
-                return made_by(*args, **kwargs).clone()
+            def copied(data: Any, *args: Any, made_by: Any = made_by, **kwargs: Any) -> torch.Tensor:
+                made = made_by(data, *args, **kwargs)
+                return made if isinstance(data, torch.Tensor) else made.clone()
 
             stack.enter_context(mock.patch.object(torch, name, copied))
             if id(made_by) in builtins:  # so that functions are scripted meanwhile as ever
