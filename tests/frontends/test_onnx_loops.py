@@ -26,6 +26,7 @@ from tests.frontends.onnx_models import (
     tensor_input,
     weights,
 )
+from tests.helpers import run
 from tests.ops.objects import heatmaps, objects
 
 IMAGE = 20, 30
@@ -146,6 +147,52 @@ def test_a_loop_that_counts_and_gathers_goes_the_general_way():
     model = model_of([loop], [tensor_input("x", (2,))], loop.output, constants)
     x = np.array([1, 2], "float32")
     assert_matches_reference(from_onnx(model)[0], model, x)
+
+
+def loop_with_variables(unset_grows):
+    """As other frameworks export `while`: conditions of one element, weights and unset variables carried."""
+    values = [tensor_input("i", (1,), "int64"), tensor_input("going", (1,), "bool")]
+    values += [tensor_input("x_in", (1, 2)), tensor_input("w_in", (2, 2)), tensor_input("unset_in", (1,))]
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x_in", "w_in"], ["x_out"]),
+            helper.make_node("ReduceSum", ["x_out"], ["total"], keepdims=0),
+            helper.make_node("Less", ["total", "limit"], ["goes_on"]),  # of one element, with an axis
+            helper.make_node("Identity", ["x_out" if unset_grows else "total"], ["unset_out"]),
+        ],
+        "body",
+        values,
+        [
+            tensor_input("goes_on", (1,), "bool"),
+            tensor_input("x_out", (1, 2)),
+            tensor_input("w_in", (2, 2)),
+            tensor_input("unset_out", (1, 2) if unset_grows else (1,)),
+        ],
+    )
+    outputs = ["x_last", "w_last", "unset_last"]
+    loop = helper.make_node("Loop", ["many", "true", "x", "w", "unset"], outputs, body=body)
+    constants = weights(
+        many=np.int64([100]),
+        true=np.bool_([True]),
+        unset=np.float32([0]),
+        limit=np.float32([50]),
+        w=np.float32([[2, 0], [1, 1]]),
+    )
+    given = ["x_last", "unset_last"] if unset_grows else ["x_last", "w_last"]
+    return model_of([loop], [tensor_input("x", (1, 2))], given, constants)
+
+
+def test_a_loop_carries_no_more_than_it_needs():
+    model = loop_with_variables(unset_grows=False)
+    mod, _ = from_onnx(model)
+    np.testing.assert_allclose(run(mod, np.float32([[1, 2]]))[0], [[64, 2]])
+
+
+def test_a_loop_whose_variables_grow_is_refused():
+    with pytest.raises(
+        ImportFailure, match="it carries 'unset', which has one element before the first round"
+    ):
+        from_onnx(loop_with_variables(unset_grows=True))
 
 
 def in_relay(model):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from types import ModuleType
 
-import onnx
-
 from tvm import relay
 
+from ..loop_body import grows, keep_shape, pruned
 from ..loops import known_loop
 from ..schema import element_type
 from ..scope import describe
-from ._common import Attrs, Converter, Inputs, Params, dtype_of, several, stock
+from ._common import Attrs, Converter, Inputs, Params, dtype_of, rank_of, several, sizes_of, stock
 
 DIFFERENT_RANKS = "If statement produced outputs with different rank"
 
@@ -54,15 +53,38 @@ def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
     graph, node = scope.place
     found = known_loop(graph, node, scope.imported)
     if found is None:
-        body = onnx.GraphProto()
-        body.CopyFrom(attrs["body"])
-        for value, initial in zip(body.input[2:], inputs[2:]):  # the types may be omitted
-            if not value.type.tensor_type.elem_type:
-                value.type.tensor_type.elem_type = element_type(dtype_of(initial))
-        attrs["body"] = body
-        return stock(importer, "Loop")(inputs, attrs, params)
+        return _recursive(importer, inputs, attrs, params)
     attrs["body"], list(inputs)  # count as read, since they were read as terms
     return several(*found) if len(found) > 1 else found[0]
+
+
+def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own, which needs a scalar as the condition, and types of what is carried that stay the same."""
+    graph, node = importer.GraphProto.current.place
+    loop = pruned(graph, node)
+    body, (most, goes_on, *first) = loop.body, list(inputs)
+    kept = [first[place] for place in loop.kept]
+    for place, initial in enumerate(kept, start=1):
+        type_ = body.input[1 + place].type.tensor_type
+        if not type_.elem_type:  # the types may be omitted
+            type_.elem_type = element_type(dtype_of(initial))
+        if set(sizes_of(initial)) <= {1}:
+            if grows(body.output[place]):
+                name = node.input[2 + loop.kept[place - 1]]
+                raise NotImplementedError(
+                    f"it carries '{name}', which has one element before the first round and may have more "
+                    "after it: give it its final shape before the loop"
+                )
+            if not any(each.dim_param for each in body.output[place].type.tensor_type.shape.dim):
+                keep_shape(body, place, [1] * rank_of(initial))
+    attrs["body"] = body
+    scalars = [each if each is None else relay.reshape(each, []) for each in (most, goes_on)]
+    made = stock(importer, "Loop")([*scalars, *kept], attrs, params)
+    made = list(made) if isinstance(made, relay.TupleWrapper) else [made]
+    results = first + made[len(kept) :]
+    for place, result in zip(loop.kept, made):
+        results[place] = result
+    return several(*results) if len(results) > 1 else results[0]
 
 
 CONVERTERS: dict[str, Converter] = {"If": if_, "Loop": loop}

@@ -23,7 +23,7 @@ class RestoreMultiScaleRoIAlign(RulePass):
       %2 = (%0, %1);
       %3 = concatenate(%2, axis=1);
       %4 = (%fine, %coarse, %3);
-      topi_ext.multiscale_roi_align(%4, aligned=0, by_area=1, canonical_level=4,
+      topi_ext.multiscale_roi_align(%4, aligned=0, by_area=1, by_position=0, canonical_level=4,
           canonical_size=224f, eps=1e-06f, eps_in_log2=0, layout="NCHW", min_level=2,
           pooled_size=[7, 7], sampling_ratio=2, scales=[0.25f, 0.125f])
     }

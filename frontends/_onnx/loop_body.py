@@ -1,0 +1,86 @@
+"""A Loop with no more than it needs: its condition as a scalar, and only values that change and are read.
+
+Converters from other frameworks carry every variable of a function through a loop, weights among them, and
+variables that have no value before the first round. Relay's loops need one type for each that they carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+
+@dataclass
+class Pruned:
+    """`kept` are the places of the carried values that are left, of `count`; their body has only those."""
+
+    body: onnx.GraphProto
+    kept: list[int]
+    count: int
+
+
+def pruned(graph: onnx.GraphProto, node: onnx.NodeProto) -> Pruned:
+    """The body of a Loop in `graph` without values that never change or are never read."""
+    (attribute,) = (each for each in node.attribute if each.name == "body")
+    body = onnx.GraphProto()
+    body.CopyFrom(attribute.g)
+    count = len(node.input) - 2
+    kept = []
+    for place in range(count):
+        before, after = body.input[2 + place].name, body.output[1 + place].name
+        outside, result = node.input[2 + place], node.output[place]
+        is_read = any(before == name for name in _reads(body))
+        if before == after and outside not in _makes(body):
+            _rename(body, before, outside)
+        elif is_read or any(result == name for name in _reads(graph)):
+            kept.append(place)
+    dropped = [place for place in range(count) if place not in kept]
+    for place in reversed(dropped):
+        del body.input[2 + place]
+        del body.output[1 + place]
+    keep_shape(body, 0, ())  # the condition may be a tensor of one element
+    return Pruned(body, kept, count)
+
+
+def _reads(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names that nodes read, in bodies and branches too, and that the graph gives."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _reads(inner)
+    if graph.node and graph.name:
+        yield from (each.name for each in graph.output if each.name in _makes(graph))
+
+
+def _makes(graph: onnx.GraphProto) -> set[str]:
+    return {name for node in graph.node for name in node.output}
+
+
+def _rename(graph: onnx.GraphProto, before: str, after: str) -> None:
+    """Read another name in place of one."""
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name == before:
+                node.input[place] = after
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, before, after)
+
+
+def grows(output: onnx.ValueInfoProto) -> bool:
+    """Whether a result is declared to have more elements than one."""
+    return any(each.dim_value > 1 for each in output.type.tensor_type.shape.dim)
+
+
+def keep_shape(body: onnx.GraphProto, place: int, shape: Sequence[int]) -> None:
+    """Give an output of one element the shape that it has at first: some exporters add or drop axes."""
+    output = body.output[place]
+    known, name = f"{output.name}:shape", f"{output.name}:as_before"
+    value = helper.make_tensor(known, onnx.TensorProto.INT64, [len(shape)], list(shape))
+    body.node.append(helper.make_node("Constant", [], [known], value=value))
+    body.node.append(helper.make_node("Reshape", [output.name, known], [name], name=name))
+    output.CopyFrom(helper.make_tensor_value_info(name, output.type.tensor_type.elem_type, shape))
