@@ -185,13 +185,15 @@ def loop_with_variables(unset_grows):
 def test_a_loop_carries_no_more_than_it_needs():
     model = loop_with_variables(unset_grows=False)
     mod, _ = from_onnx(model)
-    np.testing.assert_allclose(run(mod, np.float32([[1, 2]]))[0], [[64, 2]])
+    x = np.float32([[1, 2]])
+    (found, *_) = run(mod, x)
+    while x.sum() < 50:
+        x = x @ np.float32([[2, 0], [1, 1]])
+    np.testing.assert_allclose(found, x)
 
 
 def test_a_loop_whose_variables_grow_is_refused():
-    with pytest.raises(
-        ImportFailure, match="it carries 'unset', which has one element before the first round"
-    ):
+    with pytest.raises(ImportFailure, match="it carries 'unset', which has one element before"):
         from_onnx(loop_with_variables(unset_grows=True))
 
 
