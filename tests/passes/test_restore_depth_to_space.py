@@ -49,6 +49,22 @@ def test_unshuffle_becomes_space_to_depth(channels, axes):
     assert_no_second_change(RestoreDepthToSpace(), after)
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_an_unshuffle_that_puts_the_place_after_the_channel(groups):
+    """Its channels are reordered, but for a convolution that can take it in by its weights."""
+    x = relay.var("x", shape=(2, 3, 6, 9))
+    deep = shuffle(x, (2, 3, 2, 3, 3, 3), UNSHUFFLE_CRD, (2, 27, 2, 3))
+    weight = relay.const(numbers(6, 27 // groups, 3, 3))
+    mod = module(x, relay.nn.conv2d(deep, weight, padding=1, groups=groups))
+    after, report = apply(RestoreDepthToSpace(), mod)
+    if groups == 1:
+        assert after.same_as(mod) and "this puts it after" in refusals(report)[0]
+        return
+    assert ops(after) == ["nn.space_to_depth", "take", "nn.conv2d"]
+    assert_same_numbers(RestoreDepthToSpace(), mod, numbers(2, 3, 6, 9), rtol=1e-5, atol=1e-5)
+    assert_no_second_change(RestoreDepthToSpace(), after)
+
+
 @pytest.mark.parametrize("blocks", [2, 3])
 def test_of_pytorch(blocks):
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 2 * blocks**2, 3), torch.nn.PixelShuffle(blocks)).eval()
@@ -69,7 +85,6 @@ def test_of_pytorch(blocks):
             shuffled((2, 12, 4, 4), (2, 3, 2, 2, 4, 4), CRD, (2, 3, 4, 16)),
             "does not merge the block",
         ),
-        (shuffled((2, 3, 4, 6), (2, 3, 2, 2, 3, 2), UNSHUFFLE_CRD, (2, 12, 2, 3)), "this puts it after"),
         (
             shuffled((2, 3, 4, 6), (2, 3, 2, 2, 2, 3), UNSHUFFLE_DCR, (2, 18, 2, 2)),
             "block of 2x3",
@@ -93,8 +108,9 @@ def test_refused(mod, reason):
     [
         shuffled((1, 16, 8, 6), (1, 2, 8, 2, 4, 6), [0, 1, 3, 2, 4, 5], (4, 8, 4, 6)),
         shuffled((4, 8, 4, 6), (1, 2, 2, 8, 4, 6), [0, 1, 3, 2, 4, 5], (1, 16, 8, 6)),
+        shuffled((1, 6, 8, 8), (1, 6, 2, 4, 2, 4), [0, 2, 4, 1, 3, 5], (4, 6, 4, 4)),
     ],
-    ids=["partition", "reverse"],
+    ids=["partition", "reverse", "partition of NCHW"],
 )
 def test_windows_of_attention_are_no_shuffles(windows):
     after, report = apply(RestoreDepthToSpace(), windows)

@@ -206,6 +206,7 @@ def tensors_of(outputs):
         outputs = [outputs[key] for key in dict.fromkeys((*FIRST, *outputs)) if key in outputs]
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     outputs = [part for each in outputs for part in (each if isinstance(each, (list, tuple)) else [each])]
+    outputs = [each for each in outputs if each is not None]
     return [
         tensor.cpu().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy() for tensor in outputs
     ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.zoo import __main__ as zoo
-from tests.zoo import models
+from tests.zoo.models import MODELS, detectors
 from tests.zoo.outcome import as_rows, share_of
 from tests.zoo.page import page
 
@@ -17,7 +17,7 @@ def test_an_unknown_model_is_a_crash():
     assert zoo.in_a_process("none", run=False)["imported"] == "crashed: KeyError: 'none'"
 
 
-@pytest.mark.parametrize("name", [each.__name__ for each in models.WRITTEN])
+@pytest.mark.parametrize("name", [each.__name__ for each in detectors.WRITTEN])
 def test_what_is_written_by_hand(name):
     outcome = zoo.in_a_process(name, run=True)
     assert (outcome["imported"], outcome["static"], outcome["equal"]) == ("yes", "yes", "yes")
@@ -38,7 +38,7 @@ def test_the_page_says_why():
     outcomes = [
         {"name": "Peaks", "imported": "yes", "restored": "no NMS", "static": "yes", "equal": "yes"},
         {"name": "Shifted", "imported": "refused: because | of this"},
-        {"name": next(iter(models.MODELS)), "imported": "not installed: torchvision"},
+        {"name": next(iter(MODELS)), "imported": "not installed: torchvision"},
     ]
     outcomes[0] |= {"detections": 50, "seconds": 1.5, "compiled": "30.1"}
     text = page(outcomes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.shuffles import SpelledShuffle, read_shuffle, read_unshuffle
-from ..engine.expressions import static_shape
+from ..engine.expressions import op_name, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
 
@@ -46,22 +48,37 @@ class PixelUnshuffle(_Spelled):
     """Replace the reshape, transpose and reshape of `pixel_unshuffle` with nn.space_to_depth.
 
     Why legal: the op splits height and width alike, and puts the place in the block before the channel
-    (DCR). `pixel_unshuffle` puts it after the channel (CRD), which is the same where there is one channel.
+    (DCR). `pixel_unshuffle` puts it after the channel (CRD), which is the same where there is one channel;
+    else the channels of the result are taken in that order.
     """
 
     from_space = True
 
     def plan(self, match: Match) -> SpelledShuffle | Refusal:
         shuffle = super().plan(match)
-        channels = int(match.data.checked_type.shape[1])
-        if isinstance(shuffle, SpelledShuffle) and shuffle.mode == "CRD" and channels > 1:
+        is_reordered = isinstance(shuffle, SpelledShuffle) and _is_reordered(match, shuffle)
+        if is_reordered and all(map(_takes_it_in, match.graph.users(match.root))):
             return Refusal(
                 "nn.space_to_depth puts the place in the block before the channel, this puts it after"
             )
         return shuffle
 
     def rewrite(self, match: Match, plan: SpelledShuffle) -> relay.Expr:
-        return relay.nn.space_to_depth(match.data, plan.block)
+        result = relay.nn.space_to_depth(match.data, plan.block)
+        if not _is_reordered(match, plan):
+            return result
+        channels, places = int(match.data.checked_type.shape[1]), plan.block**2
+        order = np.arange(channels * places).reshape(places, channels).T
+        return relay.take(result, relay.const(order.ravel().astype("int32")), axis=1, mode="fast")
+
+
+def _is_reordered(match: Match, shuffle: SpelledShuffle) -> bool:
+    return shuffle.mode == "CRD" and int(match.data.checked_type.shape[1]) > 1
+
+
+def _takes_it_in(user: relay.Expr) -> bool:
+    """Whether FoldSpaceToDepth can make the shuffle part of a user, in whatever order the channels are."""
+    return op_name(user) == "nn.conv2d" and int(user.attrs.groups) == 1
 
 
 class RestoreDepthToSpace(RulePass):
@@ -83,7 +100,7 @@ class RestoreDepthToSpace(RulePass):
 
 def _splits_space(match: Match) -> bool | None:
     """Whether height and width are split, or the channels; None for others, as by windows of attention."""
-    data, split = static_shape(match.data), static_shape(match.split)
-    if data is None or split is None or (data[0], data[2:]) == (split[0], split[4:]):
+    data, split, result = map(static_shape, (match.data, match.split, match.root))
+    if data is None or split is None or result is None or (data[0], data[2:]) == (split[0], split[4:]):
         return False
-    return True if data[:2] == split[:2] else None
+    return True if data[:2] == split[:2] and data[0] == result[0] else None
