@@ -1,4 +1,4 @@
-"""Import detectors of packages that are not ours, and say what becomes of them: `python -m tests.zoo`.
+"""Import models of packages that are not ours, and say what becomes of them: `python -m tests.zoo`.
 
     pip install -e ".[test,zoo]"
     python -m tests.zoo --run --arch sm_90 --page docs/models.md

