@@ -62,6 +62,7 @@ def benchmarks(target):
         Benchmark("detection_cpu", modules=("torchvision",), on_cpu=on_cpu),
         Benchmark("compile", modules=("torchvision",), on_cpu=()),
         Benchmark("zoo", modules=("torchvision",)),
+        Benchmark("super_resolution", modules=("spandrel",), on_cpu=on_cpu),
         Benchmark("detection", modules=("torchvision",)),
         Benchmark("detection_batch", modules=("torchvision",)),
         Benchmark("detection_accuracy", modules=("torchvision",)),
