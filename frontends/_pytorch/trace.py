@@ -225,5 +225,6 @@ def _constants_as_they_were() -> Iterator[None]:
 
             stack.enter_context(mock.patch.object(torch, name, copied))
             if id(made_by) in builtins:  # so that functions are scripted meanwhile as ever
-                stack.enter_context(mock.patch.dict(builtins, {id(copied): builtins[id(made_by)]}))
+                builtins[id(copied)] = builtins[id(made_by)]
+                stack.callback(builtins.pop, id(copied))  # and what torch adds meanwhile stays
         yield

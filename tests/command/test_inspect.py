@@ -135,6 +135,7 @@ def test_a_camera_is_part_of_the_graph(tvm_passes_command):
 @pytest.mark.slow
 def test_a_detector_of_torchvision(tvm_passes_command):
     answer = tvm_passes_command("inspect", "torchvision:ssdlite320_mobilenet_v3_large", "--json")
+    assert answer.status == 0, answer.err
     found = json.loads(answer.out)
     assert "random, with seed 0" in answer.err
     assert found["pipeline"] == "detection"
