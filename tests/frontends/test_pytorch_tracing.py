@@ -1,0 +1,124 @@
+"""What a trace of torch loses: autograd Functions, constants that change, inputs that are written to."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from frontends import from_pytorch
+from tests.helpers import ops, run
+
+
+def assert_computes(function, *tensors, rtol=1e-5):
+    class Model(nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    expected = function(*(each.clone() for each in tensors))
+    mod = from_pytorch(Model(), tensors)[0]
+    (found,) = run(mod, *(each.numpy() for each in tensors))
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-6)
+    return mod
+
+
+class OldStyle(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.is_scaled = any(ctx.needs_input_grad)
+        return x * factor
+
+
+class NewStyle(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.exp() - 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.kept = inputs
+
+
+@pytest.mark.parametrize("function", [lambda x: OldStyle.apply(x, 3.0), NewStyle.apply])
+def test_an_autograd_function_is_what_it_computes(function):
+    assert_computes(function, torch.rand(2, 3))
+    assert torch.rand(2, requires_grad=True).mul(2).grad_fn is not None
+
+
+def test_a_constant_that_changes_after_it_is_read():
+    def scaled(x):
+        matrix = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        before = matrix[0, 0] + 1
+        matrix[0, 0] = matrix[0, 0] * 4
+        return x @ matrix * before
+
+    assert_computes(scaled, torch.rand(3, 2))
+
+
+def test_a_tensor_that_is_taken_as_one_is_not_copied():
+    assert "copy" not in ops(assert_computes(lambda x: torch.as_tensor(x) + 1, torch.rand(3)))
+
+
+def test_scripts_are_compiled_as_ever_afterwards():
+    made_by = torch.tensor
+    assert_computes(lambda x: x + torch.tensor([1.0]), torch.rand(3))
+    assert torch.tensor is made_by
+    scripted = torch.jit.script(lambda_with_a_constant)
+    assert scripted(torch.zeros(1)) == 2
+
+
+def lambda_with_a_constant(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.tensor([2.0])
+
+
+def test_operators_of_constants_are_numbers():
+    assert_computes(lambda x: x.clamp(max=torch.log(torch.tensor(100.0)).item()), torch.rand(3) * 9)
+    assert_computes(
+        lambda x: torch.clamp(x, max=torch.log(torch.tensor(1.0 / 0.01))).exp(), torch.rand(3) * 9
+    )
+
+
+def test_the_example_stays_as_it_is():
+    class Writes(nn.Module):
+        def forward(self, x):
+            x *= 255
+            return x + 1
+
+    example = torch.rand(2, 3)
+    kept = example.clone()
+    (found,) = run(from_pytorch(Writes(), example)[0], kept.numpy())
+    assert torch.equal(example, kept)
+    np.testing.assert_allclose(found, kept * 255 + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (7,)])
+def test_what_is_computed_of_a_mask_is_assigned_to_it(shape):
+    def assigned(x):
+        y = x * 1
+        y[x > 0.5] = 4 + (x / 3)[x > 0.5] % 2
+        return y
+
+    assert "where" in ops(assert_computes(assigned, torch.rand(*shape)))
+
+
+def test_what_is_computed_of_another_mask_is_refused():
+    def assigned(x):
+        y = x * 1
+        y[x > 0.5] = x[x.flip(0) > 0.5]
+        return y
+
+    with pytest.raises(ValueError, match="whose number is known only at run time"):
+        assert_computes(assigned, torch.arange(4.0))
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_an_inverse(size, lead):
+    torch.manual_seed(0)
+    matrices = torch.rand(*lead, size, size) + 2 * torch.eye(size)
+    assert_computes(torch.inverse, matrices, rtol=1e-4)
+
+
+def test_an_inverse_of_many_rows_is_refused():
+    with pytest.raises(ValueError, match="matrices of up to 4 rows can be inverted, these have 5"):
+        assert_computes(torch.inverse, torch.eye(5) * 2)
