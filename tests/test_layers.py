@@ -12,7 +12,13 @@ LAYERS = (
     ("topi_ext",),
     ("tvm_passes.errors", "tvm_passes.progress", "tvm_passes._moved", "tvm_passes.engine"),
     ("tvm_passes.analysis",),
-    ("tvm_passes.cleanup", "tvm_passes.convolution", "tvm_passes.detection", "tvm_passes.subpixel"),
+    (
+        "tvm_passes.cleanup",
+        "tvm_passes.convolution",
+        "tvm_passes.detection",
+        "tvm_passes.subpixel",
+        "tvm_passes.warps",
+    ),
     ("tvm_passes.pipeline", "tvm_passes.runtime"),
     ("tvm_passes",),  # the package itself, which hands all these on
     ("frontends",),

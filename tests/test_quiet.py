@@ -51,10 +51,7 @@ for mod, params in frontends.from_pytorch(model, x), frontends.from_onnx(exporte
         pipeline("cuda -arch=sm_90")(mod)
     runtime.compile(detection_pipeline("llvm")(mod), "llvm")
 """
-NOTES = (
-    "One or more operators have not been tuned",
-    "Desired layout(s) not specified for op: nn.conv2d_transpose",
-)
+NOTES = ("One or more operators have not been tuned",)
 
 
 def said_by(**environment):
