@@ -15,11 +15,10 @@ from onnx import helper
 
 @dataclass
 class Pruned:
-    """`kept` are the places of the carried values that are left, of `count`; their body has only those."""
+    """`kept` are the places of the carried values that are left; the body has only those."""
 
     body: onnx.GraphProto
     kept: list[int]
-    count: int
 
 
 def pruned(graph: onnx.GraphProto, node: onnx.NodeProto) -> Pruned:
@@ -27,33 +26,37 @@ def pruned(graph: onnx.GraphProto, node: onnx.NodeProto) -> Pruned:
     (attribute,) = (each for each in node.attribute if each.name == "body")
     body = onnx.GraphProto()
     body.CopyFrom(attribute.g)
-    count = len(node.input) - 2
+    names, outputs = [each.name for each in body.input], [each.name for each in body.output]
     kept = []
-    for place in range(count):
-        before, after = body.input[2 + place].name, body.output[1 + place].name
+    for place in range(len(node.input) - 2):
+        before, after = names[2 + place], outputs[1 + place]
         outside, result = node.input[2 + place], node.output[place]
-        is_read = any(before == name for name in _reads(body))
-        if before == after and outside not in _makes(body):
+        others = outputs[: 1 + place] + outputs[2 + place :]  # which may hand it on, as a delay does
+        is_shadowed = outside != before and outside in {*names, *_makes(body)}
+        if before == after and before not in others and not is_shadowed:
             _rename(body, before, outside)
-        elif is_read or any(result == name for name in _reads(graph)):
+        elif before in {*_reads(body), *others} or result in {*_reads(graph), *_gives(graph)}:
             kept.append(place)
-    dropped = [place for place in range(count) if place not in kept]
-    for place in reversed(dropped):
-        del body.input[2 + place]
-        del body.output[1 + place]
+    for place in reversed(range(len(node.input) - 2)):
+        if place not in kept:
+            del body.input[2 + place]
+            del body.output[1 + place]
     keep_shape(body, 0, ())  # the condition may be a tensor of one element
-    return Pruned(body, kept, count)
+    return Pruned(body, kept)
 
 
 def _reads(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names that nodes read, in bodies and branches too, and that the graph gives."""
+    """The names that nodes read, in bodies and branches too, whose outputs may be names from outside."""
     for node in graph.node:
         yield from node.input
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 yield from _reads(inner)
-    if graph.node and graph.name:
-        yield from (each.name for each in graph.output if each.name in _makes(graph))
+                yield from _gives(inner)
+
+
+def _gives(graph: onnx.GraphProto) -> Iterator[str]:
+    return (each.name for each in graph.output)
 
 
 def _makes(graph: onnx.GraphProto) -> set[str]:
@@ -69,6 +72,8 @@ def _rename(graph: onnx.GraphProto, before: str, after: str) -> None:
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 _rename(inner, before, after)
+                for output in inner.output:
+                    output.name = after if output.name == before else output.name
 
 
 def grows(output: onnx.ValueInfoProto) -> bool:
@@ -79,7 +84,7 @@ def grows(output: onnx.ValueInfoProto) -> bool:
 def keep_shape(body: onnx.GraphProto, place: int, shape: Sequence[int]) -> None:
     """Give an output of one element the shape that it has at first: some exporters add or drop axes."""
     output = body.output[place]
-    known, name = f"{output.name}:shape", f"{output.name}:as_before"
+    known, name = f"{output.name}:shape{place}", f"{output.name}:as_before{place}"
     value = helper.make_tensor(known, onnx.TensorProto.INT64, [len(shape)], list(shape))
     body.node.append(helper.make_node("Constant", [], [known], value=value))
     body.node.append(helper.make_node("Reshape", [output.name, known], [name], name=name))

@@ -197,6 +197,30 @@ def test_a_loop_whose_variables_grow_is_refused():
         from_onnx(loop_with_variables(unset_grows=True))
 
 
+def test_a_loop_that_hands_on_what_no_node_reads():
+    """As a delay does: the last sum but one is what the body gives for a value that only it carries on."""
+    values = [tensor_input("i", (), "int64"), tensor_input("going", (), "bool")]
+    values += [tensor_input(name, (2,)) for name in ("sum", "one_ago", "two_ago")]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["goes_on"]),
+            helper.make_node("Add", ["sum", "x"], ["next"]),
+        ],
+        "body",
+        values,
+        [
+            tensor_input("goes_on", (), "bool"),
+            *(tensor_input(name, (2,)) for name in ("next", "sum", "one_ago")),
+        ],
+    )
+    inputs = ["five", "true", "x", "x", "x"]
+    loop = helper.make_node("Loop", inputs, ["unused_sum", "unused", "last"], body=body)
+    model = model_of(
+        [loop], [tensor_input("x", (2,))], ["last"], weights(five=np.int64(5), true=np.bool_(True))
+    )
+    assert_matches_reference(from_onnx(model)[0], model, np.array([1, 2], "float32"))
+
+
 def in_relay(model):
     """What the importer has made of what is in front of the loop, by name; None where it fails there."""
     stopped = mock.patch.object(control_flow, "known_loop", side_effect=StopIteration)
