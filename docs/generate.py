@@ -44,6 +44,7 @@ PIPELINES = (
     'detection_pipeline("cuda -arch=sm_90")',
     "subpixel_pipeline()",
     'subpixel_pipeline("llvm")',
+    'subpixel_pipeline("llvm -libs=onednn")',
     'subpixel_pipeline("cuda -arch=sm_90")',
 )
 

@@ -28,9 +28,15 @@ def test_the_best(features, rank):
 
 def test_none_of_them(features):
     features.clear()
-    assert str(topi_ext.cpu_target()) == str(tvm.target.Target("llvm"))
+    assert "mcpu" not in topi_ext.cpu_target().attrs
 
 
 def test_a_tvm_that_cannot_tell(monkeypatch):
     monkeypatch.setattr(tvm, "get_global_func", lambda name, allow_missing: None)
-    assert str(topi_ext.cpu_target()) == str(tvm.target.Target("llvm"))
+    assert "mcpu" not in topi_ext.cpu_target().attrs
+
+
+@pytest.mark.parametrize("is_available", [True, False])
+def test_onednn_where_it_is_installed(monkeypatch, is_available):
+    monkeypatch.setattr(_cpu_target.onednn, "is_available", lambda: is_available)
+    assert ("onednn" in topi_ext.cpu_target().libs) == is_available

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tvm
 
+from .conv2d_nhwc import onednn
+
 # LLVM's names of processors, the best first, and the features that each requires.
 PROCESSORS = {
     "skylake-avx512": {
@@ -23,8 +25,11 @@ PROCESSORS = {
 
 
 def cpu_target() -> tvm.target.Target:
-    """An LLVM target with the vector extensions of this processor."""
+    """An LLVM target with the vector extensions of this processor, and oneDNN where it is installed."""
     features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
     found = {name for name, has in features().items() if has} if features else set()
     processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)
-    return tvm.target.Target("llvm" + (f" -mcpu={processor}" if processor else ""))
+    options = [f"-mcpu={processor}"] if processor else []
+    if onednn.is_available():
+        options.append(f"-libs={onednn.LIBRARY}")
+    return tvm.target.Target(" ".join(["llvm", *options]))

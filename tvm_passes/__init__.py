@@ -34,6 +34,7 @@ else:
     from .convolution.dense_as_convolution import DenseAsConvolution
     from .convolution.fold_into_convolutions import FoldIntoConvolutions
     from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
+    from .convolution.identify_weights import IdentifyWeights
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
     from .convolution.pool_by_means import PoolByMeans
@@ -72,6 +73,7 @@ __all__ = [
     "FoldPreprocessing",
     "FoldSpaceToDepth",
     "FuseConv2dNHWC",
+    "IdentifyWeights",
     "ImagesAsOne",
     "InMixedPrecision",
     "LimitFusion",

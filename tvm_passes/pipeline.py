@@ -5,6 +5,7 @@ Each line whose position matters says why.
 
 from __future__ import annotations
 
+from topi_ext.conv2d_nhwc import onednn
 from topi_ext.conv2d_nhwc.cuda import arch_of
 
 import tvm
@@ -16,6 +17,7 @@ from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
 from .convolution.fold_into_convolutions import FoldIntoConvolutions
 from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
+from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.pool_by_means import PoolByMeans
@@ -66,7 +68,7 @@ def detection_pipeline(
         stages += [_convolutions_of_all(), _in_nhwc(machine, dtype), _whole_images()]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
-    return _stage("detection_pipeline", *stages, _finish())
+    return _stage("detection_pipeline", *stages, _finish(machine))
 
 
 def subpixel_pipeline(
@@ -81,11 +83,13 @@ def subpixel_pipeline(
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
     stages = [_restore_warps(), _restore_shuffles()]
-    # For the CPU, TVM compiles NCHW to a blocked layout, which is several times faster there than NHWC,
-    # and faster than `topi_ext.conv2d_nhwc`: see tests/benchmarks/results.
-    if machine is None or machine.kind.name != "llvm":
+    if _has_onednn(machine):
+        stages += [_move_shuffles(False), _in_nhwc(machine, dtype)]
+    # On a CPU without it, TVM compiles NCHW to a blocked layout, which is several times faster there than
+    # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
+    elif machine is None or machine.kind.name != "llvm":
         stages += [_move_shuffles(_has_tensor_cores(machine, dtype)), _in_nhwc(machine, dtype)]
-    return _stage("subpixel_pipeline", *stages, _finish())
+    return _stage("subpixel_pipeline", *stages, _finish(machine))
 
 
 def default_pipeline() -> tvm.transform.Sequential:
@@ -178,18 +182,24 @@ def _move_shuffles(has_tensor_cores: bool) -> tvm.transform.Sequential:
 def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequential:
     converted = ConvertToNHWC(target), CombineTransposes()
     if dtype == "float32":
-        return _stage("in NHWC", *converted, FuseConv2dNHWC())
+        fuse = FuseConv2dNHWC(also_float32=_has_onednn(target), target=target)
+        return _stage("in NHWC", *converted, fuse)
     return _stage(
         f"in NHWC and {dtype}",
         *converted,
-        FuseConv2dNHWC(to_be=dtype),  # after all passes that change which operators are adjacent
+        FuseConv2dNHWC(
+            to_be=dtype, target=target
+        ),  # after all passes that change which operators are adjacent
         InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
     )
 
 
-def _finish() -> tvm.transform.Sequential:
-    return _stage("finish", LimitFusion())  # on the graph that TVM compiles
+def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
+    passes = [LimitFusion()]  # on the graph that TVM compiles
+    if _has_onednn(target):
+        passes.append(IdentifyWeights())  # after all that changes weights
+    return _stage("finish", *passes)
 
 
 def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:
@@ -205,6 +215,10 @@ def _target_or_current(target: str | tvm.target.Target | None) -> tvm.target.Tar
 
 def _best_dtype(target: tvm.target.Target | None) -> str:
     return "float16" if _has_tensor_cores(target, "float16") else "float32"
+
+
+def _has_onednn(target: tvm.target.Target | None) -> bool:
+    return target is not None and target.kind.name == "llvm" and onednn.LIBRARY in target.libs
 
 
 def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:

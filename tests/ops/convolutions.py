@@ -37,7 +37,8 @@ class Case:
 
     def shapes(self):
         """Of the arguments, by name."""
-        shapes = {"data": self.shape, "weight": (self.filters, *self.kernel, self.channels)}
+        of_group = self.channels // self.options.get("groups", 1)
+        shapes = {"data": self.shape, "weight": (self.filters, *self.kernel, of_group)}
         if self.bias:
             shapes["bias"] = (self.filters,)
         if self.options.get("activation") == "prelu":
@@ -111,6 +112,23 @@ CASES = [
     Case((15, 14), 37, 65, kernel=(3, 2), batch=2, **options(dilation=(1, 2), padding=(3, 0, 0, 2))),
     Case((12, 12), 16, 300, kernel=(2, 2), residual=True, **options(strides=(1, 2))),
     Case((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
+]
+GROUPED = [
+    Case((11, 13), 24, 24, **options(groups=24, activation="relu")),
+    Case((12, 9), 40, 40, kernel=(7, 7), residual=True, **options(groups=40, padding=3)),
+    Case((9, 10), 33, 33, kernel=(5, 3), batch=2, bias=None, **options(groups=33, strides=2, dilation=2)),
+    Case((9, 10), 16, 16, kernel=(1, 1), **options(groups=16, padding=0, final_activation=CLIP)),
+    Case((9, 10), 32, 48, **options(groups=4, activation=LEAKY)),
+    Case((9, 10), 6, 18, **options(groups=6, activation="prelu")),
+    Case((9, 10), 5, 5, **options(groups=5, activation="prelu", final_activation="silu")),
+]
+ACTIVATED = [
+    Case((6, 7), 16, 24, residual=True, **options(activation=name, final_activation=name))
+    for name in ("gelu", "gelu_tanh", "hard_swish", "mish", "sigmoid", "silu", "tanh")
+]
+ACTIVATED = [
+    Case((6, 7), 16, 24, residual=True, **options(activation=name, final_activation=name))
+    for name in ("gelu", "gelu_tanh", "hard_swish", "mish", "sigmoid", "silu", "tanh")
 ]
 BIG = [
     Case((720, 1280), 64, 64, **options(activation=LEAKY)),

@@ -3,11 +3,12 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import BIG, CASES, LEAKY, Case, options
+from tests.ops.convolutions import ACTIVATED, BIG, CASES, GROUPED, LEAKY, Case, options
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
 
@@ -24,7 +25,9 @@ by_name = {"ids": str}
 # --- on LLVM
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.dtype == "float16"], **by_name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES + GROUPED + ACTIVATED if case.dtype == "float16"], **by_name
+)
 def test_llvm(case):
     check(case, "llvm", tvm.cpu())
 
@@ -58,6 +61,33 @@ def cuda(request, emulated_cuda, monkeypatch):
     emulated_cuda.set_arch(request.param)
     monkeypatch.setitem(plan.MULTIPROCESSORS, request.param, 1)
     return emulated_cuda
+
+
+DEPTHWISE = [case for case in GROUPED if case.problem().is_depthwise]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("case", DEPTHWISE, **by_name)
+def test_depthwise_on_cuda(cuda, case, dtype):
+    test_cuda(cuda, replace(case, dtype=dtype))
+
+
+@pytest.mark.parametrize("channels, size", [(4, (65, 65)), (300, (3, 3)), (1030, (1, 2)), (7, (31, 31))])
+def test_depthwise_of_other_sizes(cuda, channels, size):
+    padding = size[0] // 2, size[1] // 2
+    test_cuda(
+        cuda, Case((5, 21), channels, channels, kernel=size, **options(groups=channels, padding=padding))
+    )
+
+
+def test_depthwise_has_no_race(cuda):
+    test_cuda_has_no_race(cuda, DEPTHWISE[0])
+
+
+@pytest.mark.parametrize("case", ACTIVATED, **by_name)
+def test_activations_on_cuda(cuda, case):
+    test_cuda(cuda, case)
+    test_cuda(cuda, replace(case, filters=16, options={**case.options, "groups": 16}))
 
 
 @pytest.mark.parametrize("case", CASES, **by_name)
@@ -139,7 +169,7 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
         ([((9, 9, 16), "float16"), WEIGHT], {}, r"data must have the shape \(N, H, W, C\), not \[9, 9, 16\]"),
         ([((1, 9, 9, 16), "int8"), WEIGHT], {}, "data must be of type float16, bfloat16, float32, not int8"),
         ([DATA, (WEIGHT[0], "float32")], {}, "weight must be of the type of data, float16, not float32"),
-        ([DATA, ((8, 3, 3, 4), "float16")], {}, "as many channels as data, 16, not 4, and grouped"),
+        ([DATA, ((8, 3, 3, 4), "float16")], {}, "as many channels as data, 16, not 4: give groups=4"),
         ([DATA, ((8, 3, 3, 5), "float16")], {}, "as many channels as data, 16, not 5$"),
         ([((0, 9, 9, 16), "float16"), WEIGHT], {}, "no extent may be 0"),
         ([((relay.Any(), 9, 9, 16), "float16"), WEIGHT], {}, "known at compile time, but data has"),
@@ -177,8 +207,8 @@ def test_refuses_types(types, given, reason):
 @pytest.mark.parametrize(
     "given, reason",
     [
-        ({"activation": "gelu"}, "activation must be one of none, relu, leaky_relu, clip, prelu, not 'gelu'"),
-        ({"final_activation": "prelu"}, "final_activation must be one of none, relu, leaky_relu, clip, not"),
+        ({"activation": "elu"}, "activation must be one of none, relu, .*, silu, tanh, not 'elu'"),
+        ({"final_activation": "prelu"}, "final_activation must be one of none, relu, leaky_relu, clip, gelu"),
         ({"activation": "leaky_relu"}, r"must be written as \('leaky_relu', 0.1\), not 'leaky_relu'"),
         ({"activation": ("clip", 1, 0)}, "clips to 1.0 to 0.0"),
         ({"activation": "prelu"}, "slope and the activation 'prelu' go together"),

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 from tests.helpers import (
     apply,
@@ -106,6 +108,114 @@ def test_of_any_geometry(options):
         atol=1e-5,
     )
     assert ops(after) == [FUSED]
+
+
+ONEDNN = "llvm -libs=onednn"
+
+
+@pytest.mark.parametrize("groups, multiplier", [(8, 1), (8, 2), (2, 2)])
+def test_of_groups(groups, multiplier):
+    """They are fused where there is a kernel; a few filters for each channel have weights (8, 2, 1, 1)."""
+    x, filters = image(), 8 * multiplier
+    of_weight = (3, 3, 8 // groups, filters)
+    layout = "HWIO"
+    if groups == 8:
+        of_weight, layout = (3, 3, 8, multiplier), "HWOI"
+    options = {"padding": 1, "groups": groups, "channels": filters, "kernel_size": (3, 3)}
+    weight = relay.const(numbers(*of_weight) / 3)
+    y = relay.nn.conv2d(x, weight, data_layout="NHWC", kernel_layout=layout, **options)
+    mod = module(x, relay.nn.relu(y))
+    after, _ = apply(FuseConv2dNHWC(also_float32=True, target=ONEDNN), mod)
+    assert ops(after) == [FUSED]
+    torch_weight = (
+        weight.data.numpy()
+        .transpose((2, 3, 0, 1) if layout == "HWOI" else (3, 2, 0, 1))
+        .reshape(filters, 8 // groups, 3, 3)
+    )
+    data = numbers(*SHAPE)
+    expected = F.relu(
+        F.conv2d(
+            torch.from_numpy(data).permute(0, 3, 1, 2),
+            torch.from_numpy(torch_weight.copy()),
+            padding=1,
+            groups=groups,
+        )
+    )
+    (found,) = run(after, data)
+    np.testing.assert_allclose(found, expected.permute(0, 2, 3, 1).numpy(), rtol=1e-4, atol=1e-5)
+    _, report = apply(FuseConv2dNHWC(also_float32=True, target="llvm"), mod)
+    assert refusals(report) == ["the convolution is grouped, and channels cannot leave their group"]
+
+
+def spelled(y, name):
+    def const(value):
+        return relay.const(value, "float32")
+
+    if name == "silu":
+        return y * relay.sigmoid(y)
+    if name == "silu, divided":
+        return y / (const(1) + relay.exp(relay.negative(y)))
+    if name == "gelu":
+        return const(0.5) * y * (relay.erf(y / const(2**0.5)) + const(1))
+    if name == "hard_swish":
+        return y * relay.clip(y + const(3), 0, 6) / const(6)
+    if name == "mish":
+        return y * relay.tanh(relay.log(const(1) + relay.exp(y)))
+    return {"sigmoid": relay.sigmoid, "tanh": relay.tanh}[name](y)
+
+
+@pytest.mark.parametrize("name", ["silu", "silu, divided", "gelu", "hard_swish", "mish", "sigmoid", "tanh"])
+def test_a_spelled_activation(name):
+    x = image()
+    mod = module(x, spelled(bias(conv(x)), name))
+    passes = FuseConv2dNHWC(also_float32=True)
+    after = assert_same_numbers(passes, mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after) == [FUSED]
+    assert str(after["main"].body.attrs["activation"]) == name.split(",")[0]
+    assert_no_second_change(passes, after)
+
+
+def test_a_spelled_activation_behind_a_residual():
+    x = image()
+    mod = module(x, spelled(relay.add(conv(x), x), "silu"))
+    after = assert_same_numbers(FuseConv2dNHWC(also_float32=True), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ops(after) == [FUSED]
+    assert str(after["main"].body.attrs["final_activation"]) == "silu"
+
+
+@pytest.mark.parametrize(
+    "almost",
+    [
+        lambda y: y * relay.sigmoid(y * relay.const(1.01)),
+        lambda y: y * relay.clip(y + relay.const(3.0), 0, 5.99) / relay.const(6.0),
+        lambda y: y * relay.where(y > relay.const(17.123), relay.const(2.0), relay.sigmoid(y)),
+        lambda y: y * (relay.erf(y * relay.const(0.7)) + relay.const(1.0)) * relay.const(0.5),
+    ],
+    ids=["a scale", "a bound", "a branch", "a constant"],
+)
+def test_almost_an_activation(almost):
+    x = image()
+    after = assert_same_numbers(
+        FuseConv2dNHWC(also_float32=True), module(x, almost(conv(x))), numbers(*SHAPE), rtol=1e-4, atol=1e-5
+    )
+    fused = next(node for node in Graph(after["main"]).nodes if op_name(node) == FUSED)
+    assert str(fused.attrs["activation"]) == "none"
+
+
+def test_an_activation_of_which_a_part_is_used_elsewhere():
+    x = image()
+    y = conv(x)
+    inner = relay.sigmoid(y)
+    mod = module(x, relay.Tuple([y * inner, inner]))
+    after, _ = apply(FuseConv2dNHWC(also_float32=True), mod)
+    fused = next(node for node in Graph(after["main"]).nodes if op_name(node) == FUSED)
+    assert str(fused.attrs["activation"]) == "none"
+
+
+def test_scores_to_be_rounded_stay_as_they_are():
+    x = image()
+    after, _ = apply(FuseConv2dNHWC(to_be="float16"), module(x, relay.sigmoid(conv(x))))
+    assert ops(after) == [FUSED, "sigmoid"]
 
 
 @pytest.mark.parametrize("layout", ["OIHW", "HWOI", "OHWI"])

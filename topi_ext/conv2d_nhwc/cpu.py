@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import gcd
 
@@ -29,7 +30,14 @@ def conv2d_nhwc(
     (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
     # Rounded up to whole tiles, which need no conditions; sums beyond the result are never read.
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
-    zero = tir.const(0, "float32")
+    zero, of_group = tir.const(0, "float32"), problem.channels // problem.groups
+
+    def channel_of(k: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
+        """The channel that weight c of filter k is multiplied by; k may be behind the last filter."""
+        if problem.groups == 1:
+            return c
+        k = k if all_filters == problem.filters else te.min(k, problem.filters - 1)
+        return tir.indexdiv(k, problem.filters // problem.groups) * of_group + c
 
     def padded_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         inside = tir.all(y >= top, y < height + top, x >= left, x < width + left)
@@ -43,14 +51,15 @@ def conv2d_nhwc(
         for extent, stride, reach in zip((out_height, all_columns), problem.strides, problem.reach)
     ]
     padded = te.compute((problem.batch, *seen, problem.channels), padded_at, name="padded")
-    packed = te.compute((rows, columns, problem.channels, all_filters), packed_at, name="packed")
+    packed = te.compute((rows, columns, of_group, all_filters), packed_at, name="packed")
     r = te.reduce_axis((0, rows), "r")
     s = te.reduce_axis((0, columns), "s")
-    c = te.reduce_axis((0, problem.channels), "c")
+    c = te.reduce_axis((0, of_group), "c")
     sums = te.compute(
         (problem.batch, out_height, all_columns, all_filters),
         lambda n, y, x, k: te.sum(
-            padded[n, y * stride_y + r * dilation_y, x * stride_x + s * dilation_x, c] * packed[r, s, c, k],
+            padded[n, y * stride_y + r * dilation_y, x * stride_x + s * dilation_x, channel_of(k, c)]
+            * packed[r, s, c, k],
             axis=[r, s, c],
         ),
         name="sums",
@@ -74,13 +83,31 @@ def conv2d_nhwc(
 def activate(activation: Activation, value: tir.PrimExpr, slope: tir.PrimExpr | None = None) -> tir.PrimExpr:
     """The activation of a float32 value; the kernels of all targets use it."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
-    zero = tir.const(0, "float32")
+    zero, one = tir.const(0, "float32"), tir.const(1, "float32")
     if activation.name == "relu":
         return te.max(value, zero)
     if activation.name in ("leaky_relu", "prelu"):
         return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
     if activation.name == "clip":
         return te.max(te.min(value, high), low)
+    if activation.name == "sigmoid":
+        return one / (one + te.exp(-value))
+    if activation.name == "silu":
+        return value / (one + te.exp(-value))
+    if activation.name == "tanh":
+        return te.tanh(value)
+    if activation.name == "hard_swish":
+        return value * te.max(te.min(value + 3, tir.const(6, "float32")), zero) / 6
+    if activation.name == "gelu":
+        return value * (one + te.erf(value * tir.const(0.5**0.5, "float32"))) / 2
+    if activation.name == "gelu_tanh":
+        inner = (value + value * value * value * tir.const(0.044715, "float32")) * tir.const(
+            math.sqrt(2 / math.pi), "float32"
+        )
+        return value * (one + te.tanh(inner)) / 2
+    if activation.name == "mish":  # by the tanh of log(1 + e), which is 1 before the exponential e overflows
+        e = te.exp(te.min(value, tir.const(20, "float32")))
+        return value * (e * (e + 2) / (e * (e + 2) + 2))
     return value
 
 

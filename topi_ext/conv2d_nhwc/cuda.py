@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import tvm
 from tvm import te
 from tvm.topi.generic import schedule_extern
 
+from .cuda_depthwise import emit_depthwise
 from .cuda_kernel import emit_kernel
-from .plan import known_arch, plan_for
+from .plan import Plan, known_arch, plan_for
 from .problem import Problem
 
 
@@ -27,6 +29,26 @@ def conv2d_nhwc(
     target: tvm.target.Target,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
+    inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
+    inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
+
+    if problem.is_depthwise:
+        if problem.block > 1:
+            raise tvm.TVMError("topi_ext.conv2d_nhwc: on CUDA a depthwise convolution has no depth to space")
+        kernel = partial(emit_depthwise, problem)
+    else:
+        kernel = partial(emit_kernel, _plan(problem, target))
+    return te.extern(
+        problem.shape,
+        list(inputs.values()),
+        lambda ins, outs: kernel(dict(zip([*inputs, "result"], [*ins, *outs]))),
+        dtype=problem.dtype,
+        name="conv2d_nhwc",
+        tag="conv2d_nhwc_gpu",
+    )
+
+
+def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     arch = supported_arch(problem, target)
     if problem.dtype == "float32":
         raise tvm.TVMError(
@@ -39,17 +61,12 @@ def conv2d_nhwc(
             f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the "
             f"target is sm_{arch_of(target)}. Set the GPU's architecture with `-arch=sm_XX` in the target"
         )
-    plan = plan_for(problem, arch)
-    inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
-    inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
-    return te.extern(
-        problem.shape,
-        list(inputs.values()),
-        lambda ins, outs: emit_kernel(plan, dict(zip([*inputs, "result"], [*ins, *outs]))),
-        dtype=problem.dtype,
-        name="conv2d_nhwc",
-        tag="conv2d_nhwc_gpu",
-    )
+    if problem.groups > 1:
+        raise tvm.TVMError(
+            f"topi_ext.conv2d_nhwc: on CUDA there is no kernel for {problem.groups} groups of "
+            f"{problem.channels} channels and {problem.filters} filters: use nn.conv2d"
+        )
+    return plan_for(problem, arch)
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:

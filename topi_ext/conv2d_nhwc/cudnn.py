@@ -19,6 +19,7 @@ import tvm
 from tvm import te, tir
 
 from ..bootstrap.find_libraries import load_cudnn
+from .address import address_of
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
 from .plan import plan_for
 from .problem import Activation, Problem
@@ -48,7 +49,7 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
 def is_capable(problem: Problem) -> bool:
     """Whether cuDNN computes the problem: types of tensor cores, aligned channels, no depth to space."""
     aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
-    return problem.dtype != "float32" and problem.block == 1 and aligned
+    return problem.dtype != "float32" and problem.block == 1 and aligned and problem.groups == 1
 
 
 def conv2d_nhwc(
@@ -103,13 +104,7 @@ def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
     on_device = _sessions.by_device.get(device)
     if on_device is None:
         on_device = _sessions.by_device[device] = _Session(tvm.cuda(device))
-    on_device.run(text, [_address(tensor) for tensor in tensors])
-
-
-def _address(tensor: tvm.nd.NDArray) -> int:
-    """The address on the device. Every call needs it, and this is faster than DLPack."""
-    array = tensor.handle.contents
-    return array.data + array.byte_offset
+    on_device.run(text, [address_of(tensor) for tensor in tensors])
 
 
 class _Sessions(threading.local):
@@ -163,7 +158,7 @@ class _Session:
         """The address of at least `size` bytes; plans share them, since they run one after the other."""
         if not self.workspaces or self.workspaces[-1].shape[0] < size:
             self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
-        return _address(self.workspaces[-1])
+        return address_of(self.workspaces[-1])
 
 
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
@@ -229,6 +224,16 @@ def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> 
         return graph.leaky_relu(y, negative_slope=activation.low)
     if activation.name == "clip":
         return graph.relu(y, lower_clip=activation.low, upper_clip=activation.high)
+    if activation.name in ("sigmoid", "tanh"):
+        return getattr(graph, activation.name)(y)
+    if activation.name == "silu":
+        return graph.mul(y, graph.sigmoid(y))
+    if activation.name == "gelu":
+        return graph.gelu(y)
+    if activation.name == "gelu_tanh":
+        return graph.gelu_approx_tanh(y)
+    if activation.name == "mish":
+        return graph.mul(y, graph.tanh(graph.softplus(y)))
     if activation.name == "prelu":  # cuDNN does not have it
         return graph.sub(graph.relu(y), graph.mul(graph.relu(graph.neg(y)), slope))
     return y

@@ -12,14 +12,14 @@ import tvm
 from tvm import relay, te, tir
 
 from .. import _register
-from . import cudnn
+from . import cudnn, onednn
 from .problem import Activation, Problem, four_sides, pair
 
 NAME = "topi_ext.conv2d_nhwc"
 FLOATS = ("float16", "bfloat16", "float32")
 ARGUMENTS = {
     "data": "(N, H, W, C)",
-    "weight": "(K, R, S, C)",
+    "weight": "(K, R, S, C / groups)",
     "bias": "(K,), or a scalar where there is none",
     "residual": "the result's shape, or a scalar where there is none",
     "slope": "(K,), or a scalar where there is none",
@@ -39,18 +39,21 @@ def conv2d_nhwc(
     final_activation: str | tuple[Any, ...] | None = None,
     slope: relay.Expr | None = None,
     block_size: int = 1,
+    groups: int = 1,
+    weight_id: str = "",
 ) -> relay.Expr:
     """Convolution of NHWC data, fused with the operators that often follow it.
 
     In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
-    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes the convolutions at which it is faster.
+    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes the convolutions at which it is faster;
+    for `llvm -libs=onednn`, oneDNN computes them.
 
     Parameters
     ----------
     data : relay.Expr
         (N, H, W, C), float16 or bfloat16; on LLVM also float32. All extents are known at compile time.
     weight : relay.Expr
-        (K, R, S, C), of the type of the data. No groups.
+        (K, R, S, C / groups), of the type of the data.
     bias : relay.Expr, optional
         (K,), float32 or of the type of the data.
     residual : relay.Expr, optional
@@ -60,11 +63,17 @@ def conv2d_nhwc(
     padding : int, pair or four of int
         For all sides; for height and width; or top, left, bottom, right. Zeros are padded.
     activation, final_activation : None, str or tuple
-        None, "relu", ("leaky_relu", slope), ("clip", low, high); the first one also "prelu".
+        None, "relu", ("leaky_relu", slope), ("clip", low, high), "gelu", "gelu_tanh", "hard_swish", "mish",
+        "sigmoid", "silu" or "tanh"; the first one also "prelu".
     slope : relay.Expr, optional
         (K,), float32 or of the type of the data: the slopes of "prelu" below 0.
     block_size : int
         K is a multiple of its square.
+    groups : int
+        C and K are multiples of it. On CUDA, own kernels are for 1 and for one channel and filter a group.
+    weight_id : str
+        The same text for the same weights, and no text for weights that may change: oneDNN packs weights with
+        a text once. `IdentifyWeights` gives it to constant weights.
 
     Returns
     -------
@@ -90,8 +99,9 @@ def conv2d_nhwc(
     final = Activation.of(final_activation, "final_activation", may_be_prelu=False)
     if (first.name == "prelu") != (slope is not None):
         raise ValueError("conv2d_nhwc: slope and the activation 'prelu' go together")
-    if block_size < 1:
-        raise ValueError(f"conv2d_nhwc: block_size must be at least 1, not {block_size}")
+    for name, number in (("block_size", block_size), ("groups", groups)):
+        if number < 1:
+            raise ValueError(f"conv2d_nhwc: {name} must be at least 1, not {number}")
     strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
     if min(*strides, *dilation) < 1:
         raise ValueError(f"conv2d_nhwc: strides {strides} and dilation {dilation} must be at least 1")
@@ -107,6 +117,8 @@ def conv2d_nhwc(
         final_activation_low=final.low,
         final_activation_high=final.high,
         block_size=int(block_size),
+        groups=int(groups),
+        weight_id=weight_id,
         has_bias=int(bias is not None),
         has_residual=int(residual is not None),
         has_slope=int(slope is not None),
@@ -139,12 +151,18 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         _refuse(f"weight must be of the type of data, {data.dtype}, not {weight.dtype}")
     batch, *size, channels = _static("data", data.shape)
     filters, *kernel, of_weight = _static("weight", weight.shape)
-    if of_weight != channels:
-        groups = ", and grouped convolutions are not supported" if channels % max(of_weight, 1) == 0 else ""
-        _refuse(f"weight must have as many channels as data, {channels}, not {of_weight}{groups}")
+    options, has = _read(attrs)
+    groups = options["groups"]
+    if channels % groups or filters % groups:
+        _refuse(f"{channels} channels and {filters} filters are not multiples of {groups} groups")
+    if of_weight != channels // groups:
+        wanted = f"{channels}" if groups == 1 else f"{channels} / {groups} groups = {channels // groups}"
+        hint = ""
+        if of_weight and channels % of_weight == 0 and groups == 1:
+            hint = f": give groups={channels // of_weight} if it is grouped"
+        _refuse(f"weight must have as many channels as data, {wanted}, not {of_weight}{hint}")
     if min(batch, *size, channels, filters, *kernel) < 1:
         _refuse(f"no extent may be 0: data {data.shape}, weight {weight.shape}")
-    options, has = _read(attrs)
     problem = Problem(
         batch=batch,
         size=tuple(size),
@@ -196,6 +214,8 @@ def _read(attrs: tvm.ir.Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
         **{name: tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")},
         **{name: _activation(attrs, name) for name in ("activation", "final_activation")},
         "block": int(attrs["block_size"]),
+        "groups": int(attrs["groups"]),
+        "weight_id": str(attrs["weight_id"]),
     }
     return options, {name: bool(attrs[f"has_{name}"]) for name in ("bias", "residual", "slope")}
 
@@ -216,7 +236,18 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     kind = target.kind.name
     if kind == "cuda" and cudnn.LIBRARY in target.libs and cudnn.is_better(problem, target):
         return cudnn
+    if kind == "llvm" and onednn.LIBRARY in target.libs and onednn.is_capable(problem):
+        return onednn
     return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
+
+
+def has_grouped_kernel(channels: int, filters: int, groups: int, target: tvm.target.Target | None) -> bool:
+    """Whether the operator has a fast kernel for a grouped convolution on a target."""
+    if target is None:
+        return False
+    if target.kind.name == "llvm":
+        return onednn.LIBRARY in target.libs and onednn.is_available()
+    return target.kind.name == "cuda" and groups == channels == filters
 
 
 class _Kernels:

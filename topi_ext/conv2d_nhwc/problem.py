@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Union
 
-ACTIVATIONS = {"none": 0, "relu": 0, "leaky_relu": 1, "clip": 2, "prelu": 0}  # and their number of constants
+ACTIVATIONS = {  # and their number of constants
+    "none": 0,
+    "relu": 0,
+    "leaky_relu": 1,
+    "clip": 2,
+    "prelu": 0,
+    "gelu": 0,
+    "gelu_tanh": 0,
+    "hard_swish": 0,
+    "mish": 0,
+    "sigmoid": 0,
+    "silu": 0,
+    "tanh": 0,
+}
 # How callers of the operator write an activation: None, a name, or a name with its constants.
 GivenActivation = Union[str, tuple[Any, ...], None]
 
@@ -56,6 +69,13 @@ class Problem:
     bias: str | None  # its dtype
     residual: bool
     slope: str | None  # its dtype
+    groups: int = 1
+    weight_id: str = ""  # the same for the same weights, of which a library keeps what it has packed
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has one filter of its own."""
+        return self.groups == self.channels == self.filters > 1
 
     @property
     def reach(self) -> tuple[int, ...]:

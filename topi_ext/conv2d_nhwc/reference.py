@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ def conv2d_nhwc(
     final_activation: GivenActivation = None,
     slope: np.ndarray | None = None,
     block_size: int = 1,
+    groups: int = 1,
     rounded: bool = True,
 ) -> np.ndarray:
     """The operator on arrays; `rounded=False` gives the result before it is rounded to the data's type."""
@@ -37,7 +39,9 @@ def conv2d_nhwc(
         for s in range(columns):
             y, x = r * dilation_y, s * dilation_x
             seen = padded[:, y : y + (height - 1) * stride_y + 1, x : x + (width - 1) * stride_x + 1]
-            out += seen[:, ::stride_y, ::stride_x] @ weight[:, r, s].astype("float64").T
+            pixels = np.split(seen[:, ::stride_y, ::stride_x], groups, axis=3)
+            filters = np.split(weight[:, r, s].astype("float64"), groups)
+            out += np.concatenate([one @ other.T for one, other in zip(pixels, filters)], axis=3)
     if bias is not None:
         out += bias.astype("float64")
     out = activate(Activation.of(activation, "activation"), out, slope)
@@ -57,6 +61,18 @@ def activate(activation: Activation, x: np.ndarray, slope: Any = None) -> np.nda
         return np.where(x > 0, x, x * slope.astype("float64"))
     if activation.name == "clip":
         return np.clip(x, np.float32(activation.low), np.float32(activation.high))
+    if activation.name in ("sigmoid", "silu"):
+        return (x if activation.name == "silu" else 1) / (1 + np.exp(-x))
+    if activation.name == "tanh":
+        return np.tanh(x)
+    if activation.name == "gelu":
+        return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+    if activation.name == "gelu_tanh":
+        return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+    if activation.name == "hard_swish":
+        return x * np.clip(x + 3, 0, 6) / 6
+    if activation.name == "mish":
+        return x * np.tanh(np.logaddexp(0, x))
     return x
 
 

@@ -15,6 +15,7 @@ from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
 from .. import roi_align  # noqa: F401  registers the operator
 from .._strategy import ABOVE_STOCK
+from ..conv2d_nhwc.op import FLOATS, has_grouped_kernel
 from .target_kernels import has_kernel, lowers
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
@@ -31,11 +32,32 @@ def _register_conv2d() -> None:
     ) -> relay.Expr:
         converted = stock(attrs, args, types, desired)
         target = tvm.target.Target.current()  # set by ConvertToNHWC, if it knows the target
-        if target is None or _has_kernel(attrs, converted, types, target):
+        if target is None or _is_ours(attrs, converted, args, types, target):
+            return converted
+        if _has_kernel(attrs, converted, types, target):
             return converted
         return relay.Call(converted.op, args, attrs)
 
     registry.register_convert_op_layout("nn.conv2d", convert, ABOVE_STOCK)
+
+
+def _is_ours(
+    old: tvm.ir.Attrs,
+    conv: relay.Call,
+    args: Sequence[relay.Expr],
+    types: Sequence[relay.Type],
+    target: tvm.target.Target,
+) -> bool:
+    """Whether FuseConv2dNHWC makes a grouped convolution a call of our operator, with a kernel for it."""
+    groups, (data, weight) = int(conv.attrs.groups), types[:2]
+    if groups == 1 or str(conv.attrs.data_layout) != "NHWC" or not isinstance(args[1], relay.Constant):
+        return False
+    known = [int(extent) for extent in data.shape if isinstance(extent, tvm.tir.IntImm)]
+    if len(known) < 4 or min(known) < 1 or min(map(int, old.padding)) < 0 or data.dtype not in FLOATS:
+        return False
+    channels = known[str(old.data_layout).index("C")]
+    filters = int(old.channels or weight.shape[str(old.kernel_layout).index("O")])
+    return has_grouped_kernel(channels, filters, groups, target)
 
 
 def _has_kernel(

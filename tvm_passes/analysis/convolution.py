@@ -71,12 +71,12 @@ def with_weights(conv: relay.Call, data: relay.Expr, weights: np.ndarray, **chan
     return relay.nn.conv2d(data, as_constant(packed, conv.args[1].data.dtype), **attrs)
 
 
-def why_not_plain(conv: relay.Call) -> Refusal | None:
-    """Why an nn.conv2d is not one whose weights can be rearranged; None if it is."""
+def why_not_plain(conv: relay.Call, grouped: bool = False) -> Refusal | None:
+    """Why an nn.conv2d, which may be `grouped`, is not one whose weights can be rearranged; None if it is."""
     layout = str(conv.attrs.data_layout)
     if channel_axis(layout) is None or str(conv.attrs.out_layout) not in ("", layout):
         return Refusal("the layout of the convolution splits or moves the channels")
-    if int(conv.attrs.groups) != 1:
+    if int(conv.attrs.groups) != 1 and not grouped:
         return Refusal("the convolution is grouped, and channels cannot leave their group")
     if constant_weights(conv) is None:
         return Refusal("the weights of the convolution are not constant")

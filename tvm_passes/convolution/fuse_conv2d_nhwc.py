@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
+from topi_ext.conv2d_nhwc.op import has_grouped_kernel
 from topi_ext.conv2d_nhwc.problem import GivenActivation
 
+import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
@@ -26,7 +28,8 @@ from ..analysis.convolution import (
 )
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import HALF, RANGES, gains, why_not_half
-from ..engine.expressions import op_name, static_shape
+from ..analysis.scalar_functions import COMPUTED, MAX_OPERATORS, activation_of
+from ..engine.expressions import known_shape, op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
@@ -43,36 +46,44 @@ class OfHalf(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.conv2d")(data, weight)
     dtypes: tuple[str, ...] = HALF
+    target: tvm.target.Target | None = None
 
     def where(self, match: Match) -> bool:
         return str(match.root.attrs.data_layout) == "NHWC"
 
     def plan(self, match: Match) -> Answer | Refusal:
-        dtype = match.data.checked_type.dtype
-        if dtype not in self.dtypes:
-            return Refusal(f"tensor cores do not multiply {dtype} in full precision")
-        if match.root.checked_type.dtype != dtype:
-            return Refusal(f"the result is {match.root.checked_type.dtype}, not {dtype}")
+        dtype, groups = match.data.checked_type.dtype, int(match.root.attrs.groups)
         data, result = static_shape(match.data), static_shape(match.root)
         if data is None or result is None:
             return Refusal("the shape is dynamic")
+        is_served = groups > 1 and has_grouped_kernel(data[3], result[3], groups, self.target)
+        if dtype not in self.dtypes and not is_served:
+            return Refusal(f"tensor cores do not multiply {dtype} in full precision")
+        if match.root.checked_type.dtype != dtype:
+            return Refusal(f"the result is {match.root.checked_type.dtype}, not {dtype}")
         if 0 in (*data, *result):
             return Refusal("the tensor is empty")
         if max(np.prod(data), np.prod(result)) > MAX_ELEMENTS:
             return Refusal("the tensor has too many elements")
         if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
             return why_not_plain(match.root) or Refusal("the padding is negative")
-        return why_not_plain(match.root) or LEGAL
+        return why_not_plain(match.root, grouped=is_served) or LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         strides, dilation, before, after = zip(*pairs(match.root))
-        weights = weights_of(match.root).transpose(0, 2, 3, 1)
+        groups = int(match.root.attrs.groups)
+        *_, channels = known_shape(match.data)
+        *_, filters = known_shape(match.root)
+        weights = weights_of(match.root)
+        # Of a convolution with a few filters for each channel, TVM has the weights as (channel, filter, ...).
+        weights = weights.reshape(filters, channels // groups, *weights.shape[2:])
         return conv2d_nhwc(
             match.data,
-            as_constant(weights, match.data.checked_type.dtype),
+            as_constant(weights.transpose(0, 2, 3, 1), match.data.checked_type.dtype),
             strides=strides,
             padding=(*before, *after),
             dilation=dilation,
+            groups=groups,
         )
 
 
@@ -180,6 +191,46 @@ class WithActivation(_Grow):
         return call
 
 
+class WithSpelledActivation(Rule):
+    """Fold in an activation that several operators compute, such as `x * sigmoid(x)`.
+
+    Why legal: they are evaluated at many points, among them those around each of their constants, and are
+    the activation there; nothing else uses what they compute in between.
+    """
+
+    pattern = any_op(("multiply", "divide"), wildcard(), wildcard())
+
+    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
+        conv = _convolution_below(match.root)
+        name = None if conv is None else activation_of(match.root, conv, match.graph)
+        if conv is None or name is None:
+            return NO_MATCH
+        if match.root.checked_type != conv.checked_type:
+            return Refusal("the activation changes the type")
+        call = FusedCall(conv)
+        if call.block_size > 1:
+            return Refusal("the activation comes after a shuffle")
+        if call.final_activation:
+            return Refusal("the convolution has two activations already")
+        if not call.activation and not call.residual:
+            call.activation = name
+        else:
+            call.final_activation = name
+        return call
+
+    def rewrite(self, match: Match, plan: FusedCall) -> relay.Expr:
+        return plan.call()
+
+
+class WithSquashingActivation(WithSpelledActivation):
+    """The same for sigmoid and tanh, in full precision only.
+
+    Rounded to half precision, scores close to 1, which are compared, would be alike.
+    """
+
+    pattern = any_op(("sigmoid", "tanh"), wildcard())
+
+
 class WithResidual(_Grow):
     """Fold in the addition of another tensor.
 
@@ -220,6 +271,8 @@ class WithDepthToSpace(_Grow):
         refusal = why_not_whole(match.root)
         if refusal:
             return refusal
+        if call.groups > 1:
+            return Refusal("a grouped convolution does not shuffle")
         if Shuffle.of(match.root).mode != "DCR":
             return Refusal("the shuffle is in mode CRD, not DCR")
         if call.residual:
@@ -233,9 +286,10 @@ class WithDepthToSpace(_Grow):
 class FuseConv2dNHWC(RulePass):
     """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
 
-    `also_float32`: whether to fuse float32 too, which has kernels for LLVM only. `to_be`: the type to which
-    `InMixedPrecision` will convert float32, which is then fused as well: in this order, bias and slopes are
-    not rounded, since they stay float32.
+    `target`: the target to compile for, by default the current one, which tells whether there is a kernel for
+    grouped convolutions. `also_float32`: whether to fuse float32 too, which has kernels for LLVM only.
+    `to_be`: the type to which `InMixedPrecision` will convert float32, which is then fused as well: in this
+    order, bias and slopes are not rounded, since they stay float32.
 
     Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order.
     Only what follows in that order is folded in, and only where results in between have no other users. Sums
@@ -250,19 +304,47 @@ class FuseConv2dNHWC(RulePass):
     def @main(%x: Tensor[(1, 32, 32, 16), float16]) -> Tensor[(1, 64, 64, 3), float16] {
       topi_ext.conv2d_nhwc(%x, const[(12, 3, 3, 16), float16], const[(12,), float16], 0f, 0f,
           activation="relu", activation_high=0f, activation_low=0f, block_size=2, dilation=[1, 1],
-          final_activation="none", final_activation_high=0f, final_activation_low=0f, has_bias=1,
-          has_residual=0, has_slope=0, padding=[1, 1, 1, 1], strides=[1, 1])
+          final_activation="none", final_activation_high=0f, final_activation_low=0f, groups=1,
+          has_bias=1, has_residual=0, has_slope=0, padding=[1, 1, 1, 1], strides=[1, 1],
+          weight_id="")
     }
     """
 
-    GROWTH = (WithBias, WithActivation, WithResidual, WithResidualBefore, WithDepthToSpace)
+    GROWTH = (
+        *(WithBias, WithActivation, WithSpelledActivation),
+        *(WithResidual, WithResidualBefore, WithDepthToSpace),
+    )
 
-    def __init__(self, also_float32: bool = False, to_be: str | None = None) -> None:
+    def __init__(
+        self,
+        also_float32: bool = False,
+        to_be: str | None = None,
+        target: str | tvm.target.Target | None = None,
+    ) -> None:
         if to_be is not None and to_be not in HALF:
             raise ValueError(f"FuseConv2dNHWC: to_be must be None or one of {', '.join(HALF)}, not {to_be!r}")
         taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
-        self.rules = (OfFloat if also_float32 else OfHalf, *taken, *self.GROWTH)
+        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        first = [OfFloat if also_float32 else OfHalf, *taken]
+        squashing = [WithSquashingActivation] if also_float32 and to_be is None else []
+        self.rules = (*(_on(target, rule) for rule in first), *self.GROWTH, *squashing)
         super().__init__()
+
+
+def _convolution_below(root: relay.Expr) -> relay.Call | None:
+    """The convolution whose result is read by operators that end in the root, if there is one."""
+    waiting, seen = list(root.args), 0
+    while waiting and seen < MAX_OPERATORS:
+        node, seen = waiting.pop(), seen + 1
+        if op_name(node) == "topi_ext.conv2d_nhwc":
+            return node
+        if isinstance(node, relay.Call) and op_name(node) in COMPUTED:
+            waiting += node.args
+    return None
+
+
+def _on(target: tvm.target.Target | None, rule: type[OfHalf]) -> type[OfHalf]:
+    return type(rule.__name__, (rule,), {"target": target})
 
 
 def _why_too_large(constant: np.ndarray, dtype: str) -> Refusal | None:

@@ -25,7 +25,8 @@ class FusedCall:
         )
         self.activation: GivenActivation = _activation(attrs, "activation")
         self.final_activation: GivenActivation = _activation(attrs, "final_activation")
-        self.block_size = int(attrs["block_size"])
+        self.weight_id = ""  # of the weights as they will be, which may be others
+        self.block_size, self.groups = int(attrs["block_size"]), int(attrs["groups"])
 
     def call(self) -> relay.Call:
         """The call with the changed arguments."""

@@ -27,7 +27,7 @@ class OfWholeImages(Rule):
     def plan(self, match: Match) -> FusedCall | Answer:
         call = FusedCall(match.root)
         data, weight = static_shape(call.data), values(call.weight)
-        if data is None or weight is None or call.block_size > 1:
+        if data is None or weight is None or call.block_size > 1 or call.groups > 1:
             return NO_MATCH
         covers = weight.shape[1:3] == data[1:3] and not any(call.padding)
         if not covers or set(call.dilation) != {1} or (data[0] == 1 and data[1:3] == (1, 1)):
@@ -56,8 +56,9 @@ class ImagesAsOne(RulePass):
       %0 = reshape(%x, newshape=[1, 10, 10, 784]);
       %1 = topi_ext.conv2d_nhwc(%0, const[(32, 1, 1, 784), float32], 0f, 0f, 0f, activation="none",
           activation_high=0f, activation_low=0f, block_size=1, dilation=[1, 1],
-          final_activation="none", final_activation_high=0f, final_activation_low=0f, has_bias=0,
-          has_residual=0, has_slope=0, padding=[0, 0, 0, 0], strides=[1, 1]);
+          final_activation="none", final_activation_high=0f, final_activation_low=0f, groups=1,
+          has_bias=0, has_residual=0, has_slope=0, padding=[0, 0, 0, 0], strides=[1, 1],
+          weight_id="");
       reshape(%1, newshape=[100, 1, 1, 32])
     }
     """

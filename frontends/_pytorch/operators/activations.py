@@ -78,8 +78,10 @@ def selu(data: relay.Expr, number: Number) -> relay.Expr:
 
 @_activation
 def mish(data: relay.Expr, number: Number) -> relay.Expr:
-    """TVM lacks it."""
-    return data * relay.tanh(_softplus(data, number))
+    """TVM lacks it. With e = exp(x), tanh(log(1 + e)) is e (e + 2) / (e (e + 2) + 2): 1 from x = 20 on."""
+    e = relay.exp(relay.minimum(data, number(20)))
+    product = e * (e + number(2))
+    return data * (product / (product + number(2)))
 
 
 @_activation

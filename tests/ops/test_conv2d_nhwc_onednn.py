@@ -1,0 +1,153 @@
+"""The NHWC convolution by oneDNN: against NumPy, and what happens when weights change, or threads run it."""
+
+import json
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.ops.convolutions import ACTIVATED, CASES, CLIP, GROUPED, LEAKY, Case, options
+from topi_ext import _onednn
+from topi_ext.conv2d_nhwc import conv2d_nhwc, onednn, op
+
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+TARGET = tvm.target.Target("llvm -libs=onednn")
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN is not installed")
+
+
+def in_float32(case):
+    return replace(case, dtype="float32", bias=case.bias and "float32")
+
+
+def executor_of(function, target=TARGET):
+    lib = relay.build(tvm.IRModule.from_expr(function), target)
+    return graph_executor.GraphModule(lib["default"](tvm.cpu()))
+
+
+def ran(executor, arrays):
+    executor.run(**arrays)
+    return executor.get_output(0).numpy()
+
+
+@pytest.mark.parametrize("case", [in_float32(case) for case in CASES + GROUPED + ACTIVATED], ids=str)
+def test_as_the_oracle(case):
+    assert op.kernels_for(case.problem(), TARGET) is onednn
+    arrays = case.arrays()
+    np.testing.assert_allclose(
+        ran(executor_of(case.function(arrays)), arrays), case.expected(arrays), **CLOSE
+    )
+
+
+def test_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    case = Case((9, 11), 16, 24, dtype="bfloat16", residual=True, **options(activation="relu"))
+    if not onednn.is_capable(case.problem()):
+        pytest.skip("oneDNN has no kernel in bfloat16 for this processor")
+    arrays, types = case.arrays(), case.types()
+    variables = {
+        name: relay.var(name, shape=array.shape, dtype=types[name]) for name, array in arrays.items()
+    }
+    executor = executor_of(relay.Function([*variables.values()], conv2d_nhwc(**variables, **case.options)))
+    given = {
+        name: array.astype(ml_dtypes.bfloat16) if types[name] == "bfloat16" else array
+        for name, array in arrays.items()
+    }
+    result = ran(executor, given).view(ml_dtypes.bfloat16).astype("float32")
+    np.testing.assert_allclose(result, case.expected(arrays), rtol=2**-7, atol=2**-7)
+
+
+@pytest.mark.parametrize("dtype, slope", [("float16", None), ("bfloat16", "bfloat16")])
+def test_what_it_has_not_is_left_to_other_kernels(dtype, slope):
+    problem = replace(CASES[0].problem(), dtype=dtype, slope=slope)
+    assert not onednn.is_capable(problem)
+    assert op.kernels_for(problem, TARGET) is not onednn
+
+
+def test_without_the_library(monkeypatch):
+    """What is compiled for it says what is missing; what is compiled then takes other kernels."""
+    case = in_float32(CASES[0])
+    arrays = case.arrays()
+    executor = executor_of(case.function(arrays))
+    monkeypatch.setattr(_onednn, "library", lambda: None)
+    monkeypatch.setattr(onednn, "_of_thread", onednn._OfThread())
+    assert op.kernels_for(case.problem(), TARGET) is not onednn
+    with pytest.raises(tvm.TVMError, match="oneDNN is missing here: pip install onednn-cpu-gomp"):
+        executor.run(**arrays)
+
+
+# --- weights that are packed once
+
+
+def with_weight(weight, weight_id):
+    data = relay.var("data", shape=(1, 5, 6, 8))
+    variable = relay.var("weight", shape=weight.shape)
+    return relay.Function([data, variable], conv2d_nhwc(data, variable, padding=1, weight_id=weight_id))
+
+
+def sums(data, weight):
+    from topi_ext.conv2d_nhwc import reference
+
+    return reference.conv2d_nhwc(data, weight, padding=1)
+
+
+@pytest.mark.parametrize("weight_id", ["", "first"])
+def test_weights_that_change(weight_id):
+    """Without an id they are packed in each call; with one, changed weights are seen all the same."""
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((1, 5, 6, 8), "float32")
+    one, other = (rng.standard_normal((16, 3, 3, 8), "float32") for _ in range(2))
+    executor = executor_of(with_weight(one, weight_id))
+    for weight in (one, other, one):
+        found = ran(executor, {"data": data, "weight": weight})
+        np.testing.assert_allclose(found, sums(data, weight), **CLOSE)
+
+
+def test_one_weight_that_changes_without_an_id():
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((1, 5, 6, 8), "float32")
+    weight = rng.standard_normal((16, 3, 3, 8), "float32")
+    executor = executor_of(with_weight(weight, ""))
+    ran(executor, {"data": data, "weight": weight})
+    weight[3, 1, 1, 5] += 1
+    found = ran(executor, {"data": data, "weight": weight})
+    np.testing.assert_allclose(found, sums(data, weight), **CLOSE)
+
+
+def test_packed_weights_are_given_up(monkeypatch):
+    monkeypatch.setattr(onednn, "MAX_PACKED", 1)
+    thread = onednn._OfThread()
+    monkeypatch.setattr(onednn, "_of_thread", thread)
+    for filters in (8, 16, 24):
+        case = in_float32(replace(CASES[0], filters=filters))
+        arrays = case.arrays()
+        found = ran(executor_of(case.function(arrays)), arrays)
+        np.testing.assert_allclose(found, case.expected(arrays), **CLOSE)
+        assert [json.loads(text)["filters"] for text in thread.convolutions] == [filters]
+
+
+def test_threads_have_their_own():
+    case = in_float32(Case((20, 20), 16, 32, **options(activation=LEAKY, final_activation=CLIP)))
+    arrays = case.arrays()
+    lib = relay.build(tvm.IRModule.from_expr(case.function(arrays)), TARGET)
+    results = [None] * 4
+
+    def run(at):
+        executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+        own = {**arrays, "data": arrays["data"] * (at + 1)}
+        for _ in range(20):
+            found = ran(executor, own)
+        results[at] = found, case.expected(own)
+
+    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(results))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found, expected in results:
+        np.testing.assert_allclose(found, expected, **CLOSE)

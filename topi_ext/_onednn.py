@@ -1,0 +1,272 @@
+"""oneDNN through its C interface: the few calls of it that kernels for CPUs make.
+
+The wheel `onednn-cpu-gomp` brings the library; one that the system has (`libdnnl.so.3`) serves as well, since
+all versions from 3.0 on have the same interface. oneDNN's own documentation says what the calls do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+WHEEL, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
+INSTALL = f"pip install {WHEEL}"
+TYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+ALIGNMENT = 64  # bytes
+
+# The numbers of dnnl_types.h
+_UNIMPLEMENTED = 3
+_CPU, _IN_ORDER, _INFERENCE, _DIRECT, _ANY_FORMAT = 1, 1, 96, 1, 1
+_WEIGHTS_OF, _SCRATCHPAD_OF, _IMPLEMENTATION = 131, 136, 8  # what a primitive is asked for
+_SCRATCHPAD_OF_USER = 1
+SOURCE, RESULT, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80  # arguments
+SECOND_SOURCE, OF_POST_OP = 2, 32768
+ADD = 0x1FFF0
+ELEMENTWISE = {
+    "relu": 0x20,
+    "leaky_relu": 0x20,
+    "tanh": 0x21,
+    "sigmoid": 0x29,
+    "gelu_tanh": 0x2B,
+    "silu": 0x2C,
+    "clip": 0x2F,
+    "gelu": 0x31,
+    "mish": 0x33,
+    "hard_swish": 0x34,
+}
+
+Handle = ctypes.c_void_p
+
+
+class NotImplementedByOneDNN(Exception):
+    """oneDNN has no implementation of a primitive for this processor."""
+
+
+class Argument(ctypes.Structure):
+    """Which argument of a primitive, and the memory that it is in."""
+
+    _fields_ = [("index", ctypes.c_int), ("memory", Handle)]
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The loaded library, or None where there is none."""
+    with _waiting_briefly():
+        for path in _candidates():
+            with suppress(OSError):
+                return _declared(ctypes.CDLL(path))
+    return None
+
+
+def version() -> str | None:
+    found = library()
+    if found is None:
+        return None
+    numbers = ctypes.cast(found.dnnl_version(), ctypes.POINTER(ctypes.c_int * 3)).contents
+    return ".".join(map(str, numbers))
+
+
+def _candidates() -> Iterator[str]:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files(WHEEL) or ():
+            if file.name == SONAME:
+                yield str(file.locate())
+    yield SONAME
+
+
+@contextmanager
+def _waiting_briefly() -> Iterator[None]:
+    """Load OpenMP's threads so that they do not burn the cores on which TVM's threads work in between."""
+    names = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+    if names & set(os.environ):
+        yield
+        return
+    os.environ["GOMP_SPINCOUNT"] = "2000"  # some microseconds, and libgomp reads it as it is loaded
+    try:
+        yield
+    finally:
+        del os.environ["GOMP_SPINCOUNT"]
+
+
+def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
+    found.dnnl_version.restype = ctypes.c_void_p
+    found.dnnl_primitive_desc_query_md.restype = Handle
+    found.dnnl_primitive_desc_query_md.argtypes = [Handle, ctypes.c_int, ctypes.c_int]
+    found.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
+    found.dnnl_memory_desc_get_size.argtypes = [Handle]
+    found.dnnl_memory_set_data_handle.argtypes = [Handle, ctypes.c_void_p]
+    found.dnnl_primitive_execute.argtypes = [Handle, Handle, ctypes.c_int, ctypes.c_void_p]
+    return found
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function that returns a status."""
+    status = getattr(library(), name)(*arguments)
+    if status == _UNIMPLEMENTED:
+        raise NotImplementedByOneDNN(name)
+    if status:
+        raise RuntimeError(f"oneDNN {version()}: {name} failed with status {status}")
+
+
+def made(name: str, *arguments: Any) -> Handle:
+    """What a function makes that returns it through its first argument."""
+    result = Handle()
+    call(name, ctypes.byref(result), *arguments)
+    return result
+
+
+@functools.cache
+def engine() -> Handle:
+    return made("dnnl_engine_create", _CPU, ctypes.c_size_t(0))
+
+
+def stream() -> Handle:
+    return made("dnnl_stream_create", engine(), _IN_ORDER)
+
+
+def extents(values: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * 12)(*values)
+
+
+def layout(shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Handle:
+    """A description of a tensor's memory; without strides, oneDNN chooses."""
+    head = len(shape), extents(shape), TYPES[dtype]
+    if strides is None:
+        return made("dnnl_memory_desc_create_with_tag", *head, _ANY_FORMAT)
+    return made("dnnl_memory_desc_create_with_strides", *head, extents(strides))
+
+
+def memory(layout: Handle, address: int) -> Handle:
+    return made("dnnl_memory_create", layout, engine(), ctypes.c_void_p(address))
+
+
+def move(memory: Handle, address: int) -> None:
+    library().dnnl_memory_set_data_handle(memory, address)  # type: ignore[union-attr]
+
+
+class Buffer:
+    """Aligned memory of as many bytes as a layout needs."""
+
+    def __init__(self, layout: Handle) -> None:
+        self.size = library().dnnl_memory_desc_get_size(layout)  # type: ignore[union-attr]
+        self._bytes = (ctypes.c_uint8 * (self.size + ALIGNMENT))()
+        self.address = -(-ctypes.addressof(self._bytes) // ALIGNMENT) * ALIGNMENT
+        self.memory = memory(layout, self.address)
+
+    def __del__(self) -> None:
+        library().dnnl_memory_destroy(self.memory)  # type: ignore[union-attr]
+
+
+class PostOps:
+    """What a primitive does with its result before it writes it, in order."""
+
+    def __init__(self) -> None:
+        self.handle, self.count = made("dnnl_post_ops_create"), 0
+
+    def elementwise(self, name: str, alpha: float = 0.0, beta: float = 0.0) -> None:
+        numbers = ELEMENTWISE[name], ctypes.c_float(alpha), ctypes.c_float(beta)
+        call("dnnl_post_ops_append_eltwise", self.handle, *numbers)
+        self.count += 1
+
+    def prelu_of_channels(self) -> int:
+        """Returns the index of the slopes among the arguments."""
+        call("dnnl_post_ops_append_prelu", self.handle, 1 << 1)
+        self.count += 1
+        return (OF_POST_OP * self.count) | WEIGHTS
+
+    def add(self, layout: Handle) -> int:
+        """Returns the index of the tensor that is added among the arguments."""
+        call("dnnl_post_ops_append_binary", self.handle, ADD, layout)
+        self.count += 1
+        return (OF_POST_OP * self.count) | SECOND_SOURCE
+
+
+class Primitive:
+    """A convolution or another computation, for tensors of fixed layouts. It keeps its scratch memory itself,
+    so one thread at a time may run it."""
+
+    def __init__(self, description: Handle) -> None:
+        self._description = description
+        self.handle = made("dnnl_primitive_create", description)
+        scratchpad = self._asked(_SCRATCHPAD_OF)
+        self.scratchpad = Buffer(scratchpad)
+
+    @property
+    def weights(self) -> Handle:
+        """The layout that oneDNN chose for the weights."""
+        return self._asked(_WEIGHTS_OF)
+
+    @property
+    def implementation(self) -> str:
+        text = ctypes.c_char_p()
+        call("dnnl_primitive_desc_query", self._description, _IMPLEMENTATION, 0, ctypes.byref(text))
+        return (text.value or b"").decode()
+
+    def _asked(self, what: int) -> Handle:
+        return Handle(library().dnnl_primitive_desc_query_md(self._description, what, 0))  # type: ignore[union-attr]
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            library().dnnl_primitive_destroy(self.handle)  # type: ignore[union-attr]
+            library().dnnl_primitive_desc_destroy(self._description)  # type: ignore[union-attr]
+
+
+def convolution(
+    data: Handle,
+    weights: Handle,
+    bias: Handle | None,
+    result: Handle,
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    padding: tuple[Sequence[int], Sequence[int]],
+    post_ops: PostOps,
+) -> Primitive:
+    """Raises NotImplementedByOneDNN where the processor has not what it takes."""
+    gaps = [each - 1 for each in dilation]
+    numbers = map(extents, (strides, gaps, *padding))
+    with _attributes(post_ops) as attributes:
+        return Primitive(
+            made(
+                "dnnl_convolution_forward_primitive_desc_create",
+                *(engine(), _INFERENCE, _DIRECT, data, weights, bias, result, *numbers, attributes),
+            )
+        )
+
+
+def reorder(source: Handle, result: Handle) -> Primitive:
+    """Copies a tensor from one layout to another."""
+    with _attributes() as attributes:
+        ends = source, engine(), result, engine()
+        return Primitive(made("dnnl_reorder_primitive_desc_create", *ends, attributes))
+
+
+@contextmanager
+def _attributes(post_ops: PostOps | None = None) -> Iterator[Handle]:
+    attributes = made("dnnl_primitive_attr_create")
+    try:
+        call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _SCRATCHPAD_OF_USER)
+        if post_ops is not None:
+            call("dnnl_primitive_attr_set_post_ops", attributes, post_ops.handle)
+        yield attributes
+    finally:
+        call("dnnl_primitive_attr_destroy", attributes)
+
+
+class Execution:
+    """A primitive with its arguments, which may move from call to call."""
+
+    def __init__(self, primitive: Primitive, memories: dict[int, Handle]) -> None:
+        self._primitive = primitive
+        self._execute = library().dnnl_primitive_execute  # type: ignore[union-attr]
+        given = {**memories, SCRATCHPAD: primitive.scratchpad.memory}
+        self._arguments = (Argument * len(given))(*(Argument(*each) for each in given.items()))
+
+    def run(self, stream: Handle) -> None:
+        status = self._execute(self._primitive.handle, stream, len(self._arguments), self._arguments)
+        if status:
+            raise RuntimeError(f"oneDNN {version()}: a primitive failed with status {status}")

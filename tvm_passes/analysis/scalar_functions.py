@@ -1,0 +1,131 @@
+"""Recognize an activation by what it computes: importers spell it in many ways.
+
+The operators between a tensor and an activation of it are evaluated in float64 at many points, among them
+those around every constant in them, and compared with the activations that are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tvm import relay
+
+from ..engine.expressions import op_name
+from ..engine.graph import Graph
+from .convolution import values
+
+MAX_OPERATORS = 16
+POINTS = np.concatenate([np.linspace(-30, 30, 1201), [-1e6, -1e3, -100, -50, 50, 100, 1e3, 1e6]])
+NEAR = np.array([-1e-3, 0, 1e-3])  # of a constant, where a function may change its course
+
+_erf = np.vectorize(math.erf, otypes=["float64"])
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+KNOWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "gelu": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": _gelu_tanh,
+    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "tanh": np.tanh,
+}
+# What a spelling consists of; a clip is computed by its attributes.
+COMPUTED: dict[str, Callable[..., np.ndarray]] = {
+    "abs": np.abs,
+    "add": np.add,
+    "clip": np.clip,
+    "divide": np.divide,
+    "erf": _erf,
+    "exp": np.exp,
+    "greater": np.greater,
+    "log": np.log,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "negative": np.negative,
+    "nn.relu": lambda x: np.maximum(x, 0),
+    "power": np.power,
+    "sigmoid": _sigmoid,
+    "subtract": np.subtract,
+    "tanh": np.tanh,
+    "where": np.where,
+}
+
+
+def activation_of(root: relay.Expr, source: relay.Expr, graph: Graph) -> str | None:
+    """Which known activation of `source` the root is, where nothing else uses what is computed in between."""
+    between = _between(root, source)
+    if between is None or any(
+        user not in between for node in (source, *between[:-1]) for user in graph.users(node)
+    ):
+        return None
+    constants = [_scalar(arg) for node in between for arg in node.args]
+    around = [bound for node in between if op_name(node) == "clip" for bound in _bounds(node)]
+    around += [float(each) for each in constants if each is not None and abs(each) < 1e6]
+    points = np.concatenate([POINTS, *(sign * each + NEAR for each in around for sign in (1, -1))])
+    with np.errstate(all="ignore"):
+        found = _evaluated(between, source, points)
+        for name, function in KNOWN.items():
+            if _are_close(found, function(points), points):
+                return name
+    return None
+
+
+def _between(root: relay.Expr, source: relay.Expr) -> list[relay.Call] | None:
+    """The calls from the source, which is left out, to the root, in order; None if something else is read."""
+    order: list[relay.Call] = []
+
+    def visit(node: relay.Expr) -> bool:
+        if node.same_as(source) or node in order or _scalar(node) is not None:
+            return True
+        if op_name(node) not in COMPUTED or len(order) >= MAX_OPERATORS:
+            return False
+        if not all(visit(argument) for argument in node.args):
+            return False
+        order.append(node)
+        return True
+
+    return order if visit(root) and order and order[-1].same_as(root) else None
+
+
+def _scalar(node: relay.Expr) -> float | None:
+    """The value of a constant that is the same everywhere."""
+    value = values(node)
+    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+
+def _bounds(clip: relay.Call) -> tuple[float, float]:
+    return float(clip.attrs.a_min), float(clip.attrs.a_max)
+
+
+def _evaluated(order: list[relay.Call], source: relay.Expr, points: np.ndarray) -> np.ndarray:
+    known: dict[relay.Expr, np.ndarray] = {source: points}
+
+    def value(argument: relay.Expr) -> np.ndarray:
+        found = known.get(argument)
+        return np.asarray(_scalar(argument)) if found is None else found
+
+    for node in order:
+        bounds = _bounds(node) if op_name(node) == "clip" else ()
+        known[node] = COMPUTED[op_name(node) or ""](*map(value, node.args), *bounds)
+    return known[order[-1]]
+
+
+def _are_close(found: np.ndarray, wanted: np.ndarray, points: np.ndarray) -> bool:
+    """Where a spelling overflows, far from 0, it need not be as good as the function that it spells."""
+    if found.shape != points.shape:
+        return False
+    overflows = ~np.isfinite(found) & (abs(points) > 30)
+    return bool((overflows | np.isclose(found, wanted, rtol=1e-6, atol=1e-7)).all())
