@@ -20,7 +20,7 @@ import torch
 
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
-from tests.ops.convolutions import BIG, Case, options
+from tests.ops.convolutions import BIG, BIG_DEPTHWISE, Case, options
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 
@@ -49,7 +49,7 @@ def main():
     common.require_gpu()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
-    cases = [case for case in (BIG[:QUICK] if args.quick else BIG) if args.only in str(case)]
+    cases = [case for case in (BIG[:QUICK] if args.quick else BIG + BIG_DEPTHWISE) if args.only in str(case)]
     sweep(cases) if args.sweep else compare(cases)
 
 

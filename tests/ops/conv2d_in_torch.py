@@ -19,6 +19,7 @@ def conv2d_nhwc(
     final_activation=None,
     slope=None,
     block_size=1,
+    groups=1,
 ):
     """The arguments of `topi_ext.conv2d_nhwc`, as tensors; in the precision that they have."""
     top, left, bottom, right = four_sides(padding)
@@ -27,7 +28,8 @@ def conv2d_nhwc(
         padding = top, left
     else:
         x, padding = functional.pad(x, (left, right, top, bottom)), 0
-    x = functional.conv2d(x, weight, bias, pair(strides, "strides"), padding, pair(dilation, "dilation"))
+    steps = pair(strides, "strides"), padding, pair(dilation, "dilation")
+    x = functional.conv2d(x, weight, bias, *steps, groups)
     x = activate(x, activation, slope)
     if residual is not None:
         x = x + residual.permute(0, 3, 1, 2)
@@ -45,7 +47,11 @@ def activate(x, activation, slope=None):
         return functional.prelu(x, slope)
     if name == "clip":
         return torch.clamp(x, *constants)
-    return x
+    if name in ("sigmoid", "tanh"):
+        return getattr(torch, name)(x)
+    if name == "gelu_tanh":
+        return functional.gelu(x, approximate="tanh")
+    return getattr(functional, name.replace("_", ""))(x) if name else x
 
 
 def depth_to_space(x, block):

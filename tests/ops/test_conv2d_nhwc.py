@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import ACTIVATED, BIG, CASES, GROUPED, LEAKY, Case, options
+from tests.ops.convolutions import ACTIVATED, BIG, BIG_DEPTHWISE, CASES, GROUPED, LEAKY, Case, options
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
 
@@ -260,7 +260,13 @@ def test_gpu(monkeypatch, case, as_if):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", BIG, **by_name)
+@pytest.mark.parametrize("case", [*DEPTHWISE, *ACTIVATED], **by_name)
+def test_gpu_of_groups_and_activations(case):
+    check_on_gpu(case)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [*BIG, *BIG_DEPTHWISE], **by_name)
 def test_gpu_large(case):
     check_on_gpu(case)
 

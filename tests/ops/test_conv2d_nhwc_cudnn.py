@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import BIG, CASES, CLIP, LEAKY, Case, options
+from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, options
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
 from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
@@ -272,7 +272,9 @@ def cudnn_alone(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "case", [case for case in [*WIDE, *CASES, *BIG] if cudnn.is_capable(case.problem())], **by_name
+    "case",
+    [case for case in [*WIDE, *CASES, *ACTIVATED, *BIG] if cudnn.is_capable(case.problem())],
+    **by_name,
 )
 def test_gpu(cudnn_alone, case):
     check_on_gpu(case, GPU_TARGET)

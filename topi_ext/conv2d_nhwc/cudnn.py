@@ -30,6 +30,7 @@ LIBRARY = "cudnn-frontend"
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.cudnn"
 ALIGNMENT = 8  # of channels and filters: cuDNN's tensor core kernels copy 16 bytes at once
 FEW_CHANNELS = 64
+LACKING = {"hard_swish"}  # of the activations
 INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 
 
@@ -47,9 +48,11 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
 
 
 def is_capable(problem: Problem) -> bool:
-    """Whether cuDNN computes the problem: types of tensor cores, aligned channels, no depth to space."""
+    """Whether cuDNN computes the problem: a type of tensor cores, aligned channels, no depth to space."""
     aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
-    return problem.dtype != "float32" and problem.block == 1 and aligned and problem.groups == 1
+    activations = {problem.activation.name, problem.final_activation.name}
+    has_all = problem.block == 1 and problem.groups == 1 and not activations & LACKING
+    return problem.dtype != "float32" and aligned and has_all
 
 
 def conv2d_nhwc(
@@ -236,4 +239,6 @@ def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> 
         return graph.mul(y, graph.tanh(graph.softplus(y)))
     if activation.name == "prelu":  # cuDNN does not have it
         return graph.sub(graph.relu(y), graph.mul(graph.relu(graph.neg(y)), slope))
+    if activation.name != "none":
+        raise NotImplementedError(activation.name)
     return y

@@ -234,5 +234,5 @@ def _weight_layouts(problem: Problem) -> tuple[onednn.Handle, onednn.Handle]:
 def _activate(post_ops: onednn.PostOps, activation: Activation) -> None:
     constants = {"silu": (1.0, 0.0), "hard_swish": (1 / 6, 0.5)}  # of oneDNN's more general functions
     given = constants.get(activation.name, (activation.low, activation.high))
-    if activation.name in onednn.ELEMENTWISE:
+    if activation.name != "none":
         post_ops.elementwise(activation.name, *given)

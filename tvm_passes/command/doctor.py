@@ -105,7 +105,7 @@ def _llvm() -> Finding:
 
 
 def _onednn() -> Finding:
-    costs = "convolutions on CPUs are computed by TVM's own kernels, at a half of the speed, compiled in minutes"
+    costs = "convolutions on CPUs take TVM's own kernels, at half the speed and compiled in minutes"
     try:
         from topi_ext import _onednn
         from topi_ext.conv2d_nhwc.onednn import LIBRARY
