@@ -2,11 +2,12 @@
 
 TVM computes the place of a point again for each channel, within the expression of each pixel around it, and
 again with all that computes the grid. It converts places that are NaN, infinite or huge to integers, which
-leaves to the target what is read; and it samples in NCHW only. Importing this module replaces the computation
-and the schedules of samples of images; those of volumes stay.
+leaves to the target what is read; and it samples in NCHW only. Importing this module replaces the
+computation and the schedules of samples of images; those of volumes stay.
 
-Convention, which is that of torch on CPUs: a point that is NaN or infinite is nowhere. Between pixels it gives
-NaN, unless borders are repeated or reflected, which takes NaN for the first pixel; it has no nearest pixel.
+Convention, which is that of torch on CPUs: a point that is NaN or infinite is nowhere. Between pixels it
+gives NaN, unless borders are repeated or reflected, which takes NaN for the first pixel; it has no nearest
+pixel.
 """
 
 from __future__ import annotations
