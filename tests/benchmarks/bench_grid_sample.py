@@ -1,4 +1,4 @@
-"""Time samples of images at grids of points, and homographies: `python -m tests.benchmarks.bench_grid_sample`.
+"""Time samples of images at grids, and homographies: `python -m tests.benchmarks.bench_grid_sample`.
 
 The peer is torch's `grid_sample`, alone and under `torch.compile`, bilinear with zeros around the image. A
 homography is imported from the same torch code that is timed, which computes the grid first; no other package
@@ -55,9 +55,9 @@ def main(arguments=None):
     common.publish("grid_sample", "Samples at grids, and homographies", "\n".join(text))
 
 
-NOTES = """Images, float32, and results have the same size, and points are displaced by up to three pixels. ours: the
-imported model after `default_pipeline()`, with the grid of a homography. floor: the time to read all images and
-the grid, if it is an input, and to write the results once at the bandwidth of a copy."""
+NOTES = """Images, float32, and results have the same size, and points are displaced by up to three pixels.
+ours: the imported model after `default_pipeline()`, with the grid of a homography. floor: the time to read all
+images, and the grid if it is an input, and to write the results once at the bandwidth of a copy."""
 
 
 def cases():
