@@ -55,6 +55,7 @@ def benchmarks(target):
         Benchmark("deformable_attention"),
         Benchmark("rasterize", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("warp_affine", modules=("cv2",), on_cpu=on_cpu),
+        Benchmark("grid_sample"),
         Benchmark("nms", modules=("torchvision",), on_cpu=on_cpu),
         Benchmark("conv2d_nhwc"),
         Benchmark("subpixel", on_cpu=on_cpu),

@@ -112,7 +112,7 @@ def test_what_is_computed_of_another_mask_is_refused():
 
 
 @pytest.mark.parametrize("lead", [(), (5,), (2, 3)])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_an_inverse(size, lead):
     torch.manual_seed(0)
     matrices = torch.rand(*lead, size, size) + 2 * torch.eye(size)
@@ -120,5 +120,36 @@ def test_an_inverse(size, lead):
 
 
 def test_an_inverse_of_many_rows_is_refused():
-    with pytest.raises(ValueError, match="matrices of up to 4 rows can be inverted, these have 5"):
-        assert_computes(torch.inverse, torch.eye(5) * 2)
+    with pytest.raises(ValueError, match="equations of up to 16 unknowns can be solved, these have 17"):
+        assert_computes(torch.inverse, torch.eye(17) * 2)
+
+
+def matrices_that_need_pivots(size):
+    """The second has a single element other than 0 in each row."""
+    torch.manual_seed(0)
+    matrices = torch.rand(2, size, size) - 0.5
+    matrices[0, 0, 0] = 0
+    matrices[1] = torch.eye(size)[torch.randperm(size)] * 3
+    return matrices
+
+
+@pytest.mark.parametrize(
+    "solved",
+    [
+        lambda a, b, c: torch.linalg.solve(a, b),
+        lambda a, b, c: torch.linalg.solve(a, c),  # of vectors
+        lambda a, b, c: torch.linalg.solve(a[0], c[0]),
+        lambda a, b, c: torch.linalg.solve(a, b.transpose(1, 2), left=False),
+        lambda a, b, c: torch.linalg.solve(a[1], b),  # the same matrix for all
+        lambda a, b, c: torch.linalg.solve(a.double(), b.double()),
+    ],
+)
+def test_equations_are_solved(solved):
+    right = torch.rand(2, 5, 3), torch.rand(2, 5)
+    assert_computes(solved, matrices_that_need_pivots(5), *right, rtol=1e-3)
+
+
+def test_equations_of_constants_are_solved_as_they_are_imported():
+    matrices, right = matrices_that_need_pivots(6), torch.rand(2, 6)
+    mod = assert_computes(lambda x: x * torch.linalg.solve(matrices, right), torch.rand(2, 6), rtol=1e-5)
+    assert ops(mod) == ["multiply"]

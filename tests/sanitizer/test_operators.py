@@ -328,6 +328,19 @@ def sorts():
     return [data, relay.Tuple(results)], inputs
 
 
+def grid_sample(method="bilinear", padding="zeros", align_corners=False):
+    """TVM's own, as `topi_ext.corrections` computes it."""
+    data, grid = variables(data=((ANY, 2, ANY, ANY), "float32"), grid=((ANY, 2, ANY, ANY), "float32"))
+    result = relay.image.grid_sample(data, grid, method, "NCHW", padding, align_corners)
+
+    def inputs(awkward):
+        batch = awkward.length() % 3
+        image = awkward.floats(batch, 2, *(max(awkward.length(), 1) for _ in "hw"))
+        return image, awkward.floats(batch, 2, awkward.length(), awkward.length(), scale=2.0)
+
+    return [data, grid, result], inputs
+
+
 CASES = {
     "nms": nms,
     "batched_nms": batched_nms,
@@ -361,6 +374,10 @@ CASES = {
     "conv2d_nhwc": conv2d_nhwc,
     "conv2d_nhwc, strided": lambda: conv2d_nhwc(16, strides=2, padding=2, dilation=2, block_size=2),
     "sorts": sorts,
+    "grid_sample": grid_sample,
+    "grid_sample, border": lambda: grid_sample("bilinear", "border"),
+    "grid_sample, nearest, reflection": lambda: grid_sample("nearest", "reflection"),
+    "grid_sample, bicubic, reflection": lambda: grid_sample("bicubic", "reflection", True),
 }
 
 

@@ -10,6 +10,7 @@ Importing a module of this folder applies its correction.
 | `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
+| `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
 | `in_float32` | accumulates float16 sums in float16 |
 | `kernels` | computes some operators wrongly or has no code for them: see below |
@@ -46,6 +47,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     cuda_reductions,
     cuda_schedules,
     extremes,
+    grid_sample,
     hybrid_script,
     in_bounds,
     in_float32,

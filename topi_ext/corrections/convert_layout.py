@@ -1,7 +1,8 @@
 """Let TVM's ConvertLayout pass operators that have a layout, but no layout rule or a poor one.
 
 nn.depth_to_space and nn.space_to_depth have none, and that of nn.prelu keeps its channel axis. Regions are
-pooled from maps of any layout. A convolution keeps its layout where the target has no kernel for another.
+pooled from maps of any layout, and images of any are sampled. A convolution keeps its layout where the target
+has no kernel for another.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .target_kernels import has_kernel, lowers
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
 MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
+GRID_SAMPLE = "image.grid_sample"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 Layouts = Sequence[tvm.tir.data_layout.Layout]  # of the arguments
 
@@ -139,6 +141,28 @@ def _register_roi_align() -> None:
     relay.op.get(MULTISCALE_ROI_ALIGN).set_attr("FInferCorrectLayout", infer)
 
 
+def _register_grid_sample() -> None:
+    def convert(
+        attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], types: Sequence[relay.Type], desired: Sequence[str]
+    ) -> relay.Expr:
+        layout = str(desired[0]) if len(types[0].shape) == 4 else str(attrs.layout)
+        options = str(attrs.padding_mode), bool(attrs.align_corners)
+        return relay.image.grid_sample(*args, str(attrs.method), layout, *options)
+
+    def infer(
+        attrs: tvm.ir.Attrs,
+        _new_in_layouts: Layouts | None,
+        _old_in_layouts: Layouts,
+        _old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
+        layout = tvm.tir.layout(str(attrs.layout))
+        grid = tvm.tir.layout("NCDHW" if "D" in layout.name else "NCHW")  # whatever the layout of the data
+        return InferCorrectLayoutOutput([layout, grid], [layout], attrs)
+
+    registry.register_convert_op_layout(GRID_SAMPLE, convert)
+    relay.op.get(GRID_SAMPLE).set_attr("FInferCorrectLayout", infer)
+
+
 # TVM keeps what is registered, even if this module is imported again.
 if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     for _name, _build in SHUFFLES.items():
@@ -146,3 +170,4 @@ if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     _register_conv2d()
     _register_prelu()
     _register_roi_align()
+    _register_grid_sample()

@@ -26,7 +26,14 @@ def _follows_in_float16(_call: relay.Call, dtype: str) -> list[Any]:
     return [kind, dtype, dtype]
 
 
+def _follows_of_images(call: relay.Call, dtype: str) -> list[Any]:
+    if len(call.args[0].checked_type.shape) != 4:  # TVM's own, which multiplies by weights of the grid's type
+        return [stock.MIXED_PRECISION_NEVER, dtype, dtype]
+    return _follows_in_float16(call, dtype)
+
+
 for _name, _kind in {
+    "image.grid_sample": _follows_of_images,
     "nn.space_to_depth": _follows,
     "layout_transform": _follows,
     "topi_ext.conv2d_nhwc": _gains,

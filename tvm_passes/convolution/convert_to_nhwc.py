@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from functools import partial
 
-from topi_ext.corrections.convert_layout import MULTISCALE_ROI_ALIGN, SHUFFLES
+from topi_ext.corrections.convert_layout import GRID_SAMPLE, MULTISCALE_ROI_ALIGN, SHUFFLES
 
 import tvm
 from tvm import relay
@@ -20,7 +20,10 @@ from ..engine.stock import apply_stock
 
 CONVERTED = {
     "nn.conv2d": ["NHWC", "default"],
-    **{name: ["NHWC"] for name in (*SHUFFLES, MULTISCALE_ROI_ALIGN, "image.resize2d", "nn.max_pool2d")},
+    **{
+        name: ["NHWC"]
+        for name in (*SHUFFLES, MULTISCALE_ROI_ALIGN, GRID_SAMPLE, "image.resize2d", "nn.max_pool2d")
+    },
 }
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
+import torch
 
 from tvm import relay
 
 from . import functions
-from .converter import Converter, Inputs, InputTypes, NotConverted
+from .converter import Converter, Inputs, InputTypes, NotConverted, known_value
 
-LARGEST_INVERTED = 4  # a cofactor has as many terms as there are permutations of the other rows
+MOST_COFACTORS = 4  # rows: a cofactor has as many terms as there are permutations of the other rows
+LARGEST_SOLVED = 16  # rows, of which each adds a dozen operators
 
 
 def mv(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -72,12 +74,13 @@ def cdist(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
     return cdist_forward(converter, inputs, input_types)
 
 
-def inverse(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM lacks it. Of small matrices, by cofactors, in float64."""
+def inverse(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it. Of small matrices, by cofactors, of others by elimination, in float64."""
     data = inputs[0]
     *lead, _rows, size = converter.infer_shape_with_prelude(data)
-    if size > LARGEST_INVERTED:
-        raise NotConverted(f"matrices of up to {LARGEST_INVERTED} rows can be inverted, these have {size}")
+    if size > MOST_COFACTORS:
+        unit = np.broadcast_to(np.eye(size), (*lead, size, size))
+        return linalg_solve(converter, [data, relay.const(unit, "float64"), True], input_types)
     flat = relay.cast(relay.reshape(data, [*lead, size * size]), "float64")
     cofactors = reduce(
         relay.add,
@@ -113,6 +116,69 @@ def _cofactors(size: int) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
         )
 
 
+def linalg_solve(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it. Of small matrices, in float64; a singular one gives infinity or NaN, no error."""
+    matrix, right, left = inputs
+    (*lead, rows, size), shape = map(converter.infer_shape_with_prelude, (matrix, right))
+    if size > LARGEST_SOLVED:
+        raise NotConverted(f"equations of up to {LARGEST_SOLVED} unknowns can be solved, these have {size}")
+    dtype = converter.infer_type_with_prelude(matrix).dtype
+    is_vector = len(shape) == 1 or list(shape) == [*lead, rows]  # as torch decides
+    known = [known_value(each) for each in (matrix, right)]
+    if all(each is not None for each in known):
+        solution = torch.linalg.solve(*(torch.tensor(each, dtype=torch.float64) for each in known), left=left)
+        return relay.const(solution.numpy(), dtype)
+    matrix, right = (relay.cast(each, "float64") for each in (matrix, right))
+    if is_vector:
+        right, shape = relay.expand_dims(right, -1), (*shape, 1)
+    if not left:
+        matrix, right, shape = (
+            _transposed(matrix, 2 + len(lead)),
+            _transposed(right, len(shape)),
+            _swapped(shape),
+        )
+    lead = np.broadcast_shapes(lead, shape[:-2])
+    both = [
+        relay.broadcast_to(each, [*lead, size, columns])
+        for each, columns in ((matrix, size), (right, shape[-1]))
+    ]
+    result = _solved(relay.concatenate(both, -1), size, size + shape[-1])
+    if not left:
+        result = _transposed(result, 2 + len(lead))
+    return relay.cast(relay.squeeze(result, [-1]) if is_vector else result, dtype)
+
+
+def _solved(equations: relay.Expr, size: int, width: int) -> relay.Expr:
+    """The unknowns, by elimination: each takes the row in which its factor is the largest of those left."""
+    rows = relay.const(np.arange(size, dtype="int32").reshape(size, 1))
+    zero, none, beyond = relay.const(0.0, "float64"), relay.const(-1.0, "float64"), relay.const(size)
+    is_left = relay.const(np.ones((size, 1), bool))
+    chosen = []
+    for unknown in range(size):
+        factors = _taken(equations, np.array([unknown]))
+        sizes = relay.where(is_left, relay.abs(factors), none)
+        are_best = relay.equal(sizes, relay.max(sizes, -2, keepdims=True))
+        is_best = relay.equal(rows, relay.min(relay.where(are_best, rows, beyond), -2, keepdims=True))
+        row = relay.sum(relay.where(is_best, equations, zero), -2, keepdims=True)
+        row = row / _taken(row, np.array([unknown]))
+        equations = relay.where(is_best, row, equations - factors * row)
+        is_left = relay.logical_and(is_left, relay.logical_not(is_best))
+        chosen.append(is_best)
+    right = _taken(equations, np.arange(size, width))
+    return relay.concatenate(
+        [relay.sum(relay.where(is_best, right, zero), -2, keepdims=True) for is_best in chosen], -2
+    )
+
+
+def _transposed(matrix: relay.Expr, rank: int) -> relay.Expr:
+    return relay.transpose(matrix, _swapped(range(rank)))
+
+
+def _swapped(axes: Sequence[int]) -> list[int]:
+    *lead, row, column = axes
+    return [*lead, column, row]
+
+
 CONVERTERS = {
     "aten::_cdist_forward": cdist_forward,
     "aten::addbmm": addbmm,
@@ -122,5 +188,6 @@ CONVERTERS = {
     "aten::cdist": cdist,
     "aten::inverse": inverse,
     "aten::linalg_inv": inverse,
+    "aten::linalg_solve": linalg_solve,
     "aten::mv": mv,
 }

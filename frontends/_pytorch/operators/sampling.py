@@ -11,21 +11,27 @@ from tvm import relay
 from .converter import Convert, Converter, Inputs, InputTypes, NotConverted
 from .pooling import numbers
 
-REFLECTION = 2  # PyTorch's number of this padding mode
+METHODS, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")  # by torch's number
+REFLECTION = PADDINGS.index("reflection")
 
 
 def grid_sampler(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own is for float32, and divides by zero where an image of one pixel is reflected."""
-    data, grid, mode, padding, align_corners = inputs
+    """TVM's own is for float32, and of volumes divides by zero where one of one pixel is reflected."""
+    data, grid, method, padding, align_corners = inputs
     spatial = converter.infer_shape(data)[2:]
+    if len(spatial) == 2:
+        grid = relay.transpose(grid, [0, 3, 1, 2])
+        return relay.image.grid_sample(
+            data, grid, METHODS[method], "NCHW", PADDINGS[padding], bool(align_corners)
+        )
     if padding == REFLECTION and align_corners and 1 in spatial:
-        raise NotConverted("reflection in an image of one pixel is not supported with align_corners")
+        raise NotConverted("reflection in a volume of one pixel is not supported with align_corners")
     dtype = str(converter.infer_type(data).dtype)
     if dtype == "float32":
         return converter.stock["aten::grid_sampler"](inputs, input_types)
     if dtype != "float16":
-        raise NotConverted(f"of {dtype} it is not supported, only of float32 and float16")
-    wide = [relay.cast(data, "float32"), relay.cast(grid, "float32"), mode, padding, align_corners]
+        raise NotConverted(f"of volumes of {dtype} it is not supported, only of float32 and float16")
+    wide = [relay.cast(data, "float32"), relay.cast(grid, "float32"), method, padding, align_corners]
     return relay.cast(converter.stock["aten::grid_sampler"](wide, input_types), dtype)
 
 

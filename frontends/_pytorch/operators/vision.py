@@ -44,7 +44,7 @@ def roi_align(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 def ps_roi_align(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
-    """TVM lacks it."""
+    """TVM lacks it. A region without samples gives 0, where torchvision divides 0 by 0."""
     data, regions, scale, down, across, ratio = inputs
     _only(converter, [data, regions], ("float32", "float16"))
     options = {"pooled_size": (down, across), "spatial_scale": scale, "sampling_ratio": ratio}
