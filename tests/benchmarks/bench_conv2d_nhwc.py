@@ -98,7 +98,9 @@ def compare_one(case, byte_rate, flop_rate):
     flops = 2 * result.numel() * tensors["weight"][0].numel()
     alone = {name: tensors[name] for name in ("data", "weight", "bias")}
     without = {
-        name: case.options[name] for name in ("strides", "padding", "dilation") if name in case.options
+        name: case.options[name]
+        for name in ("strides", "padding", "dilation", "groups")
+        if name in case.options
     }
     times = {OURS: common.median_ms(ours.run), CUDNN: time_of_cudnn(case, tensors)}
     ms = times[chosen(case)]

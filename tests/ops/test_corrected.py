@@ -51,6 +51,17 @@ def test_erf_of_float64_is_as_exact_as_the_type():
     np.testing.assert_allclose(computed(relay.erf, array), expected, rtol=1e-15, atol=1e-17)
 
 
+@pytest.mark.parametrize("count", [7, 4096])
+def test_erf_of_float32(count):
+    """With and without vectors; NaN stays NaN."""
+    array = np.linspace(-6, 6, count).astype("float32")
+    array[:4] = math.nan, math.inf, -math.inf, -0.0
+    expected = np.vectorize(math.erf)(array.astype("float64"))
+    found = computed(relay.erf, array)
+    np.testing.assert_allclose(found, expected, rtol=4e-7, atol=1e-12)
+    assert np.signbit(found[3])
+
+
 def test_erf_of_float64_on_cuda(emulated_cuda):
     array = np.linspace(-2, 2, 100)
     x = relay.var("x", shape=array.shape, dtype="float64")

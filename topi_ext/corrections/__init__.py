@@ -9,6 +9,7 @@ Importing a module of this folder applies its correction.
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
 | `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
+| `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
@@ -46,6 +47,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     convert_layout,
     cuda_reductions,
     cuda_schedules,
+    erf,
     extremes,
     grid_sample,
     hybrid_script,
