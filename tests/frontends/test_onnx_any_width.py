@@ -181,5 +181,32 @@ def test_a_batch_that_must_be_known_is_refused():
     weights_of = {"w": np.ones((1, 9, 2), "float32"), "r": np.ones((1, 9, 3), "float32")}
     node = helper.make_node("GRU", ["x", *weights_of], ["y"], "it", hidden_size=3)
     model = model_of([node], [tensor_input("x", (5, "batch", 2))], ["y"], weights(**weights_of))
-    with pytest.raises(frontends.ImportFailure, match="batch must be known: pass the shapes of the inputs"):
+    with pytest.raises(
+        frontends.ImportFailure, match=r"batch must be known; .*: pass shapes=\{.x.: \(5, \?, 2\)\}"
+    ):
         frontends.from_onnx(model)
+
+
+CHANNELS = r"'nn.conv2d' for a number of channels that is known only: .*\(1, \?, 8, \?\)"
+STATIC = r"'nn.lrn' for static shapes only: pass shapes=\{'x': \(1, 4, \?, 8\)\} with a number"
+BATCH = r"for static shapes only: pass shapes=\{'x': \(\?, 4, 8, 8\)\}"
+TO_CONVERT = r"needs sizes that are known; some .*: pass shapes=\{'x': \(\?, 8\)\} with a number"
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "given", "reason"),
+    [
+        ("Conv", (1, "c", 8, "w"), None, CHANNELS),
+        ("LRN", (1, 4, "h", 8), None, STATIC),
+        ("LRN", (1, 4, "h", 8), {"x": (None, 4, 8, 8)}, BATCH),
+        ("Trilu", ("n", 8), None, TO_CONVERT),
+    ],
+)
+def test_a_size_that_must_be_known_is_named(operator, shape, given, reason):
+    constants = {"w": np.ones((2, 4, 1, 1), "float32")} if operator == "Conv" else {}
+    attributes = {"LRN": {"size": 3}, "Conv": {"kernel_shape": [1, 1]}}.get(operator, {})
+    nodes = [helper.make_node(operator, ["x", *constants], ["y"], **attributes)]
+    model = model_of(nodes, [tensor_input("x", shape)], ["y"], weights(**constants))
+    with pytest.raises(frontends.ImportFailure, match=reason) as refusal:
+        frontends.from_onnx(model, given)
+    assert "\n" not in str(refusal.value)

@@ -35,7 +35,7 @@ def _recurrent(name: str) -> Converter:
         lengths, given[LENGTHS] = given[LENGTHS], None
         longest, batch, _ = sizes_of(given[SEQUENCE])
         if batch is None and name == "GRU":
-            raise NotImplementedError("the size of its batch must be known: pass the shapes of the inputs")
+            raise NotImplementedError("the size of its batch must be known")
         if _are_all(lengths, longest):
             lengths = None
         if lengths is not None and (direction != "forward" or attrs["tvm_custom"]["num_outputs"] > 2):
