@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import tvm
 from tvm import relay
 
+from ._types import IntExpr
 from .errors import ImportFailure
 
 # Before lowering, TVM expands these into operators that have shape functions.
@@ -22,7 +25,7 @@ def check(mod: tvm.IRModule) -> None:
             name = expr.op.name
             if name in SPELT_OUT or name.startswith("qnn.") or not relay.ty.is_dynamic(expr.checked_type):
                 return
-            if expr.op.get_attr("FShapeFunc") is None:
+            if expr.op.get_attr("FShapeFunc") is None or _has_unknown_channels(expr):
                 refused.append(expr)
 
     for function in mod.functions.values():
@@ -30,7 +33,26 @@ def check(mod: tvm.IRModule) -> None:
             relay.analysis.post_order_visit(function, visit)
     for call in refused:
         where = f"the node '{call.span.source_name.name}'" if call.span else "a node"
-        raise ImportFailure(
-            f"{where} has dynamic sizes, and TVM compiles '{call.op.name}' for static shapes only: "
-            "pass the shapes of the inputs"
-        )
+        what = "a number of channels that is known" if _has_unknown_channels(call) else "static shapes"
+        shapes = {param.name_hint: param.checked_type.shape for param in mod["main"].params}
+        compiles = f"TVM compiles '{call.op.name}' for {what} only"
+        raise ImportFailure(f"{where} has dynamic sizes, and {compiles}: {how_to_fix(shapes)}")
+
+
+def how_to_fix(shapes: Mapping[str, Sequence[IntExpr]]) -> str:
+    """What to pass to an importer so that all sizes of its inputs are known; empty if they are."""
+    texts = {
+        name: ["?" if isinstance(size, tvm.tir.Any) else str(size) for size in shape]
+        for name, shape in shapes.items()
+    }
+    late = [f"'{name}': ({', '.join(shape)})" for name, shape in texts.items() if "?" in shape]
+    return f"pass shapes={{{', '.join(late)}}} with a number for each ?" if late else ""
+
+
+def _has_unknown_channels(call: relay.Call) -> bool:
+    """Whether it is a convolution whose channels, or the shape of whose weights, are not known."""
+    if not call.op.name.startswith("nn.conv"):
+        return False
+    data, weight = (arg.checked_type.shape for arg in call.args[:2])
+    channels = data[call.attrs.data_layout.index("C")]
+    return any(isinstance(size, tvm.tir.Any) for size in (channels, *weight))

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
+
+from ._fold import keep_known
+from ._types import sizes
 
 
 def pad_late(data: relay.Expr, pads: relay.Expr, rank: int, value: relay.Expr, mode: str) -> relay.Expr:
@@ -15,3 +23,39 @@ def pad_late(data: relay.Expr, pads: relay.Expr, rank: int, value: relay.Expr, m
     end = relay.shape_of(data, "int64") - last
     data = relay.strided_slice(data, first, end, relay.const(np.ones(rank, "int64")))
     return relay.nn.pad(data, relay.transpose(relay.maximum(pads, zero)), value, mode)
+
+
+def pad_same(
+    stock: Callable[..., relay.Expr],
+    data: relay.Expr,
+    strides: Sequence[int],
+    kernel_shape: Sequence[int],
+    dilations: Sequence[int] = (1, 1),
+    *args: Any,
+    mode: str = "SAME_UPPER",
+    pad_value: float = 0.0,
+    **options: Any,
+) -> relay.Expr:
+    """Pad for as many windows as strides; `stock` does so for any size, but forgets those of other axes."""
+    shape = sizes(type_of(data))
+    reach = [(kernel - 1) * dilation + 1 for kernel, dilation in zip(kernel_shape, dilations)]
+    widths = [same_widths(*each, mode) for each in zip(shape[2:], reach, strides)]
+    if None in widths or args or options:
+        padded = stock(
+            data, strides, kernel_shape, dilations, *args, mode=mode, pad_value=pad_value, **options
+        )
+        after = [size and width and size + sum(width) for size, width in zip(shape[2:], widths)]
+        return keep_known(padded, [*shape[:2], *after])
+    return relay.nn.pad(data, [(0, 0), (0, 0), *widths], pad_value) if np.any(np.array(widths)) else data
+
+
+def same_widths(size: int | None, reach: int, stride: int, mode: str) -> tuple[int, int] | None:
+    """How much to pad in front and behind, for as many windows as strides, the last of which may be cut.
+
+    None if the size decides that, and is not known.
+    """
+    if size is None and stride > 1:
+        return None
+    total = max((-(-(size or 1) // stride) - 1) * stride + reach - (size or 1), 0)
+    less, more = total // 2, total - total // 2
+    return (less, more) if mode == "SAME_UPPER" else (more, less)

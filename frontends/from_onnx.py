@@ -122,6 +122,7 @@ def _convert(
     inputs: dict[str, list[IntExpr]],
     freeze_params: bool,
 ) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    importer.GraphProto.how_to_fix = _late_shapes.how_to_fix(inputs)
     scope = importer.GraphProto(inputs, "float32", freeze_params, op_type_dict={})
     with progress_bar("Importing ONNX", len(graph.node)) as advance:
         scope.on_node = advance

@@ -24,6 +24,7 @@ from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from .._fold import ConstantFolder, constant
+from .._pad import pad_same
 from .._types import infer_type
 from . import operators as onnx_operators
 from .schema import Inputs
@@ -49,6 +50,7 @@ def load_importer() -> ModuleType:
         "infer_type": infer_type,
         "set_span": set_span,
         "shape_of": shape_of,
+        "autopad": functools.partial(pad_same, common.autopad),
         "infer_value": functools.partial(_infer_value, fold_constant, common.infer_value),
         "get_type": tvm_dtype,
         "get_source_name": functools.partial(_source_name, {}),

@@ -45,6 +45,30 @@ def pruned(graph: onnx.GraphProto, node: onnx.NodeProto) -> Pruned:
     return Pruned(body, kept)
 
 
+def captured(body: onnx.GraphProto) -> list[str]:
+    """The names that a body reads and neither takes nor makes."""
+    own = {each.name for each in (*body.input, *body.initializer)} | _makes(body)
+    return [name for name in dict.fromkeys((*_reads(body), *_gives(body))) if name and name not in own]
+
+
+def carry(body: onnx.GraphProto, place: int, name: str) -> None:
+    """Make a name from outside the carried value at a place, which is the same after each iteration."""
+    inside = f"{name}:carried"
+    _rename(body, name, inside)
+    for output in body.output:
+        output.name = inside if output.name == name else output.name
+    for values, at in ((body.input, 2 + place), (body.output, 1 + place)):
+        others = list(values)
+        del values[:]
+        values.extend([*others[:at], onnx.ValueInfoProto(name=inside), *others[at:]])
+
+
+def is_read(body: onnx.GraphProto, place: int) -> bool:
+    """Whether a round reads what the one before it has left in a carried value."""
+    name = body.input[2 + place].name
+    return name in {*_reads(body), *_gives(body)}
+
+
 def _reads(graph: onnx.GraphProto) -> Iterator[str]:
     """The names that nodes read, in bodies and branches too, whose outputs may be names from outside."""
     for node in graph.node:

@@ -28,6 +28,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
         """Converts node by node, so that an error has the node's name and not a traceback."""
 
         type_errors: ClassVar[list[str]] = []  # what TVM says about the node that is being converted
+        how_to_fix: ClassVar[str] = ""  # the sizes of the inputs that are known only at run time
         on_node = staticmethod(lambda: None)  # called after each node of the outermost graph
 
         def _construct_nodes(self, graph: onnx.GraphProto) -> None:
@@ -43,6 +44,8 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                 except Exception as error:  # the converters raise anything, AssertionError included
                     reason = self.type_errors[0] if self.type_errors else gist(error)
                     reason = self._unsupported(node) if reason == NO_REASON else reason
+                    if self.how_to_fix and any(map(self._is_dynamic, node.input)):
+                        reason += f"; some of its sizes are known only at run time: {self.how_to_fix}"
                     raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
                 if self._old_manager is None:
                     self.on_node()
@@ -89,6 +92,10 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
         def imported(self, name: str | None) -> relay.Expr | None:
             """The Relay expression of a name of the model, or None before it is imported."""
             return self._nodes.get(self._renames.get(name, name))
+
+        def _is_dynamic(self, name: str) -> bool:
+            value = self.imported(name) if name else None
+            return value is not None and bool(relay.ty.is_dynamic(type_of(value)))
 
         def _check_inputs(self, node: onnx.NodeProto) -> None:
             for name in node.input:

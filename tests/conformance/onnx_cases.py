@@ -32,7 +32,9 @@ class Case:
     @cached_property
     def data_sets(self):
         if self.test.model_dir is None:
-            return self.test.data_sets
+            return [
+                tuple([_as_array(each) for each in part] for part in pair) for pair in self.test.data_sets
+            ]
         graph = self.model.graph
         counts = {"input": len(graph.input), "output": len(graph.output)}
         return [
@@ -65,6 +67,11 @@ def cases():
 
 def _has_tensors_only(graph):
     return all(value.type.HasField("tensor_type") for value in (*graph.input, *graph.output))
+
+
+def _as_array(value):
+    """Some of what recent versions keep in memory are arrays already."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _array(path):

@@ -28,6 +28,10 @@ from tests.frontends.onnx_models import (
 )
 from tests.helpers import run
 from tests.ops.objects import heatmaps, objects
+from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.graph import Graph
+
+from tvm import relay
 
 IMAGE = 20, 30
 PASTE, KEYPOINTS = "topi_ext.paste_masks", "topi_ext.heatmaps_to_keypoints"
@@ -149,7 +153,7 @@ def test_a_loop_that_counts_and_gathers_goes_the_general_way():
     assert_matches_reference(from_onnx(model)[0], model, x)
 
 
-def loop_with_variables(unset_grows):
+def loop_with_variables(unset_grows=False, reads_unset=False, limit=50, most=100):
     """As other frameworks export `while`: conditions of one element, weights and unset variables carried."""
     values = [tensor_input("i", (1,), "int64"), tensor_input("going", (1,), "bool")]
     values += [tensor_input("x_in", (1, 2)), tensor_input("w_in", (2, 2)), tensor_input("unset_in", (1,))]
@@ -158,7 +162,10 @@ def loop_with_variables(unset_grows):
             helper.make_node("MatMul", ["x_in", "w_in"], ["x_out"]),
             helper.make_node("ReduceSum", ["x_out"], ["total"], keepdims=0),
             helper.make_node("Less", ["total", "limit"], ["goes_on"]),  # of one element, with an axis
-            helper.make_node("Identity", ["x_out" if unset_grows else "total"], ["unset_out"]),
+            helper.make_node("Identity", ["x_out" if unset_grows else "total"], ["new"]),
+            helper.make_node(
+                "Add" if reads_unset else "Identity", ["new", "unset_in"][: 1 + reads_unset], ["unset_out"]
+            ),
         ],
         "body",
         values,
@@ -172,29 +179,78 @@ def loop_with_variables(unset_grows):
     outputs = ["x_last", "w_last", "unset_last"]
     loop = helper.make_node("Loop", ["many", "true", "x", "w", "unset"], outputs, body=body)
     constants = weights(
-        many=np.int64([100]),
+        many=np.int64([most]),
         true=np.bool_([True]),
         unset=np.float32([0]),
-        limit=np.float32([50]),
+        limit=np.float32([limit]),
         w=np.float32([[2, 0], [1, 1]]),
     )
     given = ["x_last", "unset_last"] if unset_grows else ["x_last", "w_last"]
     return model_of([loop], [tensor_input("x", (1, 2))], given, constants)
 
 
-def test_a_loop_carries_no_more_than_it_needs():
-    model = loop_with_variables(unset_grows=False)
-    mod, _ = from_onnx(model)
-    x = np.float32([[1, 2]])
-    (found, *_) = run(mod, x)
-    while x.sum() < 50:
+def after(x, limit=50):
+    """What `loop_with_variables` computes."""
+    x = x @ np.float32([[2, 0], [1, 1]])
+    while x.sum() < limit:
         x = x @ np.float32([[2, 0], [1, 1]])
-    np.testing.assert_allclose(found, x)
+    return x
 
 
-def test_a_loop_whose_variables_grow_is_refused():
+def test_a_loop_carries_no_more_than_it_needs():
+    x = np.float32([[1, 2]])
+    (found, *_) = run(from_onnx(loop_with_variables())[0], x)
+    np.testing.assert_allclose(found, after(x))
+
+
+@pytest.mark.parametrize("limit", [0, 50])
+def test_a_variable_that_a_loop_sets_before_it_is_read_has_its_final_shape(limit):
+    """What it has before the first round, of another shape, nothing reads."""
+    x = np.float32([[1, 2]])
+    found, last = run(from_onnx(loop_with_variables(unset_grows=True, limit=limit))[0], x)
+    np.testing.assert_allclose(found, after(x, limit))
+    np.testing.assert_allclose(last, after(x, limit))
+
+
+@pytest.mark.parametrize("options", [{"reads_unset": True}, {"most": 0}], ids=["read", "no round"])
+def test_a_loop_whose_variables_grow_is_refused(options):
     with pytest.raises(ImportFailure, match="it carries 'unset', which has one element before"):
-        from_onnx(loop_with_variables(unset_grows=True))
+        from_onnx(loop_with_variables(unset_grows=True, **options))
+
+
+def test_what_a_loop_reads_from_outside_is_computed_once():
+    """TVM's own computes it in each iteration."""
+    values = [tensor_input("i", (), "int64"), tensor_input("going", (), "bool")]
+    values += [tensor_input(name, (2,)) for name in ("sum", "unchanged")]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["goes_on"]),
+            helper.make_node("Add", ["sum", "tanh"], ["both"]),
+            helper.make_node("Add", ["both", "unchanged"], ["next"]),
+            helper.make_node("Identity", ["next"], ["each"]),
+        ],
+        "body",
+        values,
+        [tensor_input(name, None) for name in ("goes_on", "next", "unchanged", "each")],
+    )
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["tanh"]),
+        helper.make_node("Exp", ["x"], ["exp"]),
+        helper.make_node("Loop", ["five", "true", "x", "exp"], ["last", "same", "of_each"], body=body),
+        helper.make_node("Add", ["tanh", "last"], ["y"]),  # by the name that the body reads, too
+    ]
+    constants = weights(five=np.int64(5), true=np.bool_(True))
+    model = model_of(nodes, [tensor_input("x", (2,))], ["y", "same", "of_each"], constants)
+    mod, _ = from_onnx(model)
+    inside = []
+
+    def visit(expr):
+        if isinstance(expr, relay.Function) and not expr.same_as(mod["main"]):
+            inside.extend(op_name(node) for node in Graph(expr).nodes)
+
+    relay.analysis.post_order_visit(mod["main"], visit)
+    assert "add" in inside and not {"tanh", "exp"} & set(inside)
+    assert_matches_reference(mod, model, np.array([1, 2], "float32"))
 
 
 def test_a_loop_that_hands_on_what_no_node_reads():

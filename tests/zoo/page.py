@@ -23,7 +23,8 @@ All other weights are random, so that nothing is downloaded.
 - static: no shape is dynamic; of a detector, after `MakeDetectionStatic("padded")`.
 - equal: at least 99% of what torch or ONNX Runtime finds on an image, and of how many, is found, on a CPU.
   Weights that are random give scores that nearly tie, of which a top-k may take others. What is no detection
-  is within a thousandth of the largest element.
+  is within a thousandth of the largest element. A file of any size keeps its symbolic sizes, and runs at two
+  widths.
 - seconds: for the import and all passes, on two cores.
 - CUDA: seconds for the passes and TVM to compile it for float16 and tensor cores (sm_90), where it is static.
 """

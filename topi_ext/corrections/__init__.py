@@ -20,7 +20,8 @@ Importing a module of this folder applies its correction.
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
 | `reshape` | divides by 0 when it reshapes a tensor without elements |
-| `shape_functions` | does not compile some operators where a shape is known only at run time |
+| `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
+| `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
@@ -61,6 +62,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     reshape,
     shape_functions,
     shuffles,
+    sizes_at_run_time,
     split_channels,
     where,
 )

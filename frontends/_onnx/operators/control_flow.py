@@ -5,13 +5,30 @@ from __future__ import annotations
 import warnings
 from types import ModuleType
 
+import numpy as np
+import onnx
+
+from tvm_passes.engine.expressions import type_of
+
 from tvm import relay
 
-from ..loop_body import grows, keep_shape, pruned
+from ..._fold import constant
+from ..loop_body import captured, carry, grows, is_read, keep_shape, pruned
 from ..loops import known_loop
 from ..schema import element_type
 from ..scope import describe
-from ._common import Attrs, Converter, Inputs, Params, dtype_of, rank_of, several, sizes_of, stock
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    dtype_of,
+    rank_of,
+    several,
+    sizes_of,
+    stock,
+)
 
 DIFFERENT_RANKS = "If statement produced outputs with different rank"
 
@@ -23,13 +40,19 @@ def if_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> r
         return _both(importer, inputs, attrs, params)
     then, otherwise = attrs["then_branch"], attrs["else_branch"]
     branch = then if condition.data.numpy().item() else otherwise
+    result = _inner(importer, branch, {})
+    return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+
+
+def _inner(importer: ModuleType, graph: onnx.GraphProto, inputs: dict[str, relay.Expr]) -> relay.Expr:
+    """The results of a graph inside a node, which may read names from outside."""
     outer = importer.GraphProto.current
     inner = importer.GraphProto(outer._shape, outer._dtype, outer._freeze_params, outer._op_type_dict)
-    inner._nodes = outer._nodes.copy()
+    inner._nodes = {**outer._nodes, **inputs}
     with inner:
-        result = inner.from_onnx(branch, outer.opset, get_output_expr=True)
+        result = inner.from_onnx(graph, outer.opset, get_output_expr=True)
     outer._params.update(inner._params)
-    return relay.TupleWrapper(result, len(branch.output)) if len(branch.output) > 1 else result
+    return result
 
 
 def _both(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -59,24 +82,35 @@ def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
 
 
 def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own, which needs a scalar as the condition, and types of what is carried that stay the same."""
-    graph, node = importer.GraphProto.current.place
+    """TVM's own, which needs a scalar as the condition, and types of what is carried that stay the same.
+
+    It computes in each iteration what the body reads from outside, unless that is carried, too.
+    """
+    scope = importer.GraphProto.current
+    graph, node = scope.place
     loop = pruned(graph, node)
     body, (most, goes_on, *first) = loop.body, list(inputs)
     kept = [first[place] for place in loop.kept]
-    for place, initial in enumerate(kept, start=1):
-        type_ = body.input[1 + place].type.tensor_type
+    for name in captured(body):
+        value = scope.imported(name)
+        value = value if value is None else importer.fold_constant(value)
+        if value is not None and not isinstance(value, (relay.Constant, relay.Var)):
+            carry(body, len(kept), name)
+            kept.append(value)
+    later = []  # the carried values that get their shape in the first iteration
+    for place, initial in enumerate(kept):
+        type_ = body.input[2 + place].type.tensor_type
         if not type_.elem_type:  # the types may be omitted
             type_.elem_type = element_type(dtype_of(initial))
-        if set(sizes_of(initial)) <= {1}:
-            if grows(body.output[place]):
-                name = node.input[2 + loop.kept[place - 1]]
-                raise NotImplementedError(
-                    f"it carries '{name}', which has one element before the first round and may have more "
-                    "after it: give it its final shape before the loop"
-                )
-            if not any(each.dim_param for each in body.output[place].type.tensor_type.shape.dim):
-                keep_shape(body, place, [1] * rank_of(initial))
+        if set(sizes_of(initial)) <= {1} and body.input[2 + place].name != body.output[1 + place].name:
+            if grows(body.output[1 + place]):
+                later.append(place)
+            elif not any(each.dim_param for each in body.output[1 + place].type.tensor_type.shape.dim):
+                keep_shape(body, 1 + place, [1] * rank_of(initial))
+    if later:
+        names = [node.input[2 + loop.kept[place]] for place in later]
+        for place, value in zip(later, _of_final_shape(importer, body, [most, goes_on, *kept], later, names)):
+            kept[place] = value
     attrs["body"] = body
     scalars = [each if each is None else relay.reshape(each, []) for each in (most, goes_on)]
     made = stock(importer, "Loop")([*scalars, *kept], attrs, params)
@@ -85,6 +119,41 @@ def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Param
     for place, result in zip(loop.kept, made):
         results[place] = result
     return several(*results) if len(results) > 1 else results[0]
+
+
+def _of_final_shape(
+    importer: ModuleType,
+    body: onnx.GraphProto,
+    given: list[relay.Expr | None],
+    later: list[int],
+    names: list[str],
+) -> list[relay.Expr]:
+    """Zeros for carried values of one element that an iteration replaces unread, by more elements."""
+    most, goes_on, *_ = given
+    runs = all(
+        each is None or (isinstance(each, relay.Constant) and each.data.numpy() > 0)
+        for each in (most, goes_on)
+    )
+    for place, name in zip(later, names):
+        if is_read(body, place) or not runs:
+            raise NotImplementedError(
+                f"it carries '{name}', which has one element before the first round and may have more "
+                "after it: give it its final shape before the loop"
+            )
+    once = onnx.GraphProto()
+    once.CopyFrom(body)
+    del once.input[:]
+    types = [
+        relay.TensorType((), "int64"),
+        relay.TensorType((), "bool"),
+        *(type_of(each) for each in given[2:]),
+    ]
+    variables = {each.name: relay.var(each.name, type_) for each, type_ in zip(body.input, types)}
+    results = _inner(importer, once, variables)
+    shapes = [
+        all_sizes_of(results[1 + place], f"the carried value '{name}'") for place, name in zip(later, names)
+    ]
+    return [constant(np.zeros(shape, dtype_of(given[2 + place]))) for place, shape in zip(later, shapes)]
 
 
 CONVERTERS: dict[str, Converter] = {"If": if_, "Loop": loop}

@@ -11,6 +11,7 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
+from ..._fold import constant
 from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, in_float32, rank_of, sizes_of, stock
 
 
@@ -33,14 +34,19 @@ def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
 
 def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own cannot sort uint64 on LLVM: flipping the top bit gives int64 in the same order."""
+    """TVM's own lacks the attribute `k` of opset 9, and cannot sort uint64 on LLVM.
+
+    Flipping the top bit gives int64 in the same order.
+    """
     convert = stock(importer, "TopK")
     attrs.get("sorted")  # a sorted result is valid even if none is asked for
-    if dtype_of(inputs[0]) != "uint64":
-        return convert(inputs, attrs, params)
+    data, k = inputs[0], inputs[1]
+    k = constant(np.array([attrs["k"]], "int64")) if k is None else k
+    if dtype_of(data) != "uint64":
+        return convert([data, k], attrs, params)
     top_bit = relay.const(np.array(1 << 63, "uint64"))
-    signed = relay.cast(relay.bitwise_xor(inputs[0], top_bit), "int64")
-    values, indices = convert([signed, *inputs[1:]], attrs, params)
+    signed = relay.cast(relay.bitwise_xor(data, top_bit), "int64")
+    values, indices = convert([signed, k], attrs, params)
     values = relay.bitwise_xor(relay.cast(values, "uint64"), top_bit)
     return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
 

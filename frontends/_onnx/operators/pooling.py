@@ -16,6 +16,7 @@ import numpy as np
 from tvm import relay
 
 from ..._fold import constant
+from ..._pad import same_widths
 from ._common import (
     Attrs,
     Converter,
@@ -84,13 +85,11 @@ def _windows(importer: ModuleType, data: relay.Expr, attrs: Attrs, filler: float
         begin, end = [0] * rank, [0] * rank
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         ceil_mode = False
-        if None in shape:
+        pairs = [same_widths(*each, auto_pad) for each in zip(shape, reach, strides)]
+        begin, end = ([pair[side] if pair else 0 for pair in pairs] for side in (0, 1))
+        if None in pairs:
             data = importer.autopad(data, strides, kernel, dilations, pad_value=filler, mode=auto_pad)
             begin, end = [0] * rank, [0] * rank
-        else:
-            lengths = all_sizes_of(data)[2:]
-            pairs = [_same(*each, auto_pad) for each in zip(lengths, reach, strides)]
-            begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     elif auto_pad != "NOTSET":
         raise NotImplementedError(f"its attribute auto_pad={auto_pad} is not known")
     if min(*begin, *end) < 0:
@@ -99,12 +98,6 @@ def _windows(importer: ModuleType, data: relay.Expr, attrs: Attrs, filler: float
     if ceil_mode:
         overhang = [_overhang(*each) for each in zip(shape, reach, strides, begin, end)]
     return _Windows(data, kernel, strides, dilations, begin, end, overhang)
-
-
-def _same(size: int, reach: int, stride: int, auto_pad: str) -> tuple[int, int]:
-    total = max((-(-size // stride) - 1) * stride + reach - size, 0)
-    less, more = total // 2, total - total // 2
-    return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
 
 
 def _overhang(size: int | None, reach: int, stride: int, begin: int, end: int) -> int:
@@ -177,6 +170,9 @@ def average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Par
     """TVM's own divides by the wrong count with `ceil_mode`, and with dilation and padding."""
     count_all = bool(attrs.get("count_include_pad", 0))
     windows = _windows(importer, inputs[0], attrs, 0.0)
+    if not count_all and not windows.data.same_as(inputs[0]):  # padded by widths known only at run time
+        ones = _windows(importer, relay.ones_like(inputs[0]), attrs, 0.0)
+        return windows.pool("avg", windows.data) / ones.pool("avg", ones.data)
     is_padded = any(windows.begin + windows.end)
     if not any(windows.overhang) and (count_all or not is_padded or max(windows.dilations) == 1):
         return windows.pool("avg", windows.data, count_include_pad=count_all)

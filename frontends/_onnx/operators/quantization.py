@@ -8,8 +8,22 @@ import numpy as np
 
 from tvm import relay
 
-from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, rank_of, stock
-from .arithmetic import matmul, round_half_even
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    axis_of,
+    dtype_of,
+    like,
+    rank_of,
+    sizes_of,
+)
+from .arithmetic import matmul
+
+FAR = 2.0**17  # outside the range of 16 bits, whatever the zero point
+INTEGERS = 1.5 * 2**23  # of float32, around which integers are all the numbers that there are
 
 
 def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
@@ -22,19 +36,24 @@ def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
 
 
 def _quantized(data: relay.Expr, zero_point: relay.Expr | None, dtype: str) -> relay.Expr:
-    """Round scaled floats, add the zero point, and clip to the range of the dtype."""
+    """Round scaled floats of float32, add the zero point, and clip to the range of the dtype.
+
+    `round_half_even` reads its data nine times, and TVM inlines it: what is quantised again and again would
+    not compile in a minute. This reads them once: in a sum with `INTEGERS` the last bit is worth 1.
+    """
     limits = np.iinfo(dtype)
-    result = round_half_even(data)
+    bits = relay.reinterpret(relay.clip(data, -FAR, FAR) + like(INTEGERS, data), "int32")
+    result = bits - relay.const(int(np.float32(INTEGERS).view("int32")))
     if zero_point is not None:
-        result = result + relay.cast(zero_point, dtype_of(data))
-    return relay.cast(relay.clip(result, float(limits.min), float(limits.max)), dtype)
+        result = result + relay.cast(zero_point, "int32")
+    return relay.cast(relay.clip(result, int(limits.min), int(limits.max)), dtype)
 
 
 def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own rounds halves away from zero, in float32 whatever the dtype, and needs a zero point."""
     data, scale, zero_point = inputs[0], inputs[1], inputs[2]
-    rank = rank_of(data)
-    axis = axis_of(attrs.get("axis", 1), rank) if rank > 1 else 0
+    rank, axis = rank_of(data), attrs.get("axis", 1)
+    axis = axis_of(axis, rank) if rank > 1 else 0
     dtype = dtype_of(zero_point) if zero_point is not None else "uint8"
     if zero_point is None and attrs.get("output_dtype", 0):
         dtype = importer.get_type(attrs["output_dtype"])
@@ -46,13 +65,12 @@ def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
 
 
 def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own needs a zero point, and gives float32 only."""
+    """TVM's own needs a zero point, gives float32 only, and before opset 13 has no axis."""
     data, scale, zero_point = inputs[0], inputs[1], inputs[2]
-    dtype = dtype_of(scale)
+    dtype, rank, axis = dtype_of(scale), rank_of(data), attrs.get("axis", 1)
+    axis = axis_of(axis, rank) if rank > 1 else 0
     if zero_point is not None and dtype == "float32" and dtype_of(data) in ("int8", "uint8"):
-        return stock(importer, "DequantizeLinear")(inputs, attrs, params)
-    rank = rank_of(data)
-    axis = axis_of(attrs.get("axis", 1), rank) if rank > 1 else 0
+        return relay.qnn.op.dequantize(data, scale, relay.cast(zero_point, "int32"), axis)
     result = relay.cast(data, "int32")
     if zero_point is not None:
         result = result - _by_axis(relay.cast(zero_point, "int32"), axis, rank)
@@ -60,25 +78,45 @@ def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
 
 
 def qlinear_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own does not clip to the range of the dtype, and supports float32 scales only."""
+    """TVM's own does not clip to the range of the dtype, and supports float32 scales, one for all, only."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
 
     def scalar(expr: relay.Expr) -> relay.Expr:
         if rank_of(expr) > 1 or (rank_of(expr) == 1 and importer.infer_shape(expr) != (1,)):
-            raise NotImplementedError("its scales and zero points must be scalars")
+            raise NotImplementedError("scales and zero points, but those of its columns, must be scalars")
         return relay.reshape(expr, []) if rank_of(expr) else expr
 
     def centred(expr: relay.Expr, zero: relay.Expr) -> relay.Expr:
-        return relay.cast(expr, "int32") - relay.cast(scalar(zero), "int32")
+        return relay.cast(expr, "int32") - relay.cast(zero, "int32")
 
-    product = matmul(importer, [centred(a, a_zero), centred(b, b_zero)], {}, params)
-    scale = scalar(relay.cast(a_scale, "float32")) * scalar(relay.cast(b_scale, "float32"))
+    # Of the second matrix each column may have its own, which broadcast as they are.
+    b_scale, b_zero = (
+        each if sizes_of(each) == sizes_of(b)[-1:] else scalar(each) for each in (b_scale, b_zero)
+    )
+    product = matmul(importer, [centred(a, scalar(a_zero)), centred(b, b_zero)], {}, params)
+    scale = scalar(relay.cast(a_scale, "float32")) * relay.cast(b_scale, "float32")
     scaled = relay.cast(product, "float32") * (scale / scalar(relay.cast(y_scale, "float32")))
     return _quantized(scaled, scalar(y_zero), dtype_of(y_zero))
+
+
+def qlinear_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not know that before opset 13 all axes from the given one on are one."""
+    data, x_scale, x_zero, y_scale, y_zero = inputs
+    rank = rank_of(data)
+    axis = axis_of(attrs.get("axis", -1), rank)
+    result = dequantize_linear(importer, importer.onnx_input.of([data, x_scale, x_zero]), {}, params)
+    if attrs.get("opset", 13) < 13 and axis < rank - 1:
+        shape = all_sizes_of(data)
+        result = relay.reshape(result, [*shape[:axis], -1])
+        result = relay.reshape(relay.nn.softmax(result, axis), shape)
+    else:
+        result = relay.nn.softmax(result, axis)
+    return quantize_linear(importer, importer.onnx_input.of([result, y_scale, y_zero]), {}, params)
 
 
 CONVERTERS: dict[str, Converter] = {
     "DequantizeLinear": dequantize_linear,
     "QLinearMatMul": qlinear_matmul,
+    "QLinearSoftmax": qlinear_softmax,
     "QuantizeLinear": quantize_linear,
 }

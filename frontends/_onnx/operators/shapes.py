@@ -195,11 +195,16 @@ def split(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
         parts = [length] * (count - 1) + [size - length * (count - 1)]
     if isinstance(parts, relay.Expr):
         return several(*_split_late(data, parts, count, axis))
-    ends = np.cumsum(parts).tolist()
-    if 0 in parts:
+    return several(*split_into(data, parts, axis))
+
+
+def split_into(data: relay.Expr, lengths: list[int], axis: int) -> list[relay.Expr]:
+    """Parts of these lengths along an axis."""
+    ends = np.cumsum(lengths).tolist()
+    if 0 in lengths:
         bounds = zip([0, *ends[:-1]], ends)
-        return several(*(relay.strided_slice(data, [b], [e], axes=[axis]) for b, e in bounds))
-    return relay.split(data, ends[:-1], axis)
+        return [relay.strided_slice(data, [b], [e], axes=[axis]) for b, e in bounds]
+    return list(relay.split(data, ends[:-1], axis)) if len(lengths) > 1 else [data]
 
 
 def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> list[relay.Expr]:

@@ -20,11 +20,12 @@ class Model:
     family: str
     build: Callable
     is_detector: bool
+    any_size: bool  # whether an ONNX file is imported with its symbolic sizes
 
 
-def model(name, package, family, is_detector=True):
+def model(name, package, family, is_detector=True, any_size=False):
     def register(build):
-        MODELS[name] = Model(name, package, family, build, is_detector)
+        MODELS[name] = Model(name, package, family, build, is_detector, any_size)
         return build
 
     return register

@@ -48,6 +48,10 @@ TRAINED = {
         [(10, 576), (1, 1, 128), (1, 1, 128)],
     ),
 }
+ANY_SIZE = (  # those that are imported with their symbolic sizes, too
+    *("PP-OCRv6 detection", "PP-OCRv6 recognition", "PP-OCRv4 recognition", "PP-OCRv4 detection"),
+    "text of a captcha",
+)
 TYPES = {1: "float32", 6: "int32", 7: "int64", 10: "float16"}  # by ONNX's number
 
 
@@ -81,4 +85,7 @@ def _input(shape, dtype):
 
 
 for name, known in TRAINED.items():
-    model(name, known[0], "trained ONNX", is_detector=False)(functools.partial(trained, *known))
+    build = functools.partial(trained, *known)
+    model(name, known[0], "trained ONNX", is_detector=False)(build)
+    if name in ANY_SIZE:
+        model(f"{name}, any size", known[0], "trained ONNX", is_detector=False, any_size=True)(build)

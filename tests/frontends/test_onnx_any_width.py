@@ -1,0 +1,212 @@
+"""Networks of ONNX files whose sizes are symbolic, from the import to the virtual machine: any width runs."""
+
+import io
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import helper
+from torch import nn
+
+import frontends
+import tvm_passes
+from tests.frontends.onnx_models import compiled, model_of, operators, tensor_input, weights
+
+WIDTHS = (32, 75, 160)
+
+
+class Features(nn.Module):
+    """What recognisers of text begin with: a column of channels for every fourth column of the image."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(1, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU()),
+            *(nn.Conv2d(8, 8, 3, (2, 1), 1, groups=8), nn.Conv2d(8, 16, 1), nn.MaxPool2d(2)),
+        )
+
+    def forward(self, image):
+        features = self.layers(image)
+        batch, channels, height, width = features.shape
+        return features.reshape(batch, channels * height, width)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.lstm = Features(), nn.LSTM(32, 12, bidirectional=True)
+        self.head = nn.Linear(24, 10)
+
+    def forward(self, image):
+        return self.head(self.lstm(self.features(image).permute(2, 0, 1))[0]).softmax(2)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.norm, self.qkv = Features(), nn.LayerNorm(32), nn.Linear(32, 96)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, image):
+        tokens = self.features(image).permute(0, 2, 1)
+        batch, length, channels = tokens.shape
+        qkv = self.qkv(self.norm(tokens)).reshape(batch, length, 3, 4, channels // 4)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        weights = (query @ key.transpose(-2, -1) / 3).softmax(-1)
+        return self.head((weights @ value).transpose(1, 2).reshape(batch, length, channels)).softmax(2)
+
+
+class Upscaled(nn.Module):
+    """A detector of text: what it sees at a coarse scale is upscaled, in each of the usual ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, 2, 1)
+        self.transposed, self.last = nn.ConvTranspose2d(8, 8, 2, 2), nn.ConvTranspose2d(8, 1, 3, 2, 1, 1)
+        self.shuffled = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.PixelShuffle(2))
+
+    def forward(self, image):
+        fine = self.first(image)
+        coarse = self.second(fine.relu())
+        nearest = nn.functional.interpolate(coarse, scale_factor=2, mode="nearest")
+        bilinear = nn.functional.interpolate(coarse, scale_factor=2, mode="bilinear")
+        return self.last(
+            fine + self.transposed(coarse) + self.shuffled(coarse) + nearest + bilinear
+        ).sigmoid()
+
+
+def exported(network, names):
+    """A network as torch exports it, with the named axes symbolic."""
+    torch.manual_seed(0)
+    file = io.BytesIO()
+    image, axes = torch.rand(2, 1, 16, 64), {"x": names, "y": {0: "a", 1: "b"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch says about tracing
+        torch.onnx.export(
+            *(network().eval(), image, file),
+            **{"input_names": ["x"], "output_names": ["y"], "dynamic_axes": axes, "opset_version": 16},
+        )
+    return onnx.load_from_string(file.getvalue())
+
+
+def by_onnx_runtime(model):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return lambda *arrays: session.run(None, dict(zip(names, arrays)))
+
+
+def assert_equals_onnx_runtime(model, shapes, passes, given=None):
+    mod, params = frontends.from_onnx(model, given)
+    computed = tvm_passes.runtime.compile(passes(mod), "llvm", params)
+    expect = by_onnx_runtime(model)
+    for seed, shape in enumerate(shapes):
+        x = np.random.default_rng(seed).normal(size=shape).astype("float32")
+        (expected,) = expect(x)
+        found = np.asarray(computed(x))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", [Recurrent, Attention])
+@pytest.mark.parametrize("batches", [(1, 1, 1), (3, 1, 2)])
+def test_a_recogniser_of_any_width(network, batches):
+    model = exported(network, {0: "batch", 3: "width"})
+    given = {"x": (1, 1, 16, None)} if set(batches) == {1} else None
+    shapes = [(batch, 1, 16, width) for batch, width in zip(batches, WIDTHS)]
+    assert_equals_onnx_runtime(model, shapes, tvm_passes.default_pipeline(), given)
+
+
+@pytest.mark.parametrize("passes", [tvm_passes.default_pipeline(), tvm_passes.subpixel_pipeline("llvm")])
+def test_an_upscaling_network_of_any_size(passes):
+    model = exported(Upscaled, {0: "batch", 2: "height", 3: "width"})
+    shapes = [(1, 1, 24, 32), (1, 1, 8, 76), (2, 1, 12, 4)]
+    assert_equals_onnx_runtime(model, shapes, passes)
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("operator", ["Conv", "MaxPool", "AveragePool"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padding_that_a_size_decides_keeps_the_channels(operator, mode, stride):
+    """With a stride of 1 no size decides it."""
+    given = {"kernel_shape": [3, 2], "strides": [stride, stride], "auto_pad": mode}
+    kernel = {"w": np.random.default_rng(0).normal(size=(5, 4, 3, 2)).astype("float32")}
+    kernel = kernel if operator == "Conv" else {}
+    node = helper.make_node(operator, ["x", *kernel], ["y"], **given)
+    model = model_of([node], [tensor_input("x", ("n", 4, "h", 7))], ["y"], weights(**kernel))
+    mod, _ = frontends.from_onnx(model)
+    channels, width = mod["main"].ret_type.shape[1::2]
+    assert (channels, width) == (5 if kernel else 4, -(-7 // stride))
+    assert ("dyn.nn.pad" in operators(mod)) == (stride > 1)
+    compute = compiled(mod)
+    for height in (4, 5):
+        x = np.random.default_rng(1).normal(size=(2, 4, height, 7)).astype("float32")
+        (expected,) = by_onnx_runtime(model)(x)
+        np.testing.assert_allclose(compute(x)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("operator", ["RNN", "LSTM", "GRU"])
+def test_a_recurrent_network_over_any_number_of_steps(operator, direction):
+    """TVM's own needs the number."""
+    values, count = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
+    gates, hidden = {"RNN": 1, "LSTM": 4, "GRU": 3}[operator], 3
+    shapes = {"w": (gates * hidden, 2), "r": (gates * hidden, hidden), "b": (2 * gates * hidden,)}
+    constants = {name: values.normal(size=(count, *each)).astype("float32") for name, each in shapes.items()}
+    attributes = {"hidden_size": hidden, "direction": direction}
+    if operator == "RNN":
+        attributes["activations"] = ["Relu", "Tanh"][:count]
+    outputs = ["y", "last", "cell"][: 3 if operator == "LSTM" else 2]
+    state = ["", "", "h"][: 2 if operator == "GRU" else 3]
+    nodes = [
+        helper.make_node("Neg", ["x"], ["negative"]),
+        helper.make_node(operator, ["negative", *constants, *state[1:]], outputs, **attributes),
+    ]
+    inputs = [tensor_input("x", ("steps", "batch", 2))]
+    inputs += [tensor_input("h", (count, "batch", hidden))] if "h" in state else []
+    model = model_of(nodes, inputs, outputs, weights(**constants))
+    given = {"x": (None, 2, 2)} if operator == "GRU" else None
+    compute = compiled(frontends.from_onnx(model, given)[0])
+    for steps, batch in ((1, 2), (6, 2 if given else 1)):
+        arrays = [values.normal(size=(steps, batch, 2)), values.normal(size=(count, batch, hidden))]
+        arrays = [each.astype("float32") for each in arrays][: len(inputs)]
+        for found, wanted in zip(compute(*arrays), by_onnx_runtime(model)(*arrays)):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_batch_that_must_be_known_is_refused():
+    weights_of = {"w": np.ones((1, 9, 2), "float32"), "r": np.ones((1, 9, 3), "float32")}
+    node = helper.make_node("GRU", ["x", *weights_of], ["y"], "it", hidden_size=3)
+    model = model_of([node], [tensor_input("x", (5, "batch", 2))], ["y"], weights(**weights_of))
+    with pytest.raises(
+        frontends.ImportFailure, match=r"batch must be known; .*: pass shapes=\{.x.: \(5, \?, 2\)\}"
+    ):
+        frontends.from_onnx(model)
+
+
+CHANNELS = r"'nn.conv2d' for a number of channels that is known only: .*\(1, \?, 8, \?\)"
+STATIC = r"'nn.lrn' for static shapes only: pass shapes=\{'x': \(1, 4, \?, 8\)\} with a number"
+BATCH = r"for static shapes only: pass shapes=\{'x': \(\?, 4, 8, 8\)\}"
+TO_CONVERT = r"needs sizes that are known; some .*: pass shapes=\{'x': \(\?, 8\)\} with a number"
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "given", "reason"),
+    [
+        ("Conv", (1, "c", 8, "w"), None, CHANNELS),
+        ("LRN", (1, 4, "h", 8), None, STATIC),
+        ("LRN", (1, 4, "h", 8), {"x": (None, 4, 8, 8)}, BATCH),
+        ("Trilu", ("n", 8), None, TO_CONVERT),
+    ],
+)
+def test_a_size_that_must_be_known_is_named(operator, shape, given, reason):
+    constants = {"w": np.ones((2, 4, 1, 1), "float32")} if operator == "Conv" else {}
+    attributes = {"LRN": {"size": 3}, "Conv": {"kernel_shape": [1, 1]}}.get(operator, {})
+    nodes = [helper.make_node(operator, ["x", *constants], ["y"], **attributes)]
+    model = model_of(nodes, [tensor_input("x", shape)], ["y"], weights(**constants))
+    with pytest.raises(frontends.ImportFailure, match=reason) as refusal:
+        frontends.from_onnx(model, given)
+    assert "\n" not in str(refusal.value)

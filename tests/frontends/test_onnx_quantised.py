@@ -1,0 +1,119 @@
+"""Networks that ONNX Runtime has quantised compute what they do there, to the step."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import tvm_passes
+from frontends import ImportFailure, from_onnx
+from tests.frontends.onnx_models import assert_matches_reference, model_of, tensor_input, weights
+
+SHAPE = 1, 3, 12, 12
+
+
+class Images(CalibrationDataReader):
+    def __init__(self):
+        values = np.random.default_rng(0)
+        self.left = [{"x": values.normal(size=SHAPE).astype("float32")} for _ in range(4)]
+
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+
+def network(opset):
+    """Convolutions, one of them of each channel, what joins and pools them, and a classifier."""
+    values = np.random.default_rng(1)
+    shapes = {
+        "w1": (8, 3, 3, 3),
+        "b1": (8,),
+        "w2": (8, 1, 3, 3),
+        "w3": (8, 8, 1, 1),
+        "w4": (72, 5),
+        "b4": (5,),
+    }
+    constants = {name: values.normal(size=shape).astype("float32") / 2 for name, shape in shapes.items()}
+    constants["flat"] = np.array([1, 72])
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["conv"], pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("Relu", ["conv"], ["relu"]),
+        helper.make_node("Conv", ["relu", "w2"], ["deep"], pads=[1] * 4, group=8),
+        helper.make_node("Add", ["relu", "deep"], ["sum"]),
+        helper.make_node("Conv", ["sum", "w3"], ["wide"]),
+        helper.make_node("Sigmoid", ["wide"], ["gate"]),
+        helper.make_node("Mul", ["wide", "gate"], ["gated"]),
+        helper.make_node("MaxPool", ["gated"], ["pooled"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Reshape", ["pooled", "flat"], ["row"]),
+        helper.make_node("MatMul", ["row", "w4"], ["classes"]),
+        helper.make_node("Add", ["classes", "b4"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["y"], axis=1),
+    ]
+    return model_of(nodes, [tensor_input("x", SHAPE)], ["y"], weights(**constants), opset)
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize(
+    ("activations", "opset", "per_channel"),
+    [(QuantType.QInt8, 13, True), (QuantType.QUInt8, 17, True), (QuantType.QUInt8, 12, False)],
+)
+def test_a_quantised_network(tmp_path, form, activations, opset, per_channel):
+    before, path = tmp_path / "network.onnx", tmp_path / "quantised.onnx"
+    onnx.save(network(opset), before)
+    quantize_static(
+        str(before),
+        str(path),
+        Images(),
+        quant_format=form,
+        activation_type=activations,
+        weight_type=QuantType.QInt8,
+        per_channel=per_channel,
+    )
+    assert any("Quant" in node.op_type or "QLinear" in node.op_type for node in onnx.load(path).graph.node)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    mod, _ = from_onnx(path)
+    compute = tvm_passes.runtime.compile(tvm_passes.default_pipeline()(mod), "llvm")
+    (x,) = Images().get_next().values()
+    (expected,) = session.run(None, {"x": x})
+    assert expected.max() > 2 * expected.min()
+    np.testing.assert_allclose(
+        np.asarray(compute(x)), expected, atol=1.01 / 255
+    )  # a step, where sums nearly tie
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_halves_are_rounded_to_even_and_the_rest_is_clipped(dtype):
+    x = np.concatenate([np.arange(-300, 300, 0.5), [1e9, -1e9, np.inf, -np.inf, 2.0**17, 40000.5]])
+    x = x.astype("float32")
+    model = model_of(
+        [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])],
+        *([tensor_input("x", x.shape)], ["y"]),
+        weights(scale=np.float32(1), zero=np.array(3, dtype)),
+        21,
+    )
+    mod, _ = from_onnx(model)
+    limits = np.iinfo(dtype)
+    found = np.asarray(tvm_passes.runtime.compile(tvm_passes.default_pipeline()(mod), "llvm")(x))
+    np.testing.assert_array_equal(found, np.clip(np.round(x) + 3, limits.min, limits.max))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_each_element_of_an_axis_has_its_scale(axis, dtype):
+    x = np.arange(9, dtype=dtype).reshape(3, 3)
+    constants = {"scale": np.float32([1, 10, 100]), "zero": np.array([0, 1, 2], dtype)}
+    constants = constants if dtype == "int8" else {"scale": constants["scale"]}
+    node = helper.make_node("DequantizeLinear", ["x", *constants], ["y"], axis=axis)
+    model = model_of([node], [tensor_input("x", (3, 3), dtype)], ["y"], weights(**constants), 21)
+    assert_matches_reference(from_onnx(model)[0], model, x)
+
+
+def test_a_quantised_operator_without_a_converter_is_named():
+    inputs = [tensor_input("x", (1, 2)), tensor_input("w", (2, 2), "int8")]
+    node = helper.make_node("DynamicQuantizeLSTM", ["x", "w"], ["y"], "it", domain="com.microsoft")
+    model = model_of([node], inputs, ["y"], domains=["com.microsoft"])
+    with pytest.raises(ImportFailure, match=r"no converter .* 'it' \(com.microsoft.DynamicQuantizeLSTM\)"):
+        from_onnx(model)

@@ -1,0 +1,106 @@
+"""Sequences of a length that the graph fixes are tensors side by side; functions of a model are inlined."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from frontends import ImportFailure, from_onnx
+from tests.frontends.onnx_models import model_of, run, tensor_input, weights
+
+X = np.random.default_rng(0).normal(size=(3, 5)).astype("float32")
+NODE = helper.make_node
+
+
+def assert_computes(nodes, outputs=("y",), shape=X.shape, **constants):
+    model = model_of(nodes, [tensor_input("x", shape)], outputs, weights(**constants), 17)
+    assert_equals_onnx_runtime(model)
+
+
+def assert_equals_onnx_runtime(model):
+    for output in model.graph.output:  # whose type ONNX Runtime finds itself
+        output.CopyFrom(onnx.ValueInfoProto(name=output.name))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for found, expected in zip(run(from_onnx(model)[0], X), session.run(None, {"x": X})):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("place", [0, 2, -1, -3])
+def test_an_element(place):
+    nodes = [NODE("Neg", ["x"], ["n"]), NODE("Exp", ["x"], ["e"])]
+    nodes += [NODE("SequenceConstruct", ["x", "n", "e"], ["s"]), NODE("SequenceAt", ["s", "place"], ["y"])]
+    assert_computes(nodes, place=np.int64(place))
+
+
+@pytest.mark.parametrize("place", [None, 0, 1, -1])
+def test_insert_and_erase(place):
+    at = {} if place is None else {"place": np.int64(place)}
+    nodes = [
+        NODE("Neg", ["x"], ["n"]),
+        NODE("Exp", ["x"], ["e"]),
+        NODE("SequenceConstruct", ["x", "n"], ["s"]),
+    ]
+    nodes += [
+        NODE("SequenceInsert", ["s", "e", *at], ["more"]),
+        NODE("SequenceErase", ["more", *at], ["less"]),
+    ]
+    nodes += [NODE("ConcatFromSequence", [name], [f"y_{name}"], axis=1) for name in ("more", "less")]
+    nodes += [NODE("SequenceLength", ["less"], ["length"])]
+    assert_computes(nodes, ["y_more", "y_less", "length"], **at)
+
+
+@pytest.mark.parametrize(("axis", "new_axis"), [(0, 0), (-1, 0), (0, 1), (1, 1), (-1, 1)])
+def test_concatenated(axis, new_axis):
+    nodes = [NODE("Neg", ["x"], ["n"]), NODE("SequenceEmpty", [], ["none"])]
+    nodes += [NODE("SequenceInsert", ["none", "x"], ["one"]), NODE("SequenceInsert", ["one", "n"], ["two"])]
+    nodes += [NODE("ConcatFromSequence", ["two"], ["y"], axis=axis, new_axis=new_axis)]
+    assert_computes(nodes)
+
+
+@pytest.mark.parametrize(
+    ("split", "options"),
+    [
+        (np.int64(2), {"axis": 1}),  # a shorter last part
+        (np.array([1, 4]), {"axis": 1}),
+        (np.array([2, 1]), {"axis": -2}),
+        (None, {"axis": 0, "keepdims": 0}),
+        (None, {"axis": 1, "keepdims": 1}),
+        (None, {}),
+    ],
+)
+def test_split(split, options):
+    parts = {} if split is None else {"split": split}
+    nodes = [
+        NODE("SplitToSequence", ["x", *parts], ["s"], **options),
+        NODE("SequenceAt", ["s", "last"], ["y"]),
+    ]
+    assert_computes(nodes, last=np.int64(-1), **parts)
+
+
+def test_a_split_into_as_many_parts_as_only_the_runtime_knows_is_refused():
+    nodes = [NODE("SplitToSequence", ["x"], ["s"], axis=0), NODE("SequenceAt", ["s", "first"], ["y"])]
+    model = model_of(nodes, [tensor_input("x", ("n", 5))], ["y"], weights(first=np.int64(0)), 17)
+    with pytest.raises(
+        ImportFailure, match=r"\(SplitToSequence\) cannot be converted: .*shapes=\{'x': \(\?, 5\)\}"
+    ):
+        from_onnx(model)
+
+
+def test_functions_of_the_model():
+    """One calls another, and hands an attribute on."""
+    opset = helper.make_opsetid("", 17)
+    slope = onnx.AttributeProto(name="slope", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    alpha = onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    leaky, called = NODE("LeakyRelu", ["a"], ["b"]), NODE("Leaky", ["p"], ["q"], domain="mine")
+    leaky.attribute.append(alpha)
+    called.attribute.append(slope)
+    inner = helper.make_function("mine", "Leaky", ["a"], ["b"], [leaky], [opset], ["slope"])
+    nodes, opsets = [called, NODE("Add", ["q", "p"], ["r"])], [opset, helper.make_opsetid("mine", 1)]
+    outer = helper.make_function("mine", "Block", ["p"], ["r"], nodes, opsets, ["slope"])
+    calls = [NODE("Block", ["x"], ["h"], domain="mine", slope=0.5)]
+    calls += [NODE("Block", ["h"], ["y"], domain="mine", slope=0.1)]
+    model = model_of(calls, [tensor_input("x", X.shape)], ["y"], (), 17, ["mine"])
+    model.functions.extend([inner, outer])
+    assert_equals_onnx_runtime(model)
