@@ -14,6 +14,7 @@ from .roi_align import multiscale_roi_align, roi_align
 from .roi_pool import ps_roi_pool, roi_pool
 from .transform_points import transform_points
 from .warp_affine import warp_affine
+from .warp_perspective import warp_perspective
 
 __all__ = [
     "batched_nms",
@@ -34,4 +35,5 @@ __all__ = [
     "roi_pool",
     "transform_points",
     "warp_affine",
+    "warp_perspective",
 ]

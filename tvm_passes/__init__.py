@@ -61,6 +61,7 @@ else:
     from .subpixel.sink_depth_to_space import SinkDepthToSpace
     from .subpixel.upsample_by_shuffle import UpsampleByShuffle
     from .warps.restore_warp_affine import RestoreWarpAffine
+    from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 __all__ = [
     "Canonicalize",
@@ -91,6 +92,7 @@ __all__ = [
     "RestoreDepthToSpace",
     "RestoreMultiScaleRoIAlign",
     "RestoreWarpAffine",
+    "RestoreWarpPerspective",
     "ReturnRawMasks",
     "Rule",
     "RulePass",

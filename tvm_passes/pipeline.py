@@ -39,6 +39,7 @@ from .subpixel.restore_depth_to_space import RestoreDepthToSpace
 from .subpixel.sink_depth_to_space import SinkDepthToSpace
 from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 from .warps.restore_warp_affine import RestoreWarpAffine
+from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture with tensor cores for the type
 
@@ -128,7 +129,8 @@ def _restore_detection() -> tvm.transform.Sequential:
 
 
 def _restore_warps() -> tvm.transform.Sequential:
-    return _stage("restore warps", RestoreWarpAffine())  # before any cast to half: points are float32
+    # Before any cast to half: points are float32.
+    return _stage("restore warps", RestoreWarpAffine(), RestoreWarpPerspective())
 
 
 def _fix_shapes(outputs: str) -> tvm.transform.Sequential:

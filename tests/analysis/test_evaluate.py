@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import topi_ext  # noqa: F401  (before tvm)
-from tvm_passes.analysis.evaluate import TABLE, NotFolded, evaluate
+from tvm_passes.analysis.evaluate import TABLE, NotFolded, evaluate, value_of
 from tvm_passes.engine.expressions import type_of
 
 import tvm
@@ -43,6 +43,8 @@ def calls():
         op.broadcast_to(f, [2, 2, 3]),
         op.tile(f, [2, 1]),
     )
+    yield from (op.repeat(f, 2, 0), op.repeat(i, 3, -1), op.nn.pad(f, [[0, 1], [2, 0]], 7.5))
+    yield from (op.meshgrid([index, index], "ij").astuple(), op.meshgrid([index, index], "xy").astuple())
     yield from (
         op.take(i, index, 1),
         op.take(i, index, mode="wrap"),
@@ -97,3 +99,18 @@ def test_every_entry():
 def test_refuses(refused):
     with pytest.raises(NotFolded):
         evaluate(refused, type_of(refused))
+
+
+def test_the_value_of_constants_through_tuples():
+    index = relay.const(np.array([2, 0, 5], "int64"))
+    parts = relay.meshgrid([index, index], "ij")
+    total = relay.stack([parts[0], relay.repeat(relay.expand_dims(index, 0), 3, 0)], -1)
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(total))
+    rows, columns = np.meshgrid([2, 0, 5], [2, 0, 5], indexing="ij")
+    np.testing.assert_array_equal(value_of(mod["main"].body), np.stack([rows, columns], -1))
+
+
+def test_what_depends_on_an_input_has_no_value():
+    x = relay.var("x", shape=(3,), dtype="int64")
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(x + relay.const(1, "int64")))
+    assert value_of(mod["main"].body) is None

@@ -56,8 +56,8 @@ def main(arguments=None):
 
 
 NOTES = """Images, float32, and results have the same size, and points are displaced by up to three pixels.
-ours: the imported model after `default_pipeline()`, with the grid of a homography. floor: the time to read all
-images, and the grid if it is an input, and to write the results once at the bandwidth of a copy."""
+ours: the imported model after `default_pipeline()`, with the grid of a homography. floor: the time to read
+the images and the grid that is given, and to write the results once, at the bandwidth of a copy."""
 
 
 def cases():

@@ -1,6 +1,6 @@
 """kornia's geometry, called as its documentation and tests call it: equal to torch, or refused for a reason.
 
-What is an affine warp becomes `topi_ext.warp_affine`.
+What is an affine warp becomes `topi_ext.warp_affine`, what is a homography `topi_ext.warp_perspective`.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from tvm_passes import default_pipeline
 kornia = pytest.importorskip("kornia")
 geometry, transform = kornia.geometry, kornia.geometry.transform
 
-AFFINE = "topi_ext.warp_affine"
+AFFINE, PROJECTIVE = "topi_ext.warp_affine", "topi_ext.warp_perspective"
 SAMPLE = "image.grid_sample"
 IMAGE = torch.rand(2, 3, 11, 14, generator=torch.Generator().manual_seed(0))
 ANGLES = torch.tensor([30.0, -50.0])
@@ -66,7 +66,7 @@ def assert_equal(function, tensors, options):
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=1e-4)
-    return [name for name in ops(mod) if name in (AFFINE, SAMPLE)]
+    return [name for name in ops(mod) if name in (AFFINE, PROJECTIVE, SAMPLE)]
 
 
 AFFINE_WARPS = {
@@ -162,7 +162,7 @@ HOMOGRAPHIES_OF = {
 
 @pytest.mark.parametrize("case", HOMOGRAPHIES_OF)
 def test_homographies(case):
-    assert assert_equal(*HOMOGRAPHIES_OF[case]) == [SAMPLE]
+    assert assert_equal(*HOMOGRAPHIES_OF[case]) == [PROJECTIVE]
 
 
 OTHERS = {

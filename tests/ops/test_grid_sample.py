@@ -15,6 +15,7 @@ from tvm_passes import ConvertToNHWC, InMixedPrecision
 import tvm
 from tvm import relay
 
+WIDE = "llvm -mattr=+sse4.1,+avx2,+fma"
 NAN, INF = float("nan"), float("inf")
 METHODS, PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 NO_PLACES = [[NAN, 0], [0, NAN], [NAN, NAN], [INF, 0], [-INF, 0], [0, INF], [INF, NAN], [0, -INF]]
@@ -44,11 +45,14 @@ def by_torch(data, grid, method="bilinear", padding="zeros", align_corners=False
     return F.grid_sample(*tensors, mode=method, padding_mode=padding, align_corners=align_corners).numpy()
 
 
-@pytest.fixture(params=["llvm", "cuda"])
+@pytest.fixture(params=["llvm", WIDE, "cuda"])
 def execute(request):
     """Runs a function on a target."""
-    if request.param == "llvm":
-        return lambda function, *arrays: run(tvm.IRModule.from_expr(function), *arrays)[0]
+    if request.param != "cuda":
+        device = tvm.cpu()
+        return lambda function, *arrays: run(
+            tvm.IRModule.from_expr(function), *arrays, target=request.param, device=device
+        )[0]
     cuda = request.getfixturevalue("emulated_cuda")
     return lambda function, *arrays: cuda.run_relay(function, *arrays)[0]
 

@@ -228,6 +228,20 @@ def warp_affine(
     return [data, matrix, result], inputs
 
 
+def warp_perspective(units="pixels", border_mode="constant", interpolation="bilinear", layout="NCHW"):
+    shape = (ANY, 3, ANY, ANY) if layout == "NCHW" else (ANY, ANY, ANY, 3)
+    data, matrix = variables(data=(shape, "uint8"), matrix=((ANY, 3, 3), "float64"))
+    options = {"units": units, "border_mode": border_mode, "interpolation": interpolation, "layout": layout}
+    result = topi_ext.warp_perspective(data, matrix, (6, 37), **options)
+
+    def inputs(awkward):
+        n, h, w = awkward.length() % 3, max(awkward.length(), 1), max(awkward.length(), 1)
+        image = awkward.pixels(n, 3, h, w) if layout == "NCHW" else awkward.pixels(n, h, w, 3)
+        return image, awkward.floats(n, 3, 3, scale=2.0, dtype="float64")
+
+    return [data, matrix, result], inputs
+
+
 def matrices_and_layers(awkward, count):
     samples = awkward.length() % 4
     matrices = awkward.floats(samples, 3, 3, scale=2.0, dtype="float64")
@@ -364,6 +378,9 @@ CASES = {
     "warp_affine, cv2_fixed": lambda: warp_affine("cv2_fixed", "reflect", layout="NHWC"),
     "warp_affine, nearest": lambda: warp_affine("exact", "reflect_101", "nearest", "NHWC", True),
     "warp_affine, replicate": lambda: warp_affine("exact", "replicate", inverse_map=True),
+    "warp_perspective": warp_perspective,
+    "warp_perspective, NHWC": lambda: warp_perspective("corners", "reflect_101", layout="NHWC"),
+    "warp_perspective, nearest": lambda: warp_perspective("centers", "reflect", "nearest"),
     "rasterize_boxes": rasterize_boxes,
     "rasterize_boxes, union": lambda: rasterize_boxes("union", 6),
     "rasterize_polygons": rasterize_polygons,

@@ -1,5 +1,7 @@
 """Compute the source position and the value of a pixel of a warped image; the same code for every target.
 
+A map is affine, or projective where the options have `units`: then a third coordinate divides the others.
+
 Coordinates are float64, each operation rounded on its own, so that all targets use the same pixels. Those of
 OpenCV are integers computed from such numbers.
 
@@ -22,7 +24,7 @@ from .._floats import Locals, bits, bits_of, lanes_of, rounded
 from .._kernel import clamp
 from .._register import known
 from .._types import IntExpr
-from .reference import MAX_COEFFICIENT, MAX_COORDINATE, UNITS
+from .reference import MAX_COEFFICIENT, MAX_COORDINATE, SMALLEST_DIVISOR, UNITS
 
 MAX_CHANNELS = 4  # for which there is code one after the other
 FRACTION_BITS = 5  # of OpenCV's fixed point; its weights have twice as many
@@ -43,7 +45,7 @@ class Place:
 class Map:
     """From columns and rows of the result to x and y of the source."""
 
-    coefficients: tuple[Sequence[tir.PrimExpr], Sequence[tir.PrimExpr]]  # of x, then of y
+    coefficients: Sequence[Sequence[tir.PrimExpr]]  # of x, of y, and if it is projective, of their divisor
     valid: tir.PrimExpr
     zero: tir.PrimExpr  # where it is valid
 
@@ -64,6 +66,7 @@ class Warp:
         self._matrix, self._one_for_all = ib.buffer_ptr(matrix), len(matrix.shape) == 2
         self.source = Images(ib, data, options["layout"])
         self.out = Images(ib, out, options["layout"])
+        self._units = options.get("units")
         self._fixed = options["mode"] == "cv2_fixed"
         self._nearest = options["interpolation"] == "nearest"
         self._in_integers = "int" in data.dtype and (self._fixed or self._nearest)
@@ -81,7 +84,7 @@ class Warp:
         """The map of an image."""
         given = [
             self._matrix[(i, j) if self._one_for_all else (image, i, j)].astype("float64")
-            for i, j in product(range(2), range(3))
+            for i, j in product(range(3 if self._units else 2), range(3))
         ]
         given = [self.local("given", value) for value in given]
         valid = self.local("valid", tir.all(*map(_is_usable, given)).astype("int32"))
@@ -95,7 +98,8 @@ class Warp:
         has_pixels = [
             length > 0 for length in (self.source.height, self.source.width) if known(length) is None
         ]
-        return Map((coefficients[:3], coefficients[3:]), tir.all(valid != 0, *has_pixels), zero)
+        rows = [coefficients[start : start + 3] for start in range(0, len(coefficients), 3)]
+        return Map(rows, tir.all(valid != 0, *has_pixels), zero)
 
     def _inverse(self, given: list[tir.PrimExpr], zero: tir.PrimExpr) -> list[tir.PrimExpr]:
         """As OpenCV computes it: the inverse of a singular matrix is 0."""
@@ -124,20 +128,44 @@ class Warp:
             down = self.local("down", rounded(self.local("down", down * y), map_.zero))
             start = self.local("start", down + offset)
             starts.append(
-                self.local("start", self._units(start, map_) + self._half()) if self._fixed else start
+                self.local("start", self._in_units(start, map_) + self._half()) if self._fixed else start
             )
         return starts
 
     def place(self, map_: Map, row: list[tir.PrimExpr], columns: tir.PrimExpr) -> Place:
         """The source positions of pixels of a row, for one column or a vector of them."""
         columns = cast(columns, "float64")
+        if self._units:
+            return self._projected(map_, row, columns)
         wholes, fractions = [], []
         for (across, _, _), start in zip(map_.coefficients, row):
             across = self.local("across", columns * across)
             if self._fixed:
-                whole, fraction = self._fixed_point(start + self._units(across, map_))
+                whole, fraction = self._fixed_point(start + self._in_units(across, map_))
             else:
                 whole, fraction = self._floating_point(rounded(across, map_.zero) + start)
+            wholes.append(self.local("whole", whole))
+            fractions.append(None if self._nearest else self.local("fraction", fraction))
+        return Place(wholes[1], wholes[0], None if self._nearest else fractions[::-1])
+
+    def _projected(self, map_: Map, row: list[tir.PrimExpr], columns: tir.PrimExpr) -> Place:
+        """The same of a projective map, whose divisor counts as 1 where it is almost 0."""
+        x, y, z = (
+            self.local("term", rounded(self.local("across", columns * across), map_.zero) + start)
+            for (across, _, _), start in zip(map_.coefficients, row)
+        )
+        one = _spread(tir.const(1, "float64"), lanes_of(z))
+        z = self.local("z", tir.Select(te.max(z, -z) > self.local.exact(SMALLEST_DIVISOR, "float64"), z, one))
+        wholes, fractions = [], []
+        for term, side in ((x, self.source.width), (y, self.source.height)):
+            place = self.local("place", term / z)
+            if self._units != "pixels":  # from -1 to 1 over the image, or between its outermost pixels
+                half, middle = (
+                    (_as_float(side) - tir.const(less, "float64")) * tir.const(0.5, "float64")
+                    for less in (int(self._units == "corners"), 1)
+                )
+                place = rounded(self.local("place", place * half), map_.zero) + middle
+            whole, fraction = self._floating_point(place)
             wholes.append(self.local("whole", whole))
             fractions.append(None if self._nearest else self.local("fraction", fraction))
         return Place(wholes[1], wholes[0], None if self._nearest else fractions[::-1])
@@ -160,7 +188,7 @@ class Warp:
             fraction = cast(fraction, "float32") * tir.const(0.5**FRACTION_BITS)
         return whole, fraction
 
-    def _units(self, value: tir.PrimExpr, map_: Map) -> tir.PrimExpr:
+    def _in_units(self, value: tir.PrimExpr, map_: Map) -> tir.PrimExpr:
         """A coordinate in OpenCV's units, as an int32: the smallest one if it does not fit."""
         units = self.local(
             "units", rounded(self.local("units", value * tir.const(UNITS, "float64")), map_.zero)
@@ -305,6 +333,10 @@ def _is_usable(value: tir.PrimExpr) -> tir.PrimExpr:
 
 def _as_index(value: IntExpr, dtype: str) -> tir.PrimExpr:
     return tir.const(value, dtype) if isinstance(value, int) else cast(value, dtype)
+
+
+def _as_float(side: IntExpr) -> tir.PrimExpr:
+    return tir.const(side, "float64") if isinstance(side, int) else cast(side, "float64")
 
 
 def _spread(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
+from typing import TYPE_CHECKING, Any, no_type_check
 
 import tvm
 from tvm import relay, te, tir
@@ -109,64 +110,82 @@ def warp_affine(
         "border_mode": border_mode,
         "layout": layout,
     }
+    more = {"inverse_map": int(inverse_map)}
+    return call_of(NAME, data, matrix, out_size, options, border_value, out_dtype, **more)
+
+
+def call_of(
+    operator: str,
+    data: relay.Expr,
+    matrix: relay.Expr,
+    out_size: Shape,
+    options: dict[str, str],
+    border_value: float | Sequence[float],
+    out_dtype: str | None,
+    **more: Any,
+) -> relay.Expr:
+    """A call of an operator that warps, with checked attributes; `more` are attributes of its own."""
+    title = operator.split(".")[-1]
     for name, value in options.items():
         if value not in CHOICES[name]:
-            raise ValueError(f"warp_affine: {name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
+            raise ValueError(f"{title}: {name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
     # topi_ext.torch gives variables, so that one kernel serves all sizes.
     out_size = [side if isinstance(side, tir.Var) else int(side) for side in out_size]
     if len(out_size) != 2 or not all(known(side) is None or 0 < side <= MAX_COORDINATE for side in out_size):
         raise ValueError(
-            f"warp_affine: out_size must be two numbers from 1 to {MAX_COORDINATE:.0e}, not {out_size}"
+            f"{title}: out_size must be two numbers from 1 to {MAX_COORDINATE:.0e}, not {out_size}"
         )
     if out_dtype not in (None, *TYPES, *LABELS):
-        raise ValueError(f"warp_affine: out_dtype must be one of {', '.join(TYPES)}, not {out_dtype!r}")
+        raise ValueError(f"{title}: out_dtype must be one of {', '.join(TYPES)}, not {out_dtype!r}")
     border = border_value if isinstance(border_value, (list, tuple)) else [border_value]
     attrs = tvm.ir.make_node(
         "DictAttrs",
         out_size=out_size,
-        inverse_map=int(inverse_map),
         border_value=[float(value) for value in border],
         out_dtype=out_dtype or "",
         **options,
+        **more,
     )
-    return relay.Call(relay.op.get(NAME), [data, matrix], attrs)
+    return relay.Call(relay.op.get(operator), [data, matrix], attrs)
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
-    """The type of the result, or None while that of an argument is not known."""
+def result_type(
+    name: str, rows: int, types: Sequence[relay.Type], attrs: tvm.ir.Attrs
+) -> relay.TensorType | None:
+    """The type of the result of a warp by matrices of so many rows, or None while an argument has none."""
+    refuse = partial(_register.refuse, name)
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     data, matrix = types
     layout, out_dtype = str(attrs["layout"]), str(attrs["out_dtype"]) or data.dtype
     if len(data.shape) != 4:
-        _refuse(f"data must have the shape ({', '.join(layout)}), not {data.shape}")
+        refuse(f"data must have the shape ({', '.join(layout)}), not {data.shape}")
     types = TYPES + (LABELS if attrs["interpolation"] == "nearest" else ())
     if data.dtype not in types:
-        _refuse(f"data must be of type {', '.join(types)} for {attrs['interpolation']}, not {data.dtype}")
+        refuse(f"data must be of type {', '.join(types)} for {attrs['interpolation']}, not {data.dtype}")
     if out_dtype != data.dtype and (data.dtype in LABELS or "float" not in out_dtype):
-        _refuse(f"data of type {data.dtype} give no result of type {out_dtype}")
+        refuse(f"data of type {data.dtype} give no result of type {out_dtype}")
     extent = dict(zip(layout, data.shape))
     channels = known(extent["C"])
     if channels is None or channels < 1:
-        _refuse(f"the number of channels must be known, and not 0: {data.shape}")
+        refuse(f"the number of channels must be known, and not 0: {data.shape}")
     most = MAX_PIXELS[attrs["mode"]]
     if not all(known(extent[axis]) is None or 0 < extent[axis] <= most for axis in "HW"):
-        _refuse(f"{attrs['mode']} takes images of 1 to {most} pixels a side, not {data.shape}")
+        refuse(f"{attrs['mode']} takes images of 1 to {most} pixels a side, not {data.shape}")
     if len(attrs["border_value"]) not in (1, channels):
-        _refuse(f"there must be one border value, or one for each of {channels} channels")
+        refuse(f"there must be one border value, or one for each of {channels} channels")
     shape = list(matrix.shape)
-    if len(shape) not in (2, 3) or [known(length) or n for length, n in zip(shape[-2:], (2, 3))] != [2, 3]:
-        _refuse(f"matrix must have the shape (N, 2, 3) or (2, 3), not {matrix.shape}")
+    if len(shape) not in (2, 3) or [known(length) or n for length, n in zip(shape[-2:], (rows, 3))] != [
+        rows,
+        3,
+    ]:
+        refuse(f"matrix must have the shape (N, {rows}, 3) or ({rows}, 3), not {matrix.shape}")
     if matrix.dtype not in ("float32", "float64"):
-        _refuse(f"matrix must be of type float32 or float64, not {matrix.dtype}")
+        refuse(f"matrix must be of type float32 or float64, not {matrix.dtype}")
     if len(shape) == 3 and None not in (known(extent["N"]), known(shape[0])) and extent["N"] != shape[0]:
-        _refuse(f"there must be as many matrices as images: {shape[0]} matrices, {extent['N']} images")
+        refuse(f"there must be as many matrices as images: {shape[0]} matrices, {extent['N']} images")
     extent["H"], extent["W"] = attrs["out_size"]
     return relay.TensorType([extent[axis] for axis in layout], out_dtype)
-
-
-def _refuse(reason: str) -> NoReturn:
-    _register.refuse(NAME, reason)
 
 
 @script
@@ -184,22 +203,25 @@ def _shapes(data, matrix, height, width, row_axis, one_for_all, most):
     return warped
 
 
-def _shape_function(
+def shape_function(
     attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
+    """The shape of the result."""
     row_axis = str(attrs["layout"]).index("H")
     one_for_all = int(int(inputs[1].shape[0]) == 2)
     most = MAX_PIXELS[attrs["mode"]]
     return [_shapes(*inputs, *map(convert, [*attrs["out_size"], row_axis, one_for_all, most]))]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """The outputs, by the kernels for a target."""
     data = inputs[0]
     options: dict[str, Any] = {name: str(attrs[name]) for name in CHOICES}
     extent = dict(zip(options["layout"], data.shape))
     border = [float(value) for value in attrs["border_value"]]
     options["border_value"] = as_pixel(border, int(extent["C"]), data.dtype).tolist()
     options["inverse_map"] = bool(attrs["inverse_map"])
+    options["units"] = str(attrs["units"]) if "units" in list(attrs.keys()) else None
     extent["H"], extent["W"] = (known(side) or side for side in attrs["out_size"])
     shape = [extent[axis] for axis in options["layout"]]
     return [kernels.warp_affine(*inputs, shape, str(attrs["out_dtype"]) or data.dtype, options)]
@@ -209,8 +231,8 @@ _register.register(
     NAME,
     "Warp each image by an affine map.",
     ARGUMENTS,
-    _type_relation,
-    _shape_function,
+    partial(result_type, NAME, 2),
+    shape_function,
     _register.kernels_in(__package__),
-    _compute,
+    compute,
 )

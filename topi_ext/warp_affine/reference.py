@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 MAX_COORDINATE = 1e9  # pixels from the origin; what is farther counts as this far
 MAX_COEFFICIENT = 2.0**500  # a coefficient beyond counts as infinite
+SMALLEST_DIVISOR = 1e-8  # of a projective map; what is smaller counts as 1
 UNITS = 1024  # to a pixel, of a coordinate of OpenCV
 INT_MIN = -(2**31)
 
@@ -40,16 +41,30 @@ def warp_affine(
             continue
         place = _exact_place if mode == "exact" else _cv2_place
         (ys, fy), (xs, fx) = place(coefficients, out_size, interpolation)
-        taps = [(ys, xs, (1 - fy) * (1 - fx))]
-        if interpolation == "bilinear":
-            taps += [(ys, xs + 1, (1 - fy) * fx), (ys + 1, xs, fy * (1 - fx)), (ys + 1, xs + 1, fy * fx)]
-        value = sum(_pixels(image, y, x, border_mode, border) * weight[..., None] for y, x, weight in taps)
+        value = sampled(image, ys, xs, fy, fx, interpolation, border_mode, border)
         if data.dtype == np.uint8 and mode == "cv2_fixed":
             value = np.floor(value + 0.5)
         elif out_dtype == np.uint8:
             value = np.rint(value)
         out[...] = value
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
+
+
+def sampled(
+    image: np.ndarray,
+    ys: np.ndarray,
+    xs: np.ndarray,
+    fy: np.ndarray,
+    fx: np.ndarray,
+    interpolation: str,
+    border_mode: str,
+    border: np.ndarray,
+) -> np.ndarray:
+    """The image at rows and columns with their fractions, in float64."""
+    taps = [(ys, xs, (1 - fy) * (1 - fx))]
+    if interpolation == "bilinear":
+        taps += [(ys, xs + 1, (1 - fy) * fx), (ys + 1, xs, fy * (1 - fx)), (ys + 1, xs + 1, fy * fx)]
+    return sum(_pixels(image, y, x, border_mode, border) * weight[..., None] for y, x, weight in taps)
 
 
 def inverse_affine(matrix: ArrayLike) -> np.ndarray:
@@ -74,20 +89,25 @@ def _exact_place(
     coefficients: np.ndarray, out_size: Sequence[int], interpolation: str
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of each pixel of the result, the row and column of the source with their fractions."""
-    row, column = _grid(out_size)
-    places = []
-    for across, down, offset in coefficients[::-1]:
-        place = np.clip(across * column + (down * row + offset), -MAX_COORDINATE, MAX_COORDINATE)
-        whole = np.floor(place + 0.5 if interpolation == "nearest" else place)
-        places.append((whole.astype("int64"), (place - whole) * (interpolation == "bilinear")))
-    return places
+    row, column = grid_of(out_size)
+    return [
+        split(across * column + (down * row + offset), interpolation)
+        for across, down, offset in coefficients[::-1]
+    ]
+
+
+def split(place: np.ndarray, interpolation: str) -> tuple[np.ndarray, np.ndarray]:
+    """Places along an axis as the pixels before them, or next to them, and fractions."""
+    place = np.clip(place, -MAX_COORDINATE, MAX_COORDINATE)
+    whole = np.floor(place + 0.5 if interpolation == "nearest" else place)
+    return whole.astype("int64"), (place - whole) * (interpolation == "bilinear")
 
 
 def _cv2_place(
     coefficients: np.ndarray, out_size: Sequence[int], interpolation: str
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """The same in the fixed point of OpenCV 4: fractions are 32nds, and sums of 32 bits wrap around."""
-    row, column = _grid(out_size)
+    row, column = grid_of(out_size)
     places = []
     for across, down, offset in coefficients[::-1]:
         half = UNITS // (2 if interpolation == "nearest" else 64)
@@ -104,7 +124,8 @@ def _cv_round(value: np.ndarray) -> np.ndarray:
     return np.where(np.abs(value) < 2**31, value, INT_MIN).astype("int64")
 
 
-def _grid(out_size: Sequence[int]) -> np.ndarray:
+def grid_of(out_size: Sequence[int]) -> np.ndarray:
+    """The row and the column of each pixel."""
     height, width = out_size
     return np.mgrid[:height, :width].astype("float64")
 

@@ -7,6 +7,7 @@ every result whose type is not the one Relay infers, is `NotFolded` and left to 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -46,6 +47,26 @@ def move(call: relay.Call, call_type: relay.Type, arrays: Sequence[Any]) -> Any:
             return compute(call.attrs, call_type, *arrays)
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise NotFolded(str(error)) from error
+
+
+def value_of(expr: relay.Expr) -> np.ndarray | None:
+    """The value of a typed expression of constants alone, or None if this table cannot tell it."""
+    values: dict[relay.Expr, Any] = {}
+
+    def visit(node: relay.Expr) -> None:
+        if isinstance(node, relay.Constant):
+            values[node] = node.data.numpy()
+        elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
+            values[node] = [values[field] for field in node.fields]
+        elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:
+            values[node] = values[node.tuple_value][node.index]
+        elif isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
+            with contextlib.suppress(NotFolded, KeyError):
+                values[node] = apply(node, node.checked_type, [values[arg] for arg in node.args])
+
+    if not relay.analysis.free_vars(expr):
+        relay.analysis.post_order_visit(expr, visit)
+    return values.get(expr)
 
 
 def _value(arg: relay.Expr) -> Any:
@@ -178,6 +199,16 @@ def _strided_slice(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray) -> np
     return x[tuple(window)]
 
 
+def _meshgrid(attrs: tvm.ir.Attrs, result: relay.Type, xs: list[np.ndarray]) -> list[np.ndarray]:
+    return list(np.meshgrid(*xs, indexing="xy" if str(attrs.indexing) == "xy" else "ij"))
+
+
+def _pad(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, value: np.ndarray) -> np.ndarray:
+    if str(attrs.pad_mode) != "constant":
+        raise NotFolded(f"nn.pad by {attrs.pad_mode}")
+    return np.pad(x, [_ints(widths) for widths in attrs.pad_width], constant_values=value.item())
+
+
 def _slice_like(attrs: tvm.ir.Attrs, result: relay.Type, x: np.ndarray, *_: np.ndarray) -> np.ndarray:
     window = tuple(map(slice, _shape(result)))
     return x[window]
@@ -233,14 +264,17 @@ TABLE: dict[str, Callable] = {
     "logical_xor": _elementwise(np.logical_xor),
     "max": _reduce(np.maximum),
     "maximum": _elementwise(np.maximum),
+    "meshgrid": _meshgrid,
     "min": _reduce(np.minimum),
     "minimum": _elementwise(np.minimum),
     "mod": _remainder(np.fmod),
     "multiply": _elementwise(np.multiply),
     "negative": _elementwise(np.negative),
+    "nn.pad": _pad,
     "not_equal": _elementwise(np.not_equal),
     "ones": _fill(1),
     "prod": _reduce(np.multiply),
+    "repeat": lambda attrs, result, x: np.repeat(x, int(attrs.repeats), int(attrs.axis)),
     "reshape": _reshape,
     "reshape_like": _reshape,
     "scatter_elements": _scatter_elements,

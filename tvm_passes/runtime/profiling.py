@@ -31,7 +31,7 @@ KINDS = {
     "sort": "sort|topk",
     "regions": "roi_align|roi_pool|deformable_attention",
     "masks, keypoints": "paste_masks|heatmaps_to_keypoints",
-    "preprocessing, resizing": "preprocess|resize|upsampling|warp_affine|grid_sample",
+    "preprocessing, resizing": "preprocess|resize|upsampling|warp_affine|warp_perspective|grid_sample",
     "pooling, reduction": "pool|mean|sum|softmax|norm|(^|_)(max|min|prod|all|any)(_|$)",
     # Whatever arithmetic is done on the way:
     "data movement": "transpose|layout_transform|depth_to_space|space_to_depth|concatenate|stack|split|slice"

@@ -13,15 +13,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
 
 from ..engine.expressions import known_shape, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
-
-BORDERS = {  # by padding_mode, and whether the centers of the outermost pixels are at -1 and 1
-    ("zeros", False): "constant",
-    ("zeros", True): "constant",
-    ("border", False): "replicate",
-    ("border", True): "replicate",
-    ("reflection", False): "reflect",
-    ("reflection", True): "reflect_101",
-}
+from .points import BORDERS, axes_of, from_pixels
 
 
 class SampledAtAffineGrid(Rule):
@@ -56,16 +48,15 @@ class SampledAtAffineGrid(Rule):
             return Refusal("the points are not those of an image, row by row")
         if known_shape(match.theta) != (batch, 2, 3):
             return Refusal("there is not one matrix of 2 by 3 for each image")
-        axes = _axes(match.points.data.numpy(), height, width)
+        axes = axes_of(match.points.data.numpy(), height, width)
         if axes is None:
             return Refusal("the points are not those of all pixels, in order")
-        return _Plan(*axes, BORDERS[str(sample.padding_mode), bool(sample.align_corners)])
+        return _Plan(from_pixels(*axes), BORDERS[str(sample.padding_mode), bool(sample.align_corners)])
 
     def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
         _, _, height, width = known_shape(match.image)
-        from_pixels = np.array([[plan.x.step, 0, plan.x.first], [0, plan.y.step, plan.y.first], [0, 0, 1]])
         theta = relay.expand_dims(relay.cast(match.theta, "float64"), 2)  # (N, 2, 1, 3)
-        matrix = relay.sum(theta * relay.const(from_pixels.T[None, None], "float64"), axis=3)
+        matrix = relay.sum(theta * relay.const(plan.from_pixels.T[None, None], "float64"), axis=3)
         sizes = np.array([width, height], "float64")
         corners = bool(match.root.attrs.align_corners)
         scale = np.reshape((sizes - corners) / 2, (1, 2, 1))
@@ -78,33 +69,9 @@ class SampledAtAffineGrid(Rule):
         )
 
 
-class _Axis(NamedTuple):
-    """Where the pixels along an axis are."""
-
-    first: float
-    step: float
-
-
 class _Plan(NamedTuple):
-    x: _Axis
-    y: _Axis
+    from_pixels: np.ndarray
     border: str
-
-
-def _axes(points: np.ndarray, height: int, width: int) -> tuple[_Axis, _Axis] | None:
-    """The pixels along x and y, if the points are (x, y, 1) of all, for one image or for each alike."""
-    if points.shape[1:] != (height * width, 3):
-        return None
-    grid = points.astype("float64").reshape(-1, height, width, 3)
-    x, y = _axis(grid[0, 0, :, 0]), _axis(grid[0, :, 0, 1])
-    columns, rows = (axis.first + axis.step * np.arange(n) for axis, n in ((x, width), (y, height)))
-    expected = np.stack([*np.meshgrid(columns, rows), np.ones((height, width))], -1)
-    return (x, y) if np.abs(grid - expected).max() < 1e-6 else None
-
-
-def _axis(places: np.ndarray) -> _Axis:
-    steps = max(len(places) - 1, 1)
-    return _Axis(float(places[0]), float(places[-1] - places[0]) / steps)
 
 
 class RestoreWarpAffine(RulePass):
