@@ -1,7 +1,7 @@
 """Time super-resolution networks versus torch: `python -m tests.benchmarks.bench_super_resolution`.
 
 They are spandrel's, as large as their authors trained them, or with fewer blocks where that says "of". Each
-is prepared in a process of its own, all at once, and then they are timed one after the other. `--target llvm`
+is prepared in a process of its own, all at once, and then they are timed one after the other. `--target cpu`
 times the CPU instead, in float32 and on smaller images, one network at a time.
 """
 
@@ -11,17 +11,20 @@ import sys
 import tempfile
 import time
 import warnings
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
 import torch
 
 import frontends
+import topi_ext
 import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks._detector import median_wall_ms
 from tests.benchmarks.bench_zoo import in_time, measured_in_turn
 from tests.zoo.models.super_resolution import SPANDREL, class_of
+from topi_ext import _onednn
 
 from tvm import relay
 
@@ -52,8 +55,9 @@ TEXT = f"""Milliseconds from the call to the end of the work, by the host's cloc
 torch is float16 in channels_last, and `torch.compile` has the mode reduce-overhead, which is a CUDA graph
 too. Off: the largest difference from torch in float32, in parts of the largest element."""
 SECONDS_ON_CPU = 300  # that torch.compile may take
+LAYOUTS = {"": torch.contiguous_format, ", NHWC": torch.channels_last}
 ON_CPU = """Milliseconds of the CPU, in float32: the median of calls by the host's clock. `torch.compile`
-has its default mode. Off: the largest difference from torch, in parts of the largest element."""
+has its default mode; NHWC is channels_last. Off: the largest difference from torch, in parts of the largest element."""
 
 
 def main():
@@ -61,7 +65,8 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", action="append", help="networks with this in their name")
-    parser.add_argument("--target", default="cuda", help="cuda, or a target of LLVM to time the CPU")
+    targets = "cuda; cpu, which is topi_ext.cpu_target(); or a target of LLVM"
+    parser.add_argument("--target", default="cuda", help=targets)
     parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
@@ -81,9 +86,13 @@ def main():
         target = common.tensor_core_target("cudnn-frontend")
         publish([facts, f"- Target: {target}", "", TEXT], rows)
     else:
-        rows = [{"name": name, **on_cpu(name, args.target)} for name in names]
-        facts = f"- CPU: {common.cpu_name()}, {torch.get_num_threads()} threads"
-        publish([facts, f"- Target: `{args.target}`", "", ON_CPU], rows, common.cpu_name())
+        target = str(topi_ext.cpu_target()) if args.target == "cpu" else args.target
+        rows = [{"name": name, **on_cpu(name, target)} for name in names]
+        facts = [
+            f"- CPU: {common.cpu_name()}, {torch.get_num_threads()} threads",
+            f"- torch: {torch.__version__}, oneDNN: {_onednn.version()}",
+        ]
+        publish([*facts, f"- Target: `{target}`", "", ON_CPU], rows, common.cpu_name())
 
 
 def measure(name, to, deadline):
@@ -120,10 +129,13 @@ def on_cpu(name, target):
     seconds = time.monotonic() - start
     with torch.no_grad():
         wanted = network(image.clone())
-        calls = {"eager": lambda: network(image.clone())}
-        by_compiler = in_time(partial(torch.compile(network), image.clone()), SECONDS_ON_CPU)
-        if by_compiler is not None:
-            calls["torch.compile"] = by_compiler
+        calls = {}
+        for layout, of_layout in LAYOUTS.items():
+            given, own = image.clone(memory_format=of_layout), deepcopy(network).to(memory_format=of_layout)
+            calls[f"eager{layout}"] = partial(own, given)
+            by_compiler = in_time(partial(torch.compile(own), given), SECONDS_ON_CPU)
+            if by_compiler is not None:
+                calls[f"torch.compile{layout}"] = by_compiler
         times = {peer: common.cpu_ms(run) for peer, run in calls.items()}
     off = {"ours": off_by(ours(pixels), wanted), "torch": 0.0}
     row = {"ours": common.cpu_ms(lambda: ours(pixels)), "times": times, "seconds": seconds, "off": off}
@@ -153,7 +165,7 @@ def off_by(found, wanted):
 
 
 def publish(facts, rows, machine=None):
-    peers = ["eager", "torch.compile"]
+    peers = list(dict.fromkeys(peer for row in rows for peer in row["times"]))
     header = ["", "ours", *peers, "best torch / ours", "ours off by", "torch off by", "ready, s"]
     cells = [
         [
