@@ -57,7 +57,8 @@ too. Off: the largest difference from torch in float32, in parts of the largest 
 SECONDS_ON_CPU = 300  # that torch.compile may take
 LAYOUTS = {"": torch.contiguous_format, ", NHWC": torch.channels_last}
 ON_CPU = """Milliseconds of the CPU, in float32: the median of calls by the host's clock. `torch.compile`
-has its default mode; NHWC is channels_last. Off: the largest difference from torch, in parts of the largest element."""
+has its default mode; NHWC is channels_last. Off: the largest difference from torch, in parts of the largest
+element."""
 
 
 def main():
