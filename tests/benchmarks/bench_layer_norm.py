@@ -24,14 +24,14 @@ def main(arguments=None):
     ).parse_args(arguments)
     common.require_gpu()
     bandwidth = common.copy_bandwidth()
-    header = ["float16", "ours", "torch.compile", "torch", "torch / ours", "compile / ours", "floor"]
+    header = ["float16", "ours", "torch.compile", "torch", "torch / ours", "torch.compile / ours", "floor"]
     rows = [row(shape, bandwidth) for shape in SHAPES]
     text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES]
     common.publish("layer_norm", "Normalization over the last axis", "\n".join(text))
 
 
-NOTES = """Data are float16, and gamma and beta float32 for ours and float16 for torch. floor: the time to read the
-data and to write the result once at the bandwidth of a copy; what fits in the L2 cache can be faster."""
+NOTES = """Data are float16; gamma and beta are float32 for ours, and float16 for torch. floor: the time to
+read the data and write the result once at the bandwidth of a copy; the L2 cache can be faster than that."""
 
 
 def row(shape, bandwidth):
