@@ -7,6 +7,7 @@ from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .deformable_attention import deformable_attention
 from .heatmaps_to_keypoints import heatmaps_to_keypoints
+from .layer_norm import layer_norm
 from .paste_masks import paste_masks
 from .preprocess import preprocess
 from .rasterize import rasterize_boxes, rasterize_map, rasterize_polygons, rasterize_polylines
@@ -22,6 +23,7 @@ __all__ = [
     "cpu_target",
     "deformable_attention",
     "heatmaps_to_keypoints",
+    "layer_norm",
     "multiscale_roi_align",
     "nms",
     "paste_masks",

@@ -53,6 +53,11 @@ def from_lane_before(value: tir.PrimExpr, distance: IntExpr) -> tir.PrimExpr:
     return tir.call_extern(value.dtype, "__shfl_up_sync", ALL_LANES, value, distance)
 
 
+def from_lane_across(value: tir.PrimExpr, mask: IntExpr) -> tir.PrimExpr:
+    """The value of the lane whose index differs in the bits of the mask."""
+    return tir.call_extern(value.dtype, "__shfl_xor_sync", ALL_LANES, value, mask)
+
+
 def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
     """A count over the block; all of its threads must reach this point."""
     return tir.call_extern("int32", "__syncthreads_count", condition)

@@ -38,6 +38,7 @@ else:
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
     from .convolution.pool_by_means import PoolByMeans
+    from .convolution.restore_layer_norm import RestoreLayerNorm
     from .convolution.split_concatenate import SplitConcatenate
     from .detection.fold_post_nms_topk import FoldPostNMSTopK
     from .detection.fold_pre_nms_filter import FoldPreNMSFilter
@@ -90,6 +91,7 @@ __all__ = [
     "RestoreBatchedNMS",
     "RestoreDeformableAttention",
     "RestoreDepthToSpace",
+    "RestoreLayerNorm",
     "RestoreMultiScaleRoIAlign",
     "RestoreWarpAffine",
     "RestoreWarpPerspective",

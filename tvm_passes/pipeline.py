@@ -21,6 +21,7 @@ from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.pool_by_means import PoolByMeans
+from .convolution.restore_layer_norm import RestoreLayerNorm
 from .convolution.split_concatenate import SplitConcatenate
 from .detection.fold_post_nms_topk import FoldPostNMSTopK
 from .detection.fold_pre_nms_filter import FoldPreNMSFilter
@@ -123,6 +124,7 @@ def _restore_detection() -> tvm.transform.Sequential:
         FoldPreNMSFilter(),  # after FoldPostNMSTopK has seen that its top-k takes the first kept boxes
         RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
         RestoreDeformableAttention(),  # before any cast to half, too: points are float32
+        RestoreLayerNorm(),  # before layouts and types change what is between its operators
         LowerClassAwareNMS(),  # takes the NMS that are left: one image and class need no gathered rows
         Canonicalize(),  # folds the bounds of slices that the passes before have written
     )
@@ -160,6 +162,7 @@ def _restore_shuffles() -> tvm.transform.Sequential:
     return _stage(
         "restore shuffles",
         Canonicalize(),
+        RestoreLayerNorm(),  # before FoldIntoConvolutions takes gamma and beta
         RestoreDepthToSpace(),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # factors that the passes below would have to carry along
@@ -189,9 +192,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
     return _stage(
         f"in NHWC and {dtype}",
         *converted,
-        FuseConv2dNHWC(
-            to_be=dtype, target=target
-        ),  # after all passes that change which operators are adjacent
+        FuseConv2dNHWC(to_be=dtype, target=target),  # after all that changes which operators are adjacent
         InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
     )

@@ -12,6 +12,7 @@ import torchvision
 
 import topi_ext
 import topi_ext.torch as ops
+from tests.helpers import numbers
 from tests.ops.detections import clustered_detections
 from tests.ops.objects import heatmaps, objects
 from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
@@ -114,6 +115,17 @@ def test_roi_pool(device, compiled, name):
         feature, rois = tensors(device, pyramid(*size, levels=1)[0], regions(count))
         found = getattr(ops, name)(feature, rois, pooled_size=2, spatial_scale=0.25)
         expected = getattr(torchvision.ops, name)(feature, rois, 2, 0.25)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_layer_norm(device, compiled, axis):
+    for shape in ((2, 12, 12), (0, 12, 12), (5, 12, 12)):
+        data, gamma, beta = tensors(device, *(numbers(*each) for each in (shape, [12], [12])))
+        found = ops.layer_norm(data, gamma, beta, axis=axis)
+        moved = data.movedim(axis, -1)
+        expected = torch.nn.functional.layer_norm(moved, (12,), gamma, beta).movedim(-1, axis)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert len(compiled) == 1
 

@@ -1,26 +1,28 @@
 """Let TVM's ConvertLayout pass operators that have a layout, but no layout rule or a poor one.
 
 nn.depth_to_space and nn.space_to_depth have none, and that of nn.prelu keeps its channel axis. Regions are
-pooled from maps of any layout, and images of any are sampled. A convolution keeps its layout where the target
-has no kernel for another.
+pooled from maps of any layout, and images of any are sampled; a normalization follows its data. A convolution
+keeps its layout where the target has no kernel for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tvm
 from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
-from .. import roi_align  # noqa: F401  registers the operator
+from .. import layer_norm, roi_align  # noqa: F401  they register the operators
 from .._strategy import ABOVE_STOCK
 from ..conv2d_nhwc.op import FLOATS, has_grouped_kernel
 from .target_kernels import has_kernel, lowers
 
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
 MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
+LAYER_NORM = "topi_ext.layer_norm"
 GRID_SAMPLE = "image.grid_sample"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 Layouts = Sequence[tvm.tir.data_layout.Layout]  # of the arguments
@@ -122,9 +124,8 @@ def _register_roi_align() -> None:
     def convert(
         attrs: tvm.ir.Attrs, args: Sequence[relay.Expr], _types: Sequence[relay.Type], desired: Sequence[str]
     ) -> relay.Expr:
-        fields = {name: attrs[name] for name in list(attrs.keys())}
-        attrs = tvm.ir.make_node("DictAttrs", **{**fields, "layout": str(desired[0])})
-        return relay.Call(relay.op.get(MULTISCALE_ROI_ALIGN), args, attrs)
+        changed = _with(attrs, layout=str(desired[0]))
+        return relay.Call(relay.op.get(MULTISCALE_ROI_ALIGN), args, changed)
 
     def infer(
         attrs: tvm.ir.Attrs,
@@ -139,6 +140,31 @@ def _register_roi_align() -> None:
 
     registry.register_convert_op_layout(MULTISCALE_ROI_ALIGN, convert)
     relay.op.get(MULTISCALE_ROI_ALIGN).set_attr("FInferCorrectLayout", infer)
+
+
+def _with(attrs: tvm.ir.Attrs, **changes: Any) -> tvm.ir.Attrs:
+    """The attributes of an operator of `topi_ext`, with changes."""
+    fields = {name: attrs[name] for name in list(attrs.keys())}
+    return tvm.ir.make_node("DictAttrs", **{**fields, **changes})
+
+
+def _register_layer_norm() -> None:
+    def infer(
+        attrs: tvm.ir.Attrs,
+        new_in_layouts: Layouts | None,
+        old_in_layouts: Layouts,
+        old_in_types: Sequence[relay.Type],
+    ) -> InferCorrectLayoutOutput:
+        old, new = old_in_layouts[0], new_in_layouts[0] if new_in_layouts else None
+        if not old or old.name not in LAYOUTS:
+            return InferCorrectLayoutOutput([None] * 3, [None], attrs)  # TVM leaves the operator as it is
+        if not new or new.name not in LAYOUTS:
+            new = old
+        moved = new.name.index(old.name[int(attrs["axis"])])
+        of_channels = [tvm.tir.layout("C")] * 2  # gamma and beta, or scalars: they stay as they are
+        return InferCorrectLayoutOutput([new, *of_channels], [new], _with(attrs, axis=moved))
+
+    relay.op.get(LAYER_NORM).set_attr("FInferCorrectLayout", infer)
 
 
 def _register_grid_sample() -> None:
@@ -170,4 +196,5 @@ if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     _register_conv2d()
     _register_prelu()
     _register_roi_align()
+    _register_layer_norm()
     _register_grid_sample()

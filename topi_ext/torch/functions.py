@@ -172,6 +172,26 @@ def _heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.Expr:
     return topi_ext.heatmaps_to_keypoints(maps, rois).astuple()
 
 
+def layer_norm(
+    data: torch.Tensor,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+) -> torch.Tensor:
+    """`topi_ext.layer_norm` on tensors. One kernel serves all lengths of the other axes."""
+    rank = len(getattr(data, "shape", ())) or 1
+    axes = " ".join("c" if at == axis % rank else f"D{at}" for at in range(rank))
+    given = {"data": (data, axes), "gamma": (gamma, "c"), "beta": (beta, "c")}
+    tensors = {name: (tensor, axes) for name, (tensor, axes) in given.items() if tensor is not None}
+    return call("layer_norm", _layer_norm, tensors, names=tuple(tensors), axis=axis, epsilon=epsilon)
+
+
+def _layer_norm(*tensors: relay.Expr, names: Sequence[str], **options: Any) -> relay.Expr:
+    return topi_ext.layer_norm(**dict(zip(names, tensors)), **options)
+
+
 def preprocess(
     image: torch.Tensor,
     size: Sequence[int],

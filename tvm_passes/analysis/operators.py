@@ -187,6 +187,7 @@ OPERATORS: dict[str, Operator] = {
     "prod": Operator(rows=NOT_REDUCED),
     "sort": Operator(rows=OTHER_AXES),
     "sum": Operator(rows=NOT_REDUCED),
+    "topi_ext.layer_norm": Operator(rows=OTHER_AXES),
     "topk": Operator(rows=OTHER_AXES, places=(1,)),
     # --- item by item of a batch
     "image.resize2d": Operator(rows=ITEMS),

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from topi_ext.corrections.convert_layout import GRID_SAMPLE, MULTISCALE_ROI_ALIGN
+from topi_ext.corrections.convert_layout import GRID_SAMPLE, LAYER_NORM, MULTISCALE_ROI_ALIGN
 from topi_ext.corrections.mixed_precision import KIND
 from topi_ext.deformable_attention.op import NAME as DEFORMABLE_ATTENTION
 
@@ -70,7 +70,7 @@ def _holds(dtype: str, value: np.ndarray | None) -> bool:
 
 
 def data_of(node: relay.Expr) -> list[relay.Expr]:
-    """The operands of a node, except places, and bias and slopes of a fused convolution."""
+    """The operands of a node, except places, and numbers for each channel that are used in float32."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
     if not isinstance(node, relay.Call):
@@ -79,7 +79,7 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
     if op_name(node) == CONV2D_NHWC:
         data, weight, _bias, residual, _slope = flat
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
-    if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE):
+    if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE, LAYER_NORM):
         return flat[:1]
     return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
 

@@ -1,0 +1,146 @@
+"""The Relay operator `topi_ext.layer_norm`: its arguments, types, shapes, and its kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, no_type_check
+
+import tvm
+from tvm import relay, te, tir
+from tvm.runtime import convert
+from tvm.te.hybrid import script
+
+from .. import _register
+from .._register import known
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from .._types import const_range, output_tensor
+
+NAME = "topi_ext.layer_norm"
+FLOATS = ("float32", "float16", "bfloat16")
+ARGUMENTS = {
+    "data": "Of any shape; float32, float16 or bfloat16.",
+    "gamma": "(C,), or a scalar where there is none.",
+    "beta": "(C,), or a scalar where there is none.",
+}
+
+
+def layer_norm(
+    data: relay.Expr,
+    gamma: relay.Expr | None = None,
+    beta: relay.Expr | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+) -> relay.Expr:
+    """Data with mean 0 and variance 1 along one axis, times gamma, plus beta.
+
+    Parameters
+    ----------
+    data : relay.Expr
+        Of any shape with at least one axis; float32, float16 or bfloat16. Only the extent C along `axis` must
+        be known at compile time.
+    gamma : relay.Expr, optional
+        (C,), float32 or of the type of the data: a factor for each channel.
+    beta : relay.Expr, optional
+        (C,), float32 or of the type of the data: an addend for each channel.
+    axis : int
+        The axis of the channels. The last one is the fastest.
+    epsilon : float
+        What is added to the variance; above 0.
+
+    Returns
+    -------
+    result : relay.Expr
+        Of the shape and the type of the data.
+
+    Convention
+    ----------
+    - As torch's `layer_norm` over one axis: (x - mean) / sqrt(variance + epsilon) * gamma + beta, and the
+      variance is the mean of the squares of the differences, divided by C and not by C - 1.
+    - All is computed in float32, the variance after the mean; only the result is rounded, once.
+    - NaN or an infinity makes all of its channels NaN on CUDA, and anything on a CPU.
+
+    >>> from topi_ext.layer_norm import reference
+    >>> data = np.float32([[1, 2, 3], [0, 0, 9]])
+    >>> print(reference.layer_norm(data, beta=np.float32([0, 1, 0])).round(2))
+    [[-1.22  1.    1.22]
+     [-0.71  0.29  1.41]]
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"layer_norm: epsilon must be above 0, not {epsilon}")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        axis=int(axis),
+        epsilon=float(epsilon),
+        has_gamma=int(gamma is not None),
+        has_beta=int(beta is not None),
+    )
+    nothing = relay.const(0, "float32")
+    optional = [nothing if value is None else value for value in (gamma, beta)]
+    return relay.Call(relay.op.get(NAME), [data, *optional], attrs)
+
+
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    data, rank, axis = types[0], len(types[0].shape), int(attrs["axis"])
+    if data.dtype not in FLOATS:
+        _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
+    if not -rank <= axis < rank:
+        _refuse(f"data of the shape {data.shape} have no axis {axis}")
+    channels = known(data.shape[axis])
+    if not channels:
+        _refuse(
+            f"the extent along axis {axis} must be known and above 0, but data have the shape {data.shape}"
+        )
+    for name, type_ in zip(("gamma", "beta"), types[1:]):
+        if attrs[f"has_{name}"]:
+            if len(type_.shape) != 1 or known(type_.shape[0]) != channels:
+                _refuse(f"{name} must have the shape ({channels},), not {type_.shape}")
+            if type_.dtype not in ("float32", data.dtype):
+                _refuse(f"{name} must be of type float32 or {data.dtype}, not {type_.dtype}")
+    return data
+
+
+def _refuse(reason: str) -> NoReturn:
+    _register.refuse(NAME, reason)
+
+
+@script
+@no_type_check
+def _shapes(data, rank):
+    result = output_tensor((rank,), "int64")
+    for i in const_range(rank):
+        result[i] = data[i]
+    return result
+
+
+def _shape_function(
+    _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
+    return [_shapes(inputs[0], convert(int(inputs[0].shape[0])))]
+
+
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    data, gamma, beta = inputs
+    problem = Problem.of(data, int(attrs["axis"]), float(attrs["epsilon"]))
+    given = {"data": data}
+    given.update({"gamma": gamma} if attrs["has_gamma"] else {})
+    given.update({"beta": beta} if attrs["has_beta"] else {})
+    return [kernels.layer_norm(problem, given)]
+
+
+_register.register(
+    NAME,
+    "Normalize data along one axis.",
+    ARGUMENTS,
+    _type_relation,
+    _shape_function,
+    _register.kernels_in(__package__),
+    _compute,
+)
