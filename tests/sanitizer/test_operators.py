@@ -199,6 +199,15 @@ def heatmaps_to_keypoints():
     return [maps, rois, topi_ext.heatmaps_to_keypoints(maps, rois).astuple()], inputs
 
 
+def layer_norm(axis=-1):
+    names = variables(data=((ANY, 20, 20), "float32"), gamma=((20,), "float32"), beta=((20,), "float32"))
+
+    def inputs(awkward):
+        return awkward.floats(awkward.length(), 20, 20), awkward.floats(20), awkward.floats(20)
+
+    return [*names, topi_ext.layer_norm(*names, axis=axis)], inputs
+
+
 def preprocess(image_layout="NHWC", dtype="uint8"):
     shape = (ANY, 5, 9, 3) if image_layout == "NHWC" else (ANY, 3, 5, 9)
     image = relay.var("image", shape=shape, dtype=dtype)
@@ -372,6 +381,8 @@ CASES = {
     "paste_masks": paste_masks,
     "paste_masks, threshold": lambda: paste_masks(0.5),
     "heatmaps_to_keypoints": heatmaps_to_keypoints,
+    "layer_norm": layer_norm,
+    "layer_norm of pixels": lambda: layer_norm(1),
     "preprocess": preprocess,
     "preprocess, NCHW": lambda: preprocess("NCHW", "float32"),
     "warp_affine": warp_affine,

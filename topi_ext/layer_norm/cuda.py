@@ -6,6 +6,7 @@ A thread keeps its numbers in registers from one pass to the next, or reads them
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -29,7 +30,8 @@ HELD = 32  # numbers that a thread keeps in registers
 MAX_BYTES = 16  # that a thread reads at a time
 MAX_DEPTH = 4  # rows that a thread works on, for each of which it would read gamma and beta again
 ENOUGH = 2**17  # threads that keep a large GPU busy
-PARTS = 8  # at most, of the channels of a pixel, each for a thread
+BLOCKS = 256  # that keep a large GPU busy
+PARTS = 8  # of the channels of a pixel, each for a thread; more for few pixels or many channels
 
 
 def layer_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
@@ -230,6 +232,9 @@ class _Rows(_Kernel):
         while self.sharing < MAX_THREADS and ceil_div(vectors, self.sharing) * self.lanes > HELD:
             self.sharing *= 2
         self.beside = max(1, THREADS // self.sharing)
+        least = max(1, WARP // self.sharing)  # whole warps
+        while self.beside > least and self.beside * BLOCKS > (known(self.count) or math.inf):
+            self.beside //= 2
         if self.sharing > WARP:
             self.shared = self.beside * self.sharing // WARP  # a number for each warp
         fitting = HELD // (ceil_div(vectors, self.sharing) * self.lanes)
@@ -263,7 +268,13 @@ class _Pixels(_Kernel):
     beside = WARP
 
     def plan(self) -> None:
-        self.sharing = min(PARTS, _power_of_2_from(self.problem.channels))
+        channels, count = self.problem.channels, known(self.count) or ENOUGH
+        most = min(WARP, _power_of_2_from(channels))
+        self.sharing = min(PARTS, most)
+        while self.sharing < most and (
+            count * self.sharing < ENOUGH or ceil_div(channels, self.sharing) > HELD
+        ):
+            self.sharing *= 2
         self.shared = WARP * self.sharing if self.sharing > 1 else 0
 
     def place(self) -> tuple[tir.PrimExpr, tir.PrimExpr]:
