@@ -175,6 +175,18 @@ def test_a_spelled_activation(name):
     assert_no_second_change(passes, after)
 
 
+@pytest.mark.parametrize("name", ["silu", "gelu", "mish"])
+def test_an_activation_that_half_precision_computes_in_float32(name):
+    x = image(dtype="float16")
+    weight = relay.const(numbers(3, 3, 8, 8, dtype="float16") / 4)
+    y = relay.nn.conv2d(x, weight, padding=1, data_layout="NHWC", kernel_layout="HWIO")
+    mod = module(x, relay.cast(spelled(relay.cast(y, "float32"), name), "float16"))
+    data = numbers(*SHAPE, dtype="float16")
+    after = assert_same_numbers(FuseConv2dNHWC(), mod, data, rtol=4e-3, atol=4e-3)
+    assert ops(after) == [FUSED]
+    assert str(after["main"].body.attrs["activation"]) == name
+
+
 def test_a_spelled_activation_behind_a_residual():
     x = image()
     mod = module(x, spelled(relay.add(conv(x), x), "silu"))

@@ -296,6 +296,41 @@ def test_half_precision_between_casts(also):
     assert_no_second_change(RestoreLayerNorm(), after)
 
 
+def in_half_with_float32_inside(x):
+    """As a network in half precision is imported: means and roots are computed in float32, and rounded."""
+
+    def rounded(y):
+        return relay.cast(y, "float16")
+
+    def mean(y):
+        return rounded(relay.mean(relay.cast(y, "float32"), axis=1, keepdims=True))
+
+    difference = x - mean(x)
+    shifted = mean(difference * difference) + relay.const(1e-3, "float16")
+    return difference / rounded(relay.sqrt(relay.cast(shifted, "float32")))
+
+
+def test_half_precision_with_casts_inside():
+    x = relay.var("x", shape=SHAPE, dtype="float16")
+    mod = module(x, in_half_with_float32_inside(x))
+    data = numbers(*SHAPE, dtype="float16")
+    after = assert_same_numbers(RestoreLayerNorm(), mod, data, rtol=4e-3, atol=4e-3)
+    assert ops(after) == [NAME]
+    assert_no_second_change(RestoreLayerNorm(), after)
+
+
+def test_casts_of_whole_numbers_are_not_left_out():
+    """A mean that is rounded to a whole number is another one."""
+    x = relay.var("x", shape=SHAPE)
+
+    def mean(y, axis, keepdims):
+        whole = relay.cast(relay.mean(y, axis=axis, keepdims=keepdims), "int32")
+        return relay.cast(whole, "float32")
+
+    after, _ = apply(RestoreLayerNorm(), module(x, norm_of(x, mean=mean)))
+    assert NAME not in ops(after)
+
+
 def test_half_precision():
     """The variance of the differences is beyond float16, which the operator computes in float32."""
     x = relay.var("x", shape=SHAPE, dtype="float16")

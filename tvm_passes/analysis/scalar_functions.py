@@ -45,6 +45,7 @@ KNOWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 COMPUTED: dict[str, Callable[..., np.ndarray]] = {
     "abs": np.abs,
     "add": np.add,
+    "cast": lambda x: x,  # from one floating-point type to another: it rounds, at most
     "clip": np.clip,
     "divide": np.divide,
     "erf": _erf,
@@ -90,7 +91,7 @@ def _between(root: relay.Expr, source: relay.Expr) -> list[relay.Call] | None:
     def visit(node: relay.Expr) -> bool:
         if node.same_as(source) or node in order or _scalar(node) is not None:
             return True
-        if op_name(node) not in COMPUTED or len(order) >= MAX_OPERATORS:
+        if op_name(node) not in COMPUTED or len(order) >= MAX_OPERATORS or not _is_float(node):
             return False
         if not all(visit(argument) for argument in node.args):
             return False
@@ -98,6 +99,11 @@ def _between(root: relay.Expr, source: relay.Expr) -> list[relay.Call] | None:
         return True
 
     return order if visit(root) and order and order[-1].same_as(root) else None
+
+
+def _is_float(node: relay.Expr) -> bool:
+    """Whether a call gives floating-point numbers, or the truth of a comparison of them."""
+    return op_name(node) == "greater" or "float" in node.checked_type.dtype
 
 
 def _scalar(node: relay.Expr) -> float | None:

@@ -195,10 +195,12 @@ class WithSpelledActivation(Rule):
     """Fold in an activation that several operators compute, such as `x * sigmoid(x)`.
 
     Why legal: they are evaluated at many points, among them those around each of their constants, and are
-    the activation there; nothing else uses what they compute in between.
+    the activation there; nothing else uses what they compute in between. In half precision, results in
+    between are no longer rounded.
     """
 
-    pattern = any_op(("multiply", "divide"), wildcard(), wildcard())
+    product = any_op(("multiply", "divide"), wildcard(), wildcard())
+    pattern = product | is_op("cast")(product)  # a network in half precision may compute it in float32
 
     def plan(self, match: Match) -> FusedCall | Answer | Refusal:
         conv = _convolution_below(match.root)
@@ -206,7 +208,7 @@ class WithSpelledActivation(Rule):
         if conv is None or name is None:
             return NO_MATCH
         if match.root.checked_type != conv.checked_type:
-            return Refusal("the activation changes the type")
+            return NO_MATCH
         call = FusedCall(conv)
         if call.block_size > 1:
             return Refusal("the activation comes after a shuffle")

@@ -13,7 +13,7 @@ from topi_ext.corrections.convert_layout import LAYER_NORM
 from topi_ext.layer_norm.op import FLOATS
 
 from tvm import relay
-from tvm.relay.dataflow_pattern import is_constant, is_op, wildcard
+from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel, values
 from ..analysis.operators import keeps_order, reduced_axes
@@ -21,11 +21,16 @@ from ..engine.expressions import is_same, op_name, scalar, static_shape
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 
 
+def _or_cast(pattern: DFPattern) -> DFPattern:
+    return pattern | is_op("cast")(pattern)
+
+
 class DividedDifference(Rule):
     """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` with `topi_ext.layer_norm`.
 
     A mean may be a sum that is divided, the variance a mean of squares, and the division a product with
-    `rsqrt`, a reciprocal or a power.
+    `rsqrt`, a reciprocal or a power. In between there may be casts from one floating-point type to another,
+    as there are in a network that is imported in half precision.
 
     Why legal: the operator computes the same in float32, and mean, variance and epsilon are those that it
     computes with: of the same data, along the same axis, divided by its length. Results differ by rounding,
@@ -34,9 +39,10 @@ class DividedDifference(Rule):
 
     x, mean, variance, epsilon = wildcard(), wildcard(), wildcard(), is_constant()
     one, half, minus_half = is_constant(), is_constant(), is_constant()
-    shifted = is_op("add")(variance, epsilon)
-    root_ = is_op("sqrt")(shifted) | is_op("power")(shifted, half)
+    shifted = _or_cast(is_op("add")(variance, epsilon))
+    root_ = _or_cast(is_op("sqrt")(shifted) | is_op("power")(shifted, half))
     inverse = is_op("rsqrt")(shifted) | is_op("divide")(one, root_) | is_op("power")(shifted, minus_half)
+    inverse = _or_cast(inverse)
     difference = is_op("subtract")(x, mean)
     pattern = is_op("divide")(difference, root_) | is_op("multiply")(difference, inverse)
 
@@ -49,7 +55,8 @@ class DividedDifference(Rule):
         if mean is None or variance is None:
             return NO_MATCH
         means = mean, variance.mean_of_data, variance.mean_of_squares
-        if not all(is_same(each, match.x) for each in (mean.source, variance.data, means[1].source)):
+        data = _uncast(match.x)
+        if not all(is_same(_uncast(each), data) for each in (mean.source, variance.data, means[1].source)):
             return Refusal("the mean and the variance are not those of the data from which the mean is taken")
         if any(each.axes != mean.axes for each in means):
             return Refusal("the mean and the variance are not along the same axis")
@@ -105,10 +112,10 @@ class _Variance(NamedTuple):
 
 def _mean_of(expr: relay.Expr) -> _Mean | None:
     """What an expression is the mean of, which may be spelled as a sum that is divided and reshaped."""
-    node, divisor = expr, 1.0
+    node, divisor = _uncast(expr), 1.0
     while keeps_order(node) or (op_name(node) == "divide" and scalar(node.args[1]) is not None):
         divisor *= 1.0 if keeps_order(node) else float(scalar(node.args[1]))
-        node = node.args[0]
+        node = _uncast(node.args[0])
     return _reduced(node, divisor, expr) if op_name(node) in ("mean", "sum") else None
 
 
@@ -118,7 +125,7 @@ def _variance_of(expr: relay.Expr) -> _Variance | None:
         difference, of_squares = expr, _reduced(expr, 1.0, expr, int(expr.attrs.unbiased))
     else:
         mean = _mean_of(expr)
-        difference = None if mean is None else _squared(mean.source)
+        difference = None if mean is None else _squared(_uncast(mean.source))
         if mean is None or op_name(difference) != "subtract":
             return None
         of_squares = mean
@@ -142,8 +149,15 @@ def _reduced(node: relay.Call, divisor: float, result: relay.Expr, less: int = 0
 def _squared(expr: relay.Call) -> relay.Expr | None:
     """What an expression is the square of."""
     if op_name(expr) == "multiply" and is_same(*expr.args):
-        return expr.args[0]
-    return expr.args[0] if op_name(expr) == "power" and scalar(expr.args[1]) == 2 else None
+        return _uncast(expr.args[0])
+    return _uncast(expr.args[0]) if op_name(expr) == "power" and scalar(expr.args[1]) == 2 else None
+
+
+def _uncast(expr: relay.Expr) -> relay.Expr:
+    """What is cast, from one floating-point type to another."""
+    while op_name(expr) == "cast" and {str(expr.attrs.dtype), expr.args[0].checked_type.dtype} <= set(FLOATS):
+        expr = expr.args[0]
+    return expr
 
 
 class FactorOrAddend(Rule):
