@@ -7,6 +7,8 @@ times the CPU instead, in float32 and on smaller images, one network at a time.
 
 import argparse
 import json
+import os
+import statistics
 import sys
 import tempfile
 import time
@@ -56,8 +58,8 @@ torch is float16 in channels_last, and `torch.compile` has the mode reduce-overh
 too. Off: the largest difference from torch in float32, in parts of the largest element."""
 SECONDS_ON_CPU = 300  # that torch.compile may take
 LAYOUTS = {"": torch.contiguous_format, ", NHWC": torch.channels_last}
-ON_CPU = """Milliseconds of the CPU, in float32: the median of calls by the host's clock. `torch.compile`
-has its default mode; NHWC is channels_last. Off: the largest difference from torch, in parts of the largest
+ON_CPU = """Milliseconds of the processor, with one thread, in float32: the median of calls. It is less disturbed
+by other work on the machine than the host's clock is. `torch.compile` has its default mode; NHWC is channels_last. Off: the largest difference from torch, in parts of the largest
 element."""
 
 
@@ -87,10 +89,12 @@ def main():
         target = common.tensor_core_target("cudnn-frontend")
         publish([facts, f"- Target: {target}", "", TEXT], rows)
     else:
+        if os.environ.get("OMP_NUM_THREADS") != "1" or os.environ.get("TVM_NUM_THREADS") != "1":
+            sys.exit("One thread is timed: set OMP_NUM_THREADS=1 and TVM_NUM_THREADS=1.")
         target = str(topi_ext.cpu_target()) if args.target == "cpu" else args.target
         rows = [{"name": name, **on_cpu(name, target)} for name in names]
         facts = [
-            f"- CPU: {common.cpu_name()}, {torch.get_num_threads()} threads",
+            f"- CPU: {common.cpu_name()}",
             f"- torch: {torch.__version__}, oneDNN: {_onednn.version()}",
         ]
         publish([*facts, f"- Target: `{target}`", "", ON_CPU], rows, common.cpu_name())
@@ -137,11 +141,21 @@ def on_cpu(name, target):
             by_compiler = in_time(partial(torch.compile(own), given), SECONDS_ON_CPU)
             if by_compiler is not None:
                 calls[f"torch.compile{layout}"] = by_compiler
-        times = {peer: common.cpu_ms(run) for peer, run in calls.items()}
+        times = {peer: processor_ms(run) for peer, run in calls.items()}
     off = {"ours": off_by(ours(pixels), wanted), "torch": 0.0}
-    row = {"ours": common.cpu_ms(lambda: ours(pixels)), "times": times, "seconds": seconds, "off": off}
+    row = {"ours": processor_ms(lambda: ours(pixels)), "times": times, "seconds": seconds, "off": off}
     print(name, row, flush=True)
     return row
+
+
+def processor_ms(run, repeats=5):
+    def once():
+        start = time.process_time()
+        run()
+        return (time.process_time() - start) * 1e3
+
+    once()
+    return statistics.median(once() for _ in range(repeats))
 
 
 def network_of(name, part=1):
