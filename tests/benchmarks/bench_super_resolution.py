@@ -26,7 +26,7 @@ from tests.benchmarks import _common as common
 from tests.benchmarks._detector import median_wall_ms
 from tests.benchmarks.bench_zoo import in_time, measured_in_turn
 from tests.zoo.models.super_resolution import SPANDREL, class_of
-from topi_ext import _onednn
+from topi_ext.conv2d_nhwc import onednn
 
 from tvm import relay
 
@@ -58,9 +58,9 @@ torch is float16 in channels_last, and `torch.compile` has the mode reduce-overh
 too. Off: the largest difference from torch in float32, in parts of the largest element."""
 SECONDS_ON_CPU = 300  # that torch.compile may take
 LAYOUTS = {"": torch.contiguous_format, ", NHWC": torch.channels_last}
-ON_CPU = """Milliseconds of the processor, with one thread, in float32: the median of calls. It is less disturbed
-by other work on the machine than the host's clock is. `torch.compile` has its default mode; NHWC is channels_last. Off: the largest difference from torch, in parts of the largest
-element."""
+ON_CPU = """Milliseconds of the processor, with one thread, in float32: the median of calls. It is less
+disturbed by other work on the machine than the host's clock is. `torch.compile` has its default mode; NHWC is
+channels_last. Off: the largest difference from torch, in parts of the largest element."""
 
 
 def main():
@@ -95,7 +95,7 @@ def main():
         rows = [{"name": name, **on_cpu(name, target)} for name in names]
         facts = [
             f"- CPU: {common.cpu_name()}",
-            f"- torch: {torch.__version__}, oneDNN: {_onednn.version()}",
+            f"- torch: {torch.__version__}, oneDNN: {onednn.version()}",
         ]
         publish([*facts, f"- Target: `{target}`", "", ON_CPU], rows, common.cpu_name())
 

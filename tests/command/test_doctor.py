@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.test_find_tvm import make_tvm, python
-from topi_ext.conv2d_nhwc import cudnn
+from topi_ext.conv2d_nhwc import cudnn, onednn
 from tvm_passes.command import doctor as doctor_module
 from tvm_passes.command.doctor import Finding, doctor
 
@@ -30,6 +30,15 @@ def test_what_is_missing_is_named_with_its_cost_and_cure(monkeypatch, capsys, ne
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "a thing" in told and "nothing goes" in told and "'thing[extra]'" in told
     assert ("cannot run without a thing" in told) == needed
+
+
+@pytest.mark.parametrize("library", [None, object()])
+def test_onednn(monkeypatch, library):
+    monkeypatch.setattr(onednn, "version", lambda: library and "3.2.0")
+    finding = doctor_module._onednn()
+    assert finding.found.startswith("3.2.0") == bool(library)
+    assert finding.get == ("" if library else "pip install onednn-cpu-gomp")
+    assert not finding.needed
 
 
 def test_cudnn_without_its_package(monkeypatch):

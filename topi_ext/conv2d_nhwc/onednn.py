@@ -22,6 +22,7 @@ from .. import _onednn as onednn
 from .address import address_of
 from .problem import Activation, Problem
 
+INSTALL = onednn.INSTALL
 LIBRARY = "onednn"  # in the target: `llvm -libs=onednn`
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
 MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
@@ -30,6 +31,11 @@ SAMPLES = 64  # of the bytes of weights, which tell other weights with the same 
 
 def is_available() -> bool:
     return onednn.library() is not None
+
+
+def version() -> str | None:
+    """The version of the library, or None where there is none."""
+    return onednn.version()
 
 
 def is_capable(problem: Problem) -> bool:
@@ -116,7 +122,7 @@ class _OfThread(threading.local):
         if not is_available():
             raise tvm.TVMError(
                 f"topi_ext.conv2d_nhwc: the target had -libs={LIBRARY}, and oneDNN is missing here: "
-                f"{onednn.INSTALL}, or compile for a target without it"
+                f"{INSTALL}, or compile for a target without it"
             )
         try:
             convolution = _Convolution(problem)

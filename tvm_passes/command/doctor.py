@@ -107,14 +107,13 @@ def _llvm() -> Finding:
 def _onednn() -> Finding:
     costs = "convolutions on CPUs take TVM's own kernels, at half the speed and compiled in minutes"
     try:
-        from topi_ext import _onednn
-        from topi_ext.conv2d_nhwc.onednn import LIBRARY
+        from topi_ext.conv2d_nhwc.onednn import INSTALL, LIBRARY, version
     except (ImportError, OSError):
         return Finding("oneDNN", "", costs, "a TVM first")
-    version = _onednn.version()
-    if version is None:
-        return Finding("oneDNN", "", costs, _onednn.INSTALL)
-    return Finding("oneDNN", f"{version}, for targets with -libs={LIBRARY}, such as topi_ext.cpu_target()")
+    found = version()
+    if found is None:
+        return Finding("oneDNN", "", costs, INSTALL)
+    return Finding("oneDNN", f"{found}, for targets with -libs={LIBRARY}, such as topi_ext.cpu_target()")
 
 
 def _gpu() -> Finding:
