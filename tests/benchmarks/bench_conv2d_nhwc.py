@@ -4,7 +4,8 @@ Both kernels of the operator are timed: ours, and the one that cuDNN's graph API
 in one kernel, and is compared with torch's float32 result before it is timed. The peer is torch's `conv2d` of
 channels-last tensors, with the algorithm chosen by trial: alone, and with its epilogue in eager mode.
 
-`--quick` times only a few convolutions, `--only TEXT` those whose name contains the text. `--sweep` times
+`--depthwise` times those of each channel by itself, which have a report of their own. `--quick` times only a
+few convolutions, `--only TEXT` those whose name contains the text. `--sweep` times
 other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
@@ -42,6 +43,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a few convolutions only")
+    parser.add_argument("--depthwise", action="store_true", help="depthwise convolutions")
     parser.add_argument("--only", default="", help="those whose name has this text")
     parser.add_argument("--sweep", action="store_true", help="time other plans")
     args = parser.parse_args()
@@ -49,11 +51,12 @@ def main():
     common.require_gpu()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
-    cases = [case for case in (BIG[:QUICK] if args.quick else BIG + BIG_DEPTHWISE) if args.only in str(case)]
-    sweep(cases) if args.sweep else compare(cases)
+    every = BIG_DEPTHWISE if args.depthwise else BIG
+    cases = [case for case in (every[:QUICK] if args.quick else every) if args.only in str(case)]
+    sweep(cases) if args.sweep else compare(cases, args.depthwise)
 
 
-def compare(cases):
+def compare(cases, depthwise=False):
     bandwidth = common.copy_bandwidth()
     byte_rate, flop_rate, source = rates(bandwidth)
     notes = [NOTES + source, "", host_cost()]
@@ -69,7 +72,10 @@ def compare(cases):
     header += ["torch, alone", "torch, eager epilogue", "torch alone / chosen"]
     header += ["floor by bytes", "floor by arithmetic"]
     text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", *notes]
-    common.publish("conv2d_nhwc", "Convolution in NHWC", "\n".join(text))
+    named = "conv2d_nhwc", "Convolution in NHWC"
+    if depthwise:
+        named = "conv2d_nhwc_depthwise", "Depthwise convolution in NHWC"
+    common.publish(*named, "\n".join(text))
 
 
 NOTES = f"""The first column gives height x width, channels to filters, kernel, type and options. ours: this
