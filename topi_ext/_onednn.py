@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib.metadata
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,6 +25,7 @@ _UNIMPLEMENTED = 3
 _CPU, _IN_ORDER, _INFERENCE, _DIRECT, _ANY_FORMAT = 1, 1, 96, 1, 1
 _WEIGHTS_OF, _SCRATCHPAD_OF, _IMPLEMENTATION = 131, 136, 8  # what a primitive is asked for
 _SCRATCHPAD_OF_USER = 1
+_END_OF_LAYOUT = "dnnl_memory_desc_destroy"
 SOURCE, RESULT, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80  # arguments
 SECOND_SOURCE, OF_POST_OP = 2, 32768
 ADD = 0x1FFF0
@@ -113,10 +115,15 @@ def call(name: str, *arguments: Any) -> None:
         raise RuntimeError(f"oneDNN {version()}: {name} failed with status {status}")
 
 
-def made(name: str, *arguments: Any) -> Handle:
-    """What a function makes that returns it through its first argument."""
+def made(name: str, *arguments: Any, until: str | None = None) -> Handle:
+    """What a function makes that returns it through its first argument.
+
+    The function `until` destroys it, once nothing refers to the handle.
+    """
     result = Handle()
     call(name, ctypes.byref(result), *arguments)
+    if until:
+        weakref.finalize(result, getattr(library(), until), Handle(result.value))
     return result
 
 
@@ -137,12 +144,12 @@ def layout(shape: Sequence[int], dtype: str, strides: Sequence[int] | None = Non
     """A description of a tensor's memory; without strides, oneDNN chooses."""
     head = len(shape), extents(shape), TYPES[dtype]
     if strides is None:
-        return made("dnnl_memory_desc_create_with_tag", *head, _ANY_FORMAT)
-    return made("dnnl_memory_desc_create_with_strides", *head, extents(strides))
+        return made("dnnl_memory_desc_create_with_tag", *head, _ANY_FORMAT, until=_END_OF_LAYOUT)
+    return made("dnnl_memory_desc_create_with_strides", *head, extents(strides), until=_END_OF_LAYOUT)
 
 
 def memory(layout: Handle, address: int) -> Handle:
-    return made("dnnl_memory_create", layout, engine(), ctypes.c_void_p(address))
+    return made("dnnl_memory_create", layout, engine(), Handle(address), until="dnnl_memory_destroy")
 
 
 def move(memory: Handle, address: int) -> None:
@@ -158,15 +165,12 @@ class Buffer:
         self.address = -(-ctypes.addressof(self._bytes) // ALIGNMENT) * ALIGNMENT
         self.memory = memory(layout, self.address)
 
-    def __del__(self) -> None:
-        library().dnnl_memory_destroy(self.memory)  # type: ignore[union-attr]
-
 
 class PostOps:
     """What a primitive does with its result before it writes it, in order."""
 
     def __init__(self) -> None:
-        self.handle, self.count = made("dnnl_post_ops_create"), 0
+        self.handle, self.count = made("dnnl_post_ops_create", until="dnnl_post_ops_destroy"), 0
 
     def elementwise(self, name: str, alpha: float = 0.0, beta: float = 0.0) -> None:
         numbers = ELEMENTWISE[name], ctypes.c_float(alpha), ctypes.c_float(beta)
@@ -190,11 +194,11 @@ class Primitive:
     """A convolution or another computation, for tensors of fixed layouts. It keeps its scratch memory itself,
     so one thread at a time may run it."""
 
-    def __init__(self, description: Handle) -> None:
-        self._description = description
-        self.handle = made("dnnl_primitive_create", description)
-        scratchpad = self._asked(_SCRATCHPAD_OF)
-        self.scratchpad = Buffer(scratchpad)
+    def __init__(self, kind: str, *arguments: Any) -> None:
+        create = f"dnnl_{kind}_primitive_desc_create"
+        self._description = made(create, *arguments, until="dnnl_primitive_desc_destroy")
+        self.handle = made("dnnl_primitive_create", self._description, until="dnnl_primitive_destroy")
+        self.scratchpad = Buffer(self._asked(_SCRATCHPAD_OF))
 
     @property
     def weights(self) -> Handle:
@@ -210,11 +214,6 @@ class Primitive:
     def _asked(self, what: int) -> Handle:
         return Handle(library().dnnl_primitive_desc_query_md(self._description, what, 0))  # type: ignore[union-attr]
 
-    def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            library().dnnl_primitive_destroy(self.handle)  # type: ignore[union-attr]
-            library().dnnl_primitive_desc_destroy(self._description)  # type: ignore[union-attr]
-
 
 def convolution(
     data: Handle,
@@ -229,32 +228,21 @@ def convolution(
     """Raises NotImplementedByOneDNN where the processor has not what it takes."""
     gaps = [each - 1 for each in dilation]
     numbers = map(extents, (strides, gaps, *padding))
-    with _attributes(post_ops) as attributes:
-        return Primitive(
-            made(
-                "dnnl_convolution_forward_primitive_desc_create",
-                *(engine(), _INFERENCE, _DIRECT, data, weights, bias, result, *numbers, attributes),
-            )
-        )
+    arguments = engine(), _INFERENCE, _DIRECT, data, weights, bias, result, *numbers
+    return Primitive("convolution_forward", *arguments, _attributes(post_ops))
 
 
 def reorder(source: Handle, result: Handle) -> Primitive:
     """Copies a tensor from one layout to another."""
-    with _attributes() as attributes:
-        ends = source, engine(), result, engine()
-        return Primitive(made("dnnl_reorder_primitive_desc_create", *ends, attributes))
+    return Primitive("reorder", source, engine(), result, engine(), _attributes())
 
 
-@contextmanager
-def _attributes(post_ops: PostOps | None = None) -> Iterator[Handle]:
-    attributes = made("dnnl_primitive_attr_create")
-    try:
-        call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _SCRATCHPAD_OF_USER)
-        if post_ops is not None:
-            call("dnnl_primitive_attr_set_post_ops", attributes, post_ops.handle)
-        yield attributes
-    finally:
-        call("dnnl_primitive_attr_destroy", attributes)
+def _attributes(post_ops: PostOps | None = None) -> Handle:
+    attributes = made("dnnl_primitive_attr_create", until="dnnl_primitive_attr_destroy")
+    call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _SCRATCHPAD_OF_USER)
+    if post_ops is not None:
+        call("dnnl_primitive_attr_set_post_ops", attributes, post_ops.handle)
+    return attributes
 
 
 class Execution:
