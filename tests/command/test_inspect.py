@@ -27,7 +27,7 @@ def test_the_table_says_what_each_pass_did(tvm_passes_command):
         "aten::pixel_shuffle_0",
     ]
     assert "│ RestoreDepthToSpace " in answer.out and "nodes: 1 added, 3 removed" in answer.out
-    assert "Nothing to do: RestoreWarpAffine, Canonicalize" in answer.out
+    assert "Nothing to do: RestoreWarpAffine, RestoreWarpPerspective, Canonicalize" in answer.out
     (row,) = (line for line in answer.out.splitlines() if " nn.depth_to_space " in line)
     assert [cell.strip() for cell in row.split("│")[1:-1]] == ["nn.depth_to_space", "0", "1"]
     assert "Pipeline: subpixel, for llvm" in answer.err
