@@ -23,7 +23,7 @@ ALIGNMENT = 64  # bytes
 # The numbers of dnnl_types.h
 _UNIMPLEMENTED = 3
 _CPU, _IN_ORDER, _INFERENCE, _DIRECT, _ANY_FORMAT = 1, 1, 96, 1, 1
-_WEIGHTS_OF, _SCRATCHPAD_OF, _IMPLEMENTATION = 131, 136, 8  # what a primitive is asked for
+_WEIGHTS_OF, _SCRATCHPAD_OF = 131, 136  # what a primitive is asked for
 _SCRATCHPAD_OF_USER = 1
 _END_OF_LAYOUT = "dnnl_memory_desc_destroy"
 SOURCE, RESULT, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80  # arguments
@@ -204,12 +204,6 @@ class Primitive:
     def weights(self) -> Handle:
         """The layout that oneDNN chose for the weights."""
         return self._asked(_WEIGHTS_OF)
-
-    @property
-    def implementation(self) -> str:
-        text = ctypes.c_char_p()
-        call("dnnl_primitive_desc_query", self._description, _IMPLEMENTATION, 0, ctypes.byref(text))
-        return (text.value or b"").decode()
 
     def _asked(self, what: int) -> Handle:
         return Handle(library().dnnl_primitive_desc_query_md(self._description, what, 0))  # type: ignore[union-attr]

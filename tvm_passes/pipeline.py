@@ -85,11 +85,9 @@ def subpixel_pipeline(
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
     stages = [_restore_warps(), _restore_shuffles()]
-    if _has_onednn(machine):
-        stages += [_move_shuffles(False), _in_nhwc(machine, dtype)]
-    # On a CPU without it, TVM compiles NCHW to a blocked layout, which is several times faster there than
+    # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
-    elif machine is None or machine.kind.name != "llvm":
+    if machine is None or machine.kind.name != "llvm" or _has_onednn(machine):
         stages += [_move_shuffles(_has_tensor_cores(machine, dtype)), _in_nhwc(machine, dtype)]
     return _stage("subpixel_pipeline", *stages, _finish(machine))
 
