@@ -23,7 +23,7 @@ class Step:
     name: str
     inputs: list  # (shape, type) of each
     outputs: list
-    kernels: Counter = field(default_factory=Counter)
+    kernels: dict = field(default_factory=dict)
     launches: int = 0
 
     @property
@@ -65,7 +65,8 @@ def steps_of(lib, device, **inputs):
                     torch.cuda.synchronize()
     launches = Counter()
     for node, name, microseconds in kernels_by_node(profiler):
-        steps[node].kernels[name] += microseconds / 1e3 / REPEATS
+        kernels = steps[node].kernels
+        kernels[name] = kernels.get(name, 0.0) + microseconds / 1e3 / REPEATS
         launches[node] += 1
     for node, count in launches.items():
         steps[node].launches = round(count / REPEATS)
@@ -87,7 +88,7 @@ def _nodes(graph):
 
 
 def kernels_by_node(profiler):
-    """(node, name, microseconds) of each kernel and copy, of nodes that ran as `record_function("node 7")`."""
+    """(node, name, microseconds) of each kernel, of nodes that ran as `record_function("node 7")`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

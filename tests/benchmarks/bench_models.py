@@ -105,6 +105,7 @@ def main():
     parser.add_argument("--only", action="append", help="networks with this in their name")
     parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
     parser.add_argument("--modes", default="default", help="of torch.compile, with commas; none: no torch")
+    parser.add_argument("--raw", type=Path, help="write all that was measured there, as JSON")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -119,6 +120,8 @@ def main():
         rows = measured_in_turn(names, Path(folder), args.seconds, MODULE)
     if not rows:
         sys.exit("None of these networks could be timed.")
+    if args.raw:
+        args.raw.write_text(json.dumps(rows))
     bandwidth = common.copy_bandwidth()
     slow = [each for row in rows for each in far_from_floor(row, bandwidth)]
     parts = [
