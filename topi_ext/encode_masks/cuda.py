@@ -14,7 +14,6 @@ from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
-from .._floats import Locals
 from .._kernel import barrier, between, ceil_div, in_a_row, launch
 from .._warp import first_bit, from_lane_before
 from ..paste_masks.kernel import Masks
@@ -62,14 +61,14 @@ def packed_bits(masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], t
         masks = Masks(ib, ins[0], ins[1], image_size, threshold, scope="local")
         out, index_type = in_a_row(ib, outs[0])
         blocks = ceil_div(height * row_bytes, THREADS)
-        with ib.if_scope(tir.const(0, "int32") < count):
-            with launch(ib, count * blocks, THREADS) as (block, thread):
-                number = masks.local("number", tir.truncdiv(block, blocks))
-                place = masks.local("place", tir.truncmod(block, blocks) * THREADS + thread)
-                with ib.if_scope(place < height * row_bytes):
-                    y, at = tir.truncdiv(place, row_bytes), tir.truncmod(place, row_bytes)
-                    byte = eight_pixels(ib, masks, number, y, at, width)
-                    out[number.astype(index_type) * (height * row_bytes) + place] = byte
+        is_any = ib.if_scope(tir.const(0, "int32") < count)
+        with is_any, launch(ib, count * blocks, THREADS) as (block, thread):
+            number = masks.local("number", tir.truncdiv(block, blocks))
+            place = masks.local("place", tir.truncmod(block, blocks) * THREADS + thread)
+            with ib.if_scope(place < height * row_bytes):
+                y, at = tir.truncdiv(place, row_bytes), tir.truncmod(place, row_bytes)
+                byte = eight_pixels(ib, masks, number, y, at, width)
+                out[number.astype(index_type) * (height * row_bytes) + place] = byte
         return ib.get()
 
     shape = [count, height, row_bytes]
@@ -94,14 +93,14 @@ class _Words:
     ) -> None:
         self.ib, self.local, self._masks = ib, masks.local, masks
         self._height, self._width = image_size
-        self._number = self.local("number", number)
-        self._spans = masks.spans(self._number)
+        self.number = self.local("number", number)
+        self._spans = masks.spans(self.number)
         self.window = Window.of(self.local, *self._spans, image_size, int(threshold <= 0))
         self.first = self.local("first", tir.truncdiv(self.window.top, WORD))
         self.end = self.local("end", ceil_div(self.window.bottom, WORD))
         self._words, index_type = in_a_row(ib, words)
         of_each = ceil_div(self._height, WORD) * self._width
-        self._begin = self.local("begin", self._number.astype(index_type) * of_each)
+        self._begin = self.local("begin", self.number.astype(index_type) * of_each)
 
     def word(self, row: tir.PrimExpr, x: tir.PrimExpr) -> tir.PrimExpr:
         return self.local("word", self._words[self._begin + row * self._width + x])
@@ -124,7 +123,7 @@ class _Words:
         with self.ib.for_range(0, WORD, "bit") as bit:
             # Behind the last row it is repeated, which changes nothing there.
             y = self.local("y", te.min(row * WORD + bit, self._height - 1))
-            value = pixel(self.ib, self._masks, self._number, self._spans, (y, x), xs)
+            value = pixel(self.ib, self._masks, self.number, self._spans, (y, x), xs)
             word[0] = word[0] | (value.astype("uint32") << bit.astype("uint32"))
         return word[0]
 
@@ -154,7 +153,7 @@ class _Encoding:
         self._area = image_size[0] * image_size[1]
         self._capacity = int(out.shape[1])
         self._out, index_type = in_a_row(ib, out)
-        self._begin = self.local("row", words._number.astype(index_type) * self._capacity)
+        self._begin = self.local("row", words.number.astype(index_type) * self._capacity)
         self._shared = ib.allocate("int32", 4 * WARPS, "of_warps", scope="shared")
 
     def emit(self) -> None:

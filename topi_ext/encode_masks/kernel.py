@@ -123,11 +123,10 @@ def eight_pixels(
     rows, columns = spans = masks.spans(number)
     byte = local.variable("byte", tir.const(0))
     in_box = tir.all(rows.holds(y), at * 8 < columns.end, at * 8 + 8 > columns.begin)
-    with ib.if_scope(in_box):
-        with ib.for_range(0, 8, "bit") as bit:
-            x = local("x", at * 8 + bit)
-            value = pixel(ib, masks, number, spans, (y, x), masks.neighbours(columns, x))
-            byte[0] = byte[0] | (value << (7 - bit))
+    with ib.if_scope(in_box), ib.for_range(0, 8, "bit") as bit:
+        x = local("x", at * 8 + bit)
+        value = pixel(ib, masks, number, spans, (y, x), masks.neighbours(columns, x))
+        byte[0] = byte[0] | (value << (7 - bit))
     with ib.else_scope():
         byte[0] = masks.nothing.astype("int32") * 255
     unused = te.max(at * 8 + 8 - width, 0)

@@ -71,7 +71,7 @@ def encode_masks(
     >>> mask, box = np.ones((1, 1, 2, 2), "float32"), np.float32([[2, 2, 4, 4]])
     >>> encoded = reference.encode_masks(mask, box, (6, 6), threshold=0.6, capacity=16)
     >>> print(encoded[0].tobytes())
-    b'?136NO:\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
+    b'?1420N4\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
     """
     height, width = checked_options("encode_masks", image_size, threshold)
     if form not in FORMS:

@@ -55,15 +55,18 @@ def _string(image: np.ndarray) -> bytes:
 
 
 def decoded(rows: np.ndarray, image_size: Sequence[int], form: str = "rle") -> np.ndarray:
-    """The images (N, height, width), uint8, that a result of `encode_masks` stands for."""
+    """The images (N, height, width), uint8, that a result of `encode_masks` stands for.
+
+    Those of masks that did not fit are zeros.
+    """
     height, width = image_size
     if form == "bits":
         return np.unpackbits(rows, axis=2, count=width)
     result = np.zeros((len(rows), width, height), "uint8")
     for image, row in zip(result, rows):
-        counts = _counts(row[row != 0].tolist())
+        counts = _counts(row[row != 0].tolist()) or [height * width]
         values = np.arange(len(counts), dtype="uint8") & 1
-        image.ravel()[:] = np.repeat(values, counts)
+        image[:] = np.repeat(values, counts).reshape(width, height)
     return result.transpose(0, 2, 1)
 
 
