@@ -5,6 +5,8 @@ Each line whose position matters says why.
 
 from __future__ import annotations
 
+from typing import Any
+
 from topi_ext.conv2d_nhwc import onednn
 from topi_ext.conv2d_nhwc.cuda import arch_of
 
@@ -45,7 +47,7 @@ from .warps.restore_warp_affine import RestoreWarpAffine
 from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture with tensor cores for the type
-MASKS = {None: None, "pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
+MASKS: dict[str, Any] = {"pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
 
 
 def detection_pipeline(
@@ -68,8 +70,9 @@ def detection_pipeline(
     `masks` is the form of a Mask R-CNN's masks: "pasted" into images, as the network returns them, the
     default; "raw", as by `ReturnRawMasks`; or "encoded", as by `ReturnEncodedMasks`.
     """
+    masks = masks or "pasted"
     if masks not in MASKS:
-        raise ValueError(f"detection_pipeline: masks must be {', '.join(filter(None, MASKS))}, not {masks!r}")
+        raise ValueError(f"detection_pipeline: masks must be {', '.join(MASKS)}, not {masks!r}")
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
     has_tensor_cores = _has_tensor_cores(machine, dtype)

@@ -162,13 +162,13 @@ def test_a_mask_that_does_not_fit_is_not_cut(run):
 
 @pytest.mark.parametrize("height", [90, 8192])
 def test_default_capacity(height):
-    """Enough for two runs in each column, whatever their lengths are."""
+    """Enough for four runs in each column, whatever their lengths are."""
     rng = np.random.default_rng(0)
     for width in (1, 2, 40):
         for gap in (0, 0.1, 0.9):
             image = np.zeros((1, height, width), "uint8")
             for column in np.flatnonzero(rng.random(width) >= gap):
-                for begin, end in np.sort(rng.choice(height, 4, replace=False)).reshape(2, 2):
+                for begin, end in np.sort(rng.choice(height, 8, replace=False)).reshape(4, 2):
                     image[0, begin:end, column] = 1
             (string,) = strings(reference.encoded(image))
             assert string == coco.encode(np.asfortranarray(image[0]))["counts"]

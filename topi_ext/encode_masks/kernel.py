@@ -19,12 +19,13 @@ from ..paste_masks.kernel import Masks, Neighbours, Span
 
 BITS = 5  # of a number in each byte
 MAX_BYTES = 7  # of a number of 32 bits
-TWO_RUNS = 12  # bytes of a column with two runs of ones: four numbers of three bytes
+FOUR_RUNS = 24  # bytes of a column with four runs of ones: eight numbers of three bytes
 EXTRA = 64  # for what comes before, after, and between columns
 
 
 def default_capacity(width: int) -> int:
-    return TWO_RUNS * width + EXTRA
+    """The bytes for a mask in an image of this width."""
+    return FOUR_RUNS * width + EXTRA
 
 
 @dataclass(frozen=True)

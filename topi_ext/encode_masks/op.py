@@ -46,8 +46,8 @@ def encode_masks(
     form : "rle" or "bits"
         COCO's compressed run lengths, or a bit for each pixel.
     capacity : int, optional
-        For run lengths: how many bytes there are for each mask. The default, 12 for each column of the image
-        and 64 more, is enough for a mask that has at most two runs of ones in any column, in an image of up
+        For run lengths: how many bytes there are for each mask. The default, 24 for each column of the image
+        and 64 more, is enough for a mask that has at most four runs of ones in any column, in an image of up
         to 8192 rows.
 
     Returns
@@ -84,7 +84,7 @@ def encode_masks(
         image_size=[height, width],
         threshold=float(threshold),
         form=form,
-        of_each=[capacity] if form == "rle" else [height, -(-width // 8)],
+        encoded_shape=[capacity] if form == "rle" else [height, -(-width // 8)],
     )
     return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
 
@@ -92,7 +92,7 @@ def encode_masks(
 def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     count = number_of_masks(NAME, types)
-    return None if count is None else relay.TensorType([count, *attrs["of_each"]], "uint8")
+    return None if count is None else relay.TensorType([count, *attrs["encoded_shape"]], "uint8")
 
 
 @script
@@ -112,12 +112,14 @@ def _shapes(masks, boxes, rank, first, last):
 def _shape_function(
     attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
-    of_each = attrs["of_each"]
-    return [_shapes(*inputs, convert(len(of_each) + 1), convert(of_each[0]), convert(of_each[-1]))]
+    of_each = attrs["encoded_shape"]
+    return [_shapes(*inputs, *map(convert, (len(of_each) + 1, of_each[0], of_each[-1])))]
 
 
 def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    image_size, of_each = ([int(length) for length in attrs[name]] for name in ("image_size", "of_each"))
+    image_size, of_each = (
+        [int(length) for length in attrs[name]] for name in ("image_size", "encoded_shape")
+    )
     threshold = float(attrs["threshold"])
     if attrs["form"] == "bits":
         return [kernels.packed_bits(*inputs, image_size, threshold)]

@@ -9,7 +9,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
-from .return_raw_masks import why_not_only_an_output
+from .pasted_masks import why_not_only_an_output
 
 
 class MasksToEncode(Rule):
@@ -29,10 +29,11 @@ class MasksToEncode(Rule):
         return Refusal(reason) if reason else LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        attrs = match.root.attrs
+        (masks, boxes), attrs = match.root.args, match.root.attrs
         threshold = float(attrs["threshold"]) if attrs["has_threshold"] else self.threshold
         return topi_ext.encode_masks(
-            *match.root.args,
+            masks,
+            boxes,
             attrs["image_size"],
             threshold=threshold,
             form=self.form,
@@ -56,9 +57,9 @@ class ReturnEncodedMasks(RulePass):
     >>> mod = tvm.IRModule.from_expr(relay.Tuple([boxes, images]))
     >>> print(tvm_passes.as_text(tvm_passes.ReturnEncodedMasks()(mod)))
     def @main(%boxes: Tensor[(9, 4), float32], %masks: Tensor[(9, 1, 28, 28), float32])
-        -> (Tensor[(9, 4), float32], Tensor[(9, 16060), uint8]) {
-      %0 = topi_ext.encode_masks(%masks, %boxes, form="rle", image_size=[800, 1333],
-          of_each=[16060], threshold=0.5f);
+        -> (Tensor[(9, 4), float32], Tensor[(9, 32056), uint8]) {
+      %0 = topi_ext.encode_masks(%masks, %boxes, encoded_shape=[32056], form="rle",
+          image_size=[800, 1333], threshold=0.5f);
       (%boxes, %0)
     }
     """

@@ -6,6 +6,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
+from .pasted_masks import why_not_only_an_output
 
 
 class PastedMasks(Rule):
@@ -24,19 +25,6 @@ class PastedMasks(Rule):
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         return match.masks
-
-
-def why_not_only_an_output(match: Match) -> str | None:
-    """Why images cannot be replaced with something else that is returned, or None."""
-    graph = match.graph
-    outputs = graph.root.body
-    users = graph.users(match.root)
-    is_output = all(user.same_as(graph.root) or user.same_as(outputs) for user in users)
-    if not is_output or (isinstance(outputs, relay.Tuple) and graph.users(outputs) != [graph.root]):
-        return "the pasted images have users besides the outputs of the function"
-    if not graph.infer_result:
-        return "another function of the module may call this one and depend on its outputs"
-    return None
 
 
 class ReturnRawMasks(RulePass):
