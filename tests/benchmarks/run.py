@@ -52,6 +52,7 @@ def benchmarks(target):
         Benchmark("sort"),
         Benchmark("preprocess"),
         Benchmark("roi", modules=("torchvision",)),
+        Benchmark("encode_masks", modules=("pycocotools",)),
         Benchmark("deformable_attention"),
         Benchmark("rasterize", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("warp_affine", modules=("cv2",), on_cpu=on_cpu),

@@ -162,6 +162,15 @@ def paste_masks(
     return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
 
 
+def encode_masks(
+    masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], **options: Any
+) -> torch.Tensor:
+    """`topi_ext.encode_masks` on tensors. One kernel serves all numbers of masks, as in `paste_masks`."""
+    tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
+    image_size = tuple(map(int, image_size))
+    return call("encode_masks", topi_ext.encode_masks, tensors, image_size=image_size, **options)
+
+
 def heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.heatmaps_to_keypoints` on tensors. One kernel serves all numbers of objects."""
     tensors = {"maps": (maps, "N k h w"), "rois": (rois, "N 4")}
