@@ -72,7 +72,7 @@ def compiled(emulated_cuda, fake_cuda):  # noqa: F811
 def before_each_run(model, do):
     """Do this at the start of each run, whole or in parts."""
     executor = model._executor
-    run, launches = executor.run, executor.launches
+    run, launches = executor.run, getattr(executor, "launches", None)
 
     def doing(what):
         def done_first():
@@ -127,8 +127,11 @@ def test_without_a_graph(compiled, fake_cuda):  # noqa: F811
 
 
 def fails_while_captured(model, fake_cuda):  # noqa: F811
+    failed = []
+
     def fails():
-        if len(model.runs) == 2:
+        if len(model.runs) == 2 and not failed:
+            failed.append(True)
             raise tvm.TVMError("in a file\n  in a line\nCUDA: an allocation cannot be captured")
 
     before_each_run(model, fails)
