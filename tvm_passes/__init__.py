@@ -30,6 +30,7 @@ else:
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
     from .cleanup.limit_fusion import LimitFusion
+    from .convolution.align_filters import AlignFilters
     from .convolution.convert_to_nhwc import ConvertToNHWC
     from .convolution.dense_as_convolution import DenseAsConvolution
     from .convolution.fold_into_convolutions import FoldIntoConvolutions
@@ -66,6 +67,7 @@ else:
     from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 __all__ = [
+    "AlignFilters",
     "Canonicalize",
     "CombineTransposes",
     "ConvertToNHWC",

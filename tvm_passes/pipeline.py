@@ -15,6 +15,7 @@ import tvm
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
+from .convolution.align_filters import AlignFilters
 from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
 from .convolution.fold_into_convolutions import FoldIntoConvolutions
@@ -209,6 +210,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
         FuseConv2dNHWC(to_be=dtype, target=target),  # after all that changes which operators are adjacent
         InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
+        AlignFilters(target),  # of the type in which they are computed
     )
 
 
