@@ -5,6 +5,7 @@ Importing a module of this folder applies its correction.
 | module | what TVM does without it |
 |---|---|
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
+| `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
 | `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
@@ -44,6 +45,7 @@ Importing a module of this folder applies its correction.
 
 from . import (  # noqa: F401  each corrects as it is imported
     backend,
+    compile_cuda,
     concatenate,
     convert_layout,
     cuda_reductions,
