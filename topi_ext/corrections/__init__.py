@@ -4,6 +4,7 @@ Importing a module of this folder applies its correction.
 
 | module | what TVM does without it |
 |---|---|
+| `arrays` | reads an array at three times the cost |
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
@@ -44,6 +45,7 @@ Importing a module of this folder applies its correction.
 """
 
 from . import (  # noqa: F401  each corrects as it is imported
+    arrays,
     backend,
     compile_cuda,
     concatenate,
