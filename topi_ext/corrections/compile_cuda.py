@@ -35,7 +35,7 @@ COMPILE, BUILD = "tvm_callback_cuda_compile", "target.build.cuda"
 OUTPUT_DIR = "cuda.kernels_output_dir"
 PART = 60_000  # characters, which nvcc compiles in the time that it takes to start
 START = re.compile(r'(?=^extern "C" __global__ )', re.MULTILINE)
-KERNEL = re.compile(START.pattern + r'.*?(\w+)\([^(\n]*$', re.MULTILINE)
+KERNEL = re.compile(START.pattern + r".*?(\w+)\([^(\n]*$", re.MULTILINE)
 LAUNCHED_BY_THE_HOST = 2  # the calling convention of a kernel
 READ_BY_NVCC = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH")
 

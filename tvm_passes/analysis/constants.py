@@ -49,7 +49,9 @@ def _constants(graph: Graph) -> dict[relay.Expr, relay.Expr]:
     needed: set[relay.Expr] = set()
     for node in reversed(graph.nodes):
         users = graph.users(node)
-        if node in values and (not users or any(user not in values or _passes_on(user, needed) for user in users)):
+        if node in values and (
+            not users or any(user not in values or _passes_on(user, needed) for user in users)
+        ):
             needed.add(node)
     return {
         node: relay.const(values[node], node.checked_type.dtype)
