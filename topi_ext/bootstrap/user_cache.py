@@ -1,7 +1,7 @@
 """The folder of what is made once per machine: TVM's compiled interface and compiled CUDA kernels.
 
-It is `tvm-vision-passes` in `$XDG_CACHE_HOME`, by default in `~/.cache`, or what `TVM_PASSES_CACHE` names. Any
-of it may be deleted at any time. `TVM_PASSES_CACHE=0` keeps no kernels.
+It is `tvm-vision-passes` in `$XDG_CACHE_HOME`, by default in `~/.cache`, or what `TVM_PASSES_CACHE` names.
+All of it may be deleted at any time. `TVM_PASSES_CACHE=0` keeps no kernels.
 
 Several processes may use it at once: an entry appears complete or not at all, and carries a digest, so that
 one that a full disk or a crash has cut is made anew.
@@ -28,6 +28,15 @@ def folder() -> Path:
     if chosen not in OFF:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tvm-vision-passes")
+
+
+def described() -> str:
+    """What there is, in words."""
+    if not keeps_kernels():
+        return f"off, by {SWITCH}"
+    entries = sizes()
+    used = f"{sum(entries.values()) >> 20} of at most {MAX_BYTES >> 20} MB"
+    return f"{folder()}: {len(entries)} files, {used}; {SWITCH} names another folder, or 0 for none"
 
 
 def keeps_kernels() -> bool:

@@ -1,7 +1,7 @@
 """Read TVM's arrays element by element at a third of the cost.
 
-TVM's `Array` has no iterator, so Python takes elements by index until one is missing: each asks for the length
-first, and the last raises an exception. Passes and importers read millions of elements for a detector.
+TVM's `Array` has no iterator, so Python takes elements by index until one is missing: each asks for the
+length first, and the last raises an exception. Passes and importers read millions of elements for a detector.
 Importing this module adds an iterator, and a short way to one element.
 """
 

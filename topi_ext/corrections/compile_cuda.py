@@ -23,7 +23,6 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvm
@@ -59,7 +58,7 @@ class Source(NamedTuple):
 
 
 class _State(threading.local):
-    """What `_compile` does in this thread: `asked` collects sources, `known` has what they were compiled to."""
+    """What `_compile` does in this thread: it collects sources in `asked`, and answers with those `known`."""
 
     asked: list[Source] | None = None
     known: dict[Source, bytes] | None = None

@@ -20,7 +20,6 @@ from ..engine.graph import Graph, relay_functions
 from ..engine.stock import apply_stock
 from .evaluate import TABLE, NotFolded, apply
 
-
 FLOATS = ("float32", "float16")
 
 
