@@ -76,7 +76,8 @@ def test_a_user_without_a_home(monkeypatch, tmp_path):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setenv("TVM_FFI", "auto")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("XDG_CACHE_HOME", user_cache.SWITCH):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(fast_ffi.Path, "home", no_home)
     (tmp_path / "_ffi" / "_cython").mkdir(parents=True)
     (tmp_path / "_ffi" / "_cython" / "core.pyx").write_text("")

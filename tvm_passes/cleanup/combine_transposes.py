@@ -35,8 +35,8 @@ class TransposeOfTranspose(Rule):
 class TransposeOfSplit(Rule):
     """Replace two transposes with a reshape in between that splits axes with a reshape and one transpose.
 
-    A detector's head, converted to NHWC, has them: back to NCHW, then anchors apart from what is predicted for
-    each, then all that to the end again. What is left moves nothing, and costs nothing.
+    A detector's head, converted to NHWC, has them: back to NCHW, then anchors apart from what is predicted
+    for each, then all that to the end again. What is left moves nothing, and costs nothing.
 
     Why legal: the parts of an axis may be moved one by one, so split first, they move once.
     """
