@@ -1,4 +1,4 @@
-"""The folder of what is made once per machine: TVM's compiled interface and compiled CUDA kernels.
+"""The folder of what is made once per machine: TVM's compiled interface, compiled CUDA kernels, chosen plans.
 
 It is `tvm-vision-passes` in `$XDG_CACHE_HOME`, by default in `~/.cache`, or what `TVM_PASSES_CACHE` names.
 All of it may be deleted at any time. `TVM_PASSES_CACHE=0` keeps no kernels.
@@ -46,6 +46,8 @@ def keeps_kernels() -> bool:
 
 def load(key: str) -> bytes | None:
     """What was stored under a key, if it is there and undamaged."""
+    if not keeps_kernels():
+        return None
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(key)
         content = path.read_bytes()
@@ -57,6 +59,8 @@ def load(key: str) -> bytes | None:
 
 def store(key: str, value: bytes) -> None:
     """Keep a value, if the folder can be written to."""
+    if not keeps_kernels():
+        return
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(key)
         path.parent.mkdir(parents=True, exist_ok=True)

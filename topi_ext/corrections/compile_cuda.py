@@ -75,8 +75,6 @@ def compile_all(sources: Sequence[Source]) -> dict[Source, bytes]:
 
 
 def _loaded_or_compiled(source: Source) -> bytes:
-    if not user_cache.keeps_kernels():
-        return source.compile()
     binary = user_cache.load(source.key)
     if binary is None:
         binary = source.compile()

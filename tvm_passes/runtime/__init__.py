@@ -20,6 +20,7 @@ from .failure import CompileFailure
 from .folder import FolderError, load, read_manifest, save
 from .model import Model
 from .profiling import call_ms, ms_by_kind, profile
+from .tuning import tune
 
 __all__ = [
     "CompileFailure",
@@ -34,4 +35,5 @@ __all__ = [
     "profile",
     "read_manifest",
     "save",
+    "tune",
 ]

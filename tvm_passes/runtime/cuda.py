@@ -10,16 +10,17 @@ import contextlib
 import ctypes
 import functools
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.conv2d_nhwc import cudnn  # topi_ext comes before tvm
 
 import tvm
 
@@ -27,6 +28,7 @@ EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
 CAPTURE_MODE_THREAD_LOCAL = 1
 SET_CAPTURE_DEPENDENCIES = 1
+TIMED_CALLS, TIMED_LAUNCHES = 20, 5  # of what is timed in a graph, and of the graph
 HANDLE = POINTER(c_void_p)  # where a handle is written
 FUNCTIONS = {
     "cuDeviceGet": (POINTER(c_int), c_int),
@@ -246,8 +248,8 @@ class CapturedRun:
             # The first run loads kernels, allocates workspaces and builds plans, and a second one may do so
             # again where a workspace has to grow. After that, everything a run does can be captured.
             for _ in range(2):
-                for launch in self._launches:
-                    self._in(launch.lane, launch.run)
+                shares = [self._in(launch.lane, _shares_memory, launch.run) for launch in self._launches]
+            self._launches = _one_by_one(self._launches, shares)
             self._in(0, driver(), "cuStreamSynchronize", stream)
             return self._graph_of(stream)
         finally:
@@ -288,6 +290,56 @@ class CapturedRun:
             self._in(launch.lane, launch.run)
             ends.append(_last_nodes(stream))
         _wait_for(stream, set().union(*ends))  # a capture ends with what nothing was waiting for
+
+
+def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float:
+    """What a call takes of the device, that queues kernels on TVM's stream and waits for nothing.
+
+    Several are captured in a graph, so that the host does not count.
+    """
+    before = current_stream()
+    with _on_device(device):
+        stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
+        try:
+            _use_stream(device, stream)
+            run()  # which may load kernels
+            driver()("cuStreamSynchronize", stream)
+            driver()("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
+            for _ in range(TIMED_CALLS):
+                run()
+            graph = _end_capture(stream)
+            executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
+            times = [_seconds_of(executable, stream) for _ in range(1 + TIMED_LAUNCHES)][1:]
+            driver()("cuGraphExecDestroy", executable)
+            driver()("cuGraphDestroy", graph)
+            return min(times) / TIMED_CALLS * 1e3
+        finally:
+            _use_stream(device, before)
+            driver()("cuStreamDestroy_v2", stream)
+
+
+def _seconds_of(executable: int | None, stream: int | None) -> float:
+    start = time.perf_counter()
+    driver()("cuGraphLaunch", executable, stream)
+    driver()("cuStreamSynchronize", stream)
+    return time.perf_counter() - start
+
+
+def _shares_memory(run: Callable[[], object]) -> bool:
+    """Run a part, and tell whether it used cuDNN's workspace."""
+    before = cudnn.workspaces_used()
+    run()
+    return cudnn.workspaces_used() != before
+
+
+def _one_by_one(launches: Sequence[Launch], shares: Sequence[bool]) -> list[Launch]:
+    """The launches, of which those that share memory wait for each other."""
+    found: list[Launch] = []
+    last: set[int] = set()
+    for place, (launch, is_shared) in enumerate(zip(launches, shares)):
+        found.append(replace(launch, waits=launch.waits | last) if is_shared else launch)
+        last = {place} if is_shared else last
+    return found
 
 
 def _wait_for(stream: int | None, nodes: AbstractSet[int]) -> None:

@@ -117,6 +117,9 @@ class VirtualMachineExecutor:
     def run(self) -> None:
         self._outputs: Any = self._machine.run(*self._arrays)
 
+    def launches(self) -> list[Launch]:
+        return [Launch(self.run)]
+
     def results(self) -> list[tvm.nd.NDArray]:
         outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory belongs to the caller
         return list(_flat(outputs))
