@@ -50,6 +50,7 @@ def benchmarks(target):
     return [
         Benchmark("gpu_tests"),
         Benchmark("sort"),
+        Benchmark("torch_calls", modules=("torchvision",), on_cpu=()),
         Benchmark("preprocess"),
         Benchmark("roi", modules=("torchvision",)),
         Benchmark("deformable_attention"),
