@@ -74,6 +74,16 @@ def test_compiled_as_a_whole(name, dynamic):
     assert len(graphs) == 1 and len(calls_of(graphs[0].graph)) == 1
 
 
+def test_augmentation_is_compiled():
+    warp = ops.AffineWarp((9, 11), border_value=114)
+    images, matrices = CALLS["warp_affine"].arguments[:2]
+    boxes, masks = torch.tensor([[[1.0, 2, 5, 7]]] * 2), images[:, 0].contiguous()
+    expected = warp(images, matrices, boxes, masks)
+    torch._dynamo.reset()
+    found = torch.compile(warp, fullgraph=True, backend="aot_eager")(images, matrices, boxes, masks)
+    assert_same(found, expected)
+
+
 @each_call
 def test_exported_as_one_operator(name):
     call = CALLS[name]
