@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -14,19 +14,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Before 2.4, torch compiles around the functions.
 _library = torch.library.Library("topi_ext", "DEF") if hasattr(torch.library, "register_fake") else None
-_tags = [
-    torch.Tag.pt2_compliant_tag,
-    # Kernels take contiguous tensors: a compiler must not choose other strides for them.
-    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
-]
 
 
-def operator(*schemas: str, pairs: Sequence[str] = ()) -> Callable[[Function], Function]:
+def operator(*schemas: str, lengths: Mapping[str, int] | None = None) -> Callable[[Function], Function]:
     """Make a function that returns a `Call` one that runs it, and the operator `topi_ext::name` of torch.
 
     The schemas, of which each but the first names an overload, have the function's own arguments. A call goes
     through torch's dispatcher only if something is at work that wants to see operators, since that takes
-    longer than the rest of the call. `pairs` are the options of two numbers that may be given as one.
+    longer than the rest of the call. `lengths` has the options that are lists and may be given as one
+    number, which is repeated.
     """
 
     def decorate(function: Function) -> Function:
@@ -39,8 +35,10 @@ def operator(*schemas: str, pairs: Sequence[str] = ()) -> Callable[[Function], F
         def without_data(*args: Any, **kwargs: Any) -> Any:
             return results_without_data(function(*args, **kwargs))
 
+        # Kernels take contiguous tensors: a compiler must not choose other strides for them.
+        strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
         for schema in schemas:
-            _library.define(schema, tags=_tags)
+            _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, strides))
             name = schema.partition("(")[0]
             for device in ("CPU", "CUDA"):
                 _library.impl(name, run_now, device)
@@ -50,10 +48,11 @@ def operator(*schemas: str, pairs: Sequence[str] = ()) -> Callable[[Function], F
         @wraps(function)
         def public(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or _is_watched():
-                # torch repeats a number, but not the symbol of one.
-                given = {name: kwargs[name] for name in pairs if name in kwargs}
-                both = {name: [one] * 2 for name, one in given.items() if not isinstance(one, (list, tuple))}
-                return as_operator(*args, **{**kwargs, **both})
+                # torch would repeat a number, but neither the symbol of one nor an int for a float.
+                for name, length in (lengths or {}).items():
+                    if name in kwargs and not isinstance(kwargs[name], (list, tuple)):
+                        kwargs[name] = [kwargs[name]] * length
+                return as_operator(*args, **kwargs)
             return run(function(*args, **kwargs))
 
         return cast(Function, public)

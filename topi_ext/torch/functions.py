@@ -34,7 +34,8 @@ def _call(
 @operator(
     "warp_affine(Tensor data, Tensor matrix, SymInt[2] out_size, *, bool inverse_map=False, "
     "str mode='exact', str interpolation='bilinear', str border_mode='constant', float[1] border_value=0., "
-    "str layout='NCHW', str? out_dtype=None) -> Tensor"
+    "str layout='NCHW', str? out_dtype=None) -> Tensor",
+    lengths={"border_value": 1},
 )
 def warp_affine(
     data: torch.Tensor,
@@ -127,7 +128,7 @@ def _threshold(value: float | torch.Tensor | None) -> torch.Tensor | float | Non
 @operator(
     "roi_align(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale, int sampling_ratio, "
     "bool aligned=False, str layout='NCHW', bool by_position=False) -> Tensor",
-    pairs=["pooled_size"],
+    lengths={"pooled_size": 2},
 )
 def roi_align(
     data: torch.Tensor, rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
@@ -141,7 +142,7 @@ def roi_align(
     "multiscale_roi_align(Tensor[] features, Tensor rois, *, int[2] pooled_size, float[] scales, "
     "int sampling_ratio, float canonical_size=224., int canonical_level=4, int min_level=2, float eps=1e-6, "
     "bool eps_in_log2=False, bool aligned=False, str layout='NCHW') -> Tensor",
-    pairs=["pooled_size"],
+    lengths={"pooled_size": 2},
 )
 def multiscale_roi_align(
     features: Sequence[torch.Tensor], rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
@@ -160,7 +161,7 @@ def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> rel
 
 @operator(
     "roi_pool(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale) -> Tensor",
-    pairs=["pooled_size"],
+    lengths={"pooled_size": 2},
 )
 def roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Tensor:
     """`topi_ext.roi_pool` on tensors. One kernel serves all numbers of regions and sizes of maps."""
@@ -169,7 +170,7 @@ def roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Te
 
 @operator(
     "ps_roi_pool(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale) -> Tensor",
-    pairs=["pooled_size"],
+    lengths={"pooled_size": 2},
 )
 def ps_roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Tensor:
     """`topi_ext.ps_roi_pool` on tensors, like `roi_pool`."""
