@@ -12,6 +12,7 @@ from torch._subclasses import FakeTensorMode
 import topi_ext.torch as ops
 from tests.ops.torch_calls import torch_calls
 from topi_ext.torch import _call
+from topi_ext.torch._kernels import Arguments
 
 import tvm
 
@@ -256,6 +257,14 @@ def test_tvm_gets_its_stream_back_after_an_error(on_cuda, monkeypatch):
     with pytest.raises(tvm.TVMError):
         path._call_on_current_stream([])
     assert not _call._stream_of_tvm().value
+
+
+def test_an_error_of_a_kernel_is_raised(monkeypatch):
+    monkeypatch.setattr(_call, "_paths", {})
+    ops.layer_norm(torch.rand(3, 12))
+    (path,) = _call._paths.values()
+    with pytest.raises(tvm.TVMError, match="ndim is expected to equal 2"):
+        Arguments(path._arguments._function, [((3, 12, 1), "float32")] * 2, tvm.cpu()).call([0, 0])
 
 
 def test_calls_at_once_have_arguments_of_their_own():
