@@ -96,7 +96,6 @@ class Kernel:
     def types(self, lengths: Mapping[str, int]) -> Types:
         """Shape and type of each output, for these lengths of the axes by their names."""
         values = {variable: lengths[name] for name, variable in self._variables.items()}
-        simplify = tvm.arith.Analyzer().simplify
 
         def value_of(length: IntExpr) -> int:
             if isinstance(length, tir.Var):
@@ -104,7 +103,7 @@ class Kernel:
             if isinstance(length, (int, tir.IntImm)):
                 return int(length)
             numbers = {variable: int(value) for variable, value in values.items()}
-            return int(simplify(tir.stmt_functor.substitute(length, numbers)))
+            return int(tvm.arith.Analyzer().simplify(tir.stmt_functor.substitute(length, numbers)))
 
         return [(tuple(map(value_of, output.shape)), output.dtype) for output in self._outputs]
 
