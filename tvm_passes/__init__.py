@@ -49,6 +49,7 @@ else:
     from .detection.restore_batched_nms import RestoreBatchedNMS
     from .detection.restore_deformable_attention import RestoreDeformableAttention
     from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+    from .detection.return_encoded_masks import ReturnEncodedMasks
     from .detection.return_raw_masks import ReturnRawMasks
     from .engine.report import PassReport, Report, recording
     from .engine.rule import Rule, RulePass
@@ -95,6 +96,7 @@ __all__ = [
     "RestoreMultiScaleRoIAlign",
     "RestoreWarpAffine",
     "RestoreWarpPerspective",
+    "ReturnEncodedMasks",
     "ReturnRawMasks",
     "Rule",
     "RulePass",

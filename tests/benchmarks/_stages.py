@@ -1,38 +1,20 @@
 """The time on the GPU of each stage of a two-stage detector that the graph executor runs."""
 
-import json
-import tempfile
-from pathlib import Path
-
-import torch
-
-from tvm.contrib import graph_executor
+from tests.benchmarks._kernels import steps_of
 
 PREPROCESS, ROI_ALIGN, PASTE = "topi_ext_preprocess", "topi_ext_multiscale_roi_align", "topi_ext_paste_masks"
 STAGES = ("preprocess", "backbone", "rpn", "box head", "mask head", "paste")
-REPEATS = 10
 
 
 def stage_times(lib, device, **inputs):
     """{stage: (milliseconds, kernels)} of a graph executor's library."""
-    graph = lib["get_graph_json"]()
-    nodes = json.loads(graph)["nodes"]
+    nodes, steps = steps_of(lib, device, **inputs)
     stages = _stages(nodes)
-    module = graph_executor.GraphModule(lib["debug_create"]("default", device))
-    module.set_input(**inputs)
-    module.run()  # and with it whatever a first run builds
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiler:
-        for _ in range(REPEATS):
-            for index in stages:
-                with torch.profiler.record_function(f"node {index}"):
-                    module.module["execute_node"](index)
-                    torch.cuda.synchronize()
     found = dict.fromkeys(STAGES, (0.0, 0))
-    for index, duration in _kernels(profiler):
+    for index, step in steps.items():
         time, count = found[stages[index]]
-        found[stages[index]] = time + duration / 1e3 / REPEATS, count + 1 / REPEATS
-    return {stage: (time, round(count)) for stage, (time, count) in found.items()}
+        found[stages[index]] = time + step.ms, count + step.launches
+    return found
 
 
 def _stages(nodes):
@@ -62,21 +44,3 @@ def _stages(nodes):
         for index, node in enumerate(nodes)
         if node["op"] == "tvm_op" and node["attrs"]["func_name"] != "__nop"
     }
-
-
-def _kernels(profiler):
-    """(node, microseconds) of each kernel and copy."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("ph") == "X"]
-    ranges = sorted(
-        (event["ts"], event["ts"] + event["dur"], int(event["name"].split()[1]))
-        for event in events
-        if event.get("cat") == "user_annotation" and event["name"].startswith("node ")
-    )
-    for event in events:
-        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
-            node = next((node for start, end, node in ranges if start <= event["ts"] < end), None)
-            if node is not None:
-                yield node, event["dur"]

@@ -53,6 +53,7 @@ def benchmarks(target):
         Benchmark("torch_calls", modules=("torchvision",), on_cpu=()),
         Benchmark("preprocess"),
         Benchmark("roi", modules=("torchvision",)),
+        Benchmark("encode_masks", modules=("pycocotools",)),
         Benchmark("deformable_attention"),
         Benchmark("rasterize", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("warp_affine", modules=("cv2",), on_cpu=on_cpu),

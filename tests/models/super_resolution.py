@@ -110,6 +110,64 @@ def upsampler(scale, channels, prelu=False):
     return layers
 
 
+def srresnet(scale=4, channels=64, blocks=8):
+    """Ledig et al. 2017, with fewer blocks and without batch norms: ends of 9x9, PReLU."""
+    c = channels
+    body = [Residual(conv(c, c), nn.PReLU(c), conv(c, c)) for _ in range(blocks)]
+    start = nn.Sequential(conv(3, c, 9), nn.PReLU(c))
+    return nn.Sequential(start, Residual(*body, conv(c, c)), *upsampler(scale, c, True), conv(c, 3, 9))
+
+
+class Compact(nn.Module):
+    """The compact network of Real-ESRGAN: plain convolutions, and the enlarged image added to their shuffle."""
+
+    def __init__(self, scale=4, channels=64, layers=16):
+        super().__init__()
+        c = channels
+        body = [part for _ in range(layers) for part in (conv(c, c), nn.PReLU(c))]
+        end = [conv(c, 3 * scale**2), nn.PixelShuffle(scale)]
+        self.layers = nn.Sequential(conv(3, c), nn.PReLU(c), *body, *end)
+        self.scale = scale
+
+    def forward(self, x):
+        return self.layers(x) + nn.functional.interpolate(x, scale_factor=self.scale, mode="nearest")
+
+
+class Dense(nn.Module):
+    """Five convolutions, each of which gets what all before it gave, and a residual."""
+
+    def __init__(self, channels, growth):
+        super().__init__()
+        self.layers = nn.ModuleList(conv(channels + at * growth, growth) for at in range(4))
+        self.last = conv(channels + 4 * growth, channels)
+
+    def forward(self, x):
+        found = [x]
+        for layer in self.layers:
+            found.append(nn.functional.leaky_relu(layer(torch.cat(found, 1)), 0.2))
+        return x + 0.2 * self.last(torch.cat(found, 1))
+
+
+class RRDB(nn.Module):
+    """Wang et al. 2018, with fewer blocks of three dense ones, enlarged by nearest neighbours."""
+
+    def __init__(self, channels=64, growth=32, blocks=3):
+        super().__init__()
+        c = channels
+        self.first = conv(3, c)
+        dense = [Residual(*(Dense(c, growth) for _ in range(3)), scale=0.2) for _ in range(blocks)]
+        self.body = Residual(*dense, conv(c, c))
+        self.wider = nn.ModuleList(conv(c, c) for _ in range(2))
+        self.last = nn.Sequential(conv(c, c), nn.LeakyReLU(0.2), conv(c, 3))
+
+    def forward(self, x):
+        x = self.body(self.first(x))
+        for layer in self.wider:
+            larger = nn.functional.interpolate(x, scale_factor=2, mode="nearest")
+            x = nn.functional.leaky_relu(layer(larger), 0.2)
+        return self.last(x)
+
+
 class Clamp(nn.Module):
     def __init__(self, low, high):
         super().__init__()
@@ -138,6 +196,9 @@ SUPER_RESOLUTION_MODELS = {
     "edsr_x4": lambda **options: edsr(4, **options),
     "rcan": rcan,
     "unet": UNet,
+    "srresnet": srresnet,
+    "compact": Compact,
+    "rrdb": RRDB,
     "interpolated": lambda **options: InterpolatedSkip(edsr(2, **options), 2),
 }
 

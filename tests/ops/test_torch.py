@@ -19,6 +19,7 @@ from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
 from tests.ops.warps import random_images, rotations
 from topi_ext.batched_nms import reference as nms_reference
 from topi_ext.deformable_attention import reference as attention_reference
+from topi_ext.encode_masks import reference as encode_reference
 from topi_ext.preprocess import reference as preprocess_reference
 from topi_ext.torch import _call
 from topi_ext.torch._kernels import ALIGNMENT, Arguments, Kernel
@@ -160,6 +161,16 @@ def test_paste_masks(device, compiled, threshold):
         expected = torchvision.models.detection.roi_heads.paste_masks_in_image(masks, boxes, (60, 80))
         expected = expected if threshold is None else (expected >= threshold).to(torch.uint8)
         torch.testing.assert_close(found, expected.reshape(found.shape), rtol=1e-5, atol=1e-5)
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("form", ["rle", "bits"])
+def test_encode_masks(device, compiled, form):
+    for count in (5, 0, 11):
+        arrays = objects(count, (60, 80), 7)
+        found = ops.encode_masks(*tensors(device, *arrays), (60, 80), threshold=0.4, form=form)
+        expected = encode_reference.encode_masks(*arrays, (60, 80), threshold=0.4, form=form)
+        np.testing.assert_array_equal(found.cpu().numpy(), expected)
     assert len(compiled) == 1
 
 

@@ -63,6 +63,8 @@ def torch_calls():
         "ps_roi_pool": _call(ops.ps_roi_pool, feature, rois, **pool),
         "deformable_attention": _call(ops.deformable_attention, *attention, levels=[(6, 5, 2), (3, 3, 1)]),
         "paste_masks": _call(ops.paste_masks, *objects_, (30, 40), threshold=0.5),
+        "encode_masks": _call(ops.encode_masks, *objects_, (30, 40), threshold=0.4),
+        "encode_masks, bits": _call(ops.encode_masks, *objects_, (30, 40), form="bits"),
         "heatmaps_to_keypoints": _call(ops.heatmaps_to_keypoints, *heatmaps(4, 3, (7, 7))),
         "layer_norm": _call(ops.layer_norm, numbers(4, 5, 12), numbers(12), numbers(12, seed=1)),
         "layer_norm, an axis": _call(ops.layer_norm, numbers(4, 12, 5), axis=1, epsilon=1e-3),

@@ -11,6 +11,7 @@ from .augment import AffineWarp, RandomAffine
 from .functions import (
     batched_nms,
     deformable_attention,
+    encode_masks,
     heatmaps_to_keypoints,
     layer_norm,
     multiscale_roi_align,
@@ -28,6 +29,7 @@ __all__ = [
     "RandomAffine",
     "batched_nms",
     "deformable_attention",
+    "encode_masks",
     "heatmaps_to_keypoints",
     "layer_norm",
     "multiscale_roi_align",

@@ -212,6 +212,19 @@ def paste_masks(
     return _call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
 
 
+@operator(
+    "encode_masks(Tensor masks, Tensor boxes, int[2] image_size, *, float threshold=0.5, str form='rle', "
+    "int? capacity=None) -> Tensor"
+)
+def encode_masks(
+    masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], **options: Any
+) -> torch.Tensor:
+    """`topi_ext.encode_masks` on tensors. One kernel serves all numbers of masks, as in `paste_masks`."""
+    tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
+    image_size = tuple(map(int, image_size))
+    return _call("encode_masks", topi_ext.encode_masks, tensors, image_size=image_size, **options)
+
+
 @operator("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)")
 def heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.heatmaps_to_keypoints` on tensors. One kernel serves all numbers of objects."""

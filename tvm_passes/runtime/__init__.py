@@ -15,6 +15,7 @@ A library by itself has no names of outputs and, for the virtual machine, no typ
 """
 
 from .build import build_library, compile
+from .coco import coco_masks
 from .failure import CompileFailure
 from .folder import FolderError, load, read_manifest, save
 from .model import Model
@@ -26,6 +27,7 @@ __all__ = [
     "Model",
     "build_library",
     "call_ms",
+    "coco_masks",
     "compile",
     "load",
     "ms_by_kind",

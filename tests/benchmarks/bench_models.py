@@ -1,0 +1,246 @@
+"""Time whole networks on a GPU versus torch, and name the kernels that are far from their floor:
+`python -m tests.benchmarks.bench_models`.
+
+Each network is prepared in a process of its own, all at once; when all are ready, or the time for it is over,
+they are timed one after the other. The table of kernels has each that takes over 3% of its network's time
+and over three times its floor. The benchmark fails unless REASONS has a reason for each of them.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Callable
+
+import torch
+
+import frontends
+import tvm_passes
+from tests.benchmarks import _common as common
+from tests.benchmarks._detector import autocast, median_wall_ms
+from tests.benchmarks._kernels import Step, steps_of
+from tests.benchmarks.bench_zoo import in_time, measured_in_turn
+from tests.models import super_resolution
+from tests.models.yolo import yolo_model
+from tests.models.zoo import detection_model, random_image
+
+import tvm
+from tvm import relay
+
+MODULE = "tests.benchmarks.bench_models"
+PEAK = 790e12  # operations a second of tensor cores, that a large matrix product reaches on an H200
+SHARE, TIMES = 0.03, 3  # of the network's time, and of the floor, above which a kernel needs a reason
+REPEATS = 50
+
+REASONS: dict[str, str] = {}
+
+
+@dataclass
+class Network:
+    """What is timed: `build()` gives the network and its inputs, on the CPU and in float32."""
+
+    build: Callable
+    pipeline: str = "detection"
+    in_half: bool = False  # whether torch has all of the network in float16, rather than autocast
+
+
+def of_torchvision(name, size=(800, 1333), batch=1, **options):
+    if not name.startswith("ssd"):
+        options = {"min_size": size[0], "max_size": max(size), **options}
+    images = [random_image(*size, seed=index) for index in range(batch)]
+    return detection_model(name, **options), images
+
+
+def of_yolo(name, size=640):
+    images = [random_image(size, size)[None]]
+    return yolo_model(name, images=images), images
+
+
+def rt_detr(size=640):
+    from tests.zoo.models import MODELS
+
+    return MODELS["RTDetr"].build()[0], [random_image(size, size)[None]]
+
+
+def of_super_resolution(name, size):
+    return super_resolution.super_resolution_model(name), [random_image(*size)[None]]
+
+
+R50 = {"RetinaNet": "retinanet", "FCOS": "fcos", "Faster R-CNN": "fasterrcnn", "Mask R-CNN": "maskrcnn"}
+R50["Keypoint R-CNN"] = "keypointrcnn"
+NETWORKS = {
+    **{f"{name} R50": Network(partial(of_torchvision, f"{of}_resnet50_fpn")) for name, of in R50.items()},
+    "RetinaNet R50, 8 of 800x800": Network(partial(of_torchvision, "retinanet_resnet50_fpn", (800, 800), 8)),
+    "Mask R-CNN R50, 8": Network(partial(of_torchvision, "maskrcnn_resnet50_fpn", batch=8)),
+    "SSD300": Network(partial(of_torchvision, "ssd300_vgg16", (640, 640))),
+    "SSDlite320": Network(partial(of_torchvision, "ssdlite320_mobilenet_v3_large", (640, 640))),
+    "YOLOv8n": Network(partial(of_yolo, "yolov8n")),
+    "YOLO11s": Network(partial(of_yolo, "yolo11s")),
+    "RT-DETR R50": Network(rt_detr),
+    "SRResNet x4": Network(partial(of_super_resolution, "srresnet", (270, 480)), "subpixel", True),
+    "Compact x4": Network(partial(of_super_resolution, "compact", (540, 960)), "subpixel", True),
+    "RRDB x4": Network(partial(of_super_resolution, "rrdb", (270, 480)), "subpixel", True),
+}
+TEXT = f"""Milliseconds from the call to the end of the work, by the host's clock, on images that are on the
+GPU: the median of {REPEATS} calls. R50 is torchvision's network on images of 800x1333; SSDs get 640x640, which
+they scale down; YOLO and RT-DETR have 640x640, the numbers of super-resolution networks are their scales.
+Ours is float16, replayed as a CUDA graph, with outputs cut to the valid detections. torch: eager in float32
+and under autocast, in both layouts, and torch.compile of autocast; super-resolution networks are in float16.
+Kernels: the number of launches, and the sum of their times. Floor: what the network's steps would take at the
+speed of memory, or of {PEAK / 1e12:.0f} TFLOP/s, whichever is longer for each. Ready: seconds to import and
+compile it, {{beside}} at once."""
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", help="networks with this in their name")
+    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
+    parser.add_argument("--modes", default="default", help="of torch.compile, with commas; none: no torch")
+    parser.add_argument("--raw", type=Path, help="write all that was measured there, as JSON")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    common.require_gpu()
+    if args.one:
+        measure(args.one, args.to, time.monotonic() + args.seconds)
+        return
+    os.environ["MODES"] = args.modes
+    names = [name for name in NETWORKS if not args.only or any(text in name for text in args.only)]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measured_in_turn(names, Path(folder), args.seconds, MODULE)
+    if not rows:
+        sys.exit("None of these networks could be timed.")
+    if args.raw:
+        args.raw.write_text(json.dumps(rows))
+    bandwidth = common.copy_bandwidth()
+    slow = [each for row in rows for each in far_from_floor(row, bandwidth)]
+    parts = [
+        common.environment(bandwidth, times=None),
+        f"- Target: {common.tensor_core_target('cudnn-frontend')}",
+        "",
+        TEXT.format(beside=len(names)),
+        "",
+        table(rows, bandwidth),
+        "",
+        f"## Kernels over {SHARE:.0%} of the time and {TIMES} times their floor",
+        "",
+        common.markdown_table(["", "ms", "times", "floor, ms", "reason"], slow) if slow else "None.",
+    ]
+    common.publish("models", "Whole networks", "\n".join(parts))
+    if any(not each[-1] for each in slow):
+        sys.exit("Some of these kernels have no reason.")
+
+
+def measure(name, to, deadline):
+    """Prepare a network, say so, wait for a line on the standard input, and time it."""
+    network, inputs = NETWORKS[name].build()
+    start = time.monotonic()
+    ours = prepared(name, network, inputs)
+    seconds = time.monotonic() - start
+    print(f"compiled in {seconds:.0f} s", flush=True)
+    images = [each.cuda() for each in inputs]
+    given = [each.half() for each in images] if NETWORKS[name].in_half else images
+    calls = peers(name, network.cuda().eval(), images, deadline)
+    ours(*given)
+    with torch.no_grad():
+        for call in calls.values():
+            call()
+        to.with_suffix(".ready").touch()
+        sys.stdin.readline()
+        times = {peer: median_wall_ms(call, REPEATS) for peer, call in calls.items()}
+    own = median_wall_ms(lambda: ours(*given), REPEATS)
+    arrays = {name: tvm.nd.array(each.cpu().numpy()) for name, each in zip(ours.inputs, given)}
+    _, steps = steps_of(ours.lib, tvm.cuda(0), **arrays)
+    steps = [asdict(step) for step in steps.values()]
+    to.write_text(json.dumps({"ours": own, "times": times, "seconds": seconds, "steps": steps}))
+
+
+def prepared(name, network, inputs):
+    target = common.tensor_core_target("cudnn-frontend")
+    half = NETWORKS[name].in_half
+    example = [each.half() for each in inputs] if half else inputs
+    takes_list = type(network).__module__.startswith("torchvision")
+    mod, params = frontends.from_pytorch(
+        network.half() if half else network, example if takes_list else example[0]
+    )
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    if NETWORKS[name].pipeline == "subpixel":
+        return tvm_passes.runtime.compile(
+            tvm_passes.subpixel_pipeline(target)(mod), target, copy_outputs=False
+        )
+    mod = tvm_passes.detection_pipeline(target, outputs="padded")(mod)
+    cut = "padded_rows" in (mod["main"].attrs or {})
+    return tvm_passes.runtime.compile(mod, target, cut=cut, copy_outputs=False)
+
+
+def peers(name, network, images, deadline):
+    """{peer: a call of it}; torch.compile only where it is ready in time."""
+    modes = os.environ.get("MODES", "none")
+    if modes == "none":
+        return {}
+    half = NETWORKS[name].in_half
+    if half:
+        images = [each.half().to(memory_format=torch.channels_last) for each in images]
+        network = network.half().to(memory_format=torch.channels_last)
+    takes_list = type(network).__module__.startswith("torchvision")
+    call = partial(network, images if takes_list else images[0])
+    around = (lambda run: run) if half else autocast
+    calls = (
+        {"eager, float16": around(call)} if half else {"eager, float32": call, "eager, float16": around(call)}
+    )
+    with torch.no_grad():
+        for mode in modes.split(","):
+            compiled = partial(torch.compile(network, mode=mode), *call.args)
+            ready = in_time(around(compiled), deadline - time.monotonic())
+            if ready is not None:
+                calls[f"torch.compile, {mode}"] = ready
+    return calls
+
+
+def far_from_floor(row, bandwidth):
+    """The rows of the second table that are of this network: steps far from their floor."""
+    steps = [Step(**each) for each in row["steps"]]
+    total = sum(step.ms for step in steps)
+    for step in steps:
+        floor = step.floor_ms(bandwidth, PEAK)
+        if step.ms > SHARE * total and step.ms > TIMES * floor:
+            name = re.sub(r"_\d+$|_[0-9a-f]{16}_?", "", step.name)[:90]
+            reason = next((why for which, why in REASONS.items() if re.search(which, step.name)), "")
+            shapes = ", ".join("x".join(map(str, shape)) for shape, _ in step.inputs[:2])
+            yield [f"{row['name']}: {name} ({shapes})", step.ms, f"{step.ms / floor:.0f}", floor, reason]
+
+
+def table(rows, bandwidth):
+    names = list(dict.fromkeys(peer for row in rows for peer in row["times"]))
+    header = ["", "ours", *names, "best torch / ours", "kernels", "sum", "floor", "ready, s"]
+    cells = []
+    for row in rows:
+        steps = [Step(**each) for each in row["steps"]]
+        times = row["times"]
+        cells.append(
+            [
+                row["name"],
+                f"{row['ours']:.2f}",
+                *(f"{times[peer]:.2f}" if peer in times else "-" for peer in names),
+                f"{min(times.values()) / row['ours']:.2f}" if times else "-",
+                f"{sum(step.launches for step in steps)}",
+                f"{sum(step.ms for step in steps):.2f}",
+                f"{sum(step.floor_ms(bandwidth, PEAK) for step in steps):.2f}",
+                f"{row['seconds']:.0f}",
+            ]
+        )
+    return common.markdown_table(header, cells)
+
+
+if __name__ == "__main__":
+    main()
