@@ -16,8 +16,8 @@ from unittest import mock
 
 import torch
 
-PASTE_MASKS = "topi_ext::paste_masks"  # masks, boxes, height, width
-HEATMAPS_TO_KEYPOINTS = "topi_ext::heatmaps_to_keypoints"  # maps, rois
+PASTE_MASKS = "frontends::paste_masks"  # masks, boxes, height, width
+HEATMAPS_TO_KEYPOINTS = "frontends::heatmaps_to_keypoints"  # maps, rois
 DETECTION = "torchvision.models.detection"
 
 
@@ -28,7 +28,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_library = torch.library.Library("topi_ext", "DEF")
+_library = torch.library.Library("frontends", "DEF")
 _library.define("paste_masks(Tensor masks, Tensor boxes, int height, int width) -> Tensor")
 _library.define("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)")
 
@@ -54,11 +54,11 @@ def _paste_masks_in_image(
 ) -> torch.Tensor:
     if padding != 1:
         return _torchvisions("paste_masks_in_image")(masks, boxes, img_shape, padding)
-    return torch.ops.topi_ext.paste_masks(masks, boxes, *map(int, img_shape))
+    return torch.ops.frontends.paste_masks(masks, boxes, *map(int, img_shape))
 
 
 def _heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.ops.topi_ext.heatmaps_to_keypoints(maps, rois)
+    return torch.ops.frontends.heatmaps_to_keypoints(maps, rois)
 
 
 REPLACED: list[tuple[str, str, Callable]] = [  # in the modules where they are called

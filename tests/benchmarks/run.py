@@ -50,6 +50,7 @@ def benchmarks(target):
     return [
         Benchmark("gpu_tests"),
         Benchmark("sort"),
+        Benchmark("torch_calls", modules=("torchvision",), on_cpu=()),
         Benchmark("preprocess"),
         Benchmark("roi", modules=("torchvision",)),
         Benchmark("encode_masks", modules=("pycocotools",)),
@@ -66,6 +67,7 @@ def benchmarks(target):
         Benchmark("compile", modules=("torchvision",), on_cpu=()),
         Benchmark("zoo", modules=("torchvision",)),
         Benchmark("super_resolution", modules=("spandrel",), on_cpu=on_cpu),
+        Benchmark("models", modules=("torchvision", "transformers")),
         Benchmark("detection", modules=("torchvision",)),
         Benchmark("detection_batch", modules=("torchvision",)),
         Benchmark("detection_accuracy", modules=("torchvision",)),
