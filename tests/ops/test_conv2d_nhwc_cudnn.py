@@ -290,12 +290,20 @@ class FakeGraph:
     def get_workspace_size(self):
         return self.plans[self.selected][0]
 
+    def serialize(self):
+        return list(self.selected.encode())
 
-LIBRARY = SimpleNamespace(
-    heur_mode=SimpleNamespace(A="A", B="B", FALLBACK="F"),
-    cudnnGraphNotSupportedError=NotSupported,
-    backend_version_string=lambda: "9.9",
-)
+    def deserialize(self, _handle, kept):
+        self.selected = kept.decode()
+        if self.selected not in self.plans:
+            raise RuntimeError("made by another version")
+
+
+LIBRARY = {
+    "heur_mode": SimpleNamespace(A="A", B="B", FALLBACK="F"),
+    "cudnnGraphNotSupportedError": NotSupported,
+    "backend_version_string": lambda: "9.9",
+}
 PLANS = {"refused": (None, 0), "large": (64, 1), "first": (0, 5), "second": (0, 3), "last": (0, 4)}
 
 
@@ -304,26 +312,32 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_PASSES_CACHE", str(tmp_path))
 
 
-def plan_of(plans, card="a card", problem=WIDE[0]):
-    graph = FakeGraph(plans)
-    size = cudnn_plans.choose(LIBRARY, graph, problem.problem(), card, lambda: graph.selected)
-    return graph.selected, size, graph.built
+def plan_of(plans, key="a problem"):
+    """The plan that is taken, and all that are built for it."""
+    library = SimpleNamespace(**LIBRARY, pygraph=lambda **_: FakeGraph(plans))
+    graph = cudnn_plans.graph_with_plan(
+        library, None, key, lambda: FakeGraph(plans), lambda graph: graph.selected
+    )
+    return graph and (graph.selected, graph.built)
 
 
 def test_the_first_plan_without_a_workspace(own_cache):
-    assert plan_of(PLANS) == ("first", 0, ["refused", "large", "first"])
+    assert plan_of(PLANS) == ("first", ["refused", "large", "first"])
+    assert plan_of(PLANS) == ("first", [])  # kept with its kernel
+    assert plan_of(PLANS, "another")[1]
 
 
 def test_a_workspace_where_all_plans_have_one(own_cache):
     plans = {"refused": (None, 0), "large": (64, 1), "larger": (128, 1)}
-    assert plan_of(plans) == ("large", 64, [*plans, "large"])  # built again, which selects it
+    assert plan_of(plans) == ("large", [*plans, "large"])  # built again, which selects it
 
 
 def test_no_plan(own_cache):
-    assert plan_of({"refused": (None, 0)})[1] is None
+    assert plan_of({"refused": (None, 0)}) is None
 
 
-def test_the_fastest_is_remembered(own_cache):
+def test_the_fastest_is_kept(own_cache):
+    assert plan_of(PLANS)[0] == "first"
     timed = []
 
     def measure(run):
@@ -331,17 +345,15 @@ def test_the_fastest_is_remembered(own_cache):
         return PLANS[timed[-1]][1]
 
     with cudnn_plans.timed_by(measure):
-        assert plan_of(PLANS)[:2] == ("second", 0)
+        assert plan_of(PLANS)[0] == "second"
         assert timed == ["first", "second", "last"]  # not what needs a workspace
-        assert plan_of(PLANS)[:2] == ("second", 0) and len(timed) == 3
-    assert plan_of(PLANS) == ("second", 0, ["second"])
-    assert plan_of(PLANS, card="another")[0] == "first"
-    assert plan_of(PLANS, problem=WIDE[1])[0] == "first"
+        assert plan_of(PLANS) == ("second", []) and len(timed) == 3
+    assert plan_of(PLANS) == ("second", [])
     fewer = {name: plan for name, plan in PLANS.items() if name != "second"}
-    assert plan_of(fewer)[0] == "first"  # as another version of cuDNN may have it
+    assert plan_of(fewer)[0] == "first"  # as cuDNN cannot load what was kept
 
 
-def test_without_a_cache_nothing_is_remembered(monkeypatch):
+def test_without_a_cache_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("TVM_PASSES_CACHE", "0")
     with cudnn_plans.timed_by(lambda run: PLANS[run()][1]):
         assert plan_of(PLANS)[0] == "second"

@@ -376,15 +376,9 @@ def test_branches_side_by_side_on_gpu():
 
 
 @pytest.mark.gpu
-def test_what_cannot_be_captured_on_gpu(monkeypatch):
+def test_what_cannot_be_captured_on_gpu():
     model = runtime.compile(sorted_rows(), "cuda")
-    run = model._executor.run
-
-    def allocates():
-        run()
-        tvm.nd.empty((1 << 20,), device=tvm.cuda(0))
-
-    monkeypatch.setattr(model._executor, "run", allocates)
+    before_each_run(model, lambda: tvm.nd.empty((1 << 20,), device=tvm.cuda(0)))
     with pytest.warns(UserWarning, match="without a CUDA graph: "):
         assert_sorted(model(at(0)), numbers(*SHAPE))
     torch.cuda.synchronize()

@@ -9,10 +9,10 @@ The Python package `nvidia-cudnn-frontend` is imported only when a convolution r
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import threading
 from collections.abc import Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +22,7 @@ from tvm import te, tir
 from ..bootstrap.find_libraries import load_cudnn
 from .address import address_of
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
-from .cudnn_plans import choose
+from .cudnn_plans import graph_with_plan
 from .plan import plan_for
 from .problem import Activation, Problem
 
@@ -163,22 +163,26 @@ class _Session:
         graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
 
     def _build(self, problem: Problem, addresses: list[int]) -> tuple[Any, int]:
-        cudnn = self.cudnn
-        graph = build_graph(cudnn, problem, self.handle)
-        size, why = None, ""
-        try:
+        cudnn, card = self.cudnn, self.device.device_name
+
+        def build() -> Any:
+            graph = build_graph(cudnn, problem, self.handle)
             graph.validate()
             graph.build_operation_graph()
-            card, run = self.device.device_name, partial(self._execute, graph, 0, addresses)
-            size = choose(cudnn, graph, problem, card, run)
-        except cudnn.cudnnGraphNotSupportedError as reason:
-            why = str(reason)
-        if size is None:
+            return graph
+
+        def run(graph: Any) -> None:
+            self._execute(graph, 0, addresses)
+
+        graph = None
+        with contextlib.suppress(cudnn.cudnnGraphNotSupportedError):
+            graph = graph_with_plan(cudnn, self.handle, f"{problem.to_json()} on {card}", build, run)
+        if graph is None:
             raise tvm.TVMError(
                 f"topi_ext.conv2d_nhwc: cuDNN {cudnn.backend_version_string()} has no plan for {problem} on "
-                f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {why}"
+                f"{card}: compile for a target without -libs={LIBRARY}"
             )
-        return graph, self._workspace(size)
+        return graph, self._workspace(int(graph.get_workspace_size()))
 
     def _workspace(self, size: int) -> int:
         """The address of at least `size` bytes, which plans share; 0 for none."""
