@@ -29,6 +29,7 @@ else:
     from . import analysis, engine, runtime
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
+    from .cleanup.drop_splits import DropSplits
     from .cleanup.limit_fusion import LimitFusion
     from .convolution.align_filters import AlignFilters
     from .convolution.convert_to_nhwc import ConvertToNHWC
@@ -72,6 +73,7 @@ __all__ = [
     "CombineTransposes",
     "ConvertToNHWC",
     "DenseAsConvolution",
+    "DropSplits",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",

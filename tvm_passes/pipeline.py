@@ -14,6 +14,7 @@ import tvm
 
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
+from .cleanup.drop_splits import DropSplits
 from .cleanup.limit_fusion import LimitFusion
 from .convolution.align_filters import AlignFilters
 from .convolution.convert_to_nhwc import ConvertToNHWC
@@ -215,7 +216,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
-    passes = [LimitFusion()]  # on the graph that TVM compiles
+    passes = [DropSplits(), LimitFusion()]  # on the graph that TVM compiles
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)
