@@ -7,12 +7,15 @@ by other functions there, which allocate the buffers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tvm import te, tir
 
+from .._register import known
 from .merge_sort import Buffers, emit_sort
 from .order import Order
 from .rows import Rows
+from .select import Plan, emit_selection, plan_selection
 from .tile import tile_shape
 
 
@@ -62,6 +65,10 @@ def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dty
     Unlike sorting everything and slicing, this writes only these elements, and merges no more than needed.
     """
     axis %= len(data.shape)
+    order = Order(data.dtype, bool(is_ascend))
+    plan = _plan_selection(data, k, axis, order)
+    if plan is not None:
+        return _select(data, plan, order, ret_type, dtype)
     others = [*data.shape[:axis], *data.shape[axis + 1 :]]
     out_shape = [*data.shape[:axis], k, *data.shape[axis + 1 :]]
     length = data.shape[axis]
@@ -82,6 +89,37 @@ def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dty
         return [outputs[0] if needs_passes else outputs]
     values, indices = outputs[0], outputs[len(shapes)]
     return [values, indices] if ret_type == "both" else [indices]
+
+
+def _plan_selection(data: te.Tensor, k: int, axis: int, order: Order) -> Plan | None:
+    shape = [known(extent) for extent in data.shape]
+    length = shape[axis]
+    if axis != len(shape) - 1 or length is None or None in shape or not order.has_rank:
+        return None
+    return None if tile_shape(length).size >= length else plan_selection(prod(shape[:-1]), length, k)
+
+
+def _select(
+    data: te.Tensor, plan: Plan, order: Order, ret_type: str, dtype: str
+) -> list[te.Tensor] | te.Tensor:
+    shape = (*data.shape[:-1], plan.keep)
+    types = {"both": [data.dtype, dtype], "values": [data.dtype], "indices": [dtype]}[ret_type]
+    workspace = plan.workspace()
+
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        values = None if ret_type == "indices" else outs[0]
+        indices = None if ret_type == "values" else outs[len(types) - 1]
+        return emit_selection(ins[0], order, plan, values, indices, outs[len(types) :])
+
+    outputs = te.extern(
+        [*[shape] * len(types), *[extents for extents, _ in workspace]],
+        [data],
+        emit,
+        dtype=[*types, *[of for _, of in workspace]],
+        name="topk_gpu",
+        tag="topk_gpu",
+    )
+    return list(outputs)[: len(types)] if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def _sort_with_indices(
