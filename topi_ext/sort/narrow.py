@@ -44,8 +44,8 @@ def narrow(
     Each round divides the range of the numbers that are still in question into bins of equal width, counts
     the numbers in each, and goes on with the bin of the last number to keep. The least and the greatest
     number never share a bin, so each round excludes some; in fact it makes the range a thousand times
-    narrower, and there are at most six. The last bin is not counted: what is in no other bin is there. So ties
-    of the worst value, such as all scores below a threshold, do not queue for one counter.
+    narrower, and there are at most six. The last bin is not counted: what is in no other bin is there. So
+    ties of the worst value, such as all scores below a threshold, do not queue for one counter.
     """
     warps = threads // 32
     warp, lane = thread >> 5, thread & 31
@@ -73,7 +73,7 @@ def narrow(
         with ib.if_scope(lane == 0):
             leasts[warp] = least[0]
             greatests[warp] = greatest[0]
-        for i in range(BINS // threads):
+        with ib.for_range(0, BINS // threads, "i", kind="unroll") as i:
             bins[i * threads + thread] = 0
         barrier(ib)
         low[0], high[0] = leasts[0], greatests[0]
@@ -121,7 +121,7 @@ def _find_bin(
     warp, lane = thread >> 5, thread & 31
     (own,) = variables(ib, "int32", "own")
     own[0] = 0
-    for i in range(share):
+    with ib.for_range(0, share, "i", kind="unroll") as i:
         own[0] = own[0] + bins[thread * share + i]
     prefix[0] = own[0]
     for distance in (1, 2, 4, 8, 16):
@@ -135,7 +135,7 @@ def _find_bin(
     with ib.for_range(0, warps, "w") as w:
         prefix[0] = prefix[0] + tir.Select(w < warp, sums[w], 0)
         total[0] = total[0] + sums[w]
-    for i in range(share):
+    with ib.for_range(0, share, "i", kind="unroll") as i:
         here = local(ib, "here", bins[thread * share + i])
         with ib.if_scope((prefix[0] < wanted) & (wanted <= prefix[0] + here)):
             found[0] = thread * share + i

@@ -20,11 +20,11 @@ longer. Ties cost nothing: they differ in their index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
+from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
 from .._types import IntExpr
@@ -37,8 +37,8 @@ SLOT = 4  # elements that are read at once
 AHEAD = 4  # slots that a thread reads before it looks at the first
 LANES = 32
 READERS = 1024  # threads per block of the first two kernels
-TILES = tuple(TileShape(512, items) for items in (1, 3, 5, 7))
-ONE_BLOCK = 1 << 14  # the longest row that one block reads fast
+TILES = (TileShape(1024, 1), TileShape(1024, 3))
+ONE_BLOCK = 1 << 14  # a row that one block reads fast
 BLOCKS = 131  # fills a large GPU, and shares no factor with the width of a feature map
 INDEX_BITS = 31
 IN_VECTORS = ("float16", "float32", "int32", "uint32")
@@ -75,7 +75,7 @@ class Plan:
     @property
     def survivors(self) -> int:
         """At most so many groups are read again: resolving the very last one is rarely worth a round."""
-        return min(self.keep + self.keep // 8, self.groups)
+        return self.keep + self.keep // 8
 
     @property
     def room(self) -> int:
@@ -95,11 +95,10 @@ def plan_selection(rows: int, length: int, keep: int) -> Plan | None:
     if rows == 0 or not 1 <= keep <= length // 4 or keep > TILES[-1].size:
         return None
     tile = next((tile for tile in TILES if tile.size >= 2 * keep), TILES[-1])
-    if length <= ONE_BLOCK:
+    if length <= max(ONE_BLOCK, 32 * keep):
         return Plan(rows, length, keep, tile, blocks=0)
-    wanted = max(ceil_div(4 * keep, LANES), BLOCKS) | 1
-    # Enough groups for `keep` of them, and in each several slots if possible.
-    most = max(length // SLOT // (4 * LANES), ceil_div(keep, LANES))
+    wanted = max(ceil_div(4 * keep, LANES), BLOCKS) | 1  # of odd numbers of blocks, see BLOCKS
+    most = length // (4 * SLOT * LANES)  # four slots to a group; still twice as many groups as are kept
     return Plan(rows, length, keep, tile, blocks=min(wanted, most))
 
 
@@ -157,11 +156,11 @@ class _Selection:
             held = ib.allocate(self.dtype, (AHEAD * SLOT,), name="held", scope="local")
             slots = ib.allocate("int32", (AHEAD,), name="slots", scope="local")
             with ib.for_range(0, ceil_div(last + 1, warps * AHEAD), "round") as turn:
-                for i in range(AHEAD):
+                with self._each(AHEAD) as i:
                     # Reading the last slot again does no harm, and no load waits for a comparison.
                     slots[i] = group + te.min((turn * AHEAD + i) * warps + warp, last) * plan.groups
                     self._load(held, i, row, slots[i])
-                for i in range(AHEAD):
+                with self._each(AHEAD) as i:
                     ranks = [self.order.rank(held[i * SLOT + j]) for j in range(SLOT)]
                     ranks = [local(ib, "rank", rank) for rank in ranks]
                     rank = local(ib, "slot_rank", te.min(te.min(*ranks[:2]), te.min(*ranks[2:])))
@@ -214,7 +213,7 @@ class _Selection:
             held = ib.allocate(self.dtype, (AHEAD * SLOT,), name="held", scope="local")
             slots = ib.allocate("int32", (AHEAD,), name="slots", scope="local")
             with ib.for_range(0, ceil_div(plan.slots, blocks * READERS * AHEAD), "round") as turn:
-                for i in range(AHEAD):
+                with self._each(AHEAD) as i:
                     slot = ((turn * AHEAD + i) * blocks + block) * READERS + thread
                     slots[i] = tir.Select(slot < plan.slots, slot, -1)
                     with ib.if_scope(slots[i] >= 0):
@@ -222,14 +221,11 @@ class _Selection:
                             self._load(held, i, row, slots[i])
                         with ib.else_scope():
                             slots[i] = -1
-                for i in range(AHEAD):
-                    with ib.if_scope(slots[i] >= 0):
-                        for j in range(SLOT):
-                            consider(slots[i], slots[i] * SLOT + j, held[i * SLOT + j])
-            with ib.if_scope(tir.all(block == 0, thread == 0)):
-                with ib.if_scope(survives(plan.last_slot)):
-                    for index in plan.remaining:
-                        consider(plan.last_slot, tir.const(index, "int32"), self._element(row, index))
+                with self._each(AHEAD) as i, ib.if_scope(slots[i] >= 0), self._each(SLOT) as j:
+                    consider(slots[i], slots[i] * SLOT + j, held[i * SLOT + j])
+            with ib.if_scope(tir.all(block == 0, thread == 0, survives(plan.last_slot))):
+                for index in plan.remaining:
+                    consider(plan.last_slot, tir.const(index, "int32"), self._element(row, index))
 
     def sort_candidates(self, values: tir.Buffer | None, indices: tir.Buffer | None) -> None:
         ib, plan, threads = self.ib, self.plan, self.plan.tile.threads
@@ -266,13 +262,16 @@ class _Selection:
                 if indices is not None:
                     in_a_row(ib, indices)[0][at] = index.astype(indices.dtype)
 
+    def _each(self, count: int) -> AbstractContextManager[tir.PrimExpr]:
+        return self.ib.for_range(0, count, "i", kind="unroll")
+
     def _at(self, row: tir.PrimExpr, index: IntExpr) -> tir.PrimExpr:
         return row.astype(self.index_type) * self.plan.length + index
 
     def _element(self, row: tir.PrimExpr, index: IntExpr) -> tir.PrimExpr:
         return self.data[self._at(row, index)]
 
-    def _load(self, held: Any, place: int, row: tir.PrimExpr, slot: tir.PrimExpr) -> None:
+    def _load(self, held: BufferVar, place: tir.PrimExpr, row: tir.PrimExpr, slot: tir.PrimExpr) -> None:
         for i in range(0, SLOT, self.lanes):
             at = self._at(row, slot * SLOT + i)
             held[ramp(place * SLOT + i, 1, self.lanes)] = self.data[ramp(at, 1, self.lanes)]
