@@ -211,13 +211,14 @@ def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padd
         order = relay.gather(every, axis, valid_first(are_valid, data.rows.capacity, axis, data.rank))
         indices = relay.cast(relay.strided_slice(order, [0], [most], axes=[axis]), index_type)
         values = relay.gather(data.expr, axis, indices)
+    rows = Rows(most, ("top", call))
     if above is not None and data.rank == 1 and not data.rows.are_first:
         # Of the values taken, all valid ones are above the bound and no other is, being -inf. Not to count
         # them all beforehand leaves the mask without other users, so TVM fuses it into what it masks.
-        count = relay.sum(relay.cast(above.holds(values, dtype), "int32"))
+        rows.mask = walk.typed(above.holds(values, dtype))
+        rows.count = relay.sum(relay.cast(rows.mask, "int32"))
     else:
-        count = relay.minimum(data.rows.number, relay.const(most, "int32"))
-    rows = Rows(most, ("top", call), count=count)
+        rows.count = relay.minimum(data.rows.number, relay.const(most, "int32"))
     places = data.rows.places
     return Padded(walk.typed(values), rows, axis), Padded(walk.typed(indices), rows, axis, places=places)
 
