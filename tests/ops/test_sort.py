@@ -9,7 +9,7 @@ import pytest
 
 from topi_ext import sort as sorting
 from topi_ext.sort import reference
-from topi_ext.sort.select import ONE_BLOCK, SLOT, TILES, plan_selection
+from topi_ext.sort.select import MAX_KEPT, ONE_BLOCK, SLOT, plan_selection
 from topi_ext.sort.tile import MANY_TILES, ONE_TILE
 
 import tvm
@@ -332,9 +332,10 @@ def test_selection_of_extreme_keys(emulated_cuda, length, dtype):
     check_topk(emulated_cuda, data, K)
 
 
-@pytest.mark.parametrize("k", [1, 2, 1000, TILES[-1].size - 1, TILES[-1].size, TILES[-1].size + 1])
-@pytest.mark.parametrize("length", [4 * TILES[-1].size, 32 * TILES[-1].size + 1])
+@pytest.mark.parametrize("k", [1, 2, 1000, MAX_KEPT - 1, MAX_KEPT, MAX_KEPT + 1])
+@pytest.mark.parametrize("length", [2 * MAX_KEPT, 32 * MAX_KEPT + 1])
 def test_selection_of_many(emulated_cuda, k, length):
+    """Of twice as many as fit into shared memory, where all are compared with all, and of more."""
     emulated_cuda.sanitize = None
     check_topk(emulated_cuda, keys(length), k, ascending=[False])
 
@@ -368,7 +369,7 @@ def test_no_races_in_selection(emulated_cuda, length, pattern, sanitize):
     emulated_cuda.assert_same_in_any_order(lambda: emulated_cuda.run_relay(function, data), seeds=range(1))
 
 
-@pytest.mark.parametrize("length, launches", [(BY_ONE_BLOCK, 1), (ONE_BLOCK, 1), (ONE_BLOCK + 1, 3)])
+@pytest.mark.parametrize("length, launches", [(BY_ONE_BLOCK, 2), (ONE_BLOCK, 2), (ONE_BLOCK + 1, 3)])
 def test_launches_of_a_selection(emulated_cuda, length, launches):
     check_topk(emulated_cuda, keys((2, length)), K, ascending=[False])
     assert kernels_in("".join(emulated_cuda.sources)) == launches
@@ -376,7 +377,7 @@ def test_launches_of_a_selection(emulated_cuda, length, launches):
 
 def test_selection_has_room_for_all_candidates():
     for length in (ONE_BLOCK + 1, 50_001, 10**6, 13_759_200, 2**31 - 1):
-        for keep in (1, 300, 1000, TILES[-1].size):
+        for keep in (1, 300, 1000, MAX_KEPT):
             plan = plan_selection(1, length, keep)
             if plan.blocks:
                 slots = -(-length // SLOT)

@@ -132,7 +132,21 @@ def _sort_tiles(sort: _Sort, read_key: Callable, read_payload: Callable | None, 
         with tile.striped(count) as index:
             tile.keys[index] = order.hold(read_key(row, start + index))
         barrier(ib)
-        tile.sort(count)
+        tile.sort_own(count)
+        tile.put()
+        barrier(ib)
+
+        with ib.for_range(0, shape.threads.bit_length() - 1, "doubling") as doubling:
+            run = local(ib, "run", tir.const(shape.items, "int32") << doubling)
+            a = local(ib, "a", ((thread >> (doubling + 1)) << (doubling + 1)) * shape.items)
+            a_length = local(ib, "a_length", clamp(count - a, 0, run))
+            b_length = local(ib, "b_length", clamp(count - a - run, 0, run))
+            tile.merge(a, a_length, a + run, b_length, tile.own - a)
+            tile.look_up_places()
+            barrier(ib)
+            tile.put()
+            barrier(ib)
+
         with tile.striped(sort.wanted(written, start, count)) as index:
             sort.keys[written][row, start + index] = order.give_back(tile.keys[index])
             if sort.payload and read_payload:

@@ -9,12 +9,14 @@ not depend on the order in which threads run. Three kernels:
 2. Of `k` groups, or a few more, whose best slots are the first among all, the worst best slot is a bound:
    there are at least `k` elements up to it, all in these groups. Only their elements are read again; those
    up to the bound are the candidates, hardly more than `k` of them as long as the groups are many.
-3. A block a row narrows the candidates down to what fits into its shared memory, usually all of them, and
-   sorts these. A row that one block can read fast takes this kernel alone.
+3. Blocks put the candidates into shared memory, as far as they can be among the first `k`, and each writes
+   some of them to their place in the result: the number of candidates before them.
+
+Where one block can read a row fast enough, one kernel that finds the candidates takes the place of 1 and 2.
 
 Groups are dealt like cards, so a cluster of large values, or a row in ascending order, is spread over many of
 them. If the first `k` are in few groups nevertheless, there are more candidates, and the last kernel takes
-longer. Ties cost nothing: they differ in their index.
+longer, since each block has to narrow them down. Ties cost nothing: they differ in their index.
 """
 
 from __future__ import annotations
@@ -22,22 +24,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Callable
 
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
 from .._types import IntExpr
-from .._warp import add_atomically
-from .narrow import narrow, shared_out
+from .._warp import add_atomically, ballot, below, count_bits, from_lane, from_lane_across
+from .narrow import LARGEST, narrow, shared_out
 from .order import Order
-from .tile import Tile, TileShape
 
 SLOT = 4  # elements that are read at once
 AHEAD = 4  # slots that a thread reads before it looks at the first
 LANES = 32
-READERS = 1024  # threads per block of the first two kernels
-TILES = (TileShape(1024, 1), TileShape(1024, 3))
+READERS = 1024  # threads per block of the kernels that read the data
+PLACERS = 512  # and of the one that places the candidates
+MAX_KEPT = 4096
 ONE_BLOCK = 1 << 14  # a row that one block reads fast
 BLOCKS = 131  # fills a large GPU, and shares no factor with the width of a feature map
 INDEX_BITS = 31
@@ -51,7 +54,6 @@ class Plan:
     rows: int
     length: int
     keep: int
-    tile: TileShape
     blocks: int  # per row of the first kernel, each with a group per lane
 
     @property
@@ -78,28 +80,32 @@ class Plan:
         return self.keep + self.keep // 8
 
     @property
+    def capacity(self) -> int:
+        """The greatest number of candidates to put into shared memory, where all are compared with all."""
+        return min(max(2 * self.keep, PLACERS), MAX_KEPT)
+
+    @property
     def room(self) -> int:
         """The greatest possible number of candidates."""
+        if not self.blocks:
+            return self.capacity
         return min(self.survivors * SLOT * (self.slots // self.groups + 2), self.length)
 
     def workspace(self) -> list[tuple[tuple[int, ...], str]]:
         """Shapes and types of the buffers that the kernels need besides the result."""
-        if not self.blocks:
-            return []
-        best, candidates = (self.rows, self.groups), (self.rows, self.room)
-        return [(best, "int64"), (candidates, "int64"), ((self.rows,), "int32")]
+        buffers = [((self.rows, self.room), "int64"), ((self.rows,), "int32")]
+        return [*buffers, ((self.rows, self.groups), "int64")] if self.blocks else buffers
 
 
 def plan_selection(rows: int, length: int, keep: int) -> Plan | None:
     """The plan, or None where sorting is the better way: short rows, or much of a row to keep."""
-    if rows == 0 or not 1 <= keep <= length // 4 or keep > TILES[-1].size:
+    if rows == 0 or not 1 <= keep <= length // 2 or keep > MAX_KEPT:
         return None
-    tile = next((tile for tile in TILES if tile.size >= 2 * keep), TILES[-1])
     if length <= max(ONE_BLOCK, 32 * keep):
-        return Plan(rows, length, keep, tile, blocks=0)
+        return Plan(rows, length, keep, blocks=0)
     wanted = max(ceil_div(4 * keep, LANES), BLOCKS) | 1  # of odd numbers of blocks, see BLOCKS
     most = length // (4 * SLOT * LANES)  # four slots to a group; still twice as many groups as are kept
-    return Plan(rows, length, keep, tile, blocks=min(wanted, most))
+    return Plan(rows, length, keep, blocks=min(wanted, most))
 
 
 def emit_selection(
@@ -116,7 +122,9 @@ def emit_selection(
     if plan.blocks:
         selection.find_best_slots()
         selection.collect_candidates()
-    selection.sort_candidates(values, indices)
+    else:
+        selection.narrow_rows()
+    selection.place_candidates(values, indices)
     return ib.get()
 
 
@@ -134,8 +142,8 @@ class _Selection:
         in_vectors = data.dtype in IN_VECTORS
         aligned = SLOT if plan.rows == 1 else most_lanes(plan.length, SLOT)
         self.lanes = aligned if in_vectors else 1
-        if workspace:
-            self.best, self.candidates, self.count = (ib.buffer_ptr(buffer) for buffer in workspace)
+        self.candidates, self.count, *best = (ib.buffer_ptr(buffer) for buffer in workspace)
+        self.best = best[0] if best else None
 
     def find_best_slots(self) -> None:
         ib, plan, warps = self.ib, self.plan, READERS // LANES
@@ -227,40 +235,97 @@ class _Selection:
                 for index in plan.remaining:
                     consider(plan.last_slot, tir.const(index, "int32"), self._element(row, index))
 
-    def sort_candidates(self, values: tir.Buffer | None, indices: tir.Buffer | None) -> None:
-        ib, plan, threads = self.ib, self.plan, self.plan.tile.threads
-        with launch(ib, plan.rows, threads) as (row, thread):
+    def narrow_rows(self) -> None:
+        """The candidates of rows that a block can read."""
+        ib, plan = self.ib, self.plan
+        with launch(ib, plan.rows, READERS) as (row, thread):
 
-            def candidate(index: tir.PrimExpr) -> tir.PrimExpr:
-                if plan.blocks:
-                    return self.candidates[row, index]
+            def number_at(index: tir.PrimExpr) -> tir.PrimExpr:
                 return _number(self.order.rank(self._element(row, index)), index)
 
-            count = self.count[row] if plan.blocks else tir.const(plan.length, "int32")
-            count = local(ib, "count", count)
-            bound = narrow(ib, thread, threads, candidate, count, plan.keep, plan.tile.size)
-            bound = local(ib, "bound", bound)
+            def write(place: tir.PrimExpr, number: tir.PrimExpr) -> None:
+                self.candidates[row, place] = number
 
-            tile = Tile(ib, Order("int64"), plan.tile, thread, with_places=False)
-            taken = ib.allocate("int32", (1,), name="taken", scope="shared")
+            count = tir.const(plan.length, "int32")
+            taken = self._take_first(thread, READERS, number_at, count, write)
             with ib.if_scope(thread == 0):
-                taken[0] = 0
+                self.count[row] = taken
+
+    def place_candidates(self, values: tir.Buffer | None, indices: tir.Buffer | None) -> None:
+        ib, plan, warps = self.ib, self.plan, PLACERS // LANES
+        blocks = max(1, min(ceil_div(plan.keep + plan.keep // 4, warps), 2 * BLOCKS // plan.rows))
+        with launch(ib, plan.rows * blocks, PLACERS) as (block, thread):
+            row, block = tir.truncdiv(block, blocks), tir.truncmod(block, blocks)
+            warp, lane = thread >> 5, thread & 31
+            numbers = ib.allocate("int64", (plan.capacity,), name="numbers", scope="shared")
+            count = local(ib, "count", self.count[row])
+            (kept,) = variables(ib, "int32", "kept")
+
+            def number_at(index: tir.PrimExpr) -> tir.PrimExpr:
+                return self.candidates[row, index]
+
+            def write(place: tir.PrimExpr, number: tir.PrimExpr) -> None:
+                numbers[place] = number
+
+            with ib.if_scope(count <= plan.capacity):
+                with shared_out(ib, thread, PLACERS, count) as index:
+                    numbers[index] = number_at(index)
+                kept[0] = count
+            if plan.room > plan.capacity:
+                with ib.if_scope(count > plan.capacity):
+                    kept[0] = self._take_first(thread, PLACERS, number_at, count, write)
             barrier(ib)
-            with shared_out(ib, thread, threads, count) as index:
-                number = local(ib, "number", candidate(index))
-                with ib.if_scope(number <= bound):
-                    place = local(ib, "place", add_atomically(taken[0], 1))
-                    tile.keys[place] = number
-            barrier(ib)
-            tile.sort(local(ib, "sorted", taken[0]))
-            with tile.striped(plan.keep) as rank:
-                mask = tir.const((1 << INDEX_BITS) - 1, "int64")
-                index = local(ib, "index", (tile.keys[rank] & mask).astype("int32"))
-                at = row.astype(self.index_type) * plan.keep + rank
-                if values is not None:
-                    in_a_row(ib, values)[0][at] = self._element(row, index)
-                if indices is not None:
-                    in_a_row(ib, indices)[0][at] = index.astype(indices.dtype)
+
+            first = local(ib, "first", block * warps + warp)
+            with shared_out(ib, first, blocks * warps, count) as index:
+                number = local(ib, "number", number_at(index))
+                (place,) = variables(ib, "int32", "place")
+                place[0] = 0
+                with shared_out(ib, lane, LANES, kept[0]) as other:
+                    place[0] = place[0] + (numbers[other] < number).astype("int32")
+                for mask in (16, 8, 4, 2, 1):
+                    place[0] = place[0] + local(ib, "others", from_lane_across(place[0], mask))
+                # What is not in shared memory comes after all that is.
+                with ib.if_scope(tir.all(lane == 0, place[0] < plan.keep)):
+                    element = local(ib, "element", (number & (2**INDEX_BITS - 1)).astype("int32"))
+                    at = row.astype(self.index_type) * plan.keep + place[0]
+                    if values is not None:
+                        in_a_row(ib, values)[0][at] = self._element(row, element)
+                    if indices is not None:
+                        in_a_row(ib, indices)[0][at] = element.astype(indices.dtype)
+
+    def _take_first(
+        self,
+        thread: tir.PrimExpr,
+        threads: int,
+        number_at: Callable[[tir.PrimExpr], tir.PrimExpr],
+        count: tir.PrimExpr,
+        write: Callable[[tir.PrimExpr, tir.PrimExpr], None],
+    ) -> tir.PrimExpr:
+        """Write the first of `count` numbers, at least `keep` and at most as many as fit; gives how many."""
+        ib = self.ib
+        bound = local(
+            ib, "bound", narrow(ib, thread, threads, number_at, count, self.plan.keep, self.plan.capacity)
+        )
+        taken = ib.allocate("int32", (1,), name="taken", scope="shared")
+        start, number = variables(ib, "int32", "start")[0], variables(ib, "int64", "candidate")[0]
+        with ib.if_scope(thread == 0):
+            taken[0] = 0
+        barrier(ib)
+        with ib.for_range(0, ceil_div(count, threads), "round") as turn:
+            index = local(ib, "index", turn * threads + thread)
+            number[0] = LARGEST
+            with ib.if_scope(index < count):
+                number[0] = number_at(index)
+            votes = local(ib, "votes", ballot((index < count) & (number[0] <= bound)))
+            with ib.if_scope(votes != tir.const(0, "uint32")):
+                with ib.if_scope((thread & 31) == 0):
+                    start[0] = add_atomically(taken[0], count_bits(votes))
+                start[0] = from_lane(start[0], tir.const(0, "int32"))
+                with ib.if_scope((index < count) & (number[0] <= bound)):
+                    write(start[0] + count_bits(votes & below(thread & 31)), number[0])
+        barrier(ib)
+        return local(ib, "all_taken", taken[0])
 
     def _each(self, count: int) -> AbstractContextManager[tir.PrimExpr]:
         return self.ib.for_range(0, count, "i", kind="unroll")

@@ -10,7 +10,7 @@ from typing import Any
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
-from .._kernel import barrier, clamp, local, variables
+from .._kernel import local, variables
 from .._types import IntExpr
 from .order import Order
 
@@ -63,26 +63,6 @@ class Tile:
             index = self.thread + item * self.shape.threads
             with self.ib.if_scope(index < count):
                 yield index
-
-    def sort(self, count: IntExpr) -> None:
-        """Sort the first `count` keys in shared memory; `places` are then where they were before.
-
-        All threads must have passed a barrier since the keys were stored; the result is behind another.
-        """
-        ib, shape = self.ib, self.shape
-        self.sort_own(count)
-        self.put()
-        barrier(ib)
-        with ib.for_range(0, shape.threads.bit_length() - 1, "doubling") as doubling:
-            run = local(ib, "run", tir.const(shape.items, "int32") << doubling)
-            a = local(ib, "a", ((self.thread >> (doubling + 1)) << (doubling + 1)) * shape.items)
-            a_length = local(ib, "a_length", clamp(count - a, 0, run))
-            b_length = local(ib, "b_length", clamp(count - a - run, 0, run))
-            self.merge(a, a_length, a + run, b_length, self.own - a)
-            self.look_up_places()
-            barrier(ib)
-            self.put()
-            barrier(ib)
 
     def put(self) -> None:
         """Store this thread's items in its part of shared memory."""
