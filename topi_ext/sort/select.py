@@ -24,16 +24,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Callable
+from typing import Any, Callable
 
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
+from .._register import known
 from .._types import IntExpr
 from .._warp import add_atomically, ballot, below, count_bits, from_lane, from_lane_across
 from .narrow import LARGEST, narrow, shared_out
 from .order import Order
+from .tile import tile_shape
 
 SLOT = 4  # elements that are read at once
 AHEAD = 4  # slots that a thread reads before it looks at the first
@@ -91,59 +93,59 @@ class Plan:
             return self.capacity
         return min(self.survivors * SLOT * (self.slots // self.groups + 2), self.length)
 
-    def workspace(self) -> list[tuple[tuple[int, ...], str]]:
+    def workspace(self) -> list[tuple[list[IntExpr], str]]:
         """Shapes and types of the buffers that the kernels need besides the result."""
-        buffers = [((self.rows, self.room), "int64"), ((self.rows,), "int32")]
-        return [*buffers, ((self.rows, self.groups), "int64")] if self.blocks else buffers
+        buffers: list[tuple[list[IntExpr], str]] = [([self.rows, self.room], "int64"), ([self.rows], "int32")]
+        return [*buffers, ([self.rows, self.groups], "int64")] if self.blocks else buffers
 
 
-def plan_selection(rows: int, length: int, keep: int) -> Plan | None:
-    """The plan, or None where sorting is the better way: short rows, or much of a row to keep."""
-    if rows == 0 or not 1 <= keep <= length // 2 or keep > MAX_KEPT:
+def plan_selection(rows: IntExpr, length: IntExpr, keep: int | None) -> Plan | None:
+    """The plan; None if an extent is unknown, or sorting is better: of a short row, or to keep much of it."""
+    known_rows, known_length = known(rows), known(length)
+    if not known_rows or known_length is None or keep is None:
         return None
-    if length <= max(ONE_BLOCK, 32 * keep):
-        return Plan(rows, length, keep, blocks=0)
+    if tile_shape(known_length).size >= known_length or not 1 <= keep <= min(known_length // 2, MAX_KEPT):
+        return None
+    if known_length <= max(ONE_BLOCK, 32 * keep):
+        return Plan(known_rows, known_length, keep, blocks=0)
     wanted = max(ceil_div(4 * keep, LANES), BLOCKS) | 1  # of odd numbers of blocks, see BLOCKS
-    most = length // (4 * SLOT * LANES)  # four slots to a group; still twice as many groups as are kept
-    return Plan(rows, length, keep, blocks=min(wanted, most))
+    most = known_length // (4 * SLOT * LANES)  # four slots to a group; still twice as many groups as are kept
+    return Plan(known_rows, known_length, keep, blocks=min(wanted, most))
 
 
 def emit_selection(
+    ib: IRBuilder,
     data: tir.Buffer,
     order: Order,
     plan: Plan,
-    values: tir.Buffer | None,
-    indices: tir.Buffer | None,
-    workspace: Sequence[tir.Buffer],
-) -> tir.Stmt:
-    """The kernels; rows are along the last axis, and either output may be absent."""
-    ib = tir.ir_builder.create()
+    workspace: Sequence[Any],
+    write: Callable[[tir.PrimExpr, tir.PrimExpr, tir.PrimExpr], None],
+) -> None:
+    """Emit the kernels that find the first keys of the rows of `data`, which are along its last axis.
+
+    `write(row, place, index)` stores one of them, of which it is told the place in the result and the index
+    in the row. The keys' type must have a rank in this order. `workspace` has what `plan.workspace()` says,
+    as buffers or what can be indexed as they are.
+    """
     selection = _Selection(ib, data, order, plan, workspace)
     if plan.blocks:
         selection.find_best_slots()
         selection.collect_candidates()
     else:
         selection.narrow_rows()
-    selection.place_candidates(values, indices)
-    return ib.get()
+    selection.place_candidates(write)
 
 
 class _Selection:
     def __init__(
-        self,
-        ib: IRBuilder,
-        data: tir.Buffer,
-        order: Order,
-        plan: Plan,
-        workspace: Sequence[tir.Buffer],
+        self, ib: IRBuilder, data: tir.Buffer, order: Order, plan: Plan, workspace: Sequence[Any]
     ) -> None:
         self.ib, self.order, self.plan, self.dtype = ib, order, plan, data.dtype
         self.data, self.index_type = in_a_row(ib, data)
-        in_vectors = data.dtype in IN_VECTORS
         aligned = SLOT if plan.rows == 1 else most_lanes(plan.length, SLOT)
-        self.lanes = aligned if in_vectors else 1
-        self.candidates, self.count, *best = (ib.buffer_ptr(buffer) for buffer in workspace)
-        self.best = best[0] if best else None
+        self.lanes = aligned if data.dtype in IN_VECTORS else 1
+        self.candidates, self.count, *best = workspace
+        self.best: Any = best[0] if best else None
 
     def find_best_slots(self) -> None:
         ib, plan, warps = self.ib, self.plan, READERS // LANES
@@ -187,26 +189,16 @@ class _Selection:
                     first[0] = te.min(first[0], best[other * LANES + thread])
                 self.best[row, group] = first[0]
             with ib.if_scope(tir.all(thread == 0, block == 0)):
-                self.count[row] = 0
+                self.count[row] = tir.const(0, "int32")
 
     def collect_candidates(self) -> None:
         ib, plan = self.ib, self.plan
         blocks = min(ceil_div(plan.slots, READERS * AHEAD), BLOCKS)
         with launch(ib, plan.rows * blocks, READERS) as (block, thread):
             row, block = tir.truncdiv(block, blocks), tir.truncmod(block, blocks)
-            best = self.best
-            bound = local(
-                ib,
-                "bound",
-                narrow(
-                    ib,
-                    thread,
-                    READERS,
-                    lambda group: best[row, group],
-                    tir.const(plan.groups, "int32"),
-                    plan.keep,
-                    plan.survivors,
-                ),
+            best, groups = self.best, tir.const(plan.groups, "int32")
+            bound = narrow(
+                ib, thread, READERS, lambda group: best[row, group], groups, plan.keep, plan.survivors
             )
 
             def survives(slot: IntExpr) -> tir.PrimExpr:
@@ -251,7 +243,7 @@ class _Selection:
             with ib.if_scope(thread == 0):
                 self.count[row] = taken
 
-    def place_candidates(self, values: tir.Buffer | None, indices: tir.Buffer | None) -> None:
+    def place_candidates(self, write_element: Callable) -> None:
         ib, plan, warps = self.ib, self.plan, PLACERS // LANES
         blocks = max(1, min(ceil_div(plan.keep + plan.keep // 4, warps), 2 * BLOCKS // plan.rows))
         with launch(ib, plan.rows * blocks, PLACERS) as (block, thread):
@@ -288,11 +280,7 @@ class _Selection:
                 # What is not in shared memory comes after all that is.
                 with ib.if_scope(tir.all(lane == 0, place[0] < plan.keep)):
                     element = local(ib, "element", (number & (2**INDEX_BITS - 1)).astype("int32"))
-                    at = row.astype(self.index_type) * plan.keep + place[0]
-                    if values is not None:
-                        in_a_row(ib, values)[0][at] = self._element(row, element)
-                    if indices is not None:
-                        in_a_row(ib, indices)[0][at] = element.astype(indices.dtype)
+                    write_element(row, place[0], element)
 
     def _take_first(
         self,
@@ -304,9 +292,7 @@ class _Selection:
     ) -> tir.PrimExpr:
         """Write the first of `count` numbers, at least `keep` and at most as many as fit; gives how many."""
         ib = self.ib
-        bound = local(
-            ib, "bound", narrow(ib, thread, threads, number_at, count, self.plan.keep, self.plan.capacity)
-        )
+        bound = narrow(ib, thread, threads, number_at, count, self.plan.keep, self.plan.capacity)
         taken = ib.allocate("int32", (1,), name="taken", scope="shared")
         start, number = variables(ib, "int32", "start")[0], variables(ib, "int64", "candidate")[0]
         with ib.if_scope(thread == 0):
