@@ -61,3 +61,8 @@ def from_lane_across(value: tir.PrimExpr, mask: IntExpr) -> tir.PrimExpr:
 def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
     """A count over the block; all of its threads must reach this point."""
     return tir.call_extern("int32", "__syncthreads_count", condition)
+
+
+def add_atomically(place: tir.PrimExpr, value: IntExpr) -> tir.PrimExpr:
+    """Add to an int32 in shared or global memory; gives what was there before."""
+    return tir.call_extern("int32", "atomicAdd", tir.address_of(place), value)
