@@ -36,7 +36,7 @@ def test_nothing_but_the_parts():
 
 def test_two_splits_side_by_side():
     x, y = variables("x", "y")
-    parts = [*relay.split(x, 2, 1 + 1), *relay.split(y, 2, 2)]
+    parts = [*relay.split(x, 2, 2), *relay.split(y, 2, 2)]
     check(
         module(x, y, relay.concatenate(parts, 2)), ["concatenate"], numbers(*SHAPE), numbers(*SHAPE, seed=1)
     )
