@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
-from .._floats import Locals, lanes_of
+from .._floats import Locals, lanes_of, spread, vector_type
 from .._kernel import between, ceil_div, in_a_row, ramp
 from .problem import Problem
 
@@ -96,41 +96,32 @@ class _Norm:
 
         def mean_of(function: Callable[[tir.PrimExpr], tir.PrimExpr]) -> tir.PrimExpr:
             sums = ib.allocate("float32", lanes, "sums", scope="global")
-            sums[every] = _spread(tir.const(0.0, "float32"), lanes)
+            sums[every] = spread(tir.const(0.0, "float32"), lanes)
             for vector in vectors():
                 some = ramp(0, 1, vector.lanes)
                 sums[some] = sums[some] + function(self._read("data", vector.at, vector.lanes))
             if not is_one_row or lanes == 1:
-                return self.local("mean", sums[every] / _spread(count, lanes))
+                return self.local("mean", sums[every] / spread(count, lanes))
             total = self.local.variable("total", tir.const(0.0, "float32"))
             with ib.for_range(0, lanes, "lane") as lane:
                 total[0] = total[0] + sums[lane]
             return self.local("mean", total[0] / count)
 
         mean = mean_of(lambda value: value)
-        variance = mean_of(lambda value: _squared(value - _spread(mean, lanes_of(value))))
-        root = tir.sqrt(variance + _spread(epsilon, lanes_of(variance)))
-        factor = self.local("factor", _spread(tir.const(1.0, "float32"), lanes_of(root)) / root)
+        variance = mean_of(lambda value: _squared(value - spread(mean, lanes_of(value))))
+        root = tir.sqrt(variance + spread(epsilon, lanes_of(variance)))
+        factor = self.local("factor", spread(tir.const(1.0, "float32"), lanes_of(root)) / root)
         for at, lanes, *channels in vectors():
-            value = (self._read("data", at, lanes) - _spread(mean, lanes)) * _spread(factor, lanes)
+            value = (self._read("data", at, lanes) - spread(mean, lanes)) * spread(factor, lanes)
             if "gamma" in self._buffers:
-                value = value * _spread(self._read("gamma", *channels), lanes)
+                value = value * spread(self._read("gamma", *channels), lanes)
             if "beta" in self._buffers:
-                value = value + _spread(self._read("beta", *channels), lanes)
-            self._buffers["result"][ramp(at, 1, lanes)] = value.astype(_vector(self._dtype, lanes))
+                value = value + spread(self._read("beta", *channels), lanes)
+            self._buffers["result"][ramp(at, 1, lanes)] = value.astype(vector_type(self._dtype, lanes))
 
     def _read(self, name: str, at: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
-        return self._buffers[name][ramp(at, 1, lanes)].astype(_vector("float32", lanes))
+        return self._buffers[name][ramp(at, 1, lanes)].astype(vector_type("float32", lanes))
 
 
 def _squared(value: tir.PrimExpr) -> tir.PrimExpr:
     return value * value
-
-
-def _spread(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
-    """A number in each lane; a vector stays as it is."""
-    return tir.Broadcast(value, lanes) if lanes > lanes_of(value) else value
-
-
-def _vector(dtype: str, lanes: int) -> str:
-    return f"{dtype}x{lanes}" if lanes > 1 else dtype

@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from functools import reduce
 from operator import add
 
-import tvm
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._floats import Locals
-from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp
+from .._kernel import barrier, bytes_of, ceil_div, in_a_row, launch, local, most_lanes, power_of_2_from, ramp
 from .._register import known
-from .._warp import Part, from_lane_across
+from .._warp import Part, rsqrt, sum_of_lanes
 from .problem import Problem
 
 WARP = 32
@@ -126,7 +125,7 @@ class _Kernel:
                     difference = self.local("difference", row[turn, lane] - mean)
                     sum_[0] = sum_[0] + difference * difference
         epsilon = self.local.exact(self.problem.epsilon)
-        factors = [self.local("factor", _rsqrt(self._mean(sum_[0]) + epsilon)) for sum_ in squares]
+        factors = [self.local("factor", rsqrt(self._mean(sum_[0]) + epsilon)) for sum_ in squares]
         with self._turns() as turn:
             channels = turn * self.sharing + self.own
             affine = [
@@ -165,7 +164,7 @@ class _Kernel:
         """A vector of a tensor. TVM has no code to cast the larger ones as a whole."""
         buffer = self.buffers[name]
         loaded = self.ib.allocate(buffer.dtype, self.lanes, "loaded", scope="local")
-        lanes = min(self.lanes, MAX_BYTES // _bytes_of(buffer.dtype))
+        lanes = min(self.lanes, MAX_BYTES // bytes_of(buffer.dtype))
         for part in range(0, self.lanes, lanes):
             loaded[ramp(part, 1, lanes)] = buffer[ramp(vector * self.lanes + part, 1, lanes)]
         return loaded
@@ -226,9 +225,9 @@ class _Rows(_Kernel):
 
     def plan(self) -> None:
         channels = self.problem.channels
-        self.lanes = most_lanes(channels, MAX_BYTES // _bytes_of(self.dtype))
+        self.lanes = most_lanes(channels, MAX_BYTES // bytes_of(self.dtype))
         vectors = channels // self.lanes
-        self.sharing = min(WARP, _power_of_2_from(vectors))
+        self.sharing = min(WARP, power_of_2_from(vectors))
         while self.sharing < MAX_THREADS and ceil_div(vectors, self.sharing) * self.lanes > HELD:
             self.sharing *= 2
         self.beside = max(1, THREADS // self.sharing)
@@ -249,10 +248,7 @@ class _Rows(_Kernel):
         return row * self.vectors + number
 
     def total(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        distance = min(self.sharing, WARP) // 2
-        while distance:
-            value = self.local("total", value + from_lane_across(value, distance))
-            distance //= 2
+        value = sum_of_lanes(self.local, value, min(self.sharing, WARP))
         if self.sharing <= WARP:
             return value
         of_warps, warps = self.unused.pop(), self.sharing // WARP
@@ -269,7 +265,7 @@ class _Pixels(_Kernel):
 
     def plan(self) -> None:
         channels, count = self.problem.channels, known(self.count) or ENOUGH
-        most = min(WARP, _power_of_2_from(channels))
+        most = min(WARP, power_of_2_from(channels))
         self.sharing = min(PARTS, most)
         while self.sharing < most and (
             count * self.sharing < ENOUGH or ceil_div(channels, self.sharing) > HELD
@@ -293,17 +289,3 @@ class _Pixels(_Kernel):
         return self.sum_of(
             parts[part * WARP + tir.truncmod(self.thread, WARP)] for part in range(self.sharing)
         )
-
-
-def _rsqrt(value: tir.PrimExpr) -> tir.PrimExpr:
-    """CUDA's own; TVM divides by a root."""
-    return tir.call_pure_extern("float32", "rsqrtf", value)
-
-
-def _bytes_of(dtype: str) -> int:
-    return tvm.DataType(dtype).bits // 8
-
-
-def _power_of_2_from(number: int) -> int:
-    """The least power of 2 that is not less."""
-    return 1 << (number - 1).bit_length()

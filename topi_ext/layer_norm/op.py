@@ -120,9 +120,10 @@ def _shapes(data, rank):
     return result
 
 
-def _shape_function(
+def shape_function(
     _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
+    """The shape of the result is that of the data, whatever the attributes."""
     return [_shapes(inputs[0], convert(int(inputs[0].shape[0])))]
 
 
@@ -140,7 +141,7 @@ _register.register(
     "Normalize data along one axis.",
     ARGUMENTS,
     _type_relation,
-    _shape_function,
+    shape_function,
     _register.kernels_in(__package__),
     _compute,
 )

@@ -9,6 +9,7 @@ from .augment import AffineWarp, RandomAffine
 from .functions import (
     batched_nms,
     deformable_attention,
+    group_norm,
     heatmaps_to_keypoints,
     layer_norm,
     multiscale_roi_align,
@@ -26,6 +27,7 @@ __all__ = [
     "RandomAffine",
     "batched_nms",
     "deformable_attention",
+    "group_norm",
     "heatmaps_to_keypoints",
     "layer_norm",
     "multiscale_roi_align",

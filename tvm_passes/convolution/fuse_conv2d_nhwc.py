@@ -185,9 +185,9 @@ class WithActivation(_Grow):
         if call.final_activation:
             return Refusal("the convolution has two activations already")
         if is_first:
-            call.activation = _activation(match.root)
+            call.activation = activation_as_given(match.root)
         else:
-            call.final_activation = _activation(match.root)
+            call.final_activation = activation_as_given(match.root)
         return call
 
 
@@ -203,7 +203,7 @@ class WithSpelledActivation(Rule):
     pattern = product | is_op("cast")(product)  # a network in half precision may compute it in float32
 
     def plan(self, match: Match) -> FusedCall | Answer | Refusal:
-        conv = _convolution_below(match.root)
+        conv = call_below(match.root, "topi_ext.conv2d_nhwc")
         name = None if conv is None else activation_of(match.root, conv, match.graph)
         if conv is None or name is None:
             return NO_MATCH
@@ -333,12 +333,12 @@ class FuseConv2dNHWC(RulePass):
         super().__init__()
 
 
-def _convolution_below(root: relay.Expr) -> relay.Call | None:
-    """The convolution whose result is read by operators that end in the root, if there is one."""
+def call_below(root: relay.Expr, name: str) -> relay.Call | None:
+    """The call of an operator whose result is read by what computes the root, if there is one."""
     waiting, seen = list(root.args), 0
     while waiting and seen < MAX_OPERATORS:
         node, seen = waiting.pop(), seen + 1
-        if op_name(node) == "topi_ext.conv2d_nhwc":
+        if op_name(node) == name:
             return node
         if isinstance(node, relay.Call) and op_name(node) in COMPUTED:
             waiting += node.args
@@ -366,7 +366,7 @@ def _of_filters(match: Match) -> np.ndarray | None:
     return None if vector is None else np.resize(vector, int(match.conv.checked_type.shape[-1]))
 
 
-def _activation(call: relay.Call) -> GivenActivation:
+def activation_as_given(call: relay.Call) -> GivenActivation:
     """An activation in the operator's notation."""
     attrs = call.attrs
     if op_name(call) == "nn.leaky_relu":

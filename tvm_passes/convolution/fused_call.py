@@ -23,8 +23,8 @@ class FusedCall:
         self.strides, self.padding, self.dilation = (
             tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")
         )
-        self.activation: GivenActivation = _activation(attrs, "activation")
-        self.final_activation: GivenActivation = _activation(attrs, "final_activation")
+        self.activation: GivenActivation = given_activation(attrs, "activation")
+        self.final_activation: GivenActivation = given_activation(attrs, "final_activation")
         self.weight_id = ""  # of the weights as they will be, which may be others
         self.block_size, self.groups = int(attrs["block_size"]), int(attrs["groups"])
 
@@ -33,7 +33,7 @@ class FusedCall:
         return conv2d_nhwc(**vars(self))
 
 
-def _activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
+def given_activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
     name = str(attrs[which])
     constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
     count = {"leaky_relu": 1, "clip": 2}.get(name, 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 import topi_ext
 from topi_ext.authoring import known
-from topi_ext.corrections.convert_layout import LAYER_NORM
+from topi_ext.corrections.convert_layout import GROUP_NORM, LAYER_NORM
 from topi_ext.layer_norm.op import FLOATS
 
 from tvm import relay
@@ -18,7 +18,9 @@ from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 from ..analysis.convolution import as_constant, of_each_channel, values
 from ..analysis.operators import keeps_order, reduced_axes
 from ..engine.expressions import is_same, op_name, scalar, static_shape
+from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from .fused_call import given_activation
 
 
 def _or_cast(pattern: DFPattern) -> DFPattern:
@@ -50,7 +52,7 @@ class DividedDifference(Rule):
         numbers = (match.one, 1.0), (match.half, 0.5), (match.minus_half, -0.5)
         return all(given is None or scalar(given) == wanted for given, wanted in numbers)
 
-    def plan(self, match: Match) -> _Plan | Refusal | Answer:
+    def plan(self, match: Match) -> Plan | Refusal | Answer:
         mean, variance = _mean_of(match.mean), _variance_of(match.variance)
         if mean is None or variance is None:
             return NO_MATCH
@@ -60,36 +62,42 @@ class DividedDifference(Rule):
             return Refusal("the mean and the variance are not those of the data from which the mean is taken")
         if any(each.axes != mean.axes for each in means):
             return Refusal("the mean and the variance are not along the same axis")
-        if len(mean.axes) != 1:
-            return Refusal(f"the data are normalized over {len(mean.axes)} axes together")
-        (axis,) = mean.axes
         type_ = match.x.checked_type
-        channels = known(type_.shape[axis])
-        if channels is None:
+        refusal = self.why_not_along(mean.axes, len(type_.shape))
+        if refusal is not None:
+            return refusal
+        lengths = [known(type_.shape[axis]) for axis in mean.axes]
+        if None in lengths:
             return Refusal("the length of the axis is known only at run time")
-        if means[2].divisor == channels - 1:
+        count = math.prod(length or 0 for length in lengths)
+        if means[2].divisor == count - 1:
             return Refusal("the variance is unbiased: it is divided by one less than the length of the axis")
-        if any(each.divisor != channels for each in means):
+        if any(each.divisor != count for each in means):
             return NO_MATCH
         if not all(each.keeps_axes for each in means) or match.root.checked_type != type_:
             return Refusal("the mean or the variance does not keep the axis")
         if type_.dtype not in FLOATS:
             return Refusal(f"{type_.dtype} would be computed in float32")
         epsilon = values(match.epsilon)
-        if epsilon is None or epsilon.size != 1 or not _is_epsilon(epsilon.item()):
+        if epsilon is None or epsilon.size != 1 or not is_epsilon(epsilon.item()):
             return Refusal("epsilon is not a number above 0")
-        return _Plan(axis, float(epsilon.item()))
+        return Plan(min(mean.axes), float(epsilon.item()), frozenset(mean.axes))
 
-    def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
+    def why_not_along(self, axes: set[int], rank: int) -> Refusal | Answer | None:
+        """Why data are not normalized over these axes, or None if they are."""
+        return Refusal(f"the data are normalized over {len(axes)} axes together") if len(axes) != 1 else None
+
+    def rewrite(self, match: Match, plan: Plan) -> relay.Expr:
         return topi_ext.layer_norm(match.x, axis=plan.axis, epsilon=plan.epsilon)
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     axis: int
     epsilon: float
+    axes: frozenset[int] = frozenset()  # where there are several
 
 
-def _is_epsilon(number: float) -> bool:
+def is_epsilon(number: float) -> bool:
     return math.isfinite(number) and number > 0
 
 
@@ -160,14 +168,17 @@ def _uncast(expr: relay.Expr) -> relay.Expr:
     return expr
 
 
+NORM = any_op((LAYER_NORM, GROUP_NORM), wildcard(), wildcard(), wildcard())
+
+
 class FactorOrAddend(Rule):
-    """Make a factor or an addend of each channel behind a `topi_ext.layer_norm` its gamma or beta.
+    """Make a factor or an addend of each channel behind a normalization its gamma or beta.
 
     Why legal: the operator multiplies by gamma and adds beta, in this order, before it rounds. Nothing else
     uses its result, and its own gamma and beta, if it has them, do not come later.
     """
 
-    norm = is_op(LAYER_NORM)(wildcard(), wildcard(), wildcard())
+    norm = NORM
     numbers = wildcard()
     pattern = (
         is_op("multiply")(norm, numbers) | is_op("add")(norm, numbers) | is_op("nn.bias_add")(norm, numbers)
@@ -175,10 +186,12 @@ class FactorOrAddend(Rule):
 
     def where(self, match: Match) -> bool:
         attrs = match.norm.attrs
+        if is_activated(match.norm):
+            return False
         return not attrs["has_beta"] and not (op_name(match.root) == "multiply" and attrs["has_gamma"])
 
     def plan(self, match: Match) -> np.ndarray | Refusal | Answer:
-        shape, constant = match.norm.checked_type.shape, _constant(match.numbers)
+        shape, constant = match.norm.checked_type.shape, reshaped_constant(match.numbers)
         if constant is None:
             return NO_MATCH
         axis = int(match.norm.attrs["axis"]) % len(shape)
@@ -193,10 +206,10 @@ class FactorOrAddend(Rule):
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
         name = "gamma" if op_name(match.root) == "multiply" else "beta"
-        return _again(match.norm, match.norm.args[0], **{name: relay.const(plan)})
+        return again(match.norm, match.norm.args[0], **{name: relay.const(plan)})
 
 
-def _constant(expr: relay.Expr) -> relay.Constant | None:
+def reshaped_constant(expr: relay.Expr) -> relay.Constant | None:
     """A constant, which may be reshaped."""
     inner, shape = expr, static_shape(expr)
     while keeps_order(inner):
@@ -210,12 +223,12 @@ def _constant(expr: relay.Expr) -> relay.Constant | None:
 class BetweenCasts(Rule):
     """Normalize data of half precision as they are, instead of casting them to float32 and the result back.
 
-    Why legal: `topi_ext.layer_norm` casts its data to float32 itself, and rounds its result as the cast does.
+    Why legal: the operator casts its data to float32 itself, and rounds its result as the cast does.
     """
 
     data, gamma, beta = wildcard(), wildcard(), wildcard()
     wide = is_op("cast")(data)
-    norm = is_op(LAYER_NORM)(wide, gamma, beta)
+    norm = any_op((LAYER_NORM, GROUP_NORM), wide, gamma, beta)
     pattern = is_op("cast")(norm)
 
     def where(self, match: Match) -> bool:
@@ -228,7 +241,7 @@ class BetweenCasts(Rule):
         return LEGAL
 
     def rewrite(self, match: Match, plan: Answer) -> relay.Expr:
-        return _again(match.norm, match.data)
+        return again(match.norm, match.data)
 
 
 class BetweenTransposes(Rule):
@@ -252,7 +265,7 @@ class BetweenTransposes(Rule):
         return first[int(match.norm.attrs["axis"])]
 
     def rewrite(self, match: Match, plan: int) -> relay.Expr:
-        return _again(match.norm, match.data, axis=plan)
+        return again(match.norm, match.data, axis=plan)
 
 
 def _order(transpose: relay.Call, rank: int) -> list[int]:
@@ -261,8 +274,8 @@ def _order(transpose: relay.Call, rank: int) -> list[int]:
     return [int(axis) % rank for axis in axes] if axes else list(range(rank))[::-1]
 
 
-def _again(norm: relay.Call, data: relay.Expr, **changes: Any) -> relay.Expr:
-    """The same normalization, of other data, or with another gamma, beta or axis."""
+def again(norm: relay.Call, data: relay.Expr, **changes: Any) -> relay.Expr:
+    """The same normalization, of other data, or with other arguments."""
     attrs, (_, gamma, beta) = norm.attrs, norm.args
     arguments = {
         "gamma": gamma if attrs["has_gamma"] else None,
@@ -270,7 +283,15 @@ def _again(norm: relay.Call, data: relay.Expr, **changes: Any) -> relay.Expr:
         "axis": int(attrs["axis"]),
         "epsilon": float(attrs["epsilon"]),
     }
-    return topi_ext.layer_norm(data, **{**arguments, **changes})
+    if op_name(norm) == LAYER_NORM:
+        return topi_ext.layer_norm(data, **{**arguments, **changes})
+    of_groups = {"groups": int(attrs["groups"]), "activation": given_activation(attrs, "activation")}
+    return topi_ext.group_norm(data, **{**arguments, **of_groups, **changes})
+
+
+def is_activated(norm: relay.Call) -> bool:
+    """Whether a normalization has an activation already."""
+    return op_name(norm) == GROUP_NORM and str(norm.attrs["activation"]) != "none"
 
 
 class StockNorm(Rule):
@@ -282,18 +303,18 @@ class StockNorm(Rule):
     data, gamma, beta = wildcard(), wildcard(), wildcard()
     pattern = is_op("nn.layer_norm")(data, gamma, beta)
 
-    def plan(self, match: Match) -> _Plan | Refusal:
+    def plan(self, match: Match) -> Plan | Refusal:
         type_, attrs = match.data.checked_type, match.root.attrs
         axis, epsilon = int(attrs.axis) % len(type_.shape), float(attrs.epsilon)
         if known(type_.shape[axis]) is None:
             return Refusal("the length of the axis is known only at run time")
         if type_.dtype not in FLOATS:
             return Refusal(f"{type_.dtype} would be computed in float32")
-        if not _is_epsilon(epsilon):
+        if not is_epsilon(epsilon):
             return Refusal("epsilon is not a number above 0")
-        return _Plan(axis, epsilon)
+        return Plan(axis, epsilon)
 
-    def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
+    def rewrite(self, match: Match, plan: Plan) -> relay.Expr:
         attrs = match.root.attrs
         affine = match.gamma if attrs.scale else None, match.beta if attrs.center else None
         return topi_ext.layer_norm(match.data, *affine, axis=plan.axis, epsilon=plan.epsilon)
