@@ -52,6 +52,8 @@ class StockGroupNorm(Rule):
         axis, epsilon = int(attrs.axis) % rank, float(attrs.epsilon)
         if axis not in (1, rank - 1):
             return Refusal("the channels are neither the second axis nor the last")
+        if op_name(match.root) == "nn.group_norm" and axis != 1:
+            return Refusal("TVM reshapes as if the channels were the second axis")
         if not known(type_.shape[axis]):
             return Refusal("the number of channels is known only at run time")
         if type_.dtype not in FLOATS:
