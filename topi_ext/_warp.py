@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from tvm import tir
 from tvm.tir.ir_builder import BufferVar
 
@@ -59,11 +62,16 @@ def from_lane_across(value: tir.PrimExpr, mask: IntExpr) -> tir.PrimExpr:
     return tir.call_extern(value.dtype, "__shfl_xor_sync", ALL_LANES, value, mask)
 
 
-def sum_of_lanes(local: Locals, value: tir.PrimExpr, lanes: int = 32) -> tir.PrimExpr:
-    """The sum over so many neighbouring lanes of the warp, a power of 2; each of them has it."""
+def sum_of_lanes(
+    local: Locals, value: tir.PrimExpr, lanes: int = 32, add: Callable[..., tir.PrimExpr] = operator.add
+) -> tir.PrimExpr:
+    """The sum over so many neighbouring lanes of the warp, a power of 2; each of them has it.
+
+    Instead of a sum it can be a maximum, or what else `add` is.
+    """
     distance = lanes // 2
     while distance:
-        value = local("total", value + from_lane_across(value, distance))
+        value = local("total", add(value, from_lane_across(value, distance)))
         distance //= 2
     return value
 

@@ -1,7 +1,7 @@
 """Time normalizations of groups of channels: `python -m tests.benchmarks.bench_group_norm`.
 
-The peer is torch's `group_norm` with a ReLU behind it, alone and under `torch.compile`, on channels_last data in
-float16 with gamma and beta. Our results are compared with torch's in float32 before anything is timed.
+The peer is torch's `group_norm` with a ReLU behind it, alone and under `torch.compile`, on channels_last data
+in float16 with gamma and beta. Our results are compared with torch's in float32 before anything is timed.
 """
 
 import argparse
@@ -35,9 +35,9 @@ def main(arguments=None):
     common.publish("group_norm", "Normalization of groups of channels", "\n".join(text))
 
 
-NOTES = """NHWC, groups after the slash, ReLU behind. Data are float16; gamma and beta are float32 for ours, and
-float16 for torch. floor: the time to read the data and write the result once at the bandwidth of a copy; the L2
-cache can be faster than that."""
+NOTES = """NHWC, groups after the slash, ReLU behind. Data are float16; gamma and beta are float32 for ours,
+and float16 for torch. floor: the time to read the data and write the result once at the bandwidth of a copy; the
+L2 cache can be faster than that."""
 
 
 def row(shape, groups, bandwidth):

@@ -17,12 +17,14 @@ Importing a module of this folder applies its correction.
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `mixed_precision` | has no rule for four operators in half precision |
+| `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
 | `reshape` | divides by 0 when it reshapes a tensor without elements |
 | `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
 | `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
+| `softmax` | on CUDA, takes four kernels, whose threads read whole rows |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
 
@@ -57,12 +59,14 @@ from . import (  # noqa: F401  each corrects as it is imported
     kernels,
     layout_transform,
     mixed_precision,
+    pooling,
     range,
     remembered_types,
     reshape,
     shape_functions,
     shuffles,
     sizes_at_run_time,
+    softmax,
     split_channels,
     where,
 )

@@ -15,7 +15,10 @@ WITH_OUT_DTYPE = (
     *(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")),
     *("nn.dense", "nn.matmul", "nn.batch_matmul"),
 )
-SUMS = ("sum", "mean", "prod", "cumsum", "cumprod", "variance", "nn.global_avg_pool2d")
+SUMS = (
+    *("sum", "mean", "prod", "cumsum", "cumprod", "variance"),
+    *("nn.global_avg_pool2d", "nn.adaptive_avg_pool2d"),
+)
 
 
 def _erf(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:

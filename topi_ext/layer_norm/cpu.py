@@ -24,7 +24,7 @@ def layer_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
         ib = tir.ir_builder.create()
         buffers = {name: in_a_row(ib, each)[0] for name, each in zip([*tensors, "result"], [*ins, *outs])}
         norm = _Norm(ib, problem, buffers, data.dtype, in_a_row(ib, outs[0])[1])
-        norm.emit_rows() if problem.is_last else norm.emit_pixels()
+        norm.emit_rows() if problem.rows.is_last else norm.emit_pixels()
         return ib.get()
 
     return te.extern([data.shape], [*tensors.values()], emit, dtype=[data.dtype], name="layer_norm")
@@ -52,10 +52,10 @@ class _Norm:
         self._has_vectors = dtype != "bfloat16"  # TVM has no code to cast vectors of it
 
     def emit_rows(self) -> None:
-        channels = self.problem.channels
+        channels = self.problem.rows.channels
         lanes = LANES if self._has_vectors and channels >= LANES else 1
         whole = channels // lanes * lanes
-        with self.ib.for_range(0, self.problem.outer, "row", kind="parallel") as row:
+        with self.ib.for_range(0, self.problem.rows.outer, "row", kind="parallel") as row:
             start = self.local("start", row.astype(self._index_type) * channels)
 
             def vectors() -> Iterator[_Vector]:
@@ -68,10 +68,10 @@ class _Norm:
             self._normalize(vectors, lanes, is_one_row=True)
 
     def emit_pixels(self) -> None:
-        ib, inner = self.ib, self.problem.inner
+        ib, inner = self.ib, self.problem.rows.inner
         lanes = PIXELS if self._has_vectors else 1
         runs = ceil_div(inner, lanes)
-        with ib.for_range(0, self.problem.outer * runs, "task", kind="parallel") as task:
+        with ib.for_range(0, self.problem.rows.outer * runs, "task", kind="parallel") as task:
             image = self.local("image", tir.truncdiv(task, runs).astype(self._index_type))
             first = self.local("first", tir.truncmod(task, runs).astype(self._index_type) * lanes)
             with ib.if_scope(first + lanes <= inner):
@@ -80,7 +80,7 @@ class _Norm:
                 self._emit_run(image, pixel, 1)
 
     def _emit_run(self, image: tir.PrimExpr, pixel: tir.PrimExpr, lanes: int) -> None:
-        channels, inner = self.problem.channels, self.problem.inner
+        channels, inner = self.problem.rows.channels, self.problem.rows.inner
         start = self.local("start", image * channels * inner + pixel)
 
         def vectors() -> Iterator[_Vector]:
@@ -92,7 +92,7 @@ class _Norm:
     def _normalize(self, vectors: Callable[[], Iterator[_Vector]], lanes: int, is_one_row: bool) -> None:
         """Normalize what is in `vectors`, of which none has more lanes."""
         ib, every = self.ib, ramp(0, 1, lanes)
-        count, epsilon = map(self.local.exact, (self.problem.channels, self.problem.epsilon))
+        count, epsilon = map(self.local.exact, (self.problem.rows.channels, self.problem.epsilon))
 
         def mean_of(function: Callable[[tir.PrimExpr], tir.PrimExpr]) -> tir.PrimExpr:
             sums = ib.allocate("float32", lanes, "sums", scope="global")

@@ -14,6 +14,7 @@ from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+from .._rows import Rows
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def shape_function(
 
 def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     data, gamma, beta = inputs
-    problem = Problem.of(data, int(attrs["axis"]), float(attrs["epsilon"]))
+    problem = Problem(Rows.of(data, int(attrs["axis"])), float(attrs["epsilon"]))
     given = {"data": data}
     given.update({"gamma": gamma} if attrs["has_gamma"] else {})
     given.update({"beta": beta} if attrs["has_beta"] else {})

@@ -200,17 +200,17 @@ def layer_norm(
 
 
 def _norm(
-    name: str, data: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, **options: Any
+    operator: str, data: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, **options: Any
 ) -> torch.Tensor:
     rank = len(getattr(data, "shape", ())) or 1
     axes = " ".join("c" if at == options["axis"] % rank else f"D{at}" for at in range(rank))
     given = {"data": (data, axes), "gamma": (gamma, "c"), "beta": (beta, "c")}
     tensors = {name: (tensor, axes) for name, (tensor, axes) in given.items() if tensor is not None}
-    return call(name, _norm_of, tensors, name=name, names=tuple(tensors), **options)
+    return call(operator, _norm_of, tensors, operator=operator, names=tuple(tensors), **options)
 
 
-def _norm_of(*tensors: relay.Expr, name: str, names: Sequence[str], **options: Any) -> relay.Expr:
-    return getattr(topi_ext, name)(**dict(zip(names, tensors)), **options)
+def _norm_of(*tensors: relay.Expr, operator: str, names: Sequence[str], **options: Any) -> relay.Expr:
+    return getattr(topi_ext, operator)(**dict(zip(names, tensors)), **options)
 
 
 def preprocess(

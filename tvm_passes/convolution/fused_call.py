@@ -10,6 +10,8 @@ from topi_ext.conv2d_nhwc.problem import GivenActivation
 import tvm
 from tvm import relay
 
+from ..engine.expressions import op_name
+
 
 class FusedCall:
     """The arguments of a call of `conv2d_nhwc` by name, to be changed."""
@@ -34,7 +36,18 @@ class FusedCall:
 
 
 def given_activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
+    """What the caller of an operator wrote as one of its activations."""
     name = str(attrs[which])
     constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
     count = {"leaky_relu": 1, "clip": 2}.get(name, 0)
     return None if name == "none" else (name, *constants[:count])
+
+
+def activation_as_given(call: relay.Call) -> GivenActivation:
+    """An activation in the operator's notation."""
+    attrs = call.attrs
+    if op_name(call) == "nn.leaky_relu":
+        return "leaky_relu", float(attrs.alpha)
+    if op_name(call) == "clip":
+        return "clip", float(attrs.a_min), float(attrs.a_max)
+    return "prelu" if op_name(call) == "nn.prelu" else "relu"

@@ -19,12 +19,12 @@ from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import of_each_channel, values
 from ..analysis.operators import ACTIVATIONS
-from ..analysis.scalar_functions import activation_of
+from ..analysis.scalar_functions import activation_of, call_below
 from ..engine.expressions import op_name
 from ..engine.match import any_op
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fuse_conv2d_nhwc import activation_as_given, call_below
-from .restore_layer_norm import (
+from .fused_call import activation_as_given
+from .normalization import (
     BetweenCasts,
     DividedDifference,
     FactorOrAddend,
@@ -83,8 +83,7 @@ class DividedDifferenceOfImages(DividedDifference):
     """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` over all pixels with `topi_ext.group_norm`.
 
     Over the pixels of each channel, every channel is a group; over those of all channels, an image is one.
-    Spellings and legality are those of DividedDifference of RestoreLayerNorm, which replaces those along one
-    axis.
+    Spellings and legality are those of DividedDifference; RestoreLayerNorm replaces those along one axis.
     """
 
     def why_not_along(self, axes: set[int], rank: int) -> Refusal | Answer | None:
@@ -148,7 +147,8 @@ class OfGroups(Rule):
         if not all(lengths) or not all(of_rows):
             return Refusal("the shape of an image is known only at run time")
         channels, count = lengths[0] or 1, of_rows[0] or 1
-        if math.prod(map(int, lengths)) != math.prod(map(int, of_rows)) or channels % count:
+        sizes = [math.prod(each or 0 for each in extents) for extents in (lengths, of_rows)]
+        if sizes[0] != sizes[1] or channels % count:
             return Refusal("the rows are not groups of the channels of one image")
         if any(match.used_elsewhere(each) for each in (match.norm, match.scaled, match.shifted)):
             return Refusal("the normalized data are used elsewhere, too")
@@ -233,6 +233,7 @@ class WithSpelledActivation(Rule):
 
     def rewrite(self, match: Match, plan: str) -> relay.Expr:
         norm = call_below(match.root, GROUP_NORM)
+        assert norm is not None
         return again(norm, norm.args[0], activation=plan)
 
 
