@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
+import tvm
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
+from tvm.topi.cuda.injective import schedule_injective_from_existing
+from tvm.topi.generic import schedule_extern
+from tvm.topi.utils import traverse_inline
 
 from ._floats import Locals
 from ._kernel import barrier, bytes_of, ceil_div, in_a_row, launch, local, most_lanes, power_of_2_from, ramp
 from ._register import known
-from ._types import IntExpr
+from ._types import IntExpr, Shape
 from ._warp import Part, sum_of_lanes
 
 WARP = 32
@@ -62,8 +66,13 @@ def _product(extents: list[IntExpr]) -> IntExpr:
     return reduce(mul, factors, 1)
 
 
-def of_rows(rows: Rows, tensors: dict[str, te.Tensor], compute: Compute, name: str) -> te.Tensor:
-    """A tensor like `data`, one of the tensors, of which `compute` emits the results of some rows."""
+def of_rows(
+    rows: Rows, tensors: dict[str, te.Tensor], compute: Compute, name: str, shape: Shape | None = None
+) -> te.Tensor:
+    """A tensor like `data`, one of the tensors, of which `compute` emits the results of some rows.
+
+    With a `shape` of its own it has a number for each row.
+    """
     data = tensors["data"]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -73,7 +82,18 @@ def of_rows(rows: Rows, tensors: dict[str, te.Tensor], compute: Compute, name: s
         kernel(ib, rows, compute, buffers, data.dtype, in_a_row(ib, outs[0])[1]).emit()
         return ib.get()
 
-    return te.extern([data.shape], [*tensors.values()], emit, dtype=[data.dtype], name=name)
+    return te.extern([shape or data.shape], [*tensors.values()], emit, dtype=[data.dtype], name=name)
+
+
+def schedule_of_rows(_attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+    """The schedule of a tensor of rows, and of what is fused behind."""
+    (out,) = outs
+    with target:
+        if isinstance(out.op, te.ExternOp):
+            return schedule_extern(outs)
+        made = te.create_schedule(out.op)
+        traverse_inline(made, out.op, lambda _: None)
+        return schedule_injective_from_existing(made, out)  # what is fused behind
 
 
 class Kernel:

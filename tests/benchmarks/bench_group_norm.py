@@ -36,8 +36,8 @@ def main(arguments=None):
 
 
 NOTES = """NHWC, groups after the slash, ReLU behind. Data are float16; gamma and beta are float32 for ours,
-and float16 for torch. floor: the time to read the data and write the result once at the bandwidth of a copy; the
-L2 cache can be faster than that."""
+and float16 for torch. floor: the time to read the data and write the result once at the bandwidth of a copy;
+the L2 cache can be faster than that."""
 
 
 def row(shape, groups, bandwidth):

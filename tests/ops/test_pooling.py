@@ -1,4 +1,4 @@
-"""Pooling in NHWC on CUDA by the corrected schedule, on the emulated device and, where there is one, on a GPU."""
+"""Pooling on CUDA as it is corrected, on the emulated device and, where there is one, on a GPU."""
 
 import shutil
 
@@ -76,3 +76,52 @@ def test_on_a_gpu(kind, shape, size, stride, padding, dtype, tolerance):
     executor.run(x=data)
     expected = expected_of(kind, data, size, stride, padding)
     np.testing.assert_allclose(executor.get_output(0).numpy(), expected, tolerance, tolerance)
+
+
+# --- to one pixel
+
+GLOBAL = {
+    "adaptive": lambda x, layout: relay.nn.adaptive_avg_pool2d(x, (1, 1), layout=layout),
+    "global": lambda x, layout: relay.nn.global_avg_pool2d(x, layout),
+}
+IMAGES = [(1, 40, 40, 120), (2, 7, 5, 33), (3, 1, 1, 8), (1, 95, 96, 3)]
+
+
+def global_function(kind, shape, layout, dtype, behind=lambda y: y):
+    x = relay.var("x", shape=shape, dtype=dtype)
+    return relay.Function([x], behind(GLOBAL[kind](x, layout)))
+
+
+def pixels_of(shape, layout, dtype):
+    """Numbers whose sum is beyond what float16 can hold, and their means."""
+    data = (numbers(*shape) + 100).astype(dtype)
+    data = data if layout == "NHWC" else np.ascontiguousarray(data.transpose(0, 3, 1, 2))
+    return data, data.astype("float64").mean(tuple(map(layout.index, "HW")), keepdims=True)
+
+
+@pytest.mark.parametrize("kind", GLOBAL)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("shape", IMAGES)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_to_one_pixel(emulated_cuda, kind, layout, shape, dtype):
+    data, expected = pixels_of(shape, layout, dtype)
+    (found,) = emulated_cuda.run_relay(global_function(kind, data.shape, layout, dtype), data)
+    assert found.dtype == data.dtype
+    np.testing.assert_allclose(found, expected, 1e-3 if dtype == "float16" else 1e-6)
+
+
+def test_to_one_pixel_with_what_follows(emulated_cuda):
+    data, expected = pixels_of((2, 7, 5, 33), "NHWC", "float16")
+    behind = lambda y: relay.cast(y, "float32") * relay.const(2.0)  # noqa: E731
+    (found,) = emulated_cuda.run_relay(
+        global_function("adaptive", data.shape, "NHWC", "float16", behind), data
+    )
+    np.testing.assert_allclose(found, expected * 2, 1e-3)
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc")
+@pytest.mark.parametrize("layout, shape", [("NHWC", (1, 40, 40, 120)), ("NCHW", (1, 120, 40, 40))])
+def test_to_one_pixel_is_one_kernel(emulated_cuda, layout, shape, tmp_path):
+    function = global_function("adaptive", shape, layout, "float16")
+    relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
+    assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=1)

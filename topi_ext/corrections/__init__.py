@@ -11,6 +11,7 @@ Importing a module of this folder applies its correction.
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
+| `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
 | `in_float32` | accumulates float16 sums in float16 |
@@ -52,6 +53,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     cuda_schedules,
     erf,
     extremes,
+    global_pooling,
     grid_sample,
     hybrid_script,
     in_bounds,

@@ -1,7 +1,7 @@
 """Max and average pooling in NHWC on CUDA: a thread computes neighbouring channels.
 
-TVM gives each element of a result to a thread, which reads two bytes of half precision at a time. Importing this
-module replaces that schedule where the number of channels is known and even; the results stay the same.
+TVM gives each element of a result to a thread, which reads two bytes of half precision at a time. Importing
+this module replaces that schedule where the number of channels is known and even; results stay the same.
 """
 
 from __future__ import annotations

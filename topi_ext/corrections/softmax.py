@@ -13,12 +13,9 @@ from typing import Any
 import tvm
 from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
-from tvm.topi.cuda.injective import schedule_injective_from_existing
-from tvm.topi.generic import schedule_extern
-from tvm.topi.utils import traverse_inline
 
 from .._register import known
-from .._rows import Kernel, Row, Rows, of_rows
+from .._rows import Kernel, Row, Rows, of_rows, schedule_of_rows
 from .._strategy import generic
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -59,16 +56,6 @@ def _result(
     return value - top - total if is_log else te.exp(value - top) / total
 
 
-def _schedule(_attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
-    (out,) = outs
-    with target:
-        if isinstance(out.op, te.ExternOp):
-            return schedule_extern(outs)
-        made = te.create_schedule(out.op)
-        traverse_inline(made, out.op, lambda _: None)
-        return schedule_injective_from_existing(made, out)  # what is fused behind
-
-
 def _register(name: str, is_log: bool) -> None:
     strategies = getattr(generic, f"{name}_strategy")
     stock = getattr(topi.nn, name)
@@ -83,7 +70,9 @@ def _register(name: str, is_log: bool) -> None:
         def compute(_attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type) -> list[te.Tensor]:
             return [softmax(inputs[0], axis, is_log) if is_ours else stock(inputs[0], axis)]
 
-        schedule: Any = _schedule if is_ours else generic.wrap_topi_schedule(topi.cuda.schedule_softmax)
+        schedule: Any = (
+            schedule_of_rows if is_ours else generic.wrap_topi_schedule(topi.cuda.schedule_softmax)
+        )
         result.add_implementation(compute, schedule, name=f"{name}.cuda")
         return result
 
