@@ -64,11 +64,9 @@ def _register(name: str) -> None:
         attrs: tvm.ir.Attrs, inputs: list[te.Tensor], type_: relay.Type, target: tvm.target.Target
     ) -> registry.OpStrategy:
         result = registry.OpStrategy()
-        if is_served(attrs, inputs[0], type_, target):
-            compute, schedule = _compute, schedule_of_rows
-        else:
-            compute, schedule = stock, _stock_schedule
-        result.add_implementation(compute, schedule, name=f"{name}.topi_ext")
+        ours = is_served(attrs, inputs[0], type_, target)
+        implementation = (_compute, schedule_of_rows) if ours else (stock, _stock_schedule)
+        result.add_implementation(*implementation, name=f"{name}.topi_ext")
         return result
 
     registry.get(name).reset_attr("FTVMStrategy")

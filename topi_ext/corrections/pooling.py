@@ -30,7 +30,7 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     if layout == "NHWC" and pool is not None and list(pool.shape) == list(out.shape):
         channels, widest = known(out.shape[-1]), max(map(bytes_of, (out.dtype, pool.dtype)))
         lanes = most_lanes(channels, MAX_BYTES // widest) if channels else 1
-    if lanes == 1:
+    if lanes == 1 or pool is None:
         return _stock(outs, layout)
     schedule = te.create_schedule(out.op)
     _inline(schedule, out, pool)

@@ -30,13 +30,7 @@ def _or_cast(pattern: DFPattern) -> DFPattern:
 class DividedDifference(Rule):
     """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` with an operator.
 
-    A mean may be a sum that is divided, the variance a mean of squares, and the division a product with
-    `rsqrt`, a reciprocal or a power. In between there may be casts from one floating-point type to another,
-    as there are in a network that is imported in half precision.
-
-    Why legal: the operator computes the same in float32, and mean, variance and epsilon are those that it
-    computes with: of the same data, along the same axis, divided by its length. Results differ by rounding,
-    and in half precision they are more accurate.
+    The rules of the passes say along which axes, what the spellings are, and why that is legal.
     """
 
     x, mean, variance, epsilon = wildcard(), wildcard(), wildcard(), is_constant()

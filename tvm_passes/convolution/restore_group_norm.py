@@ -83,7 +83,7 @@ class DividedDifferenceOfImages(DividedDifference):
     """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` over all pixels with `topi_ext.group_norm`.
 
     Over the pixels of each channel, every channel is a group; over those of all channels, an image is one.
-    Spellings and legality are those of DividedDifference; RestoreLayerNorm replaces those along one axis.
+    Spellings and legality are those that RestoreLayerNorm knows along one axis, which it replaces.
     """
 
     def why_not_along(self, axes: set[int], rank: int) -> Refusal | Answer | None:

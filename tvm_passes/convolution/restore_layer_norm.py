@@ -17,7 +17,13 @@ from .normalization import BetweenCasts, DividedDifference, FactorOrAddend, Plan
 class DividedDifferenceOfRows(DividedDifference):
     """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` along one axis with `topi_ext.layer_norm`.
 
-    Spellings and legality are those of DividedDifference.
+    A mean may be a sum that is divided, the variance a mean of squares, and the division a product with
+    `rsqrt`, a reciprocal or a power. In between there may be casts from one floating-point type to another,
+    as there are in a network that is imported in half precision.
+
+    Why legal: the operator computes the same in float32, and mean, variance and epsilon are those that it
+    computes with: of the same data, along the same axis, divided by its length. Results differ by rounding,
+    and in half precision they are more accurate.
     """
 
     def why_not_along(self, axes: set[int], rank: int) -> Refusal | Answer | None:
