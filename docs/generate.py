@@ -207,7 +207,7 @@ def refusals(made):
 
 
 def _modules_of(made):
-    """The module of a pass, those in its folder if it has one, and those of rules that it shares with others."""
+    """The module of a pass, those in its folder if it has one, and those of the rules that it shares."""
     module = inspect.getmodule(made)
     inner = pkgutil.iter_modules(getattr(module, "__path__", []), module.__name__ + ".")
     shared = (importlib.import_module(rule.__module__) for rule in getattr(made, "rules", ()))
