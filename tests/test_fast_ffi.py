@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 from tests.test_find_tvm import python
-from topi_ext.bootstrap import fast_ffi, tvm_in_use
+from topi_ext.bootstrap import fast_ffi, tvm_in_use, user_cache
 
 import tvm
 
 PRINT = "from topi_ext.bootstrap import tvm_in_use; print(tvm_in_use.ffi)"
 has_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+
+
+def in_folder(path):
+    """The environment for a cache there."""
+    return {"XDG_CACHE_HOME": str(path), user_cache.SWITCH: "0", "TVM_FFI": "auto"}
 
 
 @has_compiler
@@ -24,7 +29,7 @@ def test_it_is_in_use():
 
 @has_compiler
 def test_it_is_compiled_once(tmp_path):
-    first, second = (python(PRINT, XDG_CACHE_HOME=str(tmp_path), TVM_FFI="auto") for _ in range(2))
+    first, second = (python(PRINT, **in_folder(tmp_path)) for _ in range(2))
     assert first.stdout.strip() == second.stdout.strip() == "Cython", first.stderr
     assert "Compiling" in first.stderr and "Compiling" not in second.stderr
     (library,) = (tmp_path / "tvm-vision-passes").iterdir()
@@ -41,7 +46,7 @@ def test_it_is_compiled_once(tmp_path):
     ],
 )
 def test_without_it_all_works_as_before(tmp_path, environment, said):
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "TVM_FFI": "auto", **environment}
+    environment = {**in_folder(tmp_path), **environment}
     answer = python(PRINT + "; import tvm; print(tvm.nd.array([1]).numpy())", **environment)
     ffi, array = answer.stdout.strip().splitlines()
     assert ffi.startswith(said) and array == "[1]", answer.stderr
@@ -71,7 +76,8 @@ def test_a_user_without_a_home(monkeypatch, tmp_path):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setenv("TVM_FFI", "auto")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("XDG_CACHE_HOME", user_cache.SWITCH):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(fast_ffi.Path, "home", no_home)
     (tmp_path / "_ffi" / "_cython").mkdir(parents=True)
     (tmp_path / "_ffi" / "_cython" / "core.pyx").write_text("")

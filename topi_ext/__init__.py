@@ -6,6 +6,7 @@ from ._cpu_target import cpu_target
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .deformable_attention import deformable_attention
+from .encode_masks import encode_masks
 from .group_norm import group_norm
 from .heatmaps_to_keypoints import heatmaps_to_keypoints
 from .layer_norm import layer_norm
@@ -23,6 +24,7 @@ __all__ = [
     "conv2d_nhwc",
     "cpu_target",
     "deformable_attention",
+    "encode_masks",
     "group_norm",
     "heatmaps_to_keypoints",
     "layer_norm",

@@ -14,6 +14,7 @@ from tvm.target import override_native_generic_func
 
 from ._types import IntExpr
 
+MAX_KNOWN = 10_000  # types per operator: more than any network has
 KERNELS = {"llvm": "cpu", "cuda": "cuda"}  # the modules, by the target's kind
 
 
@@ -77,8 +78,27 @@ def register(
         operator.add_argument(argument, "Tensor", meaning)
     operator.set_attrs_type_key("DictAttrs")
     operator.set_support_level(10)
-    operator.add_type_rel(name.split(".")[-1], type_relation)
+    operator.add_type_rel(name.split(".")[-1], _remembering(type_relation))
     registry.register_pattern(name, registry.OpPattern.OPAQUE)
     if shape_function is not None:
         registry.register_shape_func(name, False, shape_function)
     registry.register_strategy(name, override_native_generic_func(f"{name}.strategy")(strategy))
+
+
+def _remembering(type_relation: Callable) -> Callable:
+    """The type relation with a cache, since TVM infers the type of each call in nearly every pass."""
+    known: dict[tuple[tvm.ir.Attrs, int], tuple[Sequence[relay.Type], relay.Type]] = {}
+
+    def remembering(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Type | None:
+        key = attrs, tvm.ir.structural_hash(types)  # the attributes of a call stay the same object
+        of_types, result = known.get(key, (None, None))
+        if of_types is not None and tvm.ir.structural_equal(of_types, types):
+            return result
+        result = type_relation(types, attrs)
+        if result is not None:
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            known[key] = types, result
+        return result
+
+    return remembering

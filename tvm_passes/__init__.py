@@ -30,6 +30,7 @@ else:
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
     from .cleanup.limit_fusion import LimitFusion
+    from .convolution.align_filters import AlignFilters
     from .convolution.convert_to_nhwc import ConvertToNHWC
     from .convolution.dense_as_convolution import DenseAsConvolution
     from .convolution.fold_into_convolutions import FoldIntoConvolutions
@@ -50,6 +51,7 @@ else:
     from .detection.restore_batched_nms import RestoreBatchedNMS
     from .detection.restore_deformable_attention import RestoreDeformableAttention
     from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+    from .detection.return_encoded_masks import ReturnEncodedMasks
     from .detection.return_raw_masks import ReturnRawMasks
     from .engine.report import PassReport, Report, recording
     from .engine.rule import Rule, RulePass
@@ -66,6 +68,7 @@ else:
     from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 __all__ = [
+    "AlignFilters",
     "Canonicalize",
     "CombineTransposes",
     "ConvertToNHWC",
@@ -97,6 +100,7 @@ __all__ = [
     "RestoreMultiScaleRoIAlign",
     "RestoreWarpAffine",
     "RestoreWarpPerspective",
+    "ReturnEncodedMasks",
     "ReturnRawMasks",
     "Rule",
     "RulePass",

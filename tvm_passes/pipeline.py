@@ -5,6 +5,8 @@ Each line whose position matters says why.
 
 from __future__ import annotations
 
+from typing import Any
+
 from topi_ext.conv2d_nhwc import onednn
 from topi_ext.conv2d_nhwc.cuda import arch_of
 
@@ -13,6 +15,7 @@ import tvm
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
+from .convolution.align_filters import AlignFilters
 from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
 from .convolution.fold_into_convolutions import FoldIntoConvolutions
@@ -33,6 +36,8 @@ from .detection.merge_class_loops import MergeClassLoops
 from .detection.restore_batched_nms import RestoreBatchedNMS
 from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
+from .detection.return_encoded_masks import ReturnEncodedMasks
+from .detection.return_raw_masks import ReturnRawMasks
 from .engine.report import Report, recording
 from .subpixel.fold_space_to_depth import FoldSpaceToDepth
 from .subpixel.move_depth_to_space import MoveDepthToSpace
@@ -44,10 +49,14 @@ from .warps.restore_warp_affine import RestoreWarpAffine
 from .warps.restore_warp_perspective import RestoreWarpPerspective
 
 TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture with tensor cores for the type
+MASKS: dict[str, Any] = {"pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
 
 
 def detection_pipeline(
-    target: str | tvm.target.Target | None = None, dtype: str | None = None, outputs: str | None = None
+    target: str | tvm.target.Target | None = None,
+    dtype: str | None = None,
+    outputs: str | None = None,
+    masks: str | None = None,
 ) -> tvm.transform.Sequential:
     """The passes that make detection networks fast; for a GPU, weights must be bound to the function.
 
@@ -59,12 +68,20 @@ def detection_pipeline(
     graph that is static up to there, for TVM's virtual machine; or "padded", static too, with
     `num_detections` as the last output, for TVM's graph executor. The default is "cut" for tensor cores,
     else "dynamic": a CPU is faster if it computes no padding.
+
+    `masks` is the form of a Mask R-CNN's masks: "pasted" into images, as the network returns them, the
+    default; "raw", as by `ReturnRawMasks`; or "encoded", as by `ReturnEncodedMasks`.
     """
+    masks = masks or "pasted"
+    if masks not in MASKS:
+        raise ValueError(f"detection_pipeline: masks must be {', '.join(MASKS)}, not {masks!r}")
     machine = _target_or_current(target)
     dtype = dtype or _best_dtype(machine)
     has_tensor_cores = _has_tensor_cores(machine, dtype)
     outputs = outputs or ("cut" if has_tensor_cores else "dynamic")
     stages = [_restore_detection(), _restore_warps()]
+    if MASKS[masks]:
+        stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
         stages.append(_fix_shapes(outputs))
     if has_tensor_cores:
@@ -196,6 +213,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
         FuseConv2dNHWC(to_be=dtype, target=target),  # after all that changes which operators are adjacent
         InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
+        AlignFilters(target),  # of the type in which they are computed
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torchvision
 
-BATCHED_NMS = "topi_ext::batched_nms"  # boxes, scores, class ids, IoU threshold
+BATCHED_NMS = "frontends::batched_nms"  # boxes, scores, class ids, IoU threshold
 LOOP, LIST, CONSTANT = "prim::Loop", "prim::ListConstruct", "prim::Constant"
 NO_STEPS = (CONSTANT, LIST)  # torch may merge several that are equal
 

@@ -89,8 +89,8 @@ NETWORKS = {
     "RRDB x4": Network(partial(of_super_resolution, "rrdb", (270, 480)), "subpixel", True),
 }
 TEXT = f"""Milliseconds from the call to the end of the work, by the host's clock, on images that are on the
-GPU: the median of {REPEATS} calls. R50 is torchvision's network on images of 800x1333; SSDs get 640x640, which
-they scale down; YOLO and RT-DETR have 640x640, the numbers of super-resolution networks are their scales.
+GPU: the median of {REPEATS} calls. R50 is torchvision's network on images of 800x1333; SSDs get 640x640,
+which they scale down; YOLO and RT-DETR have 640x640.
 Ours is float16, replayed as a CUDA graph, with outputs cut to the valid detections. torch: eager in float32
 and under autocast, in both layouts, and torch.compile of autocast; super-resolution networks are in float16.
 Kernels: the number of launches, and the sum of their times. Floor: what the network's steps would take at the

@@ -5,7 +5,8 @@ torchvision's `batched_nms` shifts the boxes of each class apart ("shifted"), or
 Only ours and the loop are exact, so ours is compared with the loop, on the CPU, before it is timed.
 
 `--target llvm` (or any other LLVM target) times the CPU instead, versus torchvision on two threads.
-`--sweep` times several tile shapes, to choose the one in `topi_ext/batched_nms/cuda_suppress.py`.
+`--sweep` times several tile shapes, to choose the one in `topi_ext/batched_nms/cuda_suppress.py`, and ways to
+sort, to choose the limits in `cuda_rank.py`.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from torchvision.ops import boxes as torchvision_boxes
 from tests.benchmarks import _common as common
 from tests.ops import class_by_class
 from tests.ops.detections import clustered_detections
-from topi_ext.batched_nms import batched_nms, cuda, cuda_suppress
+from topi_ext.batched_nms import batched_nms, cuda, cuda_rank, cuda_suppress
 from topi_ext.batched_nms.cuda_suppress import SHAPE, SuppressShape
 
 import tvm
@@ -32,6 +33,7 @@ CASES += [(200_000, 1), (200_000, 1203)]
 CPU_CASES = [(1000, 80), (4507, 5), (20_000, 80), (1000, 1), (20_000, 1)]
 CURVE_CLASSES = (1, 80, 1203)
 CURVE_SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 90_000, 200_000)
+FEW = (100, 300, 1000, 2000, 3000, 4000)
 SHAPES = [SuppressShape(*shape) for shape in ((64, 4), (64, 8), (128, 2), (128, 4), (128, 8))]
 SHAPES += [SuppressShape(*shape) for shape in ((256, 1), (256, 2), (256, 4), (512, 1), (512, 2))]
 THRESHOLD = 0.5
@@ -44,7 +46,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", default="cuda", help="cuda, or a target of LLVM to time the CPU")
-    parser.add_argument("--sweep", action="store_true", help="time several shapes of tile")
+    parser.add_argument("--sweep", action="store_true", help="time several shapes of tile and ways to sort")
     parser.add_argument("--no-curve", action="store_true", help="only the table, no plot")
     args = parser.parse_args()
     if args.target != "cuda":
@@ -140,6 +142,20 @@ def sweep():
         rows.append([f"{shape.boxes} x {shape.slices}{chosen}", *times])
         print(rows[-1], flush=True)
     print(common.markdown_table(["tile", *(f"{n:,} / {classes}" for n, classes in CASES)], rows))
+    cuda.SHAPE = cuda_suppress.SHAPE = SHAPE
+    sweep_of_sorts()
+
+
+def sweep_of_sorts():
+    """Counting, with several sizes of block, versus the sort, by the number of boxes of 80 classes."""
+    arrays = [on_gpu(clustered_detections(n, 80)) for n in FEW]
+    rows, cuda_rank.MAX_KEYS = [], max(FEW)
+    for limit, threads in ((0, cuda_rank.THREADS), (max(FEW), 256), (max(FEW), 512), (max(FEW), 1024)):
+        cuda_rank.MAX_KEYS_OF_ALL, cuda_rank.THREADS = limit, threads
+        times = [measure(compiled(inputs).run) for inputs in arrays]
+        rows.append([f"counted, {threads} threads" if limit else "sorted", *times])
+        print(rows[-1], flush=True)
+    print(common.markdown_table(["boxes", *(f"{n:,}" for n in FEW)], rows))
 
 
 def on_gpu(arrays):

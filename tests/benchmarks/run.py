@@ -50,8 +50,10 @@ def benchmarks(target):
     return [
         Benchmark("gpu_tests"),
         Benchmark("sort"),
+        Benchmark("torch_calls", modules=("torchvision",), on_cpu=()),
         Benchmark("preprocess"),
         Benchmark("roi", modules=("torchvision",)),
+        Benchmark("encode_masks", modules=("pycocotools",)),
         Benchmark("deformable_attention"),
         Benchmark("rasterize", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("warp_affine", modules=("cv2",), on_cpu=on_cpu),
@@ -66,6 +68,7 @@ def benchmarks(target):
         Benchmark("compile", modules=("torchvision",), on_cpu=()),
         Benchmark("zoo", modules=("torchvision",)),
         Benchmark("super_resolution", modules=("spandrel",), on_cpu=on_cpu),
+        Benchmark("models", modules=("torchvision", "transformers")),
         Benchmark("detection", modules=("torchvision",)),
         Benchmark("detection_batch", modules=("torchvision",)),
         Benchmark("detection_accuracy", modules=("torchvision",)),

@@ -7,7 +7,7 @@ import torchvision
 from onnx import TensorProto, helper
 from torch import nn
 
-import tvm_passes  # noqa: F401  (before tvm)
+import topi_ext  # before tvm
 
 import tvm
 from tvm import relay
@@ -32,6 +32,16 @@ def colours(dtype="float32", height=SIZE[0], width=SIZE[1]):
     boxes = relay.const(np.float32([[2, 3, 12, 14], [6, 8, 30, 20], [0, 0, 31, 23]]))
     labels = relay.const(np.int64([0, 1, 2]))
     return _returning({"boxes": boxes, "scores": scores, "labels": labels}, image), {}
+
+
+def colours_with_masks():
+    """The same, each with a mask of its box."""
+    mod, _ = colours()
+    (image,), outputs = mod["main"].params, mod["main"].body.fields
+    masks = np.random.default_rng(0).random((3, 1, 7, 7), "float32")
+    pasted = topi_ext.paste_masks(relay.const(masks), outputs[0], SIZE)
+    named = dict(zip(("boxes", "scores", "labels", "masks"), [*outputs, pasted]))
+    return _returning(named, image), {}
 
 
 def bright_pixels():

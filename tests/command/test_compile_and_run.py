@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pycocotools import mask as coco
 
 from tests.command.networks import HERE, SIZE, upscaler, write_onnx
 from tests.models.zoo import random_image, tiny_detector
 from topi_ext import cpu_target
+from tvm_passes import runtime
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.images import ImageInput, image_of
 from tvm_passes.command.models import SEED
@@ -92,6 +94,27 @@ def test_detections_are_drawn(tvm_passes_command, compiled, photo, tmp_path):
     differs = (np.asarray(Image.open(out)) != grey).any(axis=2)
     assert differs[14, 2:13].all() and differs[3:15, 12].all()  # the lower and the right side of the box
     assert not differs[16:].any()  # neither of the other boxes
+
+
+def test_masks_are_drawn_in_every_form(tvm_passes_command, compiled, photo, tmp_path):
+    """Raw ones are scaled by another rule, but to the same boxes."""
+    grey, drawn = plain(200, 200, 200), {}
+    for form in ("pasted", "encoded", "raw"):
+        folder, out = compiled(f"{HERE}:colours_with_masks", "--masks", form), tmp_path / f"{form}.png"
+        answer = tvm_passes_command("run", folder, "--image", photo(grey), "-o", out)
+        assert answer.status == 0, answer.err
+        drawn[form] = np.asarray(Image.open(out))
+    assert (drawn["pasted"] != grey).any(axis=2).mean() > 0.2
+    np.testing.assert_array_equal(drawn["encoded"], drawn["pasted"])
+    assert (drawn["raw"] != grey).any()
+
+
+def test_encoded_masks_in_a_file(tvm_passes_command, compiled, photo, tmp_path):
+    folder, out = compiled(f"{HERE}:colours_with_masks", "--masks", "encoded"), tmp_path / "out.npz"
+    tvm_passes_command("run", folder, "--image", photo(noise()), "-o", out)
+    with np.load(out) as found:
+        areas = [coco.area(mask) for mask in runtime.coco_masks(found["masks"], SIZE)]
+    assert len(areas) == 3 and all(0 < area < HEIGHT * WIDTH for area in areas)
 
 
 def test_names_of_labels(tvm_passes_command, compiled, photo, tmp_path):

@@ -123,6 +123,7 @@ OPTIONS = {
     "--pipeline os:getcwd": "returns str, which is not a TVM pass",
     "--pipeline fast": "there is no pipeline fast: give auto, detection, subpixel",
     "--outputs cut": "--outputs is for detectors",
+    "--masks encoded": "--masks is for detectors",
     "--weights trained": "an ONNX file has its own",
     "--input-shape other=1,3,8,8": "has 'other', which is not an input",
     "--graph no/where.html": "there is no folder no",

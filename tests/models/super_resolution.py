@@ -119,7 +119,7 @@ def srresnet(scale=4, channels=64, blocks=8):
 
 
 class Compact(nn.Module):
-    """The compact network of Real-ESRGAN: plain convolutions, and the enlarged image added to their shuffle."""
+    """The compact network of Real-ESRGAN: plain convolutions, and the enlarged image added at the end."""
 
     def __init__(self, scale=4, channels=64, layers=16):
         super().__init__()

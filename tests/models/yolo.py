@@ -1,4 +1,4 @@
-"""One-stage detectors of the shape of YOLOv8 and YOLO11, with their selection of detections, and seeded weights.
+"""One-stage detectors of the shape of YOLOv8 and YOLO11, with NMS and seeded weights.
 
 They are written from the published descriptions of these architectures. `yolo_model(name)` gives one of
 YOLO_MODELS, in evaluation: boxes, scores and labels of an image of 32n x 32m pixels.
@@ -234,7 +234,7 @@ YOLO_MODELS = {"yolov8n": yolov8n, "yolo11s": yolo11s}
 
 
 def yolo_model(name, seed=0, images=None, **options):
-    """One of YOLO_MODELS; its norms are fitted to `images`, and some tens of boxes are found in such as these."""
+    """One of YOLO_MODELS, with norms fitted to `images`: some tens of boxes are found in such as these."""
     from tests.models.zoo import random_image
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -8,7 +8,7 @@ import pytest
 from tests.ops import class_by_class
 from tests.ops.detections import CASES, clustered_detections
 from tests.ops.nvcc import assert_compiles_without_spills
-from topi_ext.batched_nms import batched_nms, cuda, cuda_suppress, reference
+from topi_ext.batched_nms import batched_nms, cuda, cuda_rank, cuda_suppress, reference
 from topi_ext.batched_nms.cuda_suppress import SHAPE, SuppressShape
 from topi_ext.sort.tile import ONE_TILE
 
@@ -18,7 +18,9 @@ from tvm.contrib import graph_executor
 from tvm.runtime.vm import VirtualMachine
 
 TILE, MAX_SORTED_AT_ONCE = SHAPE.boxes, ONE_TILE[-1].size
-SIZES = [0, 1, 2, 31, 32, 33, TILE - 1, TILE, TILE + 1, 3 * TILE + 7, 1000, 3000, MAX_SORTED_AT_ONCE + 1]
+MAX_RANKED = cuda_rank.MAX_KEYS
+SIZES = [0, 1, 2, 31, 32, 33, TILE - 1, TILE, TILE + 1, 3 * TILE + 7, 1000, MAX_RANKED, MAX_RANKED + 1]
+SIZES += [3000, MAX_SORTED_AT_ONCE + 1]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -62,6 +64,24 @@ def batch_of(size, n, classes):
 @pytest.mark.parametrize("n", SIZES)
 def test_size(emulated_cuda, n, classes):
     check(emulated_cuda, clustered_detections(n, classes))
+
+
+@pytest.mark.parametrize("options", [{}, {"max_output_size": 40, "score_threshold": 0.2}])
+@pytest.mark.parametrize("n", [1, 33, TILE + 1])
+def test_sorted_however_few(emulated_cuda, monkeypatch, n, options):
+    monkeypatch.setattr(cuda_rank, "MAX_KEYS_OF_ALL", 0)
+    check(emulated_cuda, clustered_detections(n, 5), **options)
+    check(emulated_cuda, batch_of(2, n, 5), **options)
+
+
+def test_few_or_many_at_run_time(emulated_cuda, monkeypatch):
+    """On both sides of the limits, which are set low here: of the rows together, and of one."""
+    monkeypatch.setattr(cuda_rank, "MAX_KEYS", 50)
+    monkeypatch.setattr(cuda_rank, "MAX_KEYS_OF_ALL", 100)
+    run = compiled_for_any_size(emulated_cuda, batch_of(1, 1, 5), max_output_size=30)
+    for size, n in ((1, 50), (1, 51), (2, 50), (3, 33), (3, 34), (100, 1), (101, 1), (3, 0)):
+        arrays = batch_of(size, n, 5)
+        assert_equal(run(*arrays), reference.batched_nms(*arrays, 0.5, max_output_size=30))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, options
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
-from topi_ext.conv2d_nhwc import cudnn, op, reference
+from topi_ext.conv2d_nhwc import cudnn, cudnn_plans, op, reference
 from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
+from tvm_passes import runtime
 
 import tvm
 from tvm import relay
@@ -241,7 +242,7 @@ def test_a_call_does_no_more_than_it_must(monkeypatch):
     fake, built, streams = FakeCudnn(), [], map(ctypes.c_void_p, (None, 7, 7))
     session = cudnn._Session.__new__(cudnn._Session)
     vars(session).update(cudnn=fake, handle=None, stream=0, plans={}, current_stream=lambda: next(streams))
-    monkeypatch.setattr(session, "_build", lambda problem: built.append(problem) or (fake, 5))
+    monkeypatch.setattr(session, "_build", lambda problem, _: built.append(problem) or (fake, 5))
     problem = WIDE[0].problem()
     for _ in range(3):
         session.run(problem.to_json(), [100, 200, 300])
@@ -257,7 +258,125 @@ def test_plans_share_a_workspace_that_stays():
     assert first == smaller != larger and len(session.workspaces) == 2
 
 
+# --- the plan
+
+
+class NotSupported(Exception):
+    """As cuDNN's own."""
+
+
+class FakeGraph:
+    """Has plans by name: the size of a workspace, None if it cannot be built, and what a call takes."""
+
+    def __init__(self, plans):
+        self.plans, self.names, self.selected, self.built = plans, list(plans), None, []
+
+    def create_execution_plans(self, modes):
+        self.modes = modes
+
+    def get_execution_plan_count(self):
+        return len(self.names)
+
+    def get_plan_name_at_index(self, index):
+        return self.names[index]
+
+    def build_plan_at_index(self, index):
+        name = self.names[index]
+        self.built.append(name)
+        if self.plans[name][0] is None:
+            raise NotSupported
+        self.selected = name
+
+    def get_workspace_size(self):
+        return self.plans[self.selected][0]
+
+    def serialize(self):
+        return list(self.selected.encode())
+
+    def deserialize(self, _handle, kept):
+        self.selected = kept.decode()
+        if self.selected not in self.plans:
+            raise RuntimeError("made by another version")
+
+
+LIBRARY = {
+    "heur_mode": SimpleNamespace(A="A", B="B", FALLBACK="F"),
+    "cudnnGraphNotSupportedError": NotSupported,
+    "backend_version_string": lambda: "9.9",
+}
+PLANS = {"refused": (None, 0), "large": (64, 1), "first": (0, 5), "second": (0, 3), "last": (0, 4)}
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_PASSES_CACHE", str(tmp_path))
+
+
+def plan_of(plans, key="a problem"):
+    """The plan that is taken, and all that are built for it."""
+    library = SimpleNamespace(**LIBRARY, pygraph=lambda **_: FakeGraph(plans))
+    graph = cudnn_plans.graph_with_plan(
+        library, None, key, lambda: FakeGraph(plans), lambda graph: graph.selected
+    )
+    return graph and (graph.selected, graph.built)
+
+
+def test_the_first_plan_without_a_workspace(own_cache):
+    assert plan_of(PLANS) == ("first", ["refused", "large", "first"])
+    assert plan_of(PLANS) == ("first", [])  # kept with its kernel
+    assert plan_of(PLANS, "another")[1]
+
+
+def test_a_workspace_where_all_plans_have_one(own_cache):
+    plans = {"refused": (None, 0), "large": (64, 1), "larger": (128, 1)}
+    assert plan_of(plans) == ("large", [*plans, "large"])  # built again, which selects it
+
+
+def test_no_plan(own_cache):
+    assert plan_of({"refused": (None, 0)}) is None
+
+
+def test_the_fastest_is_kept(own_cache):
+    assert plan_of(PLANS)[0] == "first"
+    timed = []
+
+    def measure(run):
+        timed.append(run())
+        return PLANS[timed[-1]][1]
+
+    with cudnn_plans.timed_by(measure):
+        assert plan_of(PLANS)[0] == "second"
+        assert timed == ["first", "second", "last"]  # not what needs a workspace
+        assert plan_of(PLANS) == ("second", []) and len(timed) == 3
+    assert plan_of(PLANS) == ("second", [])
+    fewer = {name: plan for name, plan in PLANS.items() if name != "second"}
+    assert plan_of(fewer)[0] == "first"  # as cuDNN cannot load what was kept
+
+
+def test_without_a_cache_nothing_is_kept(monkeypatch):
+    monkeypatch.setenv("TVM_PASSES_CACHE", "0")
+    with cudnn_plans.timed_by(lambda run: PLANS[run()][1]):
+        assert plan_of(PLANS)[0] == "second"
+    assert plan_of(PLANS)[0] == "first"
+
+
 # --- on a GPU
+
+
+@pytest.mark.gpu
+def test_tuned_on_gpu(cudnn_alone, own_cache, monkeypatch):
+    """The fastest plan is kept, and computes the same."""
+    torch = pytest.importorskip("torch")
+    case, stored = WIDE[0], []
+    keep = cudnn_plans.user_cache.store
+    monkeypatch.setattr(cudnn_plans.user_cache, "store", lambda *entry: stored.append(entry) or keep(*entry))
+    model = runtime.Model(build(case, GPU_TARGET), "cuda")
+    tensors = list(case.tensors(torch).values())
+    before = model(*tensors).clone()
+    runtime.tune(model, *tensors)
+    assert len(stored) == 1
+    after = runtime.Model(build(case, GPU_TARGET), "cuda")(*tensors)
+    assert_close(after.float().cpu().numpy(), before.float().cpu().numpy(), case.dtype)
 
 
 @pytest.fixture

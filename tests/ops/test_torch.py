@@ -19,9 +19,10 @@ from tests.ops.regions import SCALES, by_torchvision, pyramid, regions
 from tests.ops.warps import random_images, rotations
 from topi_ext.batched_nms import reference as nms_reference
 from topi_ext.deformable_attention import reference as attention_reference
+from topi_ext.encode_masks import reference as encode_reference
 from topi_ext.preprocess import reference as preprocess_reference
 from topi_ext.torch import _call
-from topi_ext.torch._kernels import Kernel
+from topi_ext.torch._kernels import ALIGNMENT, Arguments, Kernel
 from topi_ext.warp_affine import reference
 
 import tvm
@@ -39,6 +40,7 @@ def compiled(monkeypatch):
     """The kernels compiled since the test began."""
     kernels = {}
     monkeypatch.setattr(_call, "_kernels", kernels)
+    monkeypatch.setattr(_call, "_paths", {})
     return kernels
 
 
@@ -173,6 +175,16 @@ def test_paste_masks(device, compiled, threshold):
     assert len(compiled) == 1
 
 
+@pytest.mark.parametrize("form", ["rle", "bits"])
+def test_encode_masks(device, compiled, form):
+    for count in (5, 0, 11):
+        arrays = objects(count, (60, 80), 7)
+        found = ops.encode_masks(*tensors(device, *arrays), (60, 80), threshold=0.4, form=form)
+        expected = encode_reference.encode_masks(*arrays, (60, 80), threshold=0.4, form=form)
+        np.testing.assert_array_equal(found.cpu().numpy(), expected)
+    assert len(compiled) == 1
+
+
 def test_heatmaps_to_keypoints(device, compiled):
     for count in (5, 0, 11):
         maps, rois = tensors(device, *heatmaps(count, 3, (9, 9)))
@@ -196,18 +208,22 @@ def test_preprocess(device, compiled):
 # --- memory, threads, processes, streams
 
 
-def test_nothing_is_copied():
-    tensor = torch.arange(640.0)
-    array = _call._to_tvm(tensor)
-    tensor[3] = -1
-    assert array.numpy()[3] == -1
+def test_nothing_is_copied(monkeypatch):
+    given = []
+    call = Arguments.call
+    monkeypatch.setattr(
+        Arguments, "call", lambda self, addresses: (given.extend(addresses), call(self, addresses))
+    )
+    data, matrices = torch.rand(2, 3, 30, 40), torch.rand(2, 2, 3)
+    found = ops.warp_affine(data, matrices, (30, 40))
+    assert given == [tensor.data_ptr() for tensor in (data, matrices, found)]
 
 
 def test_any_address():
     data, matrices = random_images(3, (5, 7), 1), rotations(3, (5, 7))
     data, matrices = tensors("cpu", data, matrices)
     for first in range(3):
-        assert data[first:].data_ptr() % _call.ALIGNMENT or first == 0
+        assert data[first:].data_ptr() % ALIGNMENT or first == 0
         found = ops.warp_affine(data[first:], matrices[first:], (5, 7))
         assert torch.equal(found, ops.warp_affine(data, matrices, (5, 7))[first:])
 
@@ -218,6 +234,7 @@ def test_many_threads_compile_one_kernel(compiled, monkeypatch):
     data, matrices = tensors("cpu", random_images(2, (30, 40)), rotations(2, (30, 40)))
     expected = ops.warp_affine(data, matrices, (30, 40), border_value=1)
     compiled.clear()
+    _call._paths.clear()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: ops.warp_affine(data, matrices, (30, 40), border_value=1), range(32)))
     assert len(made) == 2
@@ -302,14 +319,15 @@ def on_emulated(cuda, build, arrays, axes, sizes=None):
     sizes = sizes or {}
     types = [(str(array.dtype), names) for array, names in zip(arrays, axes)]
     kernel = Kernel(build, types, tuple(sizes), cuda.target)
+    kernel.compile()
     pairs = (pair for array, names in zip(arrays, axes) for pair in zip(names, array.shape))
-    lengths = {**dict(pairs), **sizes}
-    outputs = [
-        tvm.nd.empty(shape, dtype, cuda.device)
-        for shape, dtype in kernel.outputs(*(lengths[name] for name in kernel.names))
-    ]
-    kernel([tvm.nd.array(array, cuda.device) for array in arrays], outputs)
-    return [output.numpy() for output in outputs[: kernel.results]], len(outputs)
+    outputs = kernel.types({**dict(pairs), **sizes})
+    inputs = [(array.shape, str(array.dtype)) for array in arrays]
+    arguments = Arguments(kernel.function, [*inputs, *outputs], cuda.device)
+    memory = [tvm.nd.empty(shape, dtype, cuda.device) for shape, dtype in outputs]
+    given = [tvm.nd.array(array, cuda.device) for array in arrays]
+    arguments.call([array.handle.contents.data or 0 for array in (*given, *memory)])
+    return [output.numpy() for output in memory[: kernel.results]], len(memory)
 
 
 @pytest.mark.parametrize("n", [0, 1, 500])

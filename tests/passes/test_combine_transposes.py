@@ -63,3 +63,42 @@ def test_split_axes_are_no_match():
     mod = module(x, relay.layout_transform(blocked, "NCHW4c", "NCHW"))
     after, report = apply(CombineTransposes(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []
+
+
+def heads(x, parts, axes):
+    """Behind a convolution in NHWC: back to NCHW, the channels split, and moved."""
+    return relay.transpose(relay.reshape(to_nchw(x), parts), axes)
+
+
+@pytest.mark.parametrize(
+    "shape, parts, axes, transposes",
+    [
+        ((2, 4, 5, 12), (2, 3, 4, 4, 5), [0, 3, 4, 1, 2], 0),  # as in RetinaNet
+        ((1, 4, 5, 12), (1, 3, 4, 4, 5), [0, 3, 4, 1, 2], 0),
+        ((2, 4, 5, 12), (2, 4, 3, 4, 5), [0, 3, 4, 2, 1], 1),
+        ((2, 4, 6, 12), (2, 12, 2, 2, 6), [0, 2, 3, 4, 1], 0),  # the rows are split
+        ((2, 4, 5, 1), (2, 1, 1, 4, 5), [0, 3, 4, 1, 2], 0),
+        ((2, 4, 5, 3), (2, 3, 4, 5, 1, 1), [0, 2, 5, 3, 4, 1], 0),
+        ((1, 1, 1, 1), (1, 1, 1), [2, 1, 0], 0),
+    ],
+)
+def test_across_a_split(shape, parts, axes, transposes):
+    x = relay.var("x", shape=shape)
+    mod = module(x, relay.nn.relu(heads(x, parts, axes)))
+    after = assert_same_numbers(CombineTransposes(), mod, numbers(*shape))
+    assert ops(after).count("transpose") == transposes and "layout_transform" not in ops(after)
+    assert_no_second_change(CombineTransposes(), after)
+
+
+@pytest.mark.parametrize(
+    "shape, parts, axes",
+    [
+        ((2, 4, 5, 12), (2, 12, 20), [0, 2, 1]),  # height and width become one axis
+        ((2, 4, 6, 12), (2, 8, 6, 6), [0, 2, 3, 1]),  # so do parts of channels and height
+    ],
+)
+def test_a_reshape_that_merges_is_no_match(shape, parts, axes):
+    x = relay.var("x", shape=shape)
+    mod = module(x, relay.nn.relu(heads(x, parts, axes)))
+    after, report = apply(CombineTransposes(), mod)
+    assert after.same_as(mod) and report.passes[0].matches == []

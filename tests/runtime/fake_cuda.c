@@ -16,6 +16,7 @@ static uintptr_t made = 0x1000;
 static CUstream capturing, last_stream;
 static CUgraph last_graph;
 static CUgraphExec last_executable;
+static CUgraphNode last_node;
 static __thread int contexts;
 
 const char *fake_notes(void) { return notes; }
@@ -90,7 +91,26 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
   NEEDS_CONTEXT;
   REFUSE_IF(stream != last_stream || !stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   REFUSE_IF(mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CUDA_ERROR_INVALID_VALUE);
-  return capturing = stream, note("begin "), CUDA_SUCCESS;
+  return capturing = stream, last_node = NULL, note("begin "), CUDA_SUCCESS;
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags) {
+  REFUSE_IF(!stream || stream != capturing, CUDA_ERROR_ILLEGAL_STATE);
+  REFUSE_IF(flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES, CUDA_ERROR_INVALID_VALUE);
+  note("after");
+  for (size_t i = 0; i < count; i++) {
+    REFUSE_IF(!nodes[i] || nodes[i] > last_node, CUDA_ERROR_INVALID_VALUE);
+    note(":%d", (int)(uintptr_t)nodes[i]);
+  }
+  return note(" "), CUDA_SUCCESS;
+}
+
+/* As if a kernel had been captured since the dependencies were set; nodes count from 1. */
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                                const CUgraphNode **nodes, size_t *count) {
+  REFUSE_IF(!stream || stream != capturing, CUDA_ERROR_ILLEGAL_STATE);
+  last_node = (CUgraphNode)((uintptr_t)last_node + 1);
+  return *status = CU_STREAM_CAPTURE_STATUS_ACTIVE, *nodes = &last_node, *count = 1, CUDA_SUCCESS;
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {

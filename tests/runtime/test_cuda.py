@@ -4,6 +4,7 @@ import gc
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,22 @@ def sorted_rows(dynamic=False):
     return module(x, relay.Tuple([relay.sort(x * relay.const(2.0)), x]))
 
 
+WIDTH = 3
+
+
+def branches():
+    """A sort and an argsort of each multiple of x, which do not depend on each other."""
+    x = relay.var("x", shape=SHAPE)
+    found = [relay.sort(x * relay.const(float(factor))) for factor in range(1, 1 + WIDTH)]
+    return module(x, relay.Tuple([relay.exp(relay.sort(relay.negative(each))) for each in found]))
+
+
+def assert_branches(outputs, x):
+    for factor, output in enumerate(outputs.values(), 1):
+        found = output.cpu().numpy() if isinstance(output, torch.Tensor) else output
+        np.testing.assert_allclose(found, np.exp(np.sort(-factor * x)), rtol=1e-5)
+
+
 def assert_sorted(outputs, x):
     found = [output.cpu() if isinstance(output, torch.Tensor) else output for output in outputs.values()]
     found = [array if isinstance(array, np.ndarray) else array.numpy() for array in found]
@@ -44,18 +61,31 @@ def compiled(emulated_cuda, fake_cuda):  # noqa: F811
 
     def compile(mod, **options):
         model = runtime.compile(mod, emulated_cuda.target, device=emulated_cuda.device, **options)
-        run, model.runs = model._executor.run, []
-
-        def counted():
-            model.runs.append(threading.current_thread())
-            run()
-
-        model._executor.run = counted
-        fake_cuda.replay = run
+        fake_cuda.replay, model.runs = model._executor.run, []
+        before_each_run(model, lambda: model.runs.append(threading.current_thread()))
         fake_cuda.notes()
         return model
 
     return compile
+
+
+def before_each_run(model, do):
+    """Do this at the start of each run, whole or in parts."""
+    executor = model._executor
+    run, launches = executor.run, getattr(executor, "launches", None)
+
+    def doing(what):
+        def done_first():
+            do()
+            what()
+
+        return done_first
+
+    def parts():
+        first, *others = launches()
+        return [replace(first, run=doing(first.run)), *others] if others else [first]
+
+    executor.run, executor.launches = doing(run), parts
 
 
 def on_device(array):
@@ -69,8 +99,9 @@ def test_a_graph_is_captured_once(compiled, fake_cuda, give):  # noqa: F811
     for seed in range(3):
         x = numbers(*SHAPE, seed=seed)
         assert_sorted(model(give(x)), x)
-        captured = ["begin", "end"] if seed == 0 else []
-        assert fake_cuda.notes() == ["hold:0", *captured, "launch:0", "record:0"]
+        hold, *captured, launch, record = fake_cuda.notes()
+        assert (hold, launch, record) == ("hold:0", "launch:0", "record:0")
+        assert [note for note in captured if "after" not in note] == (["begin", "end"] if seed == 0 else [])
     assert "graph executor on cuda(0), as a CUDA graph" in repr(model)
     assert len(model.runs) == 3  # to warm up, again, and to capture
     assert len(set(model.runs)) == 1 and threading.current_thread() not in model.runs
@@ -96,14 +127,14 @@ def test_without_a_graph(compiled, fake_cuda):  # noqa: F811
 
 
 def fails_while_captured(model, fake_cuda):  # noqa: F811
-    run = model._executor.run
+    failed = []
 
     def fails():
-        run()
-        if len(model.runs) == 3:
+        if len(model.runs) == 2 and not failed:
+            failed.append(True)
             raise tvm.TVMError("in a file\n  in a line\nCUDA: an allocation cannot be captured")
 
-    model._executor.run = fails
+    before_each_run(model, fails)
 
 
 def is_invalid_afterwards(_model, fake_cuda):  # noqa: F811
@@ -146,9 +177,9 @@ def test_the_virtual_machine_has_no_graph(compiled, fake_cuda):  # noqa: F811
         compiled(sorted_rows(dynamic=True), cuda_graph=True)
 
 
-def test_an_error_of_the_network_is_none_of_the_graph(compiled, monkeypatch):
+def test_an_error_of_the_network_is_none_of_the_graph(compiled):
     model = compiled(sorted_rows(), cuda_graph="auto")
-    monkeypatch.setattr(model._executor, "run", lambda: 1 / 0)
+    before_each_run(model, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         model(numbers(*SHAPE))
 
@@ -172,6 +203,21 @@ def test_streams_are_in_order(compiled, fake_cuda):  # noqa: F811
     assert call(plain, 9) == ["hold:9", "record:9"]
     default = ["record:6", "hold:0", "record:0", "hold:6"]
     assert call(machine, 6) == ["hold:6", "hold:6", *default, "record:6", "hold:0"]
+
+
+def test_branches_are_captured_side_by_side(compiled, fake_cuda):  # noqa: F811
+    model = compiled(branches())
+    x = numbers(*SHAPE)
+    assert_branches(model(x), x)
+    _, begin, *captured, end, _, _ = fake_cuda.notes()
+    assert (begin, end) == ("begin", "end")
+    first, *others, last = [note.split(":")[1:] for note in captured]
+    assert first == [] and others.count([]) == WIDTH - 1  # a sort in each branch waits for nothing
+    assert {node for nodes in [*others, last] for node in nodes} == {
+        str(1 + place) for place in range(len(captured) - 1)
+    }
+    lanes = [launch.lane for launch in model._executor.launches()]
+    assert len(set(lanes)) == WIDTH  # each sort has workspaces of its own
 
 
 @pytest.mark.parametrize("give", [on_device, np.copy])
@@ -322,15 +368,17 @@ def line():
 
 
 @pytest.mark.gpu
-def test_what_cannot_be_captured_on_gpu(monkeypatch):
+def test_branches_side_by_side_on_gpu():
+    model = on_gpu("graph", branches())
+    for seed in range(20):
+        x = numbers(*SHAPE, seed=seed)
+        assert_branches(model(torch.from_numpy(x).cuda()), x)
+
+
+@pytest.mark.gpu
+def test_what_cannot_be_captured_on_gpu():
     model = runtime.compile(sorted_rows(), "cuda")
-    run = model._executor.run
-
-    def allocates():
-        run()
-        tvm.nd.empty((1 << 20,), device=tvm.cuda(0))
-
-    monkeypatch.setattr(model._executor, "run", allocates)
+    before_each_run(model, lambda: tvm.nd.empty((1 << 20,), device=tvm.cuda(0)))
     with pytest.warns(UserWarning, match="without a CUDA graph: "):
         assert_sorted(model(at(0)), numbers(*SHAPE))
     torch.cuda.synchronize()

@@ -188,6 +188,17 @@ def paste_masks(threshold=None):
     return [masks, boxes, topi_ext.paste_masks(masks, boxes, (17, 23), threshold=threshold)], inputs
 
 
+def encode_masks(form, threshold=0.5, **options):
+    masks, boxes = variables(masks=((ANY, 1, 7, 7), "float32"), boxes=((ANY, 4), "float32"))
+
+    def inputs(awkward):
+        n = awkward.length()
+        return awkward.floats(n, 1, 7, 7), awkward.floats(n, 4)
+
+    encoded = topi_ext.encode_masks(masks, boxes, (17, 23), form=form, threshold=threshold, **options)
+    return [masks, boxes, encoded], inputs
+
+
 def heatmaps_to_keypoints():
     maps, rois = variables(maps=((ANY, 2, 5, 6), "float32"), rois=((ANY, 4), "float32"))
 
@@ -392,6 +403,10 @@ CASES = {
     "deformable_attention": deformable_attention,
     "paste_masks": paste_masks,
     "paste_masks, threshold": lambda: paste_masks(0.5),
+    "encode_masks": lambda: encode_masks("rle"),
+    "encode_masks, threshold of 0": lambda: encode_masks("rle", 0.0),
+    "encode_masks, little room": lambda: encode_masks("rle", capacity=30),
+    "encode_masks, bits": lambda: encode_masks("bits"),
     "heatmaps_to_keypoints": heatmaps_to_keypoints,
     "group_norm": group_norm,
     "group_norm in NHWC": lambda: group_norm(-1),

@@ -7,6 +7,8 @@
    the kept boxes of their class, and all classes and batch items proceed in parallel.
 4. Sort the boxes by score and index, those not kept last; write the indices of the leading ones.
 
+A few boxes are not sorted: their places are counted (`cuda_rank`), in step 1 with what step 2 does.
+
 Memory besides inputs and outputs is linear in the boxes: less than 60 bytes per box and 100 per batch item,
 so 12 MB for 200,000 boxes, where a matrix of pairs would take 5 GB at one bit each.
 
@@ -17,7 +19,7 @@ which costs time, but boxes of different classes never suppress each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,7 @@ from .._kernel import ceil_div, launch, local
 from .._types import IntExpr
 from ..sort import Buffers, Order, class_then_score, emit_sort
 from ..sort.tile import tile_shape
+from . import cuda_rank
 from .cuda_suppress import LAST, NOT_KEPT, SHAPE, emit_suppress
 
 THREADS = 256
@@ -152,6 +155,11 @@ class _Problem:
     limit: int | None
     views: dict[str, Any]
 
+    @property
+    def extent(self) -> IntExpr:
+        """The number of indices of a row that a kernel has to initialize."""
+        return _maximum(self.length if self.limit is None else _maximum(self.length, self.limit), 1)
+
     @staticmethod
     def is_nothing(extent: IntExpr | None) -> bool:
         return isinstance(extent, int) and extent == 0
@@ -182,36 +190,151 @@ def _split_id(ib: IRBuilder, class_id: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.
 
 def _emit(problem: _Problem) -> None:
     """All kernels, in order."""
-    ib, rows, length, views = problem.ib, problem.rows, problem.length, problem.views
+    ib, rows, length = problem.ib, problem.rows, problem.length
     if problem.is_nothing(rows):
         ib.emit(tir.Evaluate(0))
         return
-    finds_something = not (problem.is_nothing(length) or problem.is_nothing(problem.limit))
-    if finds_something:
-        emit_sort(
-            ib,
-            rows,
-            length,
-            Order("int64"),
-            read_key=problem.key,
-            keys=Buffers(views["keys"], views.get("keys_swap")),
-            read_payload=lambda _row, index: index,
-            payload=Buffers(views["order"], views.get("order_swap")),
-        )
-    with ib.if_scope(tir.const(0, "int32") < rows):
-        _fetch_in_order(problem, finds_something)
-    if not finds_something:
+    if problem.is_nothing(length) or problem.is_nothing(problem.limit):
+        with ib.if_scope(tir.const(0, "int32") < rows):
+            _initialize(problem)
         return
+    has_few = problem.limit is None or problem.limit <= cuda_rank.MAX_KEYS
+    are_few = has_few and cuda_rank.are_few(rows, length)
+    with ib.if_scope(tir.const(0, "int32") < rows):
+        _either(ib, are_few, lambda: _place_by_class(problem), lambda: _sort_by_class(problem))
     with ib.if_scope(tir.all(tir.const(0, "int32") < rows, tir.const(0, "int32") < length)):
-        emit_suppress(ib, rows, length, problem.limit, views)
+        emit_suppress(ib, rows, length, problem.limit, problem.views)
+        _either(ib, are_few, lambda: _place_by_score(problem), lambda: _sort_by_score(problem))
+
+
+def _either(
+    ib: IRBuilder, condition: bool | tir.PrimExpr, if_so: Callable[[], None], if_not: Callable[[], None]
+) -> None:
+    """Emit one of two, or a choice on the host."""
+    if isinstance(condition, bool):
+        return if_so() if condition else if_not()
+    with ib.if_scope(condition):
+        if_so()
+    with ib.else_scope():
+        if_not()
+
+
+# --- steps 1 and 2: the boxes in the order of class and score, and all counters initialized
+
+
+def _place_by_class(problem: _Problem) -> None:
+    views = problem.views
+
+    def place(
+        row: tir.PrimExpr, index: tir.PrimExpr, lane: tir.PrimExpr, key: tir.PrimExpr, rank: tir.PrimExpr
+    ) -> None:
+        with problem.ib.if_scope(lane < 4):
+            views["sorted_boxes"][row, rank, lane] = views["boxes"][row, index, lane]
+        with problem.ib.if_scope(lane == 0):
+            views["keys"][row, rank] = key
+            views["order"][row, rank] = index
+            if "rest_of_id" in views:
+                views["rest_of_id"][row, rank] = _split_id(problem.ib, views["class_ids"][row, index])[1]
+
+    cuda_rank.emit_ranks(
+        problem.ib,
+        problem.rows,
+        problem.length,
+        "int64",
+        problem.key,
+        place,
+        visit=lambda row, index: _initialize_at(problem, row, index),
+        extent=problem.extent,
+    )
+
+
+def _sort_by_class(problem: _Problem) -> None:
+    views = problem.views
+    emit_sort(
+        problem.ib,
+        problem.rows,
+        problem.length,
+        Order("int64"),
+        read_key=problem.key,
+        keys=Buffers(views["keys"], views.get("keys_swap")),
+        read_payload=lambda _row, index: index,
+        payload=Buffers(views["order"], views.get("order_swap")),
+    )
+
+    def fetch(row: tir.PrimExpr, index: tir.PrimExpr) -> None:
+        source = local(problem.ib, "source", views["order"][row, index])
+        for corner in range(4):
+            views["sorted_boxes"][row, index, corner] = views["boxes"][row, source, corner]
+        if "rest_of_id" in views:
+            views["rest_of_id"][row, index] = _split_id(problem.ib, views["class_ids"][row, source])[1]
+
+    _initialize(problem, fetch)
+
+
+def _initialize(problem: _Problem, fetch: Callable[[tir.PrimExpr, tir.PrimExpr], None] | None = None) -> None:
+    """Initialize all counters, and call `fetch(row, index)` for each box."""
+    ib, blocks = problem.ib, ceil_div(problem.extent, THREADS)
+    with launch(ib, problem.rows * blocks, THREADS) as (block, thread):
+        row = local(ib, "row", tir.truncdiv(block, blocks))
+        index = local(ib, "index", tir.truncmod(block, blocks) * THREADS + thread)
+        _initialize_at(problem, row, index)
+        if fetch is not None:
+            with ib.if_scope(index < problem.length):
+                fetch(row, index)
+
+
+def _initialize_at(problem: _Problem, row: tir.PrimExpr, index: tir.PrimExpr) -> None:
+    """What the thread of this index initializes.
+
+    Every run does so, since other kernels may have used the buffers in between.
+    """
+    ib, length, limit, views = problem.ib, problem.length, problem.limit, problem.views
+    with ib.if_scope(index == 0):
+        views["count"][row] = tir.const(0)
+        if "total" in views:
+            views["total"][row] = tir.const(0)
+        with ib.if_scope(row == 0):
+            views["ticket"][0] = tir.const(0)
+    if limit is not None:
+        with ib.if_scope((index >= length) & (index < limit)):
+            views["indices"][row, index] = tir.const(-1)
+    with ib.if_scope((index < length) & (tir.truncmod(index, 32) == 0)):
+        views["states"][row, tir.truncdiv(index, 32)] = tir.const(0)
+
+
+# --- step 4: the indices of the kept boxes in the order of score
+
+
+def _place_by_score(problem: _Problem) -> None:
+    views = problem.views
+
+    def place(
+        row: tir.PrimExpr, index: tir.PrimExpr, lane: tir.PrimExpr, verdict: tir.PrimExpr, rank: tir.PrimExpr
+    ) -> None:
+        is_wanted = [] if problem.limit is None else [rank < problem.limit]
+        with problem.ib.if_scope(tir.all(lane == 0, *is_wanted)):
+            views["indices"][row, rank] = tir.Select(verdict == NOT_KEPT, -1, index)
+
+    cuda_rank.emit_ranks(
+        problem.ib,
+        problem.rows,
+        problem.length,
+        "int32",
+        lambda row, index: views["verdicts"][row, index],
+        place,
+    )
+
+
+def _sort_by_score(problem: _Problem) -> None:
+    views = problem.views
 
     def index_if_kept(row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
         return tir.Select(views["verdicts"][row, index] == NOT_KEPT, -1, index)
 
     emit_sort(
-        ib,
-        rows,
-        length,
+        problem.ib,
+        problem.rows,
+        problem.length,
         Order("int32"),
         read_key=lambda row, index: views["verdicts"][row, index],
         keys=Buffers(_Nowhere(), views.get("verdicts_swap"), views.get("verdicts_scratch")),
@@ -220,38 +343,6 @@ def _emit(problem: _Problem) -> None:
         payload=Buffers(views["indices"], views.get("order_swap"), views["order"]),
         keep=problem.limit,
     )
-
-
-def _fetch_in_order(problem: _Problem, fetch: bool) -> None:
-    """Gather the boxes in the order of the first sort, and initialize all counters.
-
-    Every run initializes them, since other kernels may have used the buffers in between.
-    """
-    ib, length, limit, views = problem.ib, problem.length, problem.limit, problem.views
-    extent = length if limit is None else _maximum(length, limit)
-    blocks = ceil_div(_maximum(extent, 1), THREADS)
-    with launch(ib, problem.rows * blocks, THREADS) as (block, thread):
-        row = local(ib, "row", tir.truncdiv(block, blocks))
-        index = local(ib, "index", tir.truncmod(block, blocks) * THREADS + thread)
-        with ib.if_scope(index == 0):
-            views["count"][row] = tir.const(0)
-            if "total" in views:
-                views["total"][row] = tir.const(0)
-            with ib.if_scope(row == 0):
-                views["ticket"][0] = tir.const(0)
-        if limit is not None:
-            with ib.if_scope((index >= length) & (index < limit)):
-                views["indices"][row, index] = tir.const(-1)
-        if not fetch:
-            return
-        with ib.if_scope(index < length):
-            source = local(ib, "source", views["order"][row, index])
-            for corner in range(4):
-                views["sorted_boxes"][row, index, corner] = views["boxes"][row, source, corner]
-            if "rest_of_id" in views:
-                views["rest_of_id"][row, index] = _split_id(ib, views["class_ids"][row, source])[1]
-            with ib.if_scope(tir.truncmod(index, 32) == 0):
-                views["states"][row, tir.truncdiv(index, 32)] = tir.const(0)
 
 
 def _maximum(a: IntExpr, b: IntExpr) -> IntExpr:

@@ -23,6 +23,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+from . import user_cache
+
 MODULE = "tvm._ffi._cy3.core"
 HEADERS = Path(__file__).with_name("ffi_headers")
 SECONDS = 300
@@ -76,7 +78,7 @@ def _library(sources: Path) -> Path:
     if not any(file.name == "core.pyx" for file in files):
         raise CannotBuild(f"{sources} has no core.pyx")
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tvm-vision-passes")
+    cache = user_cache.folder()
     library = cache / f"tvm_ffi-{digest}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not library.is_file():
         cache.mkdir(parents=True, exist_ok=True)

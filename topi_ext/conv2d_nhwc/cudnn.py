@@ -9,6 +9,7 @@ The Python package `nvidia-cudnn-frontend` is imported only when a convolution r
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import threading
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from tvm import te, tir
 from ..bootstrap.find_libraries import load_cudnn
 from .address import address_of
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
+from .cudnn_plans import graph_with_plan
 from .plan import plan_for
 from .problem import Activation, Problem
 
@@ -115,9 +117,20 @@ class _Sessions(threading.local):
 
     def __init__(self) -> None:
         self.by_device: dict[int, _Session] = {}
+        self.workspaces_used = 0
 
 
 _sessions = _Sessions()
+
+
+def forget_plans() -> None:
+    """Choose plans anew in this thread."""
+    _sessions.by_device.clear()
+
+
+def workspaces_used() -> int:
+    """How often a call of this thread has used the workspace that calls share, which must not overlap."""
+    return _sessions.workspaces_used
 
 
 class _Session:
@@ -132,33 +145,49 @@ class _Session:
         self.workspaces: list[
             tvm.nd.NDArray
         ] = []  # none is freed: a captured CUDA graph may contain its address
-        self.plans: dict[str, tuple[Any, int]] = {}
+        self.plans: dict[str, tuple[Any, int]] = {}  # with their workspaces, 0 for none
 
     def run(self, text: str, addresses: list[int]) -> None:
         plan = self.plans.get(text)
         if plan is None:
-            plan = self.plans[text] = self._build(Problem.from_json(text))
-        graph, workspace = plan
+            plan = self.plans[text] = self._build(Problem.from_json(text), addresses)
+        self._execute(*plan, addresses)
+
+    def _execute(self, graph: Any, workspace: int, addresses: list[int]) -> None:
         stream = self.current_stream().value or 0
         if stream != self.stream:
             self.cudnn.set_stream(self.handle, stream)
             self.stream = stream
+        if workspace:
+            _sessions.workspaces_used += 1
         graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
 
-    def _build(self, problem: Problem) -> tuple[Any, int]:
-        cudnn = self.cudnn
-        graph = build_graph(cudnn, problem, self.handle)
-        try:
-            graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        except cudnn.cudnnGraphNotSupportedError as reason:
+    def _build(self, problem: Problem, addresses: list[int]) -> tuple[Any, int]:
+        cudnn, card = self.cudnn, self.device.device_name
+
+        def build() -> Any:
+            graph = build_graph(cudnn, problem, self.handle)
+            graph.validate()
+            graph.build_operation_graph()
+            return graph
+
+        def run(graph: Any) -> None:
+            self._execute(graph, 0, addresses)
+
+        graph = None
+        with contextlib.suppress(cudnn.cudnnGraphNotSupportedError):
+            graph = graph_with_plan(cudnn, self.handle, f"{problem.to_json()} on {card}", build, run)
+        if graph is None:
             raise tvm.TVMError(
                 f"topi_ext.conv2d_nhwc: cuDNN {cudnn.backend_version_string()} has no plan for {problem} on "
-                f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {reason}"
-            ) from reason
-        return graph, self._workspace(max(1, graph.get_workspace_size()))
+                f"{card}: compile for a target without -libs={LIBRARY}"
+            )
+        return graph, self._workspace(int(graph.get_workspace_size()))
 
     def _workspace(self, size: int) -> int:
-        """The address of at least `size` bytes; plans share them, since they run one after the other."""
+        """The address of at least `size` bytes, which plans share; 0 for none."""
+        if not size:
+            return 0
         if not self.workspaces or self.workspaces[-1].shape[0] < size:
             self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
         return address_of(self.workspaces[-1])

@@ -4,7 +4,9 @@ Importing a module of this folder applies its correction.
 
 | module | what TVM does without it |
 |---|---|
+| `arrays` | reads an array at three times the cost |
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
+| `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
 | `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
@@ -46,7 +48,9 @@ Importing a module of this folder applies its correction.
 """
 
 from . import (  # noqa: F401  each corrects as it is imported
+    arrays,
     backend,
+    compile_cuda,
     concatenate,
     convert_layout,
     cuda_reductions,

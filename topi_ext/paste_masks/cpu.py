@@ -35,7 +35,8 @@ def paste_masks(
                 fill(0, columns.begin)
                 with ib.for_range(0, columns.end - columns.begin, "x") as x:
                     x = columns.begin + x
-                    out[number, 0, y, x] = placed.pixel(number, ys, placed.neighbours(columns, x))
+                    xs = placed.neighbours(columns, x)
+                    out[number, 0, y, x] = placed.pixel(number, ys, xs, rows.zero)
                 fill(columns.end, width)
             with ib.else_scope():
                 fill(0, width)

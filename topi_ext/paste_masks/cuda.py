@@ -79,6 +79,6 @@ class _Pasting:
                 x = local(ib, "x", tir.truncmod(at * pixels + i, width))
                 with ib.if_scope(tir.all(rows.holds(y), columns.holds(x))):
                     ys, xs = masks.neighbours(rows, y), masks.neighbours(columns, x)
-                    values[i] = masks.pixel(number, ys, xs)
+                    values[i] = masks.pixel(number, ys, xs, rows.zero)
         place = number.astype("int64") * self._groups + at
         self._out[tir.Ramp(place * pixels, 1, pixels) if pixels > 1 else place] = values[every]

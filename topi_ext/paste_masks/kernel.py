@@ -1,6 +1,7 @@
 """Where a mask goes in its image, and what a pixel there is, emitted alike for every target.
 
-The border of zeros that a mask gets is not stored: a neighbour on it counts with weight 0.
+The border of zeros that a mask gets is not stored: a neighbour on it counts with weight 0. Each operation is
+rounded once, so that a pixel is the same to the last bit on all targets and in all kernels.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Span:
     ratio: tir.PrimExpr  # pixels of the mask with its border to one of the image
     begin: tir.PrimExpr
     end: tir.PrimExpr
+    zero: tir.PrimExpr  # for `rounded`
 
     def holds(self, at: tir.PrimExpr) -> tir.PrimExpr:
         return tir.all(at >= self.begin, at < self.end)
@@ -75,6 +77,7 @@ class Masks:
             self.local("ratio", tir.const(float(side + 2)) / pixels),
             self.local("begin", te.max(first, 0)),
             self.local("end", end),
+            invalid,  # 0 wherever there are pixels
         )
 
     @property
@@ -83,10 +86,10 @@ class Masks:
         threshold = self._threshold
         return tir.const(0.0) if threshold is None else tir.const(int(threshold <= 0), "uint8")
 
-    def pixel(self, number: tir.PrimExpr, ys: Neighbours, xs: Neighbours) -> tir.PrimExpr:
-        """A pixel of the result between these neighbours down and across."""
+    def pixel(self, number: tir.PrimExpr, ys: Neighbours, xs: Neighbours, zero: tir.PrimExpr) -> tir.PrimExpr:
+        """A pixel of the result between these neighbours down and across; `zero` is that of a span."""
         values = (
-            self._masks[number, 0, y, x].astype("float32") * (down * across)
+            rounded(self._masks[number, 0, y, x].astype("float32") * (down * across), zero)
             for y, down in ys
             for x, across in xs
         )
@@ -98,7 +101,7 @@ class Masks:
     def neighbours(self, span: Span, at: tir.PrimExpr) -> Neighbours:
         """The two pixels of the mask that one of the image is between, with their weights."""
         side, zero = self._side, tir.const(0.0)
-        source = ((at - span.first).astype("float32") + 0.5) * span.ratio - 0.5
+        source = rounded(((at - span.first).astype("float32") + 0.5) * span.ratio, span.zero) - 0.5
         source = self.local("source", clamp(source, zero, tir.const(float(side + 1))))
         low = self.local("low", source.astype("int32"))
         fraction = self.local("fraction", source - low.astype("float32"))

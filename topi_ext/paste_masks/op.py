@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, no_type_check
+from typing import TYPE_CHECKING, no_type_check
 
 import tvm
 from tvm import relay, te, tir
@@ -14,6 +15,7 @@ from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+from .._types import IntExpr
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor
@@ -67,11 +69,7 @@ def paste_masks(
      [0 0 0 1 0 0]
      [0 0 0 0 0 0]]
     """
-    height, width = (int(length) for length in image_size)
-    if min(height, width) < 1 or height * width >= 2**31:
-        raise ValueError(f"paste_masks: the image must have from 1 to 2**31 - 1 pixels, not {height}x{width}")
-    if threshold is not None and math.isnan(threshold):
-        raise ValueError("paste_masks: the threshold is NaN")
+    height, width = checked_options("paste_masks", image_size, threshold)
     attrs = tvm.ir.make_node(
         "DictAttrs",
         image_size=[height, width],
@@ -81,29 +79,41 @@ def paste_masks(
     return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
 
 
+def checked_options(name: str, image_size: Sequence[int], threshold: float | None) -> tuple[int, int]:
+    """The height and width of images; raises an error for those, or a threshold, that no masks can have."""
+    height, width = (int(length) for length in image_size)
+    if min(height, width) < 1 or height * width >= 2**31:
+        raise ValueError(f"{name}: the image must have from 1 to 2**31 - 1 pixels, not {height}x{width}")
+    if threshold is not None and math.isnan(threshold):
+        raise ValueError(f"{name}: the threshold is NaN")
+    return height, width
+
+
 def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
+    count = number_of_masks(NAME, types)
+    dtype = "uint8" if attrs["has_threshold"] else "float32"
+    return None if count is None else relay.TensorType([count, 1, *attrs["image_size"]], dtype)
+
+
+def number_of_masks(operator: str, types: Sequence[relay.Type]) -> IntExpr | None:
+    """N, of the types of masks and boxes, which are checked; None while one of them is not known."""
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
+    refuse = partial(_register.refuse, operator)
     masks, boxes = types
     for name, type_ in zip(ARGUMENTS, types):
         if type_.dtype not in FLOATS:
-            _refuse(f"{name} must be of type {' or '.join(FLOATS)}, not {type_.dtype}")
+            refuse(f"{name} must be of type {' or '.join(FLOATS)}, not {type_.dtype}")
     side = known(masks.shape[-1]) if len(masks.shape) == 4 else None
     if not side or known(masks.shape[1]) not in (1, None) or known(masks.shape[2]) not in (side, None):
-        _refuse(f"masks must have the shape (N, 1, M, M) with a known M above 0, not {masks.shape}")
+        refuse(f"masks must have the shape (N, 1, M, M) with a known M above 0, not {masks.shape}")
     if len(boxes.shape) != 2 or known(boxes.shape[1]) not in (4, None):
-        _refuse(f"boxes must have the shape (N, 4), not {boxes.shape}")
+        refuse(f"boxes must have the shape (N, 4), not {boxes.shape}")
     counts = [known(type_.shape[0]) for type_ in types]
     if None not in counts and counts[0] != counts[1]:
-        _refuse(f"there must be as many masks as boxes: masks has {counts[0]}, boxes has {counts[1]}")
-    count = relay.Any() if None in counts else counts[0]
-    dtype = "uint8" if attrs["has_threshold"] else "float32"
-    return relay.TensorType([count, 1, *attrs["image_size"]], dtype)
-
-
-def _refuse(reason: str) -> NoReturn:
-    _register.refuse(NAME, reason)
+        refuse(f"there must be as many masks as boxes: masks has {counts[0]}, boxes has {counts[1]}")
+    return relay.Any() if None in counts else counts[0]
 
 
 @script

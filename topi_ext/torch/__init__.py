@@ -1,14 +1,17 @@
 """The operators of `topi_ext` on torch tensors, on the CPU and on CUDA, and random affine maps of images.
 
-Tensors are passed by DLPack, without a copy, unless their address is not a multiple of 64 bytes, as for some
-from NumPy. torch allocates all memory, and kernels run on its current stream. A kernel is compiled on first
-use, for a class of shapes: see each function. None has a gradient.
+Kernels read and write torch's own memory, without a copy, unless an address is not a multiple of 64 bytes,
+as for some tensors from NumPy. They run on torch's current stream, and a call can be captured in a CUDA graph
+once the same call was made outside. A kernel is compiled on first use, for a class of shapes: see each
+function. Each is an operator of torch, `topi_ext::name`, that `torch.compile` and `torch.export` keep whole.
+None has a gradient.
 """
 
 from .augment import AffineWarp, RandomAffine
 from .functions import (
     batched_nms,
     deformable_attention,
+    encode_masks,
     group_norm,
     heatmaps_to_keypoints,
     layer_norm,
@@ -27,6 +30,7 @@ __all__ = [
     "RandomAffine",
     "batched_nms",
     "deformable_attention",
+    "encode_masks",
     "group_norm",
     "heatmaps_to_keypoints",
     "layer_norm",

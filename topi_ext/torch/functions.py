@@ -1,9 +1,12 @@
-"""The operators of `topi_ext` on torch tensors, with the same arguments, results and conventions."""
+"""The operators of `topi_ext` on torch tensors, with the same arguments, results and conventions.
+
+Each says what its call is, with the axes that one kernel serves all lengths of; `operator` makes of it a
+function that runs the call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +17,26 @@ from tvm import relay
 
 from .._types import IntExpr
 from ..warp_affine.op import MAX_PIXELS
-from ._call import call
+from ._call import Call
+from ._operator import operator
 
 
+def _call(
+    name: str,
+    build: Callable[..., relay.Expr],
+    tensors: Mapping[str, tuple[torch.Tensor | float, str]],
+    out_size: Sequence[int] = (),
+    **options: Any,
+) -> Any:
+    return Call(name, build, tensors, out_size, options)
+
+
+@operator(
+    "warp_affine(Tensor data, Tensor matrix, SymInt[2] out_size, *, bool inverse_map=False, "
+    "str mode='exact', str interpolation='bilinear', str border_mode='constant', float[1] border_value=0., "
+    "str layout='NCHW', str? out_dtype=None) -> Tensor",
+    lengths={"border_value": 1},
+)
 def warp_affine(
     data: torch.Tensor,
     matrix: torch.Tensor,
@@ -36,7 +56,7 @@ def warp_affine(
         "data": (data, "N H W c" if layout == "NHWC" else "N c H W"),
         "matrix": (matrix, "2 3" if getattr(matrix, "ndim", 3) == 2 else "N 2 3"),
     }
-    return call("warp_affine", _warp_affine, tensors, out_size, mode=mode, layout=layout, **options)
+    return _call("warp_affine", _warp_affine, tensors, out_size, mode=mode, layout=layout, **options)
 
 
 def _warp_affine(
@@ -57,6 +77,18 @@ def nms(
     return batched_nms(boxes, scores, class_ids, iou_threshold, **options)
 
 
+_NMS = (
+    "(Tensor boxes, Tensor scores, Tensor class_ids, {0} iou_threshold, *, {1} score_threshold{2}, "
+    "int? max_output_size=None, Tensor? valid_count=None) -> (Tensor, Tensor)"
+)
+
+
+@operator(  # each threshold is a number or a tensor
+    "batched_nms" + _NMS.format("float", "float?", "=None"),
+    "batched_nms.tensor" + _NMS.format("Tensor", "Tensor?", "=None"),
+    "batched_nms.score" + _NMS.format("float", "Tensor", ""),
+    "batched_nms.iou" + _NMS.format("Tensor", "float", ""),
+)
 def batched_nms(
     boxes: torch.Tensor,
     scores: torch.Tensor,
@@ -72,41 +104,46 @@ def batched_nms(
     One kernel serves all numbers of boxes and batch items, and all thresholds.
     """
     batch = "B " if getattr(boxes, "ndim", 2) == 3 else ""
-    device = getattr(boxes, "device", None)
     given = {
         "boxes": (boxes, batch + "N 4"),
         "scores": (scores, batch + "N"),
         "class_ids": (class_ids, batch + "N"),
-        "iou_threshold": (_scalar(iou_threshold, device), ""),
-        "score_threshold": (_scalar(score_threshold, device), ""),
+        "iou_threshold": (_threshold(iou_threshold), ""),
+        "score_threshold": (_threshold(score_threshold), ""),
         "valid_count": (valid_count, batch),
     }
     tensors = {name: (tensor, axes) for name, (tensor, axes) in given.items() if tensor is not None}
     names = tuple(tensors)
-    return call("batched_nms", _batched_nms, tensors, names=names, max_output_size=max_output_size)
+    return _call("batched_nms", _batched_nms, tensors, names=names, max_output_size=max_output_size)
 
 
 def _batched_nms(*tensors: relay.Expr, names: Sequence[str], **options: Any) -> relay.Expr:
     return topi_ext.batched_nms(**dict(zip(names, tensors)), **options)
 
 
-def _scalar(value: float | torch.Tensor | None, device: torch.device | None) -> torch.Tensor | None:
-    return value if value is None or isinstance(value, torch.Tensor) else _on_device(float(value), device)
+def _threshold(value: float | torch.Tensor | None) -> torch.Tensor | float | None:
+    return value if value is None or isinstance(value, torch.Tensor) else float(value)
 
 
-@lru_cache
-def _on_device(value: float, device: torch.device | None) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float32, device=device)
-
-
+@operator(
+    "roi_align(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale, int sampling_ratio, "
+    "bool aligned=False, str layout='NCHW', bool by_position=False) -> Tensor",
+    lengths={"pooled_size": 2},
+)
 def roi_align(
     data: torch.Tensor, rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
 ) -> torch.Tensor:
     """`topi_ext.roi_align` on tensors. One kernel serves all numbers of regions and sizes of maps."""
     tensors = {"data": (data, "B H W c" if layout == "NHWC" else "B c H W"), "rois": (rois, "R 5")}
-    return call("roi_align", topi_ext.roi_align, tensors, layout=layout, **options)
+    return _call("roi_align", topi_ext.roi_align, tensors, layout=layout, **options)
 
 
+@operator(
+    "multiscale_roi_align(Tensor[] features, Tensor rois, *, int[2] pooled_size, float[] scales, "
+    "int sampling_ratio, float canonical_size=224., int canonical_level=4, int min_level=2, float eps=1e-6, "
+    "bool eps_in_log2=False, bool aligned=False, str layout='NCHW') -> Tensor",
+    lengths={"pooled_size": 2},
+)
 def multiscale_roi_align(
     features: Sequence[torch.Tensor], rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
 ) -> torch.Tensor:
@@ -114,7 +151,7 @@ def multiscale_roi_align(
     axes = "B H{0} W{0} c" if layout == "NHWC" else "B c H{0} W{0}"
     tensors = {f"features[{at}]": (map_, axes.format(at)) for at, map_ in enumerate(features)}
     tensors["rois"] = rois, "R 5"
-    return call("multiscale_roi_align", _multiscale_roi_align, tensors, layout=layout, **options)
+    return _call("multiscale_roi_align", _multiscale_roi_align, tensors, layout=layout, **options)
 
 
 def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> relay.Expr:
@@ -122,17 +159,29 @@ def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> rel
     return topi_ext.multiscale_roi_align(features, rois, **options)
 
 
+@operator(
+    "roi_pool(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale) -> Tensor",
+    lengths={"pooled_size": 2},
+)
 def roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Tensor:
     """`topi_ext.roi_pool` on tensors. One kernel serves all numbers of regions and sizes of maps."""
-    return call("roi_pool", topi_ext.roi_pool, {"data": (data, "B c H W"), "rois": (rois, "R 5")}, **options)
+    return _call("roi_pool", topi_ext.roi_pool, {"data": (data, "B c H W"), "rois": (rois, "R 5")}, **options)
 
 
+@operator(
+    "ps_roi_pool(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale) -> Tensor",
+    lengths={"pooled_size": 2},
+)
 def ps_roi_pool(data: torch.Tensor, rois: torch.Tensor, **options: Any) -> torch.Tensor:
     """`topi_ext.ps_roi_pool` on tensors, like `roi_pool`."""
     tensors = {"data": (data, "B c H W"), "rois": (rois, "R 5")}
-    return call("ps_roi_pool", topi_ext.ps_roi_pool, tensors, **options)
+    return _call("ps_roi_pool", topi_ext.ps_roi_pool, tensors, **options)
 
 
+@operator(
+    "deformable_attention(Tensor value, Tensor points, Tensor weights, *, int[][] levels, "
+    "bool align_corners=False) -> Tensor"
+)
 def deformable_attention(
     value: torch.Tensor,
     points: torch.Tensor,
@@ -144,7 +193,7 @@ def deformable_attention(
     """`topi_ext.deformable_attention` on tensors. One kernel serves all numbers of items and queries."""
     tensors = {"value": (value, "N s c"), "points": (points, "N Q k 2"), "weights": (weights, "N Q k")}
     shapes = tuple(tuple(map(int, level)) for level in levels)
-    return call(
+    return _call(
         "deformable_attention",
         topi_ext.deformable_attention,
         tensors,
@@ -153,15 +202,33 @@ def deformable_attention(
     )
 
 
+@operator("paste_masks(Tensor masks, Tensor boxes, int[2] image_size, *, float? threshold=None) -> Tensor")
 def paste_masks(
     masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], *, threshold: float | None = None
 ) -> torch.Tensor:
     """`topi_ext.paste_masks` on tensors. One kernel serves all numbers of masks, for one size of images."""
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
     image_size = tuple(map(int, image_size))
-    return call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
+    return _call("paste_masks", topi_ext.paste_masks, tensors, image_size=image_size, threshold=threshold)
 
 
+@operator(
+    "encode_masks(Tensor masks, Tensor boxes, int[2] image_size, *, float threshold=0.5, str form='rle', "
+    "int? capacity=None) -> Tensor"
+)
+def encode_masks(
+    masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], **options: Any
+) -> torch.Tensor:
+    """`topi_ext.encode_masks` on tensors. One kernel serves all numbers of masks, as in `paste_masks`."""
+    tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
+    image_size = tuple(map(int, image_size))
+    return _call("encode_masks", topi_ext.encode_masks, tensors, image_size=image_size, **options)
+
+
+@operator(
+    "group_norm(Tensor data, Tensor? gamma=None, Tensor? beta=None, *, int groups, int axis=1, "
+    "float epsilon=1e-5, str? activation=None) -> Tensor"
+)
 def group_norm(
     data: torch.Tensor,
     gamma: torch.Tensor | None = None,
@@ -170,23 +237,28 @@ def group_norm(
     groups: int,
     axis: int = 1,
     epsilon: float = 1e-5,
-    activation: Any = None,
+    activation: str | None = None,
 ) -> torch.Tensor:
     """`topi_ext.group_norm` on tensors. One kernel serves all numbers and sizes of images."""
     options = {"groups": groups, "axis": axis, "epsilon": epsilon, "activation": activation}
     return _norm("group_norm", data, gamma, beta, **options)
 
 
+@operator("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)")
 def heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.heatmaps_to_keypoints` on tensors. One kernel serves all numbers of objects."""
     tensors = {"maps": (maps, "N k h w"), "rois": (rois, "N 4")}
-    return call("heatmaps_to_keypoints", _heatmaps_to_keypoints, tensors)
+    return _call("heatmaps_to_keypoints", _heatmaps_to_keypoints, tensors)
 
 
 def _heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.Expr:
     return topi_ext.heatmaps_to_keypoints(maps, rois).astuple()
 
 
+@operator(
+    "layer_norm(Tensor data, Tensor? gamma=None, Tensor? beta=None, *, int axis=-1, float epsilon=1e-5)"
+    " -> Tensor"
+)
 def layer_norm(
     data: torch.Tensor,
     gamma: torch.Tensor | None = None,
@@ -206,13 +278,17 @@ def _norm(
     axes = " ".join("c" if at == options["axis"] % rank else f"D{at}" for at in range(rank))
     given = {"data": (data, axes), "gamma": (gamma, "c"), "beta": (beta, "c")}
     tensors = {name: (tensor, axes) for name, (tensor, axes) in given.items() if tensor is not None}
-    return call(operator, _norm_of, tensors, operator=operator, names=tuple(tensors), **options)
+    return _call(operator, _norm_of, tensors, normalize=operator, names=tuple(tensors), **options)
 
 
-def _norm_of(*tensors: relay.Expr, operator: str, names: Sequence[str], **options: Any) -> relay.Expr:
-    return getattr(topi_ext, operator)(**dict(zip(names, tensors)), **options)
+def _norm_of(*tensors: relay.Expr, normalize: str, names: Sequence[str], **options: Any) -> relay.Expr:
+    return getattr(topi_ext, normalize)(**dict(zip(names, tensors)), **options)
 
 
+@operator(
+    "preprocess(Tensor image, int[2] size, int[2]? padded_size=None, *, float[] mean, float[] std, "
+    "bool swap_channels=False, str image_layout='NHWC', str layout='NCHW', str dtype='float32') -> Tensor"
+)
 def preprocess(
     image: torch.Tensor,
     size: Sequence[int],
@@ -226,4 +302,4 @@ def preprocess(
     options.update(
         size=tuple(size), padded_size=padded_size and tuple(padded_size), image_layout=image_layout
     )
-    return call("preprocess", topi_ext.preprocess, tensors, **options)
+    return _call("preprocess", topi_ext.preprocess, tensors, **options)

@@ -1,11 +1,14 @@
-"""Fold calls whose operands are all weights.
+"""Fold calls whose operands are all constants.
 
-TVM's FoldConstant compiles every such call for the CPU, which for the batch norms and transposed weights of a
-detector takes half a minute. NumPy computes the few operators involved in no time, bit for bit the same; the
-rest is left to FoldConstant.
+TVM's FoldConstant compiles every such call for the CPU, which for the batch norms, transposed weights and
+anchors of a detector takes half a minute. NumPy computes the few operators involved in no time, bit for bit
+the same; the rest is left to FoldConstant.
 """
 
 from __future__ import annotations
+
+import contextlib
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +24,7 @@ FLOATS = ("float32", "float16")
 
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with constants folded: weights with NumPy, all else with TVM's FoldConstant."""
+    """The module with constants folded: with NumPy where it can, all else with TVM's FoldConstant."""
     mod = relay.transform.InferType()(mod)
     for name, function in relay_functions(mod).items():
         graph = Graph(function)
@@ -31,21 +34,40 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _constants(graph: Graph) -> dict[relay.Expr, relay.Expr]:
     """{call: its value}, without those whose users are all among them."""
-    arrays: dict[relay.Expr, np.ndarray] = {}
+    values: dict[relay.Expr, Any] = {}  # an array, or a list of arrays
     for node in graph.nodes:
         if isinstance(node, relay.Constant):
-            arrays[node] = node.data.numpy()
-        elif node not in graph.foreign and _is_of_weights(node) and all(arg in arrays for arg in node.args):
-            try:
-                arrays[node] = apply(node, node.checked_type, [arrays[arg] for arg in node.args])
-            except NotFolded:
-                continue
+            values[node] = node.data.numpy()
+        elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
+            values[node] = [values[field] for field in node.fields]
+        elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:
+            values[node] = values[node.tuple_value][node.index]
+        elif node not in graph.foreign and _is_known(node) and all(arg in values for arg in node.args):
+            with contextlib.suppress(NotFolded):
+                values[node] = apply(node, node.checked_type, [values[arg] for arg in node.args])
+    needed: set[relay.Expr] = set()
+    for node in reversed(graph.nodes):
+        users = graph.users(node)
+        if node in values and (
+            not users or any(user not in values or _passes_on(user, needed) for user in users)
+        ):
+            needed.add(node)
     return {
-        node: relay.const(array, node.checked_type.dtype)
-        for node, array in arrays.items()
-        if isinstance(node, relay.Call) and not all(user in arrays for user in graph.users(node))
+        node: relay.const(values[node], node.checked_type.dtype)
+        for node in graph.nodes
+        if node in needed and isinstance(values[node], np.ndarray) and not isinstance(node, relay.Constant)
     }
 
 
-def _is_of_weights(node: relay.Expr) -> bool:
-    return op_name(node) in TABLE and static_shape(node) is not None and node.checked_type.dtype in FLOATS
+def _passes_on(user: relay.Expr, needed: set[relay.Expr]) -> bool:
+    """Whether what is needed of a tuple is its fields."""
+    return isinstance(user, relay.Tuple) and user in needed
+
+
+def _is_known(node: relay.Expr) -> bool:
+    """Whether NumPy may know the value. What fills a tensor, TVM does not fold if it has no operands."""
+    return op_name(node) in TABLE and (len(node.args) > 0 or _is_of_floats(node))
+
+
+def _is_of_floats(node: relay.Expr) -> bool:
+    return static_shape(node) is not None and node.checked_type.dtype in FLOATS

@@ -37,7 +37,7 @@ def run(_args: argparse.Namespace) -> int:
 def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
-    findings += [look() for look in (_tvm, _llvm, _onednn, _gpu, _nvcc, _cudnn)]
+    findings += [look() for look in (_tvm, _llvm, _onednn, _gpu, _nvcc, _cache, _cudnn)]
     findings += [
         _package("torch", "import PyTorch models", "torch"),
         _package("torchvision", "import its detection models", "torchvision"),
@@ -137,6 +137,15 @@ def _gpu() -> Finding:
 
 def _nvcc() -> Finding:
     return _program("nvcc", "nvcc", "compile for CUDA", "CUDA's toolkit, 12.0 to 13, with nvcc on PATH")
+
+
+def _cache() -> Finding:
+    try:
+        from topi_ext.bootstrap import user_cache
+
+        return Finding("kernel cache", user_cache.described())
+    except (ImportError, OSError, RuntimeError) as reason:
+        return Finding("kernel cache", "", "each kernel is compiled anew each time", str(reason))
 
 
 def _cudnn() -> Finding:

@@ -141,6 +141,11 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         choices=("dynamic", "cut", "padded"),
         help="form of a detector's outputs; see detection_pipeline",
     )
+    parser.add_argument(
+        "--masks",
+        choices=("pasted", "raw", "encoded"),
+        help="form of a detector's masks: images, as by default; small ones for the boxes; or run lengths",
+    )
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,7 @@ DETECTS = (  # operators that detectors have, and other networks hardly
     "topi_ext.batched_nms",
     "topi_ext.multiscale_roi_align",
     "topi_ext.paste_masks",
+    "topi_ext.encode_masks",
 )
 
 
@@ -94,9 +95,10 @@ def _pipeline_of(
     if name == "auto":
         name = "detection" if _detects(mod) else "subpixel"
     if name == "detection":
-        return name, detection_pipeline(target, args.dtype, args.outputs)
-    if args.outputs:
-        raise CommandError(f"--outputs is for detectors: leave it out with the pipeline {name}")
+        return name, detection_pipeline(target, args.dtype, args.outputs, args.masks)
+    for option, value in (("--outputs", args.outputs), ("--masks", args.masks)):
+        if value:
+            raise CommandError(f"{option} is for detectors: leave it out with the pipeline {name}")
     if name == "subpixel":
         return name, subpixel_pipeline(target, args.dtype)
     raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from topi_ext.encode_masks import reference
+
 from .. import runtime
 from .draw import Found, at_least, detections_in, draw_detections, label_name, scaled
 from .errors import CommandError, check_can_write
@@ -94,6 +96,9 @@ def _show_detections(
             f"{len(shown['boxes'])} of {len(found['boxes'])} detections have a score of {args.score} or more."
         )
     if args.output:
+        if found.get("masks", np.empty(())).ndim == 2:  # by --masks encoded
+            images = reference.decoded(found["masks"], (fitting.height, fitting.width))
+            found["masks"] = images[:, None].astype("float32")
         write_image(draw_detections(image, found, labels, args.score), args.output)
         say(f"The image with them: {args.output}")
 

@@ -6,6 +6,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
+from .pasted_masks import why_not_only_an_output
 
 
 class PastedMasks(Rule):
@@ -19,15 +20,8 @@ class PastedMasks(Rule):
     pattern = is_op("topi_ext.paste_masks")(masks, wildcard())
 
     def plan(self, match: Match) -> Answer | Refusal:
-        graph = match.graph
-        outputs = graph.root.body
-        users = graph.users(match.root)
-        is_output = all(user.same_as(graph.root) or user.same_as(outputs) for user in users)
-        if not is_output or (isinstance(outputs, relay.Tuple) and graph.users(outputs) != [graph.root]):
-            return Refusal("the pasted images have users besides the outputs of the function")
-        if not graph.infer_result:
-            return Refusal("another function of the module may call this one and depend on its outputs")
-        return LEGAL
+        reason = why_not_only_an_output(match)
+        return Refusal(reason) if reason else LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         return match.masks
@@ -36,9 +30,9 @@ class PastedMasks(Rule):
 class ReturnRawMasks(RulePass):
     """Make a Mask R-CNN return the mask of each detection as the network computes it: (N, 1, 28, 28).
 
-    It changes the outputs, so it is in no pipeline. Pasted images are most of what such a network writes: 100
-    of 800x1333 take 427 MB. Names and order of the outputs stay the same. Apply it before or after
-    `MakeDetectionStatic`.
+    It changes the outputs, so it is in a pipeline only if asked for. Pasted images are most of what such a
+    network writes: 100 of 800x1333 take 427 MB. Names and order of the outputs stay the same. Apply it before
+    or after `MakeDetectionStatic`.
 
     >>> masks, boxes = relay.var("masks", shape=(9, 1, 28, 28)), relay.var("boxes", shape=(9, 4))
     >>> images = topi_ext.paste_masks(masks, boxes, (800, 1333))

@@ -15,10 +15,12 @@ A library by itself has no names of outputs and, for the virtual machine, no typ
 """
 
 from .build import build_library, compile
+from .coco import coco_masks
 from .failure import CompileFailure
 from .folder import FolderError, load, read_manifest, save
 from .model import Model
 from .profiling import call_ms, ms_by_kind, profile
+from .tuning import tune
 
 __all__ = [
     "CompileFailure",
@@ -26,10 +28,12 @@ __all__ = [
     "Model",
     "build_library",
     "call_ms",
+    "coco_masks",
     "compile",
     "load",
     "ms_by_kind",
     "profile",
     "read_manifest",
     "save",
+    "tune",
 ]

@@ -13,6 +13,7 @@ import tvm
 from tvm import relay
 
 from ..engine.graph import Graph, belongs_to_a_backend
+from .concurrency import plan_memory
 from .executors import Library
 from .failure import explained
 from .model import Model
@@ -87,8 +88,12 @@ def _library(
 def _built(
     mod: tvm.IRModule, target: tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None = None
 ) -> Library:
-    build = relay.build if _is_static(mod) else relay.vm.compile
-    return build(mod, target, params=params)
+    if not _is_static(mod):
+        return relay.vm.compile(mod, target, params=params)
+    lib = relay.build(mod, target, params=params)
+    if target.kind.name == "cuda":
+        plan_memory(lib)
+    return lib
 
 
 def _check_parameters(main: relay.Function) -> None:

@@ -10,20 +10,25 @@ import contextlib
 import ctypes
 import functools
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from ctypes import POINTER, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass, replace
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.conv2d_nhwc import cudnn  # topi_ext comes before tvm
 
 import tvm
 
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
 CAPTURE_MODE_THREAD_LOCAL = 1
+SET_CAPTURE_DEPENDENCIES = 1
+TIMED_CALLS, TIMED_LAUNCHES = 20, 5  # of what is timed in a graph, and of the graph
 HANDLE = POINTER(c_void_p)  # where a handle is written
 FUNCTIONS = {
     "cuDeviceGet": (POINTER(c_int), c_int),
@@ -39,6 +44,15 @@ FUNCTIONS = {
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
     "cuStreamEndCapture": (c_void_p, HANDLE),
+    "cuStreamGetCaptureInfo_v2": (
+        c_void_p,
+        POINTER(c_int),
+        c_void_p,
+        c_void_p,
+        POINTER(HANDLE),
+        POINTER(c_size_t),
+    ),
+    "cuStreamUpdateCaptureDependencies": (c_void_p, HANDLE, c_size_t, c_uint),
     "cuGraphInstantiateWithFlags": (HANDLE, c_void_p, c_ulonglong),
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphDestroy": (c_void_p,),
@@ -68,13 +82,13 @@ class Driver:
         status = getattr(self._library, name)(*args)
         if status:
             meaning = c_char_p()
-            self._library.cuGetErrorString(status, ctypes.byref(meaning))
+            self._library.cuGetErrorString(status, byref(meaning))
             raise CudaError(f"{name}: {(meaning.value or b'unknown error').decode()} ({status})")
 
     def made(self, name: str, *args: Any) -> int | None:
         """The handle that a function returns through its first argument."""
         handle = c_void_p()
-        self(name, ctypes.byref(handle), *args)
+        self(name, byref(handle), *args)
         return handle.value
 
 
@@ -87,7 +101,7 @@ def driver() -> Driver:
 def _context(ordinal: int) -> int | None:
     """The device's primary context, which TVM and torch use."""
     device = c_int()
-    driver()("cuDeviceGet", ctypes.byref(device), ordinal)
+    driver()("cuDeviceGet", byref(device), ordinal)
     return driver().made("cuDevicePrimaryCtxRetain", device)
 
 
@@ -197,57 +211,151 @@ class CannotCapture(CudaError):
     """A run does something that cannot be captured in a graph."""
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A part of a run: what queues its kernels, in which thread, and the earlier parts that it waits for."""
+
+    run: Callable[[], object]
+    lane: int = 0
+    waits: AbstractSet[int] = frozenset()
+
+
 class CapturedRun:
     """The kernels of one run on a device, to be launched again at once on the same memory.
 
-    It is captured in a dedicated thread that lives as long as the graph, so that TVM's workspaces of that
-    thread belong to the graph; in a shared thread, TVM frees them when a larger one is needed.
+    Parts that do not wait for each other run at the same time. They are captured in dedicated threads, one
+    for each lane, that live as long as the graph, so that TVM's workspaces of these threads belong to the
+    graph; in a shared thread, TVM frees them when a larger one is needed.
     """
 
-    def __init__(self, device: tvm.runtime.Device, run: Callable[[], None], stream: int) -> None:
+    def __init__(self, device: tvm.runtime.Device, launches: Sequence[Launch], stream: int) -> None:
         driver()("cuStreamSynchronize", stream)  # the inputs are there
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tvm_passes.runtime")
-        self._graph = self._thread.submit(_captured, device, run).result()
+        self._device, self._launches = device, launches
+        lanes = 1 + max(launch.lane for launch in launches)
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix="tvm_passes.runtime") for _ in range(lanes)]
+        self._graph = self._captured()
         _destroy_with(self, "cuGraphExecDestroy", self._graph)
 
     def launch(self, stream: int) -> None:
         driver()("cuGraphLaunch", self._graph, stream)
 
+    def _captured(self) -> int | None:
+        for lane in range(len(self._threads)):
+            self._in(lane, driver(), "cuCtxPushCurrent_v2", _context(self._device.device_id))
+        stream = self._in(0, driver().made, "cuStreamCreate", STREAM_NON_BLOCKING)
+        try:
+            self._use(stream)
+            # The first run loads kernels, allocates workspaces and builds plans, and a second one may do so
+            # again where a workspace has to grow. After that, everything a run does can be captured.
+            for _ in range(2):
+                shares = [self._in(launch.lane, _shares_memory, launch.run) for launch in self._launches]
+            self._launches = _one_by_one(self._launches, shares)
+            self._in(0, driver(), "cuStreamSynchronize", stream)
+            return self._graph_of(stream)
+        finally:
+            self._use(0)
+            self._in(0, driver(), "cuStreamDestroy_v2", stream)
 
-def _captured(device: tvm.runtime.Device, run: Callable[[], None]) -> int | None:
-    driver()("cuCtxPushCurrent_v2", _context(device.device_id))
-    stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
-    _use_stream(device, stream)
-    try:
-        # The first run loads kernels, allocates workspaces and builds plans, and a second one may do so again
-        # where a workspace has to grow. After that, everything a run does can be captured.
-        run()
-        run()
-        driver()("cuStreamSynchronize", stream)
-        return _graph_of(run, stream)
-    finally:
-        _use_stream(device, 0)
-        driver()("cuStreamDestroy_v2", stream)
+    def _in(self, lane: int, call: Callable[..., Any], *args: Any) -> Any:
+        return self._threads[lane].submit(call, *args).result()
+
+    def _use(self, stream: int | None) -> None:
+        for lane in range(len(self._threads)):
+            self._in(lane, _use_stream, self._device, stream)
+
+    def _graph_of(self, stream: int | None) -> int | None:
+        self._in(0, driver(), "cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
+        try:
+            self._capture(stream)
+        except Exception as reason:
+            with contextlib.suppress(CudaError):
+                self._in(0, _end_capture, stream)
+            raise CannotCapture(str(reason).strip().splitlines()[-1]) from reason
+        try:
+            graph = self._in(0, _end_capture, stream)
+            executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
+        except CudaError as reason:
+            raise CannotCapture(str(reason)) from reason
+        driver()("cuGraphDestroy", graph)
+        return executable
+
+    def _capture(self, stream: int | None) -> None:
+        """Queue all parts, each after the last nodes of those that it waits for."""
+        if len(self._launches) == 1:
+            self._in(0, self._launches[0].run)
+            return
+        ends: list[set[int]] = []
+        for launch in self._launches:
+            _wait_for(stream, set().union(*(ends[place] for place in launch.waits)))
+            self._in(launch.lane, launch.run)
+            ends.append(_last_nodes(stream))
+        _wait_for(stream, set().union(*ends))  # a capture ends with what nothing was waiting for
 
 
-def _graph_of(run: Callable[[], None], stream: int | None) -> int | None:
-    driver()("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
-    try:
-        run()
-    except Exception as reason:
-        with contextlib.suppress(CudaError):
-            _end_capture(stream)
-        raise CannotCapture(str(reason).strip().splitlines()[-1]) from reason
-    try:
-        graph = _end_capture(stream)
-        executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
-    except CudaError as reason:
-        raise CannotCapture(str(reason)) from reason
-    driver()("cuGraphDestroy", graph)
-    return executable
+def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float:
+    """What a call takes of the device, that queues kernels on TVM's stream and waits for nothing.
+
+    Several are captured in a graph, so that the host does not count.
+    """
+    before = current_stream()
+    with _on_device(device):
+        stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
+        try:
+            _use_stream(device, stream)
+            run()  # which may load kernels
+            driver()("cuStreamSynchronize", stream)
+            driver()("cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
+            for _ in range(TIMED_CALLS):
+                run()
+            graph = _end_capture(stream)
+            executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
+            times = [_seconds_of(executable, stream) for _ in range(1 + TIMED_LAUNCHES)][1:]
+            driver()("cuGraphExecDestroy", executable)
+            driver()("cuGraphDestroy", graph)
+            return min(times) / TIMED_CALLS * 1e3
+        finally:
+            _use_stream(device, before)
+            driver()("cuStreamDestroy_v2", stream)
+
+
+def _seconds_of(executable: int | None, stream: int | None) -> float:
+    start = time.perf_counter()
+    driver()("cuGraphLaunch", executable, stream)
+    driver()("cuStreamSynchronize", stream)
+    return time.perf_counter() - start
+
+
+def _shares_memory(run: Callable[[], object]) -> bool:
+    """Run a part, and tell whether it used cuDNN's workspace."""
+    before = cudnn.workspaces_used()
+    run()
+    return cudnn.workspaces_used() != before
+
+
+def _one_by_one(launches: Sequence[Launch], shares: Sequence[bool]) -> list[Launch]:
+    """The launches, of which those that share memory wait for each other."""
+    found: list[Launch] = []
+    last: set[int] = set()
+    for place, (launch, is_shared) in enumerate(zip(launches, shares)):
+        found.append(replace(launch, waits=launch.waits | last) if is_shared else launch)
+        last = {place} if is_shared else last
+    return found
+
+
+def _wait_for(stream: int | None, nodes: AbstractSet[int]) -> None:
+    """Make what is captured next wait for these nodes of the graph, and for no others."""
+    array = (c_void_p * len(nodes))(*nodes)
+    driver()("cuStreamUpdateCaptureDependencies", stream, array, len(nodes), SET_CAPTURE_DEPENDENCIES)
+
+
+def _last_nodes(stream: int | None) -> set[int]:
+    """The nodes that what is captured next would wait for."""
+    status, nodes, count = c_int(), HANDLE(), c_size_t()
+    driver()("cuStreamGetCaptureInfo_v2", stream, byref(status), None, None, byref(nodes), byref(count))
+    return {nodes[index] for index in range(count.value)}
 
 
 def _end_capture(stream: int | None) -> int | None:
     graph = c_void_p()
-    driver()("cuStreamEndCapture", stream, ctypes.byref(graph))
+    driver()("cuStreamEndCapture", stream, byref(graph))
     return graph.value

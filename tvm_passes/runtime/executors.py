@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Union
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
@@ -16,6 +17,9 @@ from tvm import relay
 from tvm.contrib import graph_executor
 from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 from tvm.runtime.vm import Executable, VirtualMachine
+
+from . import concurrency
+from .cuda import Launch
 
 Library = Union[tvm.runtime.Module, Executable, GraphExecutorFactoryModule]
 
@@ -42,8 +46,11 @@ class GraphExecutor:
     only_on_default_stream = False
 
     def __init__(self, lib: tvm.runtime.Module, device: tvm.runtime.Device) -> None:
-        self._module = graph_executor.GraphModule(lib["default"](device))
         graph, weights = json.loads(lib["get_graph_json"]()), lib["get_graph_params"]()
+        # Only TVM's debugger can run the steps one by one.
+        self._is_planned = concurrency.is_planned(graph)
+        new = lib["debug_create"]("default", device) if self._is_planned else lib["default"](device)
+        self._module, self._graph = graph_executor.GraphModule(new), graph
         attrs = {name: values for name, (_, values) in graph["attrs"].items()}
         names = [node["name"] for node in graph["nodes"]]
 
@@ -69,6 +76,19 @@ class GraphExecutor:
 
     def run(self) -> None:
         self._module.run()
+
+    def launches(self) -> list[Launch]:
+        """What a run does, in order, as parts that may run at the same time, where that is known."""
+        steps = concurrency.steps_of(self._graph) if self._is_planned else []
+        if len(steps) < 2:  # the debugger runs no step twice in a row
+            return [Launch(self.run)]
+        waits = concurrency.waits_of(self._graph)
+        lanes = concurrency.lanes_of(steps, waits)
+        execute = self._module.module["execute_node"]
+        return [
+            Launch(partial(execute, step.node), lane, waited)
+            for step, lane, waited in zip(steps, lanes, waits)
+        ]
 
     def results(self) -> list[tvm.nd.NDArray]:
         """The outputs; an output that is an input is in the array given for that, not in TVM's own buffer."""
@@ -96,6 +116,9 @@ class VirtualMachineExecutor:
 
     def run(self) -> None:
         self._outputs: Any = self._machine.run(*self._arrays)
+
+    def launches(self) -> list[Launch]:
+        return [Launch(self.run)]
 
     def results(self) -> list[tvm.nd.NDArray]:
         outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory belongs to the caller

@@ -204,7 +204,7 @@ class Model:
 
     def _capture(self, stream: int) -> None:
         try:
-            self._captured = cuda.CapturedRun(self.device, self._executor.run, stream)
+            self._captured = cuda.CapturedRun(self.device, self._executor.launches(), stream)
         except cuda.CannotCapture as reason:
             if self._cuda_graph is True:
                 raise

@@ -30,7 +30,7 @@ KINDS = {
     "NMS": "non_max_suppression|get_valid_counts|nms",
     "sort": "sort|topk",
     "regions": "roi_align|roi_pool|deformable_attention",
-    "masks, keypoints": "paste_masks|heatmaps_to_keypoints",
+    "masks, keypoints": "paste_masks|encode_masks|heatmaps_to_keypoints",
     "preprocessing, resizing": "preprocess|resize|upsampling|warp_affine|warp_perspective|grid_sample",
     "pooling, reduction": "pool|mean|sum|softmax|norm|(^|_)(max|min|prod|all|any)(_|$)",
     # Whatever arithmetic is done on the way:

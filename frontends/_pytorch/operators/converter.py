@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import tvm
 from tvm import relay
 from tvm.relay.frontend import pytorch as stock
 from tvm.relay.frontend.common import set_span, try_infer_value
@@ -28,6 +29,7 @@ SCALAR_TYPES = (
 )  # in TorchScript they are named by their indices here
 
 
+PLAIN = (relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, tvm.ir.Op)
 RAISE = "prim::RaiseException"
 
 
@@ -70,6 +72,20 @@ class Converter(stock.PyTorchOpConverter):
         """Like TVM's own, which omits the indices of `adaptive_max_pool1d`."""
         super().convert_operators(operators, outputs, [])
         return [stock._wrap_const(outputs[name]) for name in ret_names]
+
+    def infer_type(self, node: relay.Expr, mod: tvm.IRModule | None = None) -> relay.Type:
+        """Like TVM's own, which copies the whole prelude for each operator: only lists and trees need it."""
+        if mod is None or node in self.types or isinstance(node, relay.Var):
+            return super().infer_type(node, mod)
+        finder = stock._TypeFinder(types=self.types)
+        body = finder.visit(node)  # over variables, in place of what has a type already
+        if not _is_of_tensors(body):
+            return super().infer_type(node, mod)
+        typed = relay.transform.InferType()(
+            tvm.IRModule.from_expr(relay.Function([*finder.vars.values()], body))
+        )
+        self.types[node] = typed["main"].body.checked_type
+        return self.types[node]
 
     def pytorch_promote_types(self, inputs: Inputs, _: InputTypes) -> list[relay.Expr]:
         """Promote as torch does; TVM's own ignores that 0-d tensors have lower priority than others."""
@@ -120,6 +136,24 @@ class Converter(stock.PyTorchOpConverter):
         items = [relay.TupleGetItem(chosen, index) for index in range(len(results))]
         outputs.update(zip(results, set_span(items, span)))
         return chosen
+
+
+def _is_of_tensors(expr: relay.Expr) -> bool:
+    """Whether an expression calls nothing but operators, on tensors and tuples of them."""
+    nodes: list[relay.Expr] = []
+    relay.analysis.post_order_visit(expr, nodes.append)
+    return all(
+        _is_of_tensors_type(node.type_annotation)
+        if isinstance(node, relay.Var)
+        else isinstance(node, PLAIN) and (not isinstance(node, relay.Call) or isinstance(node.op, tvm.ir.Op))
+        for node in nodes
+    )
+
+
+def _is_of_tensors_type(type_: relay.Type | None) -> bool:
+    if isinstance(type_, relay.TupleType):
+        return all(map(_is_of_tensors_type, type_.fields))
+    return isinstance(type_, relay.TensorType)
 
 
 def _taken(condition: Any, if_true: Any, if_false: Any) -> Any:

@@ -92,23 +92,25 @@ def _each(walk: Walk, result: Became, finish: Callable[[Padded], relay.Expr]) ->
             raise NotStatic("an output holds the indices of the rows that a filter keeps")
         key = output.expr, output.rows.key
         if key not in finished:
-            is_pasted = _pastes_nothing_as_zeros(output.expr)
-            finished[key] = pasted(output) if is_pasted else finish(_compacted(walk, output))
+            from_masks = _is_nothing_of_zeros(output.expr)
+            finished[key] = of_masks(output) if from_masks else finish(_compacted(walk, output))
         return finished[key]
 
-    def pasted(output: Padded) -> relay.Expr:
-        """Finish the small masks, rather than the images that they are pasted into."""
+    def of_masks(output: Padded) -> relay.Expr:
+        """Finish the small masks, rather than the images that they are pasted into, or those encoded."""
         call = output.expr
         return relay.Call(call.op, [of(Padded(arg, output.rows)) for arg in call.args], call.attrs)
 
     return of(result)
 
 
-def _pastes_nothing_as_zeros(expr: relay.Expr) -> bool:
-    """Whether the expression pastes masks, and a mask of zeros is pasted as zeros."""
-    if op_name(expr) != "topi_ext.paste_masks":
+def _is_nothing_of_zeros(expr: relay.Expr) -> bool:
+    """Whether the expression pastes or encodes masks, and a mask of zeros gives an empty image."""
+    name = op_name(expr)
+    if name not in ("topi_ext.paste_masks", "topi_ext.encode_masks"):
         return False
-    return not expr.attrs["has_threshold"] or float(expr.attrs["threshold"]) > 0
+    has_threshold = name == "topi_ext.encode_masks" or expr.attrs["has_threshold"]
+    return not has_threshold or float(expr.attrs["threshold"]) > 0
 
 
 OUTPUTS = {"cut": _cut, "padded": _padded}

@@ -57,7 +57,7 @@ def _shape_of(_walk: Walk, _call: relay.Call, _args: list[Became]) -> object:
 
 OF_OPERATORS = {
     "shape_of": _shape_of,
-    "topi_ext.paste_masks": row_by_row.paste_masks,
+    **dict.fromkeys(("topi_ext.paste_masks", "topi_ext.encode_masks"), row_by_row.of_masks_and_boxes),
     "topi_ext.heatmaps_to_keypoints": row_by_row.heatmaps_to_keypoints,
     "gather": row_by_row.gather,
     **dict.fromkeys(("repeat", "tile", "broadcast_to"), row_by_row.elementwise),  # along axes without rows

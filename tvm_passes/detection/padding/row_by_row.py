@@ -39,7 +39,7 @@ def item_by_item(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, items.rows, 0)
 
 
-def paste_masks(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
+def of_masks_and_boxes(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
     return walk.padded(call, args, _rows_of_all("masks and boxes", args), 0)
 
 

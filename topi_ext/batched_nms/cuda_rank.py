@@ -1,0 +1,77 @@
+"""Sort a few keys by counting: the place of a key is the number of keys before it.
+
+A warp counts for one key, and its block has all keys of the row in shared memory. That is quadratic work, but
+the whole GPU shares it, where a sort of so few keys has one block and a chain of merges. What belongs to a
+key goes straight to its place, in the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import te, tir
+from tvm.tir.ir_builder import IRBuilder
+
+from .._kernel import barrier, ceil_div, launch, local, variables
+from .._types import IntExpr
+from .._warp import ballot, count_bits
+
+THREADS = 512  # more read the keys in fewer rounds, and share the GPU among fewer blocks
+WARP = 32
+# Up to these, it is counted; tests and benchmarks set others.
+MAX_KEYS = 2048  # in a row
+MAX_KEYS_OF_ALL = 8192  # in all rows
+
+
+def are_few(rows: IntExpr, length: IntExpr) -> bool | tir.PrimExpr:
+    """Whether to count for rows of this length; an expression if the length is known only at run time."""
+    if isinstance(rows, int) and isinstance(length, int):
+        return length <= MAX_KEYS and rows * length <= MAX_KEYS_OF_ALL
+    if isinstance(length, int) and length > MAX_KEYS:
+        return False
+    # As a quotient: a product may be more than an int32 holds.
+    return tir.all(length <= MAX_KEYS, rows <= tir.truncdiv(MAX_KEYS_OF_ALL, te.max(length, 1)))
+
+
+def emit_ranks(
+    ib: IRBuilder,
+    rows: IntExpr,
+    length: IntExpr,
+    dtype: str,
+    read_key: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
+    place: Callable[..., None],
+    visit: Callable[[tir.PrimExpr, tir.PrimExpr], None] | None = None,
+    extent: IntExpr | None = None,
+) -> None:
+    """Emit a kernel that finds the place of each key of each row, in ascending order; ties keep theirs.
+
+    `place(row, index, lane, key, rank)` is called in all lanes of a warp for the key that was at the index.
+    Before that, `visit(row, index)` is called in one thread for each index below the extent, if there is one.
+    """
+    extent = length if extent is None else extent
+    blocks = ceil_div(extent, THREADS // WARP)
+    with launch(ib, rows * blocks, THREADS) as (block, thread):
+        row = local(ib, "row", tir.truncdiv(block, blocks))
+        first = tir.truncmod(block, blocks) * (THREADS // WARP)
+        index = local(ib, "index", first + tir.truncdiv(thread, WARP))
+        lane = local(ib, "lane", tir.truncmod(thread, WARP))
+        held = max(length, 1) if isinstance(length, int) else MAX_KEYS
+        keys = ib.allocate(dtype, (held,), name="keys_of_row", scope="shared")
+        with ib.for_range(0, ceil_div(length, THREADS), "load") as load:
+            at = local(ib, "at", load * THREADS + thread)
+            with ib.if_scope(at < length):
+                keys[at] = read_key(row, at)
+        barrier(ib)
+        if visit is not None:
+            with ib.if_scope((lane == 0) & (index < extent)):
+                visit(row, index)
+        with ib.if_scope(index < length):  # the same in all lanes of a warp
+            own = local(ib, "own", keys[index])
+            (rank,) = variables(ib, "int32", "rank")
+            rank[0] = tir.const(0)
+            with ib.for_range(0, ceil_div(length, WARP), "word") as word:
+                at = local(ib, "at", word * WARP + lane)
+                key = local(ib, "key", keys[te.min(at, length - 1)])
+                is_before = (key < own) | ((key == own) & (at < index))
+                rank[0] = rank[0] + count_bits(ballot((at < length) & is_before))
+            place(row, index, lane, own, rank[0])

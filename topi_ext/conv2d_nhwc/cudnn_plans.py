@@ -1,0 +1,96 @@
+"""Which of cuDNN's plans computes a convolution.
+
+cuDNN names a dozen for each, the best first by its own estimate. The first one is taken, unless all were
+timed on this kind of GPU, inside `timed_by`: then it is the fastest. cuDNN compiles a kernel for each plan,
+which takes a third of a second, so the plan is kept with its kernel in the user's cache, by the problem, the
+card and the version of cuDNN.
+
+A plan with a workspace is taken only where there is no other: calls that share no memory may run at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from ..bootstrap import user_cache
+
+TIMED, FIRST = b"t", b"f"  # how a plan that is kept was found
+
+Run = Callable[[], object]  # one call of a plan, on the current stream
+
+
+class _Timer(threading.local):
+    measure: Callable[[Run], float] | None = None
+
+
+_timer = _Timer()
+
+
+@contextlib.contextmanager
+def timed_by(measure: Callable[[Run], float]) -> Iterator[None]:
+    """In this thread, each convolution that is new to it gets its fastest plan, by `measure(run)`."""
+    _timer.measure = measure
+    try:
+        yield
+    finally:
+        _timer.measure = None
+
+
+def graph_with_plan(
+    cudnn: ModuleType, handle: Any, key: str, build: Callable[[], Any], run: Callable[[Any], object]
+) -> Any:
+    """A graph with the plan to be taken, ready to be executed; None, if no plan runs here.
+
+    `key` names the problem and the card, `build()` makes its graph, with its operations, and `run(graph)`
+    calls the selected plan, without a workspace.
+    """
+    key = hashlib.sha256(f"{key}, cuDNN {cudnn.backend_version_string()}".encode()).hexdigest()
+    kept = user_cache.load(key) or b""
+    if kept.startswith(TIMED if _timer.measure else (TIMED, FIRST)):
+        with contextlib.suppress(Exception):  # whatever cuDNN has against it, the plan can be made anew
+            graph = cudnn.pygraph(handle=handle)
+            graph.deserialize(handle, kept[1:])
+            return graph
+    graph = build()
+    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
+    order = list(range(graph.get_execution_plan_count()))
+    if _timer.measure is not None:
+        plain = [index for index in order if _workspace(cudnn, graph, index) == 0]
+        times = {index: _timed(cudnn, graph, index, run) for index in plain}
+        order.sort(key=lambda index: times.get(index, math.inf))
+    if not _select(cudnn, graph, order):
+        return None
+    user_cache.store(key, (TIMED if _timer.measure else FIRST) + bytes(graph.serialize()))
+    return graph
+
+
+def _timed(cudnn: ModuleType, graph: Any, index: int, run: Callable[[Any], object]) -> float:
+    assert _timer.measure is not None
+    _workspace(cudnn, graph, index)
+    return _timer.measure(lambda: run(graph))
+
+
+def _select(cudnn: ModuleType, graph: Any, order: list[int]) -> bool:
+    """Select the first plan that runs here without a workspace, or else the first that runs here."""
+    others = []
+    for index in order:
+        size = _workspace(cudnn, graph, index)
+        if size == 0:
+            return True
+        others += [index] * (size is not None)
+    return any(_workspace(cudnn, graph, index) is not None for index in others[:1])
+
+
+def _workspace(cudnn: ModuleType, graph: Any, index: int) -> int | None:
+    """Build a plan, which selects it: the size of its workspace, or None where it does not run here."""
+    try:
+        graph.build_plan_at_index(index)
+    except cudnn.cudnnGraphNotSupportedError:
+        return None
+    return int(graph.get_workspace_size())

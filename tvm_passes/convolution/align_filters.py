@@ -1,0 +1,98 @@
+"""Give convolutions as many filters as cuDNN needs, where its kernels are better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from topi_ext.conv2d_nhwc import cudnn
+from topi_ext.conv2d_nhwc.op import problem_of
+
+import tvm
+from tvm import relay
+from tvm.relay.dataflow_pattern import is_op
+
+from ..analysis.convolution import as_constant, values
+from ..engine.expressions import op_name, static_shape
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from .fused_call import FusedCall
+
+MAX_WASTE = 0.25  # of the filters that are computed
+
+
+class Aligned(NamedTuple):
+    call: FusedCall
+    filters: int  # before
+
+
+class WithMoreFilters(Rule):
+    """Replace `conv2d_nhwc(x, w)` with the first filters of `conv2d_nhwc(x, w and filters of zeros)`.
+
+    Why legal: each filter has a result of its own, and those of the zeros are cut off. TVM computes the cut
+    in the kernel that reads the result.
+    """
+
+    pattern = is_op("topi_ext.conv2d_nhwc")(None)
+    target: tvm.target.Target | None = None
+
+    def where(self, match: Match) -> bool:
+        target = self.target
+        if target is None or target.kind.name != "cuda" or cudnn.LIBRARY not in target.libs:
+            return False
+        return bool(
+            static_shape(match.root) and int(match.root.args[1].checked_type.shape[0]) % cudnn.ALIGNMENT
+        )
+
+    def plan(self, match: Match) -> Aligned | Answer | Refusal:
+        problem = problem_of([argument.checked_type for argument in match.root.args], match.root.attrs)
+        filters, aligned = problem.filters, _aligned(problem.filters)
+        wider = replace(problem, filters=aligned, residual=False, block=1)
+        if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
+            return NO_MATCH
+        if problem.block > 1:
+            return Refusal("the filters are shuffled into pixels")
+        if problem.residual:
+            return Refusal("a residual with as many channels is added")
+        if any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root)):
+            return Refusal("another convolution reads the result, which would be copied for it")
+        call = FusedCall(match.root)
+        for name in ("weight", "bias", "slope"):
+            given = getattr(call, name)
+            if given is None:
+                continue
+            value = values(given)
+            if value is None:
+                return Refusal(f"the {name} is not constant")
+            more = np.pad(value, [(0, aligned - filters)] + [(0, 0)] * (value.ndim - 1))
+            setattr(call, name, as_constant(more, given.data.dtype))
+        return Aligned(call, filters)
+
+    def rewrite(self, match: Match, plan: Aligned) -> relay.Expr:
+        return relay.strided_slice(plan.call.call(), [0], [plan.filters], axes=[3])
+
+
+class AlignFilters(RulePass):
+    """Add filters of zeros to convolutions that cuDNN then computes faster than this project's own kernel.
+
+    cuDNN's kernels for tensor cores take multiples of eight filters; the layer of a detector that gives the
+    scores of 91 classes for 9 anchors has 819. `target`: the target to compile for, by default the current
+    one; without cuDNN nothing is changed.
+
+    >>> x = relay.var("x", shape=(1, 32, 32, 128), dtype="float16")
+    >>> weight = relay.const(np.ones((60, 3, 3, 128), "float16"))
+    >>> mod = tvm.IRModule.from_expr(topi_ext.conv2d_nhwc(x, weight))
+    >>> mod = tvm_passes.AlignFilters("cuda -arch=sm_90 -libs=cudnn-frontend")(mod)
+    >>> print(mod["main"].body.args[0].checked_type, mod["main"].checked_type.ret_type)
+    Tensor[(1, 30, 30, 64), float16] Tensor[(1, 30, 30, 60), float16]
+    """
+
+    def __init__(self, target: str | tvm.target.Target | None = None) -> None:
+        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        self.rules = (type(WithMoreFilters.__name__, (WithMoreFilters,), {"target": target}),)
+        super().__init__()
+
+
+def _aligned(filters: int) -> int:
+    return -(-filters // cudnn.ALIGNMENT) * cudnn.ALIGNMENT
