@@ -25,6 +25,7 @@ from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.pool_by_means import PoolByMeans
+from .convolution.restore_group_norm import RestoreGroupNorm
 from .convolution.restore_layer_norm import RestoreLayerNorm
 from .convolution.split_concatenate import SplitConcatenate
 from .detection.fold_post_nms_topk import FoldPostNMSTopK
@@ -141,6 +142,7 @@ def _restore_detection() -> tvm.transform.Sequential:
         RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
         RestoreDeformableAttention(),  # before any cast to half, too: points are float32
         RestoreLayerNorm(),  # before layouts and types change what is between its operators
+        RestoreGroupNorm(),  # of rows that are groups of channels, RestoreLayerNorm has made one operator
         LowerClassAwareNMS(),  # takes the NMS that are left: one image and class need no gathered rows
         Canonicalize(),  # folds the bounds of slices that the passes before have written
     )
@@ -179,6 +181,7 @@ def _restore_shuffles() -> tvm.transform.Sequential:
         "restore shuffles",
         Canonicalize(),
         RestoreLayerNorm(),  # before FoldIntoConvolutions takes gamma and beta
+        RestoreGroupNorm(),  # of rows that are groups of channels, RestoreLayerNorm has made one operator
         RestoreDepthToSpace(),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # factors that the passes below would have to carry along

@@ -8,7 +8,13 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform import mixed_precision as stock
 
-from .. import conv2d_nhwc, deformable_attention, layer_norm, roi_align  # noqa: F401  register the operators
+from .. import (  # noqa: F401  register the operators
+    conv2d_nhwc,
+    deformable_attention,
+    group_norm,
+    layer_norm,
+    roi_align,
+)
 
 KIND = "FTVMMixedPrecisionConversionType"
 
@@ -38,6 +44,7 @@ for _name, _kind in {
     "layout_transform": _follows,
     "topi_ext.conv2d_nhwc": _gains,
     "topi_ext.deformable_attention": _follows_in_float16,
+    "topi_ext.group_norm": _follows,
     "topi_ext.layer_norm": _follows,
     "topi_ext.multiscale_roi_align": _follows_in_float16,
 }.items():
