@@ -336,14 +336,14 @@ def _sort_by_score(problem: _Problem) -> None:
     def index_if_kept(row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
         return tir.Select(views["verdicts"][row, index] == NOT_KEPT, -1, index)
 
-    plan = plan_selection(rows, length, problem.limit)
+    plan = plan_selection(problem.rows, problem.length, problem.limit)
     if plan is not None:
 
         def write(row: tir.PrimExpr, place: tir.PrimExpr, index: tir.PrimExpr) -> None:
             views["indices"][row, place] = index_if_kept(row, index)
 
         workspace = [views[name] for name in SELECTION if name in views]
-        emit_selection(ib, views["verdicts"].buffer, Order("int32"), plan, workspace, write)
+        emit_selection(problem.ib, views["verdicts"].buffer, Order("int32"), plan, workspace, write)
         return
     emit_sort(
         problem.ib,

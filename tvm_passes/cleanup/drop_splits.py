@@ -1,4 +1,4 @@
-"""Read a tensor itself where its parts are put together again, and slice where one part is all that is used."""
+"""Read a tensor itself where its parts are concatenated again, and slice where one part is used."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Slice(NamedTuple):
 
 
 class SliceForPart(Rule):
-    """Replace a part of a split of which no other part is used with a slice, which later operators take in."""
+    """Replace the only part of a split that is used with a slice, which later operators take in."""
 
     data = wildcard()
     split = is_op("split")(data)
