@@ -15,6 +15,8 @@ class WholeForParts(Rule):
     """Replace `concatenate(split(x).0, split(x).1, y)` with `concatenate(x, y)`, or with x if that is all.
 
     Blocks that compute on half of the channels and then concatenate all of them are written like this.
+
+    Why legal: the parts of a split, all of them, in order and along the same axis, are what was split.
     """
 
     parts = wildcard()
@@ -55,7 +57,10 @@ class Slice(NamedTuple):
 
 
 class SliceForPart(Rule):
-    """Replace the only part of a split that is used with a slice, which later operators take in."""
+    """Replace the only part of a split that is used with a slice, which later operators take in.
+
+    Why legal: a part is a slice, and its place follows from the lengths of the parts, which are static.
+    """
 
     data = wildcard()
     split = is_op("split")(data)
@@ -80,6 +85,8 @@ class SliceForPart(Rule):
 
 class DropSplits(RulePass):
     """Drop splits whose parts are concatenated again, and slice where one part is all that is used.
+
+    Why legal: all parts of a split in order are what was split, and a part is a slice.
 
     >>> x, y = (relay.var(name, shape=(1, 4, 4, 8)) for name in "xy")
     >>> parts = relay.split(x, 2, axis=3)
