@@ -1,4 +1,4 @@
-"""Which of cuDNN's plans computes a convolution.
+"""Which of cuDNN's plans computes a problem, such as a convolution.
 
 cuDNN names a dozen for each, the best first by its own estimate. The first one is taken, unless all were
 timed on this kind of GPU, inside `timed_by`: then it is the fastest, whose name is kept in the user's cache
@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from ..bootstrap import user_cache
-from .problem import Problem
 
 Run = Callable[[], object]  # one call of a plan, on the current stream
 
@@ -31,7 +30,7 @@ _timer = _Timer()
 
 @contextlib.contextmanager
 def timed_by(measure: Callable[[Run], float]) -> Iterator[None]:
-    """In this thread, each convolution that is new to it gets its fastest plan, by `measure(run)`."""
+    """In this thread, each problem that is new to it gets its fastest plan, by `measure(run)`."""
     _timer.measure = measure
     try:
         yield
@@ -39,7 +38,7 @@ def timed_by(measure: Callable[[Run], float]) -> Iterator[None]:
         _timer.measure = None
 
 
-def choose(cudnn: ModuleType, graph: Any, problem: Problem, card: str, run: Run) -> int | None:
+def choose(cudnn: ModuleType, graph: Any, problem: str, card: str, run: Run) -> int | None:
     """Build a plan of a graph that has an operation graph, and select it; give the size of its workspace.
 
     `run` calls the selected plan, without a workspace. None, if there is no plan.
@@ -77,5 +76,5 @@ def _workspace(cudnn: ModuleType, graph: Any, index: int) -> int | None:
     return int(graph.get_workspace_size())
 
 
-def _key(problem: Problem, card: str, version: str) -> str:
-    return hashlib.sha256(f"{problem.to_json()} {card} cuDNN {version}".encode()).hexdigest()
+def _key(problem: str, card: str, version: str) -> str:
+    return hashlib.sha256(f"{problem} {card} cuDNN {version}".encode()).hexdigest()
