@@ -1,16 +1,10 @@
 """Attention on LLVM and the emulated CUDA device, with and without tensor cores."""
 
-import math
-import shutil
-
 import numpy as np
 import pytest
-import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 import topi_ext
 from tests.helpers import numbers
-from tests.ops.nvcc import assert_compiles_without_spills
 from topi_ext.attention import op, reference
 from topi_ext.attention.problem import LAYOUTS
 
@@ -37,9 +31,7 @@ def inputs(shape, dtype="float32", layouts=LAYOUTS, mask=None):
         numbers(batch, heads, items, length, seed=seed)
         for seed, (items, length) in enumerate([(queries, depth), (keys, depth), (keys, width)])
     ]
-    arrays = [
-        array if layout == "BHND" else array.swapaxes(1, 2) for array, layout in zip(arrays, layouts)
-    ]
+    arrays = [array if layout == "BHND" else array.swapaxes(1, 2) for array, layout in zip(arrays, layouts)]
     arrays = [np.ascontiguousarray(array * 2).astype(dtype) for array in arrays]
     return arrays if mask is None else [*arrays, mask]
 

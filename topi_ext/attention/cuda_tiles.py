@@ -126,9 +126,7 @@ class _Kernel:
             for h in (0, 1):
                 to = piece * 2 + h
                 if piece * EIGHT < problem.depth:
-                    self._call(
-                        "load<4>", _address(self.queries, to), _address(query, own[h] + piece * EIGHT)
-                    )
+                    self._call("load<4>", _address(self.queries, to), _address(query, own[h] + piece * EIGHT))
                 else:
                     self.queries[to] = tir.const(0, "uint32")
 

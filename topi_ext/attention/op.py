@@ -78,9 +78,7 @@ def attention(
     layouts = tuple(layouts)
     if len(layouts) != 4 or not set(layouts) <= {BHND, BNHD}:
         raise ValueError(f"attention: layouts must be four of {BHND!r} and {BNHD!r}, not {layouts}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs", scale=float(scale), layouts=layouts, has_mask=int(mask is not None)
-    )
+    attrs = tvm.ir.make_node("DictAttrs", scale=float(scale), layouts=layouts, has_mask=int(mask is not None))
     nothing = relay.const(0, "float32")
     return relay.Call(relay.op.get(NAME), [query, key, value, nothing if mask is None else mask], attrs)
 
@@ -121,9 +119,7 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         _refuse(f"no extent may be 0: {', '.join(map(str, shapes))}")
     if batch * heads * max(queries, keys) * max(depth, width) >= 2**31:
         _refuse("2 ** 31 elements and more are too many: split the batch")
-    problem = Problem(
-        batch, heads, queries, keys, depth, width, float(attrs["scale"]), dtype, layouts
-    )
+    problem = Problem(batch, heads, queries, keys, depth, width, float(attrs["scale"]), dtype, layouts)
     return _with_mask(problem, tensors[3]) if attrs["has_mask"] else problem
 
 
@@ -141,10 +137,9 @@ def _with_mask(problem: Problem, mask: relay.TensorType | te.Tensor) -> Problem:
 
 
 def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
-    extents = [known(extent) for extent in shape]
-    if None in extents:
+    if any(known(extent) is None for extent in shape):
         _refuse(f"all extents must be known at compile time, but {name} has the shape {shape}")
-    return extents
+    return [int(extent) for extent in shape]
 
 
 def _refuse(reason: str) -> NoReturn:

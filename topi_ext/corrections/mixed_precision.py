@@ -8,7 +8,13 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform import mixed_precision as stock
 
-from .. import attention, conv2d_nhwc, deformable_attention, layer_norm, roi_align  # noqa: F401  register the operators
+from .. import (  # noqa: F401  they register the operators
+    attention,
+    conv2d_nhwc,
+    deformable_attention,
+    layer_norm,
+    roi_align,
+)
 
 KIND = "FTVMMixedPrecisionConversionType"
 

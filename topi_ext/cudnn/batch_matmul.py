@@ -37,10 +37,10 @@ def is_capable(
     """
     if target is None or target.kind.name != "cuda" or LIBRARY not in target.libs:
         return False
-    shapes = [[known(extent) for extent in type_.shape] for type_ in types]
-    if None in shapes[0] + shapes[1] or 0 in shapes[0] + shapes[1] or arch_of(target) < FIRST_ARCH:
+    if arch_of(target) < FIRST_ARCH or not all(known(extent) for type_ in types for extent in type_.shape):
         return False
-    (left, right), columns = shapes, shapes[1][1 if attrs.transpose_b else 2]
+    left, right = ([int(extent) for extent in type_.shape] for type_ in types)
+    columns = right[1 if attrs.transpose_b else 2]
     is_half = {type_.dtype for type_ in types} in ({"float16"}, {"bfloat16"})
     is_half = is_half and dtype in (types[0].dtype, "float32")
     return is_half and all(length % ALIGNMENT == 0 for length in (left[2], right[2], columns))

@@ -1,4 +1,4 @@
-"""What the operators that cuDNN computes have in common: the call in compiled code, handles, plans, workspaces.
+"""What operators by cuDNN have in common: the call in compiled code, handles, plans and workspaces.
 
 Compiled code calls a packed function, as with TVM's own bindings of cuDNN, and passes the problem as text: so
 the code can be saved, and it runs wherever `topi_ext` is imported. The first call for a problem builds its

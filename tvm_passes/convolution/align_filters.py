@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from topi_ext.conv2d_nhwc import cudnn
-from topi_ext.cudnn import session
 from topi_ext.conv2d_nhwc.op import problem_of
+from topi_ext.cudnn import session
 
 import tvm
 from tvm import relay
