@@ -9,7 +9,7 @@ from topi_ext.attention.op import NAME
 from topi_ext.attention.problem import BHND, BNHD
 
 from tvm import relay
-from tvm.relay.dataflow_pattern import is_op, wildcard
+from tvm.relay.dataflow_pattern import DFPattern, is_op, wildcard
 
 from ...analysis.layouts import order_of_axes
 from ...analysis.operators import keeps_order
@@ -101,6 +101,11 @@ class TransposeOfResult(Rule):
         return relay.reshape(_again(plan, plan.args[:3], layouts), known_shape(match.root))
 
 
+def _cast_and_reshaped(data: DFPattern) -> DFPattern:
+    wide = is_op("cast")(data)
+    return wide | is_op("reshape")(wide)
+
+
 class BetweenCasts(Rule):
     """Attend in half precision to what is in half precision, instead of casting it to float32 and back.
 
@@ -108,21 +113,26 @@ class BetweenCasts(Rule):
     """
 
     query, key, value, mask = wildcard(), wildcard(), wildcard(), wildcard()
-    result = is_op(NAME)(is_op("cast")(query), is_op("cast")(key), is_op("cast")(value), mask)
-    pattern = is_op("cast")(result)
+    result = is_op(NAME)(*map(_cast_and_reshaped, (query, key, value)), mask)
+    reshaped = is_op("reshape")(result)
+    pattern = is_op("cast")(result) | is_op("cast")(reshaped)
 
     def where(self, match: Match) -> bool:
         dtypes = {each.checked_type.dtype for each in (match.query, match.key, match.value, match.root)}
         return dtypes in ({"float16"}, {"bfloat16"})
 
     def plan(self, match: Match) -> Refusal | Answer:
-        if match.used_elsewhere(match.result):
+        if match.used_elsewhere(match.result, *([match.reshaped] if match.reshaped else [])):
             return Refusal("the result is used elsewhere, too")
         return LEGAL
 
     def rewrite(self, match: Match, plan: Answer) -> relay.Expr:
         layouts = list(map(str, match.result.attrs["layouts"]))
-        return _again(match.result, (match.query, match.key, match.value), layouts)
+        inputs = [
+            relay.reshape(data, known_shape(wide))
+            for data, wide in zip((match.query, match.key, match.value), match.result.args)
+        ]
+        return relay.reshape(_again(match.result, inputs, layouts), known_shape(match.root))
 
 
 def _again(attention: relay.Call, inputs: Sequence[relay.Expr], layouts: Sequence[str]) -> relay.Call:
