@@ -219,6 +219,13 @@ def layer_norm(axis=-1):
     return [*names, topi_ext.layer_norm(*names, axis=axis)], inputs
 
 
+def attention():
+    shapes = {"query": (1, 2, 5, 7), "key": (1, 2, 3, 7), "value": (1, 2, 3, 4), "mask": (1, 1, 5, 3)}
+    names = variables(**{name: (shape, "float32") for name, shape in shapes.items()})
+    result = topi_ext.attention(*names, scale=0.5, layouts=("BHND",) * 4)
+    return [*names, result], lambda awkward: [awkward.floats(*shape) for shape in shapes.values()]
+
+
 def preprocess(image_layout="NHWC", dtype="uint8"):
     shape = (ANY, 5, 9, 3) if image_layout == "NHWC" else (ANY, 3, 5, 9)
     image = relay.var("image", shape=shape, dtype=dtype)
@@ -396,6 +403,7 @@ CASES = {
     "encode_masks, little room": lambda: encode_masks("rle", capacity=30),
     "encode_masks, bits": lambda: encode_masks("bits"),
     "heatmaps_to_keypoints": heatmaps_to_keypoints,
+    "attention": attention,
     "layer_norm": layer_norm,
     "layer_norm of pixels": lambda: layer_norm(1),
     "preprocess": preprocess,
