@@ -59,6 +59,7 @@ def benchmarks(target):
         Benchmark("warp_affine", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("grid_sample"),
         Benchmark("layer_norm"),
+        Benchmark("attention"),
         Benchmark("nms", modules=("torchvision",), on_cpu=on_cpu),
         Benchmark("conv2d_nhwc"),
         Benchmark("subpixel", on_cpu=on_cpu),

@@ -150,6 +150,15 @@ class RestoreAttention(RulePass):
     >>> y = relay.nn.batch_matmul(relay.nn.softmax(scores), value, transpose_b=False)
     >>> mod = tvm.IRModule.from_expr(relay.Function([query, key, value], y))
     >>> print(tvm_passes.as_text(tvm_passes.RestoreAttention()(mod)))
+    def @main(%query: Tensor[(2, 10, 8), float32], %key: Tensor[(2, 10, 8), float32],
+        %value: Tensor[(2, 10, 8), float32]) -> Tensor[(2, 10, 8), float32] {
+      %0 = reshape(%query, newshape=[1, 2, 10, 8]);
+      %1 = reshape(%key, newshape=[1, 2, 10, 8]);
+      %2 = reshape(%value, newshape=[1, 2, 10, 8]);
+      %3 = topi_ext.attention(%0, %1, %2, 0f, has_mask=0, layouts=["BHND", "BHND", "BHND", "BHND"],
+          scale=0.5f);
+      reshape(%3, newshape=[2, 10, 8])
+    }
     """
 
     rules = (ProductsAroundSoftmax, TransposeOfResult, BetweenCasts, ReshapeBack)
