@@ -123,8 +123,8 @@ class GraphInNumpy:
         value = np.lib.stride_tricks.as_strided(flat, dim, [8 * step for step in stride])
         return self._new(value, dim=dim)
 
-    def sdpa(self, name, q, k, v, attn_scale, generate_stats):
-        assert not generate_stats
+    def sdpa(self, name, q, k, v, attn_scale, is_inference):
+        assert is_inference
         return self._new(reference.attention(q.value, k.value, v.value, scale=attn_scale)), None
 
     def matmul(self, left, right):

@@ -325,6 +325,24 @@ def test_no_plan(own_cache):
     assert plan_of({"refused": (None, 0)})[1] is None
 
 
+def test_kernels_in_python_are_passed_over(own_cache):
+    library = SimpleNamespace(**vars(LIBRARY))
+    library.engines = SimpleNamespace(engine_ids=SimpleNamespace(is_python_engine=lambda id_: id_ == "first"))
+    graph = FakeGraph(PLANS)
+    graph.plans = EngineOfPlans(PLANS)
+    assert cudnn_plans.choose(library, graph, "a problem", "a card", lambda: None) == 0
+    assert graph.selected == "second"
+
+
+class EngineOfPlans(dict):
+    """Plans by name, and by index as a frontend lists them."""
+
+    def __getitem__(self, key):
+        if isinstance(key, int):
+            return SimpleNamespace(engine_id=list(self)[key])
+        return super().__getitem__(key)
+
+
 def test_the_fastest_is_remembered(own_cache):
     timed = []
 

@@ -40,7 +40,7 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         graph.tensor(name=name, dim=dim, stride=stride)
         for name, dim, stride in zip(("query", "key", "value"), dims, strides)
     )
-    result, _ = graph.sdpa(name="attention", q=q, k=k, v=v, attn_scale=problem.scale, generate_stats=False)
+    result, _ = graph.sdpa(name="attention", q=q, k=k, v=v, attn_scale=problem.scale, is_inference=True)
     result.set_output(True).set_dim(dims[3]).set_stride(strides[3])
     for uid, tensor in enumerate((q, k, v, result), 1):
         tensor.set_uid(uid)

@@ -44,14 +44,12 @@ def choose(cudnn: ModuleType, graph: Any, problem: str, card: str, run: Run) -> 
     `run` calls the selected plan, without a workspace. None, if there is no plan.
     """
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
-    names = [str(graph.get_plan_name_at_index(index)) for index in range(graph.get_execution_plan_count())]
+    names = {index: str(graph.get_plan_name_at_index(index)) for index in _of_library(cudnn, graph)}
     key = _key(problem, card, cudnn.backend_version_string())
     fastest = (user_cache.load(key) or b"").decode()
-    order = sorted(range(len(names)), key=lambda index: names[index] != fastest)
-    if _timer.measure is not None and fastest not in names:
-        times = {
-            index: _timer.measure(run) for index in range(len(names)) if _workspace(cudnn, graph, index) == 0
-        }
+    order = sorted(names, key=lambda index: names[index] != fastest)
+    if _timer.measure is not None and fastest not in names.values():
+        times = {index: _timer.measure(run) for index in names if _workspace(cudnn, graph, index) == 0}
         order = sorted(times, key=times.__getitem__) or order
         if times:
             user_cache.store(key, names[order[0]].encode())
@@ -65,6 +63,18 @@ def choose(cudnn: ModuleType, graph: Any, problem: str, card: str, run: Run) -> 
     for index in sizes:
         return _workspace(cudnn, graph, index)  # built again, which selects it
     return None
+
+
+def _of_library(cudnn: ModuleType, graph: Any) -> list[int]:
+    """The plans of the library itself.
+
+    Newer frontends also name kernels that are written in Python: those take long to compile, and may allocate.
+    """
+    indices = range(graph.get_execution_plan_count())
+    engine_ids = getattr(getattr(cudnn, "engines", None), "engine_ids", None)
+    if engine_ids is None:
+        return list(indices)
+    return [index for index in indices if not engine_ids.is_python_engine(graph.plans[index].engine_id)]
 
 
 def _workspace(cudnn: ModuleType, graph: Any, index: int) -> int | None:
