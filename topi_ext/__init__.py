@@ -3,6 +3,7 @@
 # bootstrap comes first: it finds TVM
 from . import bootstrap, corrections, sort  # noqa: F401
 from ._cpu_target import cpu_target
+from .attention import attention
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .deformable_attention import deformable_attention
@@ -20,6 +21,7 @@ from .warp_affine import warp_affine
 from .warp_perspective import warp_perspective
 
 __all__ = [
+    "attention",
     "batched_nms",
     "conv2d_nhwc",
     "cpu_target",

@@ -40,6 +40,7 @@ else:
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
     from .convolution.pool_by_means import PoolByMeans
+    from .convolution.restore_attention import RestoreAttention
     from .convolution.restore_group_norm import RestoreGroupNorm
     from .convolution.restore_layer_norm import RestoreLayerNorm
     from .convolution.split_concatenate import SplitConcatenate
@@ -94,6 +95,7 @@ __all__ = [
     "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",
+    "RestoreAttention",
     "RestoreBatchedNMS",
     "RestoreDeformableAttention",
     "RestoreDepthToSpace",

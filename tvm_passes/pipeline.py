@@ -25,6 +25,7 @@ from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.pool_by_means import PoolByMeans
+from .convolution.restore_attention import RestoreAttention
 from .convolution.restore_group_norm import RestoreGroupNorm
 from .convolution.restore_layer_norm import RestoreLayerNorm
 from .convolution.split_concatenate import SplitConcatenate
@@ -160,6 +161,7 @@ def _fix_shapes(outputs: str) -> tvm.transform.Sequential:
 def _convolutions_of_all() -> tvm.transform.Sequential:
     return _stage(
         "rewrite as convolutions",
+        RestoreAttention(),  # of static shapes, and before layouts and types change what is in between
         DenseAsConvolution(),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # batch norms, while their results are still float32

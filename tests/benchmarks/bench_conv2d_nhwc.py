@@ -24,6 +24,7 @@ from tests.ops import conv2d_in_torch
 from tests.ops.convolutions import BIG, BIG_DEPTHWISE, Case, options
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
+from topi_ext.cudnn.session import LIBRARY
 
 import tvm
 from tvm import relay
@@ -32,7 +33,7 @@ QUICK = 3  # of the convolutions
 HOST_CALLS = 200  # as many as the device queues
 LIMIT_S = 540  # for all of it; then say where it hangs
 OURS, CUDNN = "ours", "cuDNN"
-WITH_CUDNN = f"cuda -libs={cudnn.LIBRARY}"
+WITH_CUDNN = f"cuda -libs={LIBRARY}"
 TOLERANCE = {torch.float16: 2**-11 * 1.01, torch.bfloat16: 2**-8}
 # What large copies and large matrix products reach, in TB/s and TFLOP/s of 16-bit numbers.
 CARDS = {"H200": (4.3, 790), "H100": (2.9, 790), "A100": (1.7, 270)}
@@ -80,7 +81,7 @@ def compare(cases, depthwise=False):
 
 NOTES = f"""The first column gives height x width, channels to filters, kernel, type and options. ours: this
 project's kernel. cuDNN, fused: the kernel from its graph API; - where it has none. chosen: which of the two a
-target with -libs={cudnn.LIBRARY} gets, in bold. torch, alone: with the bias only. floor: the minimum time to
+target with -libs={LIBRARY} gets, in bold. torch, alone: with the bias only. floor: the minimum time to
 read the inputs and write the result once, and to multiply, """
 
 

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 
 from tests.test_find_tvm import make_tvm, python
-from topi_ext.conv2d_nhwc import cudnn, onednn
+from topi_ext.conv2d_nhwc import onednn
+from topi_ext.cudnn import session
 from tvm_passes.command import doctor as doctor_module
 from tvm_passes.command.doctor import Finding, doctor
 
@@ -48,7 +49,7 @@ def test_cudnn_without_its_package(monkeypatch):
 
 
 def test_cudnn_without_its_library(monkeypatch):
-    monkeypatch.setattr(cudnn, "load_cudnn", lambda: None)
+    monkeypatch.setattr(session, "load_cudnn", lambda: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     unable = SimpleNamespace(backend_version=mock.Mock(side_effect=RuntimeError("no symbol cudnnGetVersion")))
     monkeypatch.setitem(sys.modules, "cudnn", unable)

@@ -9,16 +9,18 @@ import pytest
 
 from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, options
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
-from topi_ext.conv2d_nhwc import cudnn, cudnn_plans, op, reference
+from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
+from topi_ext.cudnn import plans as cudnn_plans
+from topi_ext.cudnn import session as cudnn_session
 from tvm_passes import runtime
 
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
-TARGET = "cuda -arch=sm_{arch} -libs=" + cudnn.LIBRARY
-GPU_TARGET = f"cuda -libs={cudnn.LIBRARY}"
+TARGET = "cuda -arch=sm_{arch} -libs=" + cudnn_session.LIBRARY
+GPU_TARGET = f"cuda -libs={cudnn_session.LIBRARY}"
 # Of each kind one, where cuDNN is the better one.
 WIDE = [
     Case((9, 18), 256, 256, bias=None, **options()),
@@ -106,10 +108,10 @@ def oracle(monkeypatch):
         arrays = {name: tensor.numpy() for name, tensor in zip(names, inputs)}
         result.copyfrom(reference.conv2d_nhwc(**arrays, **as_options(problem)))
 
-    run = tvm.get_global_func(cudnn.PACKED_FUNCTION)
-    tvm.register_func(cudnn.PACKED_FUNCTION, answer, override=True)
+    run = tvm.get_global_func(cudnn.OPERATOR.packed_function)
+    tvm.register_func(cudnn.OPERATOR.packed_function, answer, override=True)
     yield asked
-    tvm.register_func(cudnn.PACKED_FUNCTION, run, override=True)
+    tvm.register_func(cudnn.OPERATOR.packed_function, run, override=True)
 
 
 def as_options(problem):
@@ -140,7 +142,7 @@ def test_compiled_code_asks_for_it(emulated_cuda, oracle, case, executor):
 def test_compiled_code_sets_the_device_first(oracle):
     (case,) = [case for case in WIDE if case.dtype == "bfloat16"]
     source = build(case).lib.get_source("ll")
-    assert "__tvm_set_device" in source and cudnn.PACKED_FUNCTION in source
+    assert "__tvm_set_device" in source and cudnn.OPERATOR.packed_function in source
 
 
 # --- the graph
@@ -240,19 +242,19 @@ class FakeCudnn:
 def test_a_call_does_no_more_than_it_must(monkeypatch):
     """One plan a problem, the stream told when it changes, pointers by number."""
     fake, built, streams = FakeCudnn(), [], map(ctypes.c_void_p, (None, 7, 7))
-    session = cudnn._Session.__new__(cudnn._Session)
+    session = cudnn_session._Session.__new__(cudnn_session._Session)
     vars(session).update(cudnn=fake, handle=None, stream=0, plans={}, current_stream=lambda: next(streams))
-    monkeypatch.setattr(session, "_build", lambda problem, _: built.append(problem) or (fake, 5))
+    monkeypatch.setattr(session, "_build", lambda _operator, text, _: built.append(text) or (fake, 5))
     problem = WIDE[0].problem()
     for _ in range(3):
-        session.run(problem.to_json(), [100, 200, 300])
+        session.run(cudnn.OPERATOR, problem.to_json(), [100, 200, 300])
     execute = ("execute", {1: 100, 2: 200, 3: 300}, 5)
-    assert built == [problem]
+    assert built == [problem.to_json()]
     assert fake.calls == [execute, ("set_stream", 7), execute, execute]
 
 
 def test_plans_share_a_workspace_that_stays():
-    session = cudnn._Session.__new__(cudnn._Session)
+    session = cudnn_session._Session.__new__(cudnn_session._Session)
     vars(session).update(device=tvm.cpu(), workspaces=[])
     first, smaller, larger = (session._workspace(size) for size in (100, 50, 200))
     assert first == smaller != larger and len(session.workspaces) == 2
@@ -353,6 +355,24 @@ def test_the_fastest_is_kept(own_cache):
     assert plan_of(fewer)[0] == "first"  # as cuDNN cannot load what was kept
 
 
+def test_kernels_in_python_are_passed_over(own_cache):
+    engine_ids = SimpleNamespace(is_python_engine=lambda name: name == "first")
+    library = SimpleNamespace(**LIBRARY, engines=SimpleNamespace(engine_ids=engine_ids))
+    graph = FakeGraph(PLANS)
+    graph.plans = EngineOfPlans(PLANS)
+    assert cudnn_plans.graph_with_plan(library, None, "a problem", lambda: graph, None) is graph
+    assert graph.selected == "second"
+
+
+class EngineOfPlans(dict):
+    """Plans by name, and by index as a frontend lists them."""
+
+    def __getitem__(self, key):
+        if isinstance(key, int):
+            return SimpleNamespace(engine_id=list(self)[key])
+        return super().__getitem__(key)
+
+
 def test_without_a_cache_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("TVM_PASSES_CACHE", "0")
     with cudnn_plans.timed_by(lambda run: PLANS[run()][1]):
@@ -383,7 +403,7 @@ def test_tuned_on_gpu(cudnn_alone, own_cache, monkeypatch):
 def cudnn_alone(monkeypatch):
     """cuDNN for all that it can do at all."""
     try:
-        cudnn.import_cudnn()
+        cudnn_session.import_cudnn()
     except ImportError as reason:
         pytest.skip(str(reason))
     monkeypatch.setattr(cudnn, "is_better", lambda problem, _target: cudnn.is_capable(problem))

@@ -1,5 +1,6 @@
 """DenseAsConvolution: structure, numbers, refusals, and nothing more the second time."""
 
+import numpy as np
 import pytest
 
 from tests.helpers import (
@@ -100,3 +101,43 @@ def test_weights_known_at_run_time_are_no_match():
     x, w = relay.var("x", shape=(5, 24)), relay.var("w", shape=(6, 24))
     after, report = apply(DenseAsConvolution(), module(x, w, relay.nn.dense(x, w)))
     assert ops(after) == ["nn.dense"] and report.passes[0].matches == []
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_products_of_a_batch_with_the_same_weights(transposed, batch):
+    x, weight = relay.var("x", shape=(batch, 5, 8)), numbers(6, 8, seed=1)
+    given = relay.const(weight if transposed else np.ascontiguousarray(weight.T))
+    given = relay.broadcast_to(given, (batch, *given.data.shape))
+    y = relay.nn.batch_matmul(x, given, transpose_b=transposed)
+    mod = module(x, relay.nn.relu(relay.nn.bias_add(y, relay.const(numbers(6)), axis=-1)))
+    after = assert_same_numbers(DenseAsConvolution(), mod, numbers(batch, 5, 8), **TOLERANCE)
+    assert [name for name in ops(after) if name != "reshape"] == ["nn.conv2d", "nn.bias_add", "nn.relu"]
+    assert_no_second_change(DenseAsConvolution(), after)
+
+
+def test_a_bias_that_is_added_to_rows_along_two_axes():
+    x = relay.var("x", shape=(10, 8))
+    y = relay.reshape(relay.nn.dense(x, weights(6, 8)), (2, 5, 6))
+    after = assert_same_numbers(
+        DenseAsConvolution(), module(x, relay.const(numbers(6)) + y), numbers(10, 8), **TOLERANCE
+    )
+    assert ops(after) == ["reshape", "nn.conv2d", "nn.bias_add", "reshape"]
+
+
+@pytest.mark.parametrize(
+    "reason, y",
+    {
+        "each item of the batch has weights of its own": lambda x: relay.nn.batch_matmul(
+            x, relay.const(numbers(2, 6, 8))
+        ),
+        "the data are transposed": lambda x: relay.nn.batch_matmul(
+            x, relay.broadcast_to(weights(6, 5), (2, 6, 5)), transpose_a=True
+        ),
+    }.items(),
+)
+def test_products_of_a_batch_that_stay(reason, y):
+    x = relay.var("x", shape=(2, 5, 8))
+    after, report = apply(DenseAsConvolution(), module(x, y(x)))
+    assert any(reason in each for each in refusals(report))
+    assert "nn.batch_matmul" in ops(after)

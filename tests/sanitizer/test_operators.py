@@ -231,6 +231,13 @@ def group_norm(axis=1):
     return [*names, topi_ext.group_norm(*names, groups=5, axis=axis)], inputs
 
 
+def attention():
+    shapes = {"query": (1, 2, 5, 7), "key": (1, 2, 3, 7), "value": (1, 2, 3, 4), "mask": (1, 1, 5, 3)}
+    names = variables(**{name: (shape, "float32") for name, shape in shapes.items()})
+    result = topi_ext.attention(*names, scale=0.5, layouts=("BHND",) * 4)
+    return [*names, result], lambda awkward: [awkward.floats(*shape) for shape in shapes.values()]
+
+
 def preprocess(image_layout="NHWC", dtype="uint8"):
     shape = (ANY, 5, 9, 3) if image_layout == "NHWC" else (ANY, 3, 5, 9)
     image = relay.var("image", shape=shape, dtype=dtype)
@@ -410,6 +417,7 @@ CASES = {
     "heatmaps_to_keypoints": heatmaps_to_keypoints,
     "group_norm": group_norm,
     "group_norm in NHWC": lambda: group_norm(-1),
+    "attention": attention,
     "layer_norm": layer_norm,
     "layer_norm of pixels": lambda: layer_norm(1),
     "preprocess": preprocess,

@@ -19,7 +19,7 @@ import tvm
 from tvm import te, tir, topi
 
 from .. import _onednn as onednn
-from .address import address_of
+from .._address import address_of
 from .problem import Activation, Problem
 
 INSTALL = onednn.INSTALL

@@ -12,6 +12,7 @@ import tvm
 from tvm import relay, te, tir
 
 from .. import _register
+from ..cudnn import session
 from . import cudnn, onednn
 from .problem import Activation, Problem, four_sides, pair
 
@@ -234,7 +235,7 @@ def _refuse(reason: str) -> NoReturn:
 def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     """The module of the kernels: a library's where the target allows it and it is faster."""
     kind = target.kind.name
-    if kind == "cuda" and cudnn.LIBRARY in target.libs and cudnn.is_better(problem, target):
+    if kind == "cuda" and session.LIBRARY in target.libs and cudnn.is_better(problem, target):
         return cudnn
     if kind == "llvm" and onednn.LIBRARY in target.libs and onednn.is_capable(problem):
         return onednn

@@ -11,6 +11,7 @@ reduction.
   with zeros; synchronous.
 - `team_barrier<threads>(id)`: a barrier of this many threads, whole warps; `id` is 1 to 15.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
+- `load_transposed(out, from)`: ldmatrix of four matrices, each transposed.
 - `multiply<type>(sums, a, b)`: mma, 16 x 8 sums of a warp, 16 along the reduction.
 - `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps. Each of them has 16
   rows, distributed as for `multiply`. If `keep` is 0, sums start from 0. In shared memory, 8 rows of an
@@ -129,6 +130,7 @@ template <int kGroups> inline void copy_wait() {}
 template <int kCount> inline void load_matrices(unsigned* out, const void* from) {
   emulated_ldmatrix<kCount>(out, from);
 }
+inline void load_transposed(unsigned* out, const void* from) { emulated_ldmatrix_trans(out, from); }
 template <class T> inline void multiply(float* sums, const unsigned* a, const unsigned* b) {
   emulated_mma_m16n8k16<T>(sums, a, b);
 }
@@ -184,6 +186,11 @@ template <int kCount> __device__ __forceinline__ void load_matrices(unsigned* ou
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                  : "=r"(out[0]), "=r"(out[1]) : "r"(shared_address(from)) : "memory");
   }
+}
+__device__ __forceinline__ void load_transposed(unsigned* out, const void* from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(shared_address(from))
+               : "memory");
 }
 template <class T>
 __device__ __forceinline__ void multiply(float* d, const unsigned* a, const unsigned* b);

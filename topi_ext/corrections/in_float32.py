@@ -9,6 +9,7 @@ import tvm
 from tvm import relay, topi
 
 from .._strategy import ABOVE_STOCK
+from ..cudnn import batch_matmul
 from . import global_pooling
 
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
@@ -77,6 +78,9 @@ def _sums_in_float32(name: str) -> Legalize:
 
     def legalize(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
         *of_inputs, result = types
+        target = tvm.target.Target.current()
+        if name == "nn.batch_matmul" and batch_matmul.is_capable(attrs, of_inputs, result.dtype, target):
+            return None  # cuDNN accumulates in float32, and needs no padding
         if result.dtype != "float16" or any(type_.dtype != "float16" for type_ in of_inputs):
             return stock(attrs, inputs, types) if stock else None
         target = tvm.target.Target.current()

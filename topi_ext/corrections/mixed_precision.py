@@ -8,7 +8,8 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform import mixed_precision as stock
 
-from .. import (  # noqa: F401  register the operators
+from .. import (  # noqa: F401  they register the operators
+    attention,
     conv2d_nhwc,
     deformable_attention,
     group_norm,
@@ -42,6 +43,7 @@ for _name, _kind in {
     "image.grid_sample": _follows_of_images,
     "nn.space_to_depth": _follows,
     "layout_transform": _follows,
+    "topi_ext.attention": _gains,
     "topi_ext.conv2d_nhwc": _gains,
     "topi_ext.deformable_attention": _follows_in_float16,
     "topi_ext.group_norm": _follows,

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from topi_ext.attention.op import NAME as ATTENTION
 from topi_ext.corrections.convert_layout import GRID_SAMPLE, GROUP_NORM, LAYER_NORM, MULTISCALE_ROI_ALIGN
 from topi_ext.corrections.mixed_precision import KIND
 from topi_ext.deformable_attention.op import NAME as DEFORMABLE_ATTENTION
@@ -70,7 +71,7 @@ def _holds(dtype: str, value: np.ndarray | None) -> bool:
 
 
 def data_of(node: relay.Expr) -> list[relay.Expr]:
-    """The operands of a node, except places, and numbers for each channel that are used in float32."""
+    """The operands of a node, except places, masks, and numbers for each channel that are used in float32."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
     if not isinstance(node, relay.Call):
@@ -81,6 +82,8 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
     if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE, GROUP_NORM, LAYER_NORM):
         return flat[:1]
+    if op_name(node) == ATTENTION:
+        return flat[:3]
     return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
 
 

@@ -152,7 +152,7 @@ def _cudnn() -> Finding:
     """Check that the library is found, not only that its Python package is installed."""
     costs = "convolutions on CUDA use only this project's own kernels"
     try:
-        from topi_ext.conv2d_nhwc.cudnn import LIBRARY, import_cudnn
+        from topi_ext.cudnn.session import LIBRARY, import_cudnn
     except (ImportError, OSError):
         return Finding("cuDNN", "", costs, "a TVM first")
     try:

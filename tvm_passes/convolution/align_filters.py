@@ -9,6 +9,7 @@ import numpy as np
 
 from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.op import problem_of
+from topi_ext.cudnn import session
 
 import tvm
 from tvm import relay
@@ -39,10 +40,10 @@ class WithMoreFilters(Rule):
 
     def where(self, match: Match) -> bool:
         target = self.target
-        if target is None or target.kind.name != "cuda" or cudnn.LIBRARY not in target.libs:
+        if target is None or target.kind.name != "cuda" or session.LIBRARY not in target.libs:
             return False
         return bool(
-            static_shape(match.root) and int(match.root.args[1].checked_type.shape[0]) % cudnn.ALIGNMENT
+            static_shape(match.root) and int(match.root.args[1].checked_type.shape[0]) % session.ALIGNMENT
         )
 
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
@@ -95,4 +96,4 @@ class AlignFilters(RulePass):
 
 
 def _aligned(filters: int) -> int:
-    return -(-filters // cudnn.ALIGNMENT) * cudnn.ALIGNMENT
+    return -(-filters // session.ALIGNMENT) * cudnn.ALIGNMENT

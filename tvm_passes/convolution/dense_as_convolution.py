@@ -10,11 +10,14 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel, values
-from ..analysis.operators import ACTIVATIONS, keeps_order
+from ..analysis.evaluate import value_of
+from ..analysis.operators import ACTIVATIONS, keeps_elements, keeps_order
 from ..engine.expressions import known_shape, op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .reshape_back import ReshapeBack
+
+BEFORE_RESHAPE = ("nn.conv2d", "nn.bias_add", "nn.relu")
 
 
 class OfDense(Rule):
@@ -54,6 +57,57 @@ class OfDense(Rule):
         return relay.reshape(conv, (count, len(weight)))
 
 
+class OfSameWeights(Rule):
+    """Replace nn.batch_matmul with nn.dense where constant weights are the same for all items of the batch.
+
+    Why legal: then the rows of all items are rows of one matrix.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("nn.batch_matmul")(data, weight)
+
+    def where(self, match: Match) -> bool:
+        source = match.weight
+        while keeps_elements(source) or op_name(source) == "broadcast_to":
+            source = source.args[0]
+        return isinstance(source, relay.Constant)
+
+    def plan(self, match: Match) -> np.ndarray | Refusal | Answer:
+        """The weights, (columns, length)."""
+        weight, shape = value_of(match.weight), static_shape(match.data)
+        if weight is None or weight.dtype.name != match.weight.checked_type.dtype:
+            return NO_MATCH  # such as bfloat16
+        if shape is None or 0 in shape:
+            return Refusal("the shape is dynamic or empty")
+        if match.root.attrs.transpose_a or match.root.checked_type.dtype != match.data.checked_type.dtype:
+            return Refusal("the data are transposed, or the result is of another type")
+        if len(weight) > shape[0] or (weight != weight[:1]).any():
+            return Refusal("each item of the batch has weights of its own")
+        return weight[0] if match.root.attrs.transpose_b else weight[0].T
+
+    def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
+        rows = relay.reshape(match.data, (-1, plan.shape[1]))
+        product = relay.nn.dense(rows, relay.const(np.ascontiguousarray(plan)))
+        return relay.reshape(product, known_shape(match.root))
+
+
+class ReshapeTwice(Rule):
+    """Replace two reshapes with the second one.
+
+    Why legal: no reshape changes the order of the elements.
+    """
+
+    data = wildcard()
+    pattern = is_op("reshape")(is_op("reshape")(data))
+
+    def where(self, match: Match) -> bool:
+        shape = static_shape(match.root)
+        return op_name(match.data) in BEFORE_RESHAPE and shape is not None and 0 not in shape
+
+    def rewrite(self, match: Match, plan: object) -> relay.Expr:
+        return relay.reshape(match.data, known_shape(match.root))
+
+
 class _BeforeReshape(Rule):
     """Move what follows the reshape before it, where the convolution can take it in."""
 
@@ -66,13 +120,13 @@ class _BeforeReshape(Rule):
             shape is not None
             and len(shape) == 4
             and shape[2:] == (1, 1)
-            and static_shape(match.root) == shape[:2]
-            and op_name(match.conv) in ("nn.conv2d", "nn.bias_add", "nn.relu")
+            and (static_shape(match.root) or (0,))[-1] == shape[1]
+            and op_name(match.conv) in BEFORE_RESHAPE
         )
 
 
 class BiasBeforeReshape(_BeforeReshape):
-    """Add a bias to the convolution instead of the matrix.
+    """Add a bias to the convolution instead of the matrix, whose rows may be along several axes.
 
     Why legal: images are one pixel, so a column of the matrix is a channel.
     """
@@ -81,16 +135,16 @@ class BiasBeforeReshape(_BeforeReshape):
     pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
 
     def plan(self, match: Match) -> np.ndarray | Answer:
-        vector = None
+        vector, rank = None, len(match.root.checked_type.shape)
         if op_name(match.root) == "add":
-            vector = of_each_channel(match.bias, rank=2, axis=1)
-        elif int(match.root.attrs.axis) % 2 == 1:
+            vector = of_each_channel(match.bias, rank, axis=rank - 1)
+        elif int(match.root.attrs.axis) % rank == rank - 1:
             vector = values(match.bias)
         return NO_MATCH if vector is None else vector
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
         shape = match.root.checked_type.shape
-        bias = as_constant(np.resize(plan, int(shape[1])), match.bias.checked_type.dtype)
+        bias = as_constant(np.resize(plan, int(shape[-1])), match.bias.checked_type.dtype)
         return relay.reshape(relay.nn.bias_add(match.conv, bias), shape)
 
 
@@ -124,7 +178,7 @@ class DenseAsConvolution(RulePass):
     }
     """
 
-    rules = (OfDense, BiasBeforeReshape, ActivationBeforeReshape, ReshapeBack)
+    rules = (OfSameWeights, OfDense, ReshapeBack, ReshapeTwice, BiasBeforeReshape, ActivationBeforeReshape)
 
 
 def _images(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:

@@ -20,7 +20,7 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglon
 from dataclasses import dataclass, replace
 from typing import Any
 
-from topi_ext.conv2d_nhwc import cudnn  # topi_ext comes before tvm
+from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
 
@@ -341,9 +341,9 @@ def _seconds_of(executable: int | None, stream: int | None) -> float:
 
 def _shares_memory(run: Callable[[], object]) -> bool:
     """Run a part, and tell whether it used cuDNN's workspace."""
-    before = cudnn.workspaces_used()
+    before = session.workspaces_used()
     run()
-    return cudnn.workspaces_used() != before
+    return session.workspaces_used() != before
 
 
 def _one_by_one(launches: Sequence[Launch], shares: Sequence[bool]) -> list[Launch]:

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from topi_ext.conv2d_nhwc import cudnn, cudnn_plans
+from topi_ext.cudnn import plans, session
 
 from . import cuda
 from .model import Model
@@ -32,10 +32,10 @@ def tune(model: Model, *inputs: Tensor) -> None:
     # A thread of its own has no plans yet.
     with _tuning, ThreadPoolExecutor(1) as thread:
         thread.submit(_called, model, inputs).result()
-    cudnn.forget_plans()
+    session.forget_plans()
 
 
 def _called(model: Model, inputs: tuple[Tensor, ...]) -> None:
     twin = Model(model.lib, model.device, cuda_graph=False)
-    with cudnn_plans.timed_by(partial(cuda.milliseconds, model.device)):
+    with plans.timed_by(partial(cuda.milliseconds, model.device)):
         twin(*inputs)

@@ -13,6 +13,19 @@ void emulated_ldmatrix(unsigned* out, const void* row) {
   }
 }
 
+// ldmatrix.trans of four matrices: each lane gets two values of a column.
+inline void emulated_ldmatrix_trans(unsigned* out, const void* row) {
+  int lane = emulated_lane();
+  for (int i = 0; i < 4; ++i) {
+    out[i] = 0;
+    for (int k = 0; k < 2; ++k) {
+      int of_row = 8 * i + lane % 4 * 2 + k;
+      uint64_t from = emulated_shuffle(~0u, reinterpret_cast<uint64_t>(row), of_row, __LINE__);
+      out[i] |= unsigned(reinterpret_cast<const uint16_t*>(from)[lane / 4]) << 16 * k;
+    }
+  }
+}
+
 // What the lanes of each warp show each other.
 struct emulated_operands {
   unsigned a[4], b[2];

@@ -10,6 +10,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple_get_item, wi
 
 from ...analysis.limits import never_holds
 from ...engine.expressions import constant, known_shape, static_shape, type_of
+from ...engine.match import any_op
 from ...engine.rule import LEGAL, NO_MATCH, Answer, Match, Rule
 
 
@@ -34,13 +35,19 @@ class TransposeToSameOrder(_Identity):
 
 
 class ReshapeToSameShape(_Identity):
-    """Drop a reshape or a squeeze to the shape that is already there."""
+    """Drop a reshape, a squeeze or a broadcast_to the shape that is already there."""
 
-    pattern = is_op("reshape")(_Identity.data) | is_op("squeeze")(_Identity.data)
+    pattern = any_op(("reshape", "squeeze", "broadcast_to"), _Identity.data)
 
     def where(self, match: Match) -> bool:
         shape = static_shape(match.data)
         return shape is not None and shape == static_shape(match.root)
+
+
+class Dropout(_Identity):
+    """Drop a dropout: TVM compiles networks for inference, where it drops nothing."""
+
+    pattern = is_tuple_get_item(is_op("nn.dropout")(_Identity.data), 0)
 
 
 class CastToSameType(_Identity):
@@ -248,6 +255,7 @@ def _is_zero(length: tir.PrimExpr) -> bool:
 IDENTITIES = (
     TransposeToSameOrder,
     ReshapeToSameShape,
+    Dropout,
     CastToSameType,
     CastUndone,
     SliceOfEverything,

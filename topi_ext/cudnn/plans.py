@@ -1,4 +1,4 @@
-"""Which of cuDNN's plans computes a convolution.
+"""Which of cuDNN's plans computes a problem, such as a convolution.
 
 cuDNN names a dozen for each, the best first by its own estimate. The first one is taken, unless all were
 timed on this kind of GPU, inside `timed_by`: then it is the fastest. cuDNN compiles a kernel for each plan,
@@ -34,7 +34,7 @@ _timer = _Timer()
 
 @contextlib.contextmanager
 def timed_by(measure: Callable[[Run], float]) -> Iterator[None]:
-    """In this thread, each convolution that is new to it gets its fastest plan, by `measure(run)`."""
+    """In this thread, each problem that is new to it gets its fastest plan, by `measure(run)`."""
     _timer.measure = measure
     try:
         yield
@@ -59,14 +59,15 @@ def graph_with_plan(
             return graph
     graph = build()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
-    order = list(range(graph.get_execution_plan_count()))
+    order = _of_library(cudnn, graph)
     if _timer.measure is not None:
         plain = [index for index in order if _workspace(cudnn, graph, index) == 0]
         times = {index: _timed(cudnn, graph, index, run) for index in plain}
         order.sort(key=lambda index: times.get(index, math.inf))
     if not _select(cudnn, graph, order):
         return None
-    user_cache.store(key, (TIMED if _timer.measure else FIRST) + bytes(graph.serialize()))
+    with contextlib.suppress(Exception):  # cuDNN cannot write every plan
+        user_cache.store(key, (TIMED if _timer.measure else FIRST) + bytes(graph.serialize()))
     return graph
 
 
@@ -85,6 +86,18 @@ def _select(cudnn: ModuleType, graph: Any, order: list[int]) -> bool:
             return True
         others += [index] * (size is not None)
     return any(_workspace(cudnn, graph, index) is not None for index in others[:1])
+
+
+def _of_library(cudnn: ModuleType, graph: Any) -> list[int]:
+    """The plans of the library itself.
+
+    Newer frontends also name kernels written in Python, which take long to compile and may allocate.
+    """
+    indices = range(graph.get_execution_plan_count())
+    engine_ids = getattr(getattr(cudnn, "engines", None), "engine_ids", None)
+    if engine_ids is None:
+        return list(indices)
+    return [index for index in indices if not engine_ids.is_python_engine(graph.plans[index].engine_id)]
 
 
 def _workspace(cudnn: ModuleType, graph: Any, index: int) -> int | None:

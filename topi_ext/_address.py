@@ -1,4 +1,4 @@
-"""Where a tensor is in memory, for the libraries that compute a convolution."""
+"""Where a tensor is in memory, for the libraries that compute an operator."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+"""Attention on CUDA by this project's own kernels: on tensor cores where they multiply the type, else not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import te, tir
+from tvm.topi.generic import schedule_extern
+
+from ..conv2d_nhwc.cuda import arch_of
+from .cuda_rows import emit_rows
+from .cuda_tiles import emit_tiles, fits
+from .problem import Problem
+
+FIRST_ARCH = {"float16": 75, "bfloat16": 80}  # with tensor cores for the type
+
+
+def attention(problem: Problem, tensors: Sequence[te.Tensor], target: tvm.target.Target) -> te.Tensor:
+    """See `topi_ext.attention`."""
+    first = FIRST_ARCH.get(problem.dtype)
+    has_tensor_cores = first is not None and arch_of(target) >= first
+    emit = emit_tiles if has_tensor_cores and fits(problem) else emit_rows
+
+    def kernel(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        return emit(problem, [*ins, *outs])
+
+    return te.extern(
+        problem.shape, list(tensors), kernel, dtype=problem.dtype, name="attention", tag="attention_gpu"
+    )
+
+
+def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
+    return schedule_extern(outs)

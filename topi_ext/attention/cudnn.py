@@ -1,0 +1,53 @@
+"""Attention on CUDA by cuDNN, as one node of its graph API. `topi_ext.cudnn` calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import tvm
+from tvm import te
+
+from ..conv2d_nhwc.cuda import arch_of
+from ..cudnn.session import ALIGNMENT, Operator, new_graph
+from .cuda import schedule  # noqa: F401  a packed function needs no other schedule
+from .problem import Problem
+
+MAX_LENGTH = 128  # of the vectors of a head
+FIRST_ARCH = 80
+
+
+def is_capable(problem: Problem, target: tvm.target.Target) -> bool:
+    """Whether cuDNN computes the problem: a type of tensor cores, aligned vectors, no mask."""
+    lengths = problem.depth, problem.width
+    aligned = all(length % ALIGNMENT == 0 and length <= MAX_LENGTH for length in lengths)
+    is_half = problem.dtype != "float32"
+    return is_half and aligned and problem.mask is None and arch_of(target) >= FIRST_ARCH
+
+
+def attention(problem: Problem, tensors: Sequence[te.Tensor], _target: tvm.target.Target) -> te.Tensor:
+    """See `topi_ext.attention`."""
+    return OPERATOR.call(problem.to_json(), tensors, problem.shape, problem.dtype)
+
+
+def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
+    """The graph of a problem. Uids of its tensors count from 1: query, key, value, result."""
+    graph = new_graph(cudnn, problem.dtype, handle)
+    dims = [[problem.batch, problem.heads, *lengths] for lengths in problem.lengths]
+    strides = [list(problem.strides(which)) for which in range(4)]
+    q, k, v = (
+        graph.tensor(name=name, dim=dim, stride=stride)
+        for name, dim, stride in zip(("query", "key", "value"), dims, strides)
+    )
+    result, _ = graph.sdpa(name="attention", q=q, k=k, v=v, attn_scale=problem.scale, is_inference=True)
+    result.set_output(True).set_dim(dims[3]).set_stride(strides[3])
+    for uid, tensor in enumerate((q, k, v, result), 1):
+        tensor.set_uid(uid)
+    return graph
+
+
+OPERATOR = Operator(
+    "topi_ext.attention",
+    lambda cudnn, text, handle: build_graph(cudnn, Problem.from_json(text), handle),
+)

@@ -1,0 +1,183 @@
+"""The Relay operator `topi_ext.attention`: its arguments, types, shapes, and the kernels that it calls."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+import tvm
+from tvm import relay, te, tir
+
+from .. import _register
+from .._register import known
+from ..cudnn.session import LIBRARY
+from . import cudnn
+from .problem import BHND, BNHD, LAYOUTS, Problem, by_axis
+
+NAME = "topi_ext.attention"
+FLOATS = ("float32", "float16", "bfloat16")
+ARGUMENTS = {
+    "query": "(B, H, N, D)",
+    "key": "(B, H, M, D)",
+    "value": "(B, H, M, E)",
+    "mask": "(B, H, N, M) or 1 for any of them, or a scalar where there is none",
+}
+
+
+def attention(
+    query: relay.Expr,
+    key: relay.Expr,
+    value: relay.Expr,
+    mask: relay.Expr | None = None,
+    *,
+    scale: float,
+    layouts: Sequence[str] = LAYOUTS,
+) -> relay.Expr:
+    """softmax(query key^T * scale + mask) value, for each head, in one kernel: scores are never in memory.
+
+    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes it where it can.
+
+    Parameters
+    ----------
+    query : relay.Expr
+        (B, H, N, D): float32, float16 or bfloat16. All extents are known at compile time.
+    key : relay.Expr
+        (B, H, M, D), of the type of the query.
+    value : relay.Expr
+        (B, H, M, E), of the type of the query.
+    mask : relay.Expr, optional
+        (B, H, N, M), or with a 1 for any of these: float32 or of the type of the query; -inf excludes a key.
+    scale : float
+        The factor of the products, often 1 / sqrt(D).
+    layouts : four of str
+        The order of the axes of query, key, value and result: "BHND", as above, or "BNHD".
+
+    Returns
+    -------
+    result : relay.Expr
+        (B, H, N, E), of the type of the query.
+
+    Convention
+    ----------
+    - As torch's `scaled_dot_product_attention`, with a mask that is added, not of booleans.
+    - Products, scores and softmax are float32. On tensor cores, the softmax is rounded to the type of the
+      values before it multiplies them; its sum is not.
+    - The result of a query whose keys are all excluded is NaN.
+
+    >>> from topi_ext.attention import reference
+    >>> key = np.float32([[[[1, 0], [0, 1]]]])
+    >>> query, value = np.float32([[[[9, 0]]]]), np.float32([[[[1, 2, 3], [4, 5, 6]]]])
+    >>> print(reference.attention(query, key, value, scale=1.0).round(2))
+    [[[[1. 2. 3.]]]]
+    """
+    if not math.isfinite(scale):
+        raise ValueError(f"attention: scale must be finite, not {scale}")
+    layouts = tuple(layouts)
+    if len(layouts) != 4 or not set(layouts) <= {BHND, BNHD}:
+        raise ValueError(f"attention: layouts must be four of {BHND!r} and {BNHD!r}, not {layouts}")
+    attrs = tvm.ir.make_node("DictAttrs", scale=float(scale), layouts=layouts, has_mask=int(mask is not None))
+    nothing = relay.const(0, "float32")
+    return relay.Call(relay.op.get(NAME), [query, key, value, nothing if mask is None else mask], attrs)
+
+
+# --- types and shapes
+
+
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    problem = problem_of(types, attrs)
+    return relay.TensorType(problem.shape, problem.dtype)
+
+
+def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
+    """The problem of these types or tensors, which all have a shape and a dtype; refuses invalid ones."""
+    layouts = tuple(map(str, attrs["layouts"]))
+    dtype = tensors[0].dtype
+    if dtype not in FLOATS:
+        _refuse(f"query must be of type {', '.join(FLOATS)}, not {dtype}")
+    shapes = []
+    for name, tensor, layout in zip(ARGUMENTS, tensors[:3], layouts):
+        if tensor.dtype != dtype:
+            _refuse(f"{name} must be of the type of query, {dtype}, not {tensor.dtype}")
+        if len(tensor.shape) != 4:
+            _refuse(f"{name} must have four axes, {layout}, but its shape is {tensor.shape}")
+        shapes.append(by_axis(_static(name, tensor.shape), layout))
+    (batch, heads, queries, depth), of_key, (*_, width) = shapes
+    keys = of_key[2]
+    for name, shape, length in (("key", of_key, depth), ("value", shapes[2], width)):
+        if shape != (batch, heads, keys, length):
+            _refuse(
+                f"{name} must have batch {batch}, {heads} heads, {keys} keys"
+                f"{f' and vectors of {depth}' if name == 'key' else ''}, but its shape is {shape} as {BHND}"
+            )
+    if min(batch, heads, queries, keys, depth, width) < 1:
+        _refuse(f"no extent may be 0: {', '.join(map(str, shapes))}")
+    if batch * heads * max(queries, keys) * max(depth, width) >= 2**31:
+        _refuse("2 ** 31 elements and more are too many: split the batch")
+    problem = Problem(batch, heads, queries, keys, depth, width, float(attrs["scale"]), dtype, layouts)
+    return _with_mask(problem, tensors[3]) if attrs["has_mask"] else problem
+
+
+def _with_mask(problem: Problem, mask: relay.TensorType | te.Tensor) -> Problem:
+    full = problem.batch, problem.heads, problem.queries, problem.keys
+    shape = _static("mask", mask.shape)
+    if len(shape) != 4 or any(extent not in (1, whole) for extent, whole in zip(shape, full)):
+        _refuse(f"mask must have the shape {full}, or a 1 for any of these, not {tuple(shape)}")
+    if mask.dtype not in ("float32", problem.dtype):
+        _refuse(f"mask must be of type float32 or {problem.dtype}, not {mask.dtype}")
+    if math.prod(shape) >= 2**31:
+        _refuse("2 ** 31 elements and more are too many: split the batch")
+    values = {**vars(problem), "mask": tuple(shape), "mask_dtype": mask.dtype}
+    return Problem(**values)
+
+
+def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
+    if any(known(extent) is None for extent in shape):
+        _refuse(f"all extents must be known at compile time, but {name} has the shape {shape}")
+    return [int(extent) for extent in shape]
+
+
+def _refuse(reason: str) -> NoReturn:
+    _register.refuse(NAME, reason)
+
+
+# --- kernels
+
+
+def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
+    """The module of the kernels: cuDNN's where the target allows it and it can."""
+    kind = target.kind.name
+    if kind == "cuda" and LIBRARY in target.libs and cudnn.is_capable(problem, target):
+        return cudnn
+    return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
+
+
+class _Kernels:
+    """The kernels for one problem on one target."""
+
+    def __init__(self, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], target: tvm.target.Target) -> None:
+        self.target, self.module = target, kernels_for(problem_of(inputs, attrs), target)
+
+    def schedule(self, outs: Sequence[te.Tensor]) -> te.Schedule:
+        return self.module.schedule(outs)
+
+
+def _compute(kernels: _Kernels, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    given = list(inputs) if attrs["has_mask"] else list(inputs[:3])
+    return [kernels.module.attention(problem_of(inputs, attrs), given, kernels.target)]
+
+
+_register.register(
+    NAME,
+    "Attention of queries to keys.",
+    {name: f"Of shape {shape}." for name, shape in ARGUMENTS.items()},
+    _type_relation,
+    None,
+    _Kernels,
+    _compute,
+)

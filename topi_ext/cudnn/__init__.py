@@ -1,0 +1,1 @@
+"""Operators by cuDNN's graph API: how compiled code calls it, its plans, and what they share."""

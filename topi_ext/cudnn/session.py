@@ -1,0 +1,188 @@
+"""What operators by cuDNN have in common: the call in compiled code, handles, plans and workspaces.
+
+Compiled code calls a packed function, as with TVM's own bindings of cuDNN, and passes the problem as text: so
+the code can be saved, and it runs wherever `topi_ext` is imported. The first call for a problem builds its
+plan. Later calls neither allocate nor wait, so a CUDA graph can capture them.
+
+The Python package `nvidia-cudnn-frontend` is imported only when an operator runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import tvm
+from tvm import te, tir
+
+from .._address import address_of
+from ..bootstrap.find_libraries import load_cudnn
+from .plans import graph_with_plan
+
+# Its name in the target: `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it, TVM
+# compiles softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
+LIBRARY = "cudnn-frontend"
+ALIGNMENT = 8  # of extents: cuDNN's tensor core kernels copy 16 bytes at once
+INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
+
+# The graph of a problem, by (the module cudnn, the problem as text, a handle). Uids of its tensors count
+# from 1: the arguments in order, then the result.
+BuildGraph = Callable[[ModuleType, str, Any], Any]
+
+
+class Operator:
+    """An operator that cuDNN computes, by a packed function of its own."""
+
+    def __init__(self, name: str, build_graph: BuildGraph) -> None:
+        self.name, self.packed_function, self.build_graph = name, f"{name}.cudnn", build_graph
+        # TVM keeps the function if the module is imported again.
+        tvm.register_func(self.packed_function, partial(_run, self), override=True)
+
+    def call(self, text: str, inputs: Sequence[te.Tensor], shape: Sequence[int], dtype: str) -> te.Tensor:
+        """The result of a problem, of this shape and type, in the code that is compiled."""
+        if importlib.util.find_spec("cudnn") is None:
+            raise tvm.TVMError(
+                f"{self.name}: the target has -libs={LIBRARY}, and the package it needs is missing: "
+                f"{INSTALL}, or remove it from the target to use other kernels"
+            )
+        name = self.name.split(".")[-1]
+        return te.extern(
+            shape,
+            list(inputs),
+            lambda ins, outs: tir.call_packed(self.packed_function, text, *ins, *outs),
+            dtype=dtype,
+            name=name,
+            tag=f"{name}_cudnn",
+        )
+
+
+def import_cudnn() -> ModuleType:
+    """Import the module `cudnn` and load the library that it wraps; an ImportError says what to install."""
+    if importlib.util.find_spec("cudnn") is None:
+        raise ImportError(f"the package nvidia-cudnn-frontend is missing: {INSTALL}")
+    load_cudnn()
+    try:
+        import cudnn
+
+        cudnn.backend_version()
+    except (OSError, RuntimeError) as reason:  # which one depends on the version
+        raise ImportError(
+            "the library libcudnn.so.9 is missing: pip install nvidia-cudnn-cu12, or nvidia-cudnn-cu13 where "
+            f"the driver supports CUDA 13 ({reason})"
+        ) from reason
+    return cudnn
+
+
+def data_types(cudnn: ModuleType) -> dict[str, Any]:
+    """cuDNN's names of types."""
+    types = cudnn.data_type
+    return {"float16": types.HALF, "bfloat16": types.BFLOAT16, "float32": types.FLOAT}
+
+
+def new_graph(cudnn: ModuleType, dtype: str, handle: Any) -> Any:
+    """A graph without operations, of tensors of a type, that computes in float32."""
+    return cudnn.pygraph(
+        handle=handle,
+        io_data_type=data_types(cudnn)[dtype],
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+
+
+def forget_plans() -> None:
+    """Choose plans anew in this thread."""
+    _sessions.by_device.clear()
+
+
+def workspaces_used() -> int:
+    """How often a call of this thread has used the workspace that calls share, which must not overlap."""
+    return _sessions.workspaces_used
+
+
+# --- at run time
+
+
+def _run(operator: Operator, text: str, *tensors: tvm.nd.NDArray) -> None:
+    device = tensors[0].handle.contents.device.device_id
+    on_device = _sessions.by_device.get(device)
+    if on_device is None:
+        on_device = _sessions.by_device[device] = _Session(tvm.cuda(device))
+    on_device.run(operator, text, [address_of(tensor) for tensor in tensors])
+
+
+class _Sessions(threading.local):
+    """One set per thread: neither a cuDNN handle nor TVM's current stream is shared between threads."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[int, _Session] = {}
+        self.workspaces_used = 0
+
+
+_sessions = _Sessions()
+
+
+class _Session:
+    """The plans of a thread for one device, each built once."""
+
+    def __init__(self, device: tvm.runtime.Device) -> None:
+        self.cudnn = import_cudnn()
+        self.device = device
+        self.handle = self.cudnn.create_handle()
+        self.stream = 0
+        self.current_stream = tvm.get_global_func("runtime.get_cuda_stream")
+        self.workspaces: list[
+            tvm.nd.NDArray
+        ] = []  # none is freed: a captured CUDA graph may contain its address
+        # By operator and problem, with their workspaces, 0 for none.
+        self.plans: dict[tuple[Operator, str], tuple[Any, int]] = {}
+
+    def run(self, operator: Operator, text: str, addresses: list[int]) -> None:
+        plan = self.plans.get((operator, text))
+        if plan is None:
+            plan = self.plans[operator, text] = self._build(operator, text, addresses)
+        self._execute(*plan, addresses)
+
+    def _execute(self, graph: Any, workspace: int, addresses: list[int]) -> None:
+        stream = self.current_stream().value or 0
+        if stream != self.stream:
+            self.cudnn.set_stream(self.handle, stream)
+            self.stream = stream
+        if workspace:
+            _sessions.workspaces_used += 1
+        graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
+
+    def _build(self, operator: Operator, text: str, addresses: list[int]) -> tuple[Any, int]:
+        cudnn, card = self.cudnn, self.device.device_name
+
+        def build() -> Any:
+            graph = operator.build_graph(cudnn, text, self.handle)
+            graph.validate()
+            graph.build_operation_graph()
+            return graph
+
+        def run(graph: Any) -> None:
+            self._execute(graph, 0, addresses)
+
+        graph, why = None, ""
+        try:
+            graph = graph_with_plan(cudnn, self.handle, f"{operator.name} {text} on {card}", build, run)
+        except cudnn.cudnnGraphNotSupportedError as reason:
+            why = str(reason)
+        if graph is None:
+            raise tvm.TVMError(
+                f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on {card}: "
+                f"compile for a target without -libs={LIBRARY}. {why}"
+            )
+        return graph, self._workspace(int(graph.get_workspace_size()))
+
+    def _workspace(self, size: int) -> int:
+        """The address of at least `size` bytes, which plans share; 0 for none."""
+        if not size:
+            return 0
+        if not self.workspaces or self.workspaces[-1].shape[0] < size:
+            self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
+        return address_of(self.workspaces[-1])
