@@ -9,6 +9,7 @@ from typing import Any
 
 from topi_ext.conv2d_nhwc import onednn
 from topi_ext.conv2d_nhwc.cuda import arch_of
+from topi_ext.cudnn import session
 
 import tvm
 
@@ -87,7 +88,7 @@ def detection_pipeline(
     if outputs != "dynamic":
         stages.append(_fix_shapes(outputs))
     if has_tensor_cores:
-        stages += [_convolutions_of_all(), _in_nhwc(machine, dtype), _whole_images()]
+        stages += [_convolutions_of_all(machine), _in_nhwc(machine, dtype), _whole_images()]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
     return _stage("detection_pipeline", *stages, _finish(machine))
@@ -158,10 +159,12 @@ def _fix_shapes(outputs: str) -> tvm.transform.Sequential:
     return _stage("fix shapes", MakeDetectionStatic(outputs), Canonicalize())
 
 
-def _convolutions_of_all() -> tvm.transform.Sequential:
+def _convolutions_of_all(target: tvm.target.Target | None) -> tvm.transform.Sequential:
+    # Of static shapes, and before layouts and types change what is in between.
+    attention = [RestoreAttention()] if target is not None and session.ATTENTION in target.libs else []
     return _stage(
         "rewrite as convolutions",
-        RestoreAttention(),  # of static shapes, and before layouts and types change what is in between
+        *attention,
         DenseAsConvolution(),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # batch norms, while their results are still float32
