@@ -68,7 +68,7 @@ def choose(cudnn: ModuleType, graph: Any, problem: str, card: str, run: Run) -> 
 def _of_library(cudnn: ModuleType, graph: Any) -> list[int]:
     """The plans of the library itself.
 
-    Newer frontends also name kernels that are written in Python: those take long to compile, and may allocate.
+    Newer frontends also name kernels that are written in Python: they take long to compile, and may allocate.
     """
     indices = range(graph.get_execution_plan_count())
     engine_ids = getattr(getattr(cudnn, "engines", None), "engine_ids", None)
