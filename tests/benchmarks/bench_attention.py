@@ -39,8 +39,8 @@ def main(arguments=None):
     common.publish("attention", "Attention", "\n".join(text))
 
 
-NOTES = """ours: this project's kernel. cuDNN: what a target with -libs=cudnn-frontend gets. torch / best: with
-the faster of the two. floor: the time to read queries, keys and values and write the result once at the
+NOTES = """ours: this project's kernel. cuDNN: what a target with -libs=cudnn-frontend gets. torch / best:
+with the faster of the two. floor: the time to read queries, keys and values and write the result once at the
 bandwidth of a copy; the L2 cache can be faster than that."""
 
 
