@@ -207,10 +207,11 @@ def refusals(made):
 
 
 def _modules_of(made):
-    """The module of a pass, and those in its folder if it has one."""
+    """The module of a pass, those in its folder if it has one, and those of the rules that it shares."""
     module = inspect.getmodule(made)
     inner = pkgutil.iter_modules(getattr(module, "__path__", []), module.__name__ + ".")
-    return [module, *(importlib.import_module(info.name) for info in inner)]
+    shared = (importlib.import_module(rule.__module__) for rule in getattr(made, "rules", ()))
+    return list(dict.fromkeys([module, *(importlib.import_module(info.name) for info in inner), *shared]))
 
 
 def _imported(tree):

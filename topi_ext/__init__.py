@@ -8,6 +8,7 @@ from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
 from .deformable_attention import deformable_attention
 from .encode_masks import encode_masks
+from .group_norm import group_norm
 from .heatmaps_to_keypoints import heatmaps_to_keypoints
 from .layer_norm import layer_norm
 from .paste_masks import paste_masks
@@ -26,6 +27,7 @@ __all__ = [
     "cpu_target",
     "deformable_attention",
     "encode_masks",
+    "group_norm",
     "heatmaps_to_keypoints",
     "layer_norm",
     "multiscale_roi_align",

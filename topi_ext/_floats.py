@@ -70,3 +70,13 @@ def rounded(value: tir.PrimExpr, zero: tir.PrimExpr) -> tir.PrimExpr:
 def lanes_of(value: tir.PrimExpr) -> int:
     """The number of vector lanes of a value."""
     return tvm.DataType(value.dtype).lanes
+
+
+def spread(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
+    """A number in each lane; a vector stays as it is."""
+    return tir.Broadcast(value, lanes) if lanes > lanes_of(value) else value
+
+
+def vector_type(dtype: str, lanes: int) -> str:
+    """The type of a vector, or of a number if there is one lane."""
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import reduce
 from operator import mul
 
+import tvm
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
@@ -60,6 +61,15 @@ def ceil_div(a: IntExpr, b: IntExpr) -> IntExpr:
 def most_lanes(channels: int, most: int) -> int:
     """The largest power of two that divides the number of channels, up to `most`."""
     return next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if lanes <= most and channels % lanes == 0)
+
+
+def bytes_of(dtype: str) -> int:
+    return tvm.DataType(dtype).bits // 8
+
+
+def power_of_2_from(number: int) -> int:
+    """The least power of 2 that is not less."""
+    return 1 << (number - 1).bit_length()
 
 
 def ramp(start: IntExpr, stride: IntExpr, lanes: int) -> IntExpr:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from tvm import tir
 from tvm.tir.ir_builder import BufferVar
 
+from ._floats import Locals
 from ._types import IntExpr
 
 ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
@@ -58,6 +62,30 @@ def from_lane_across(value: tir.PrimExpr, mask: IntExpr) -> tir.PrimExpr:
     return tir.call_extern(value.dtype, "__shfl_xor_sync", ALL_LANES, value, mask)
 
 
+def sum_of_lanes(
+    local: Locals, value: tir.PrimExpr, lanes: int = 32, add: Callable[..., tir.PrimExpr] = operator.add
+) -> tir.PrimExpr:
+    """The sum over so many neighbouring lanes of the warp, a power of 2; each of them has it.
+
+    Instead of a sum it can be a maximum, or what else `add` is.
+    """
+    distance = lanes // 2
+    while distance:
+        value = local("total", add(value, from_lane_across(value, distance)))
+        distance //= 2
+    return value
+
+
+def rsqrt(value: tir.PrimExpr) -> tir.PrimExpr:
+    """CUDA's own; TVM divides by a root."""
+    return tir.call_pure_extern("float32", "rsqrtf", value)
+
+
 def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
     """A count over the block; all of its threads must reach this point."""
     return tir.call_extern("int32", "__syncthreads_count", condition)
+
+
+def add_atomically(place: tir.PrimExpr, value: IntExpr) -> tir.PrimExpr:
+    """Add to an int32 in shared or global memory; gives what was there before."""
+    return tir.call_extern("int32", "atomicAdd", tir.address_of(place), value)

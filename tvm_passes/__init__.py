@@ -29,6 +29,7 @@ else:
     from . import analysis, engine, runtime
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
+    from .cleanup.drop_splits import DropSplits
     from .cleanup.limit_fusion import LimitFusion
     from .convolution.align_filters import AlignFilters
     from .convolution.convert_to_nhwc import ConvertToNHWC
@@ -40,6 +41,7 @@ else:
     from .convolution.in_mixed_precision import InMixedPrecision
     from .convolution.pool_by_means import PoolByMeans
     from .convolution.restore_attention import RestoreAttention
+    from .convolution.restore_group_norm import RestoreGroupNorm
     from .convolution.restore_layer_norm import RestoreLayerNorm
     from .convolution.split_concatenate import SplitConcatenate
     from .detection.fold_post_nms_topk import FoldPostNMSTopK
@@ -73,6 +75,7 @@ __all__ = [
     "CombineTransposes",
     "ConvertToNHWC",
     "DenseAsConvolution",
+    "DropSplits",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",
@@ -96,6 +99,7 @@ __all__ = [
     "RestoreBatchedNMS",
     "RestoreDeformableAttention",
     "RestoreDepthToSpace",
+    "RestoreGroupNorm",
     "RestoreLayerNorm",
     "RestoreMultiScaleRoIAlign",
     "RestoreWarpAffine",

@@ -14,6 +14,7 @@ import tvm
 
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
+from .cleanup.drop_splits import DropSplits
 from .cleanup.limit_fusion import LimitFusion
 from .convolution.align_filters import AlignFilters
 from .convolution.convert_to_nhwc import ConvertToNHWC
@@ -25,6 +26,7 @@ from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.pool_by_means import PoolByMeans
 from .convolution.restore_attention import RestoreAttention
+from .convolution.restore_group_norm import RestoreGroupNorm
 from .convolution.restore_layer_norm import RestoreLayerNorm
 from .convolution.split_concatenate import SplitConcatenate
 from .detection.fold_post_nms_topk import FoldPostNMSTopK
@@ -141,6 +143,7 @@ def _restore_detection() -> tvm.transform.Sequential:
         RestoreMultiScaleRoIAlign(),  # before any cast to half: levels are computed in float32
         RestoreDeformableAttention(),  # before any cast to half, too: points are float32
         RestoreLayerNorm(),  # before layouts and types change what is between its operators
+        RestoreGroupNorm(),  # of rows that are groups of channels, RestoreLayerNorm has made one operator
         LowerClassAwareNMS(),  # takes the NMS that are left: one image and class need no gathered rows
         Canonicalize(),  # folds the bounds of slices that the passes before have written
     )
@@ -180,6 +183,7 @@ def _restore_shuffles() -> tvm.transform.Sequential:
         "restore shuffles",
         Canonicalize(),
         RestoreLayerNorm(),  # before FoldIntoConvolutions takes gamma and beta
+        RestoreGroupNorm(),  # of rows that are groups of channels, RestoreLayerNorm has made one operator
         RestoreDepthToSpace(),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # factors that the passes below would have to carry along
@@ -217,7 +221,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
-    passes = [LimitFusion()]  # on the graph that TVM compiles
+    passes = [DropSplits(), LimitFusion()]  # on the graph that TVM compiles
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)

@@ -175,6 +175,7 @@ SAMPLES = {  # a call over a batch of four, for each operator that is row-wise, 
     "reverse": lambda x: relay.reverse(x, axis=3),
     "sort": lambda x: relay.sort(x, axis=1),
     "sum": lambda x: relay.sum(x, axis=[2, 3]),
+    "topi_ext.group_norm": lambda x: topi_ext.group_norm(x, *CHANNELS, groups=2),
     "topi_ext.layer_norm": lambda x: topi_ext.layer_norm(x, *CHANNELS, axis=1),
     "topk": lambda x: relay.topk(x, 2, axis=1, ret_type="values"),
 }

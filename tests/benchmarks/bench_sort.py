@@ -15,6 +15,9 @@ from topi_ext.sort.tile import MANY_TILES, ONE_TILE, TileShape
 from tvm import relay
 
 SHAPES = [(1, 1_000), (5, 2_000), (1, 20_000), (1, 90_000), (1, 1_000_000)]
+# What detectors take the best of: an SSD's classes, levels of an RPN, of FCOS and of RetinaNet at 800x1333.
+SELECTED = {400: [(90, 8_732)], 1000: [(1, 12_600), (1, 50_400), (1, 201_600), (1, 1_528_800)]}
+SELECTED[1000] += [(1, 859_950), (1, 3_439_800), (1, 13_759_200)]
 TILES = [TileShape(128, 7), TileShape(128, 11), TileShape(128, 15), TileShape(256, 5), TileShape(256, 7)]
 TILES += [TileShape(256, 9), TileShape(256, 11), TileShape(256, 15), TileShape(512, 3), TileShape(512, 5)]
 TILES += [TileShape(512, 7), TileShape(512, 9), TileShape(512, 11), TileShape(1024, 3), TileShape(1024, 5)]
@@ -42,6 +45,7 @@ def compare():
             ours, theirs = common.median_ms(module.run), common.median_ms(with_torch)
             floor = (data.nbytes + bytes_written) / bandwidth * 1e3
             rows.append([f"{name}, {shape_name(shape)}", ours, theirs, f"{theirs / ours:.2f}", floor])
+    rows += list(selections(bandwidth))
     header = ["descending, float32", "ours", "torch", "torch / ours", "floor"]
     note = "floor: the time to read the keys once and to write the results once at the bandwidth of a copy."
     table = common.markdown_table(header, rows)
@@ -71,6 +75,31 @@ def operations(data):
             lambda out, expected=expected: same(out, expected),
             8 * k * data.shape[0],
         )
+
+
+def selections(bandwidth):
+    """Rows of the table: top-k of scores, of which all, or only a few, are above a threshold."""
+    for k, shapes in SELECTED.items():
+        for shape in shapes:
+            for share, said in ((1.0, ""), (1e-4, ", few above -inf")):
+                data = random_scores(shape, share)
+                values, indices = torch.sort(data, stable=True, descending=True)
+                x = relay.var("data", shape=shape)
+                function = relay.Function([x], relay.topk(x, k, dtype="int32").astuple())
+                module = common.compile_for_gpu(function, data)
+                module.run()
+                same(common.outputs_of(module), [values[:, :k], indices[:, :k]])
+                ours = common.median_ms(module.run)
+                theirs = common.median_ms(lambda data=data, k=k: torch.topk(data, k))
+                floor = (data.nbytes + 8 * k * shape[0]) / bandwidth * 1e3
+                name = f"topk {k}, {shape_name(shape)}{said}"
+                yield [name, ours, theirs, f"{theirs / ours:.2f}", floor]
+
+
+def random_scores(shape, share):
+    generator = torch.Generator("cuda").manual_seed(0)
+    scores = torch.rand(shape, generator=generator, device="cuda")
+    return torch.where(torch.rand(shape, generator=generator, device="cuda") < share, scores, -torch.inf)
 
 
 def sweep():

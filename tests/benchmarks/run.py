@@ -58,6 +58,7 @@ def benchmarks(target):
         Benchmark("rasterize", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("warp_affine", modules=("cv2",), on_cpu=on_cpu),
         Benchmark("grid_sample"),
+        Benchmark("group_norm"),
         Benchmark("layer_norm"),
         Benchmark("attention"),
         Benchmark("nms", modules=("torchvision",), on_cpu=on_cpu),

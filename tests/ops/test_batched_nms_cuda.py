@@ -10,6 +10,7 @@ from tests.ops.detections import CASES, clustered_detections
 from tests.ops.nvcc import assert_compiles_without_spills
 from topi_ext.batched_nms import batched_nms, cuda, cuda_rank, cuda_suppress, reference
 from topi_ext.batched_nms.cuda_suppress import SHAPE, SuppressShape
+from topi_ext.sort.select import ONE_BLOCK
 from topi_ext.sort.tile import ONE_TILE
 
 import tvm
@@ -259,6 +260,15 @@ def test_max_output_size(emulated_cuda, n, max_output_size):
     check(emulated_cuda, clustered_detections(n, 80), max_output_size=max_output_size)
 
 
+@pytest.mark.parametrize("n", [MAX_SORTED_AT_ONCE + 100, ONE_BLOCK + 100])
+@pytest.mark.parametrize("score_threshold", [0.5, 2.0])
+def test_few_of_many(emulated_cuda, n, score_threshold):
+    """The kept boxes are selected from all, not sorted with them; some or all places may be left over."""
+    emulated_cuda.sanitize = None
+    arrays = batch_of(2, n, 300)
+    check(emulated_cuda, arrays, max_output_size=20, score_threshold=score_threshold)
+
+
 @pytest.mark.parametrize("score_threshold", [0.05, 0.5, 2.0])
 def test_score_threshold(emulated_cuda, score_threshold):
     check(emulated_cuda, clustered_detections(1000, 5), score_threshold=score_threshold)
@@ -298,7 +308,9 @@ def test_shape_of_tile(emulated_cuda, monkeypatch, boxes, slices, classes):
     check(emulated_cuda, clustered_detections(2500, classes))
 
 
-@pytest.mark.parametrize("n, classes", [(100, 3), (3 * TILE + 7, 1), (2000, 30)])
+@pytest.mark.parametrize(
+    "n, classes", [(100, 3), (3 * TILE + 7, 1), (2000, 30), (MAX_SORTED_AT_ONCE + 9, 30)]
+)
 def test_no_races(emulated_cuda, n, classes):
     emulated_cuda.sanitize = "thread"
     arrays = clustered_detections(n, classes)

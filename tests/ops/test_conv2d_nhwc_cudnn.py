@@ -292,12 +292,20 @@ class FakeGraph:
     def get_workspace_size(self):
         return self.plans[self.selected][0]
 
+    def serialize(self):
+        return list(self.selected.encode())
 
-LIBRARY = SimpleNamespace(
-    heur_mode=SimpleNamespace(A="A", B="B", FALLBACK="F"),
-    cudnnGraphNotSupportedError=NotSupported,
-    backend_version_string=lambda: "9.9",
-)
+    def deserialize(self, _handle, kept):
+        self.selected = kept.decode()
+        if self.selected not in self.plans:
+            raise RuntimeError("made by another version")
+
+
+LIBRARY = {
+    "heur_mode": SimpleNamespace(A="A", B="B", FALLBACK="F"),
+    "cudnnGraphNotSupportedError": NotSupported,
+    "backend_version_string": lambda: "9.9",
+}
 PLANS = {"refused": (None, 0), "large": (64, 1), "first": (0, 5), "second": (0, 3), "last": (0, 4)}
 
 
@@ -306,31 +314,53 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_PASSES_CACHE", str(tmp_path))
 
 
-def plan_of(plans, card="a card", problem=WIDE[0]):
-    graph = FakeGraph(plans)
-    size = cudnn_plans.choose(LIBRARY, graph, problem.problem().to_json(), card, lambda: graph.selected)
-    return graph.selected, size, graph.built
+def plan_of(plans, key="a problem"):
+    """The plan that is taken, and all that are built for it."""
+    library = SimpleNamespace(**LIBRARY, pygraph=lambda **_: FakeGraph(plans))
+    graph = cudnn_plans.graph_with_plan(
+        library, None, key, lambda: FakeGraph(plans), lambda graph: graph.selected
+    )
+    return graph and (graph.selected, graph.built)
 
 
 def test_the_first_plan_without_a_workspace(own_cache):
-    assert plan_of(PLANS) == ("first", 0, ["refused", "large", "first"])
+    assert plan_of(PLANS) == ("first", ["refused", "large", "first"])
+    assert plan_of(PLANS) == ("first", [])  # kept with its kernel
+    assert plan_of(PLANS, "another")[1]
 
 
 def test_a_workspace_where_all_plans_have_one(own_cache):
     plans = {"refused": (None, 0), "large": (64, 1), "larger": (128, 1)}
-    assert plan_of(plans) == ("large", 64, [*plans, "large"])  # built again, which selects it
+    assert plan_of(plans) == ("large", [*plans, "large"])  # built again, which selects it
 
 
 def test_no_plan(own_cache):
-    assert plan_of({"refused": (None, 0)})[1] is None
+    assert plan_of({"refused": (None, 0)}) is None
+
+
+def test_the_fastest_is_kept(own_cache):
+    assert plan_of(PLANS)[0] == "first"
+    timed = []
+
+    def measure(run):
+        timed.append(run())
+        return PLANS[timed[-1]][1]
+
+    with cudnn_plans.timed_by(measure):
+        assert plan_of(PLANS)[0] == "second"
+        assert timed == ["first", "second", "last"]  # not what needs a workspace
+        assert plan_of(PLANS) == ("second", []) and len(timed) == 3
+    assert plan_of(PLANS) == ("second", [])
+    fewer = {name: plan for name, plan in PLANS.items() if name != "second"}
+    assert plan_of(fewer)[0] == "first"  # as cuDNN cannot load what was kept
 
 
 def test_kernels_in_python_are_passed_over(own_cache):
-    library = SimpleNamespace(**vars(LIBRARY))
-    library.engines = SimpleNamespace(engine_ids=SimpleNamespace(is_python_engine=lambda id_: id_ == "first"))
+    engine_ids = SimpleNamespace(is_python_engine=lambda name: name == "first")
+    library = SimpleNamespace(**LIBRARY, engines=SimpleNamespace(engine_ids=engine_ids))
     graph = FakeGraph(PLANS)
     graph.plans = EngineOfPlans(PLANS)
-    assert cudnn_plans.choose(library, graph, "a problem", "a card", lambda: None) == 0
+    assert cudnn_plans.graph_with_plan(library, None, "a problem", lambda: graph, None) is graph
     assert graph.selected == "second"
 
 
@@ -343,25 +373,7 @@ class EngineOfPlans(dict):
         return super().__getitem__(key)
 
 
-def test_the_fastest_is_remembered(own_cache):
-    timed = []
-
-    def measure(run):
-        timed.append(run())
-        return PLANS[timed[-1]][1]
-
-    with cudnn_plans.timed_by(measure):
-        assert plan_of(PLANS)[:2] == ("second", 0)
-        assert timed == ["first", "second", "last"]  # not what needs a workspace
-        assert plan_of(PLANS)[:2] == ("second", 0) and len(timed) == 3
-    assert plan_of(PLANS) == ("second", 0, ["second"])
-    assert plan_of(PLANS, card="another")[0] == "first"
-    assert plan_of(PLANS, problem=WIDE[1])[0] == "first"
-    fewer = {name: plan for name, plan in PLANS.items() if name != "second"}
-    assert plan_of(fewer)[0] == "first"  # as another version of cuDNN may have it
-
-
-def test_without_a_cache_nothing_is_remembered(monkeypatch):
+def test_without_a_cache_nothing_is_kept(monkeypatch):
     monkeypatch.setenv("TVM_PASSES_CACHE", "0")
     with cudnn_plans.timed_by(lambda run: PLANS[run()][1]):
         assert plan_of(PLANS)[0] == "second"
@@ -382,7 +394,7 @@ def test_tuned_on_gpu(cudnn_alone, own_cache, monkeypatch):
     tensors = list(case.tensors(torch).values())
     before = model(*tensors).clone()
     runtime.tune(model, *tensors)
-    assert len(stored) == 1
+    assert [plan[:1] for _, plan in stored] == [cudnn_plans.FIRST, cudnn_plans.TIMED]
     after = runtime.Model(build(case, GPU_TARGET), "cuda")(*tensors)
     assert_close(after.float().cpu().numpy(), before.float().cpu().numpy(), case.dtype)
 

@@ -9,6 +9,7 @@ import pytest
 
 from topi_ext import sort as sorting
 from topi_ext.sort import reference
+from topi_ext.sort.select import MAX_KEPT, ONE_BLOCK, SLOT, plan_selection
 from topi_ext.sort.tile import MANY_TILES, ONE_TILE
 
 import tvm
@@ -261,6 +262,129 @@ def test_missing_buffers_are_named(keep, needed):
         )
 
 
+# --- topk by selection
+
+BY_ONE_BLOCK, BY_GROUPS = MAX_TILE + 1000, 3 * ONE_BLOCK + 2  # lengths
+K = 300
+
+
+def check_topk(cuda, data, k, ascending=(False, True), index_type="int32"):
+    x, outputs, expected = variable(data), [], []
+    for direction in ascending:
+        outputs += list(relay.topk(x, k, is_ascend=direction, dtype=index_type))
+        expected += list(reference.topk(data, k, ascending=direction))
+    found = cuda.run_relay(relay.Function([x], relay.Tuple(outputs)), data)
+    assert_all_equal(found, expected)
+    for value, correct in zip(found, expected):
+        np.testing.assert_array_equal(np.signbit(value), np.signbit(correct))
+
+
+def with_outliers(n, usual):
+    """Few scores above a threshold, and what stands for all others."""
+    rng = np.random.default_rng(0)
+    return np.where(rng.random(n) < K / 2 / n, rng.random(n, "float32"), np.float32(usual))
+
+
+def in_few_groups(n):
+    """The first are all in half as many groups as are looked at, so there are many more candidates."""
+    groups = plan_selection(1, n, K).groups if plan_selection(1, n, K).blocks else n
+    data = np.random.default_rng(0).random(n, "float32")
+    return np.where(np.arange(n) // SLOT % groups < K // 2, data + 1, data)
+
+
+PATTERNS = {
+    "all equal": lambda n: np.full(n, 0.5),
+    "all NaN": lambda n: np.full(n, np.nan),
+    "all -inf": lambda n: np.full(n, -np.inf),
+    "rising": np.arange,
+    "falling": lambda n: -np.arange(n),
+    "random": lambda n: np.random.default_rng(0).standard_normal(n),
+    "special": lambda n: np.random.default_rng(0).choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], n),
+    "both zeros": lambda n: np.random.default_rng(0).choice([0.0, -0.0], n),
+    "tiny": lambda n: np.random.default_rng(0).integers(-9, 9, n) * 1e-45,
+    "few over -inf": lambda n: with_outliers(n, -np.inf),
+    "few over 0": lambda n: with_outliers(n, 0),
+    "few over NaN": lambda n: -with_outliers(n, np.nan),
+    "ties around the last": lambda n: np.where(np.arange(n) % 700 < 5, 2.0, np.arange(n) % 3 == 0),
+    "one period": lambda n: np.arange(n) % 4096,
+    "in few groups": in_few_groups,
+}
+
+
+@pytest.mark.parametrize("length", [BY_ONE_BLOCK, BY_GROUPS])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_selection(emulated_cuda, pattern, length):
+    with np.errstate(invalid="ignore"):
+        check_topk(emulated_cuda, PATTERNS[pattern](length).astype("float32"), K)
+
+
+@pytest.mark.parametrize("length", [BY_ONE_BLOCK, BY_GROUPS])
+@pytest.mark.parametrize("dtype", [*DTYPES, "uint16"])
+def test_selection_of_type(emulated_cuda, length, dtype):
+    check_topk(emulated_cuda, keys((2, length), dtype), K, index_type="int64")
+
+
+@pytest.mark.parametrize("length", [BY_ONE_BLOCK, BY_GROUPS])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int8", "float16"])
+def test_selection_of_extreme_keys(emulated_cuda, length, dtype):
+    info = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+    data = np.random.default_rng(0).choice(np.array([info.min, info.max, info.max - 1, 0, 1], dtype), length)
+    check_topk(emulated_cuda, data, K)
+
+
+@pytest.mark.parametrize("k", [1, 2, 1000, MAX_KEPT - 1, MAX_KEPT, MAX_KEPT + 1])
+@pytest.mark.parametrize("length", [2 * MAX_KEPT, 32 * MAX_KEPT + 1])
+def test_selection_of_many(emulated_cuda, k, length):
+    """Of twice as many as fit into shared memory, where all are compared with all, and of more."""
+    emulated_cuda.sanitize = None
+    check_topk(emulated_cuda, keys(length), k, ascending=[False])
+
+
+@pytest.mark.parametrize("odd", range(4))
+@pytest.mark.parametrize("rows", [1, 3])
+def test_selection_of_awkward_lengths(emulated_cuda, rows, odd):
+    for length in (BY_ONE_BLOCK // 4 * 4 + odd, BY_GROUPS // 4 * 4 + odd):
+        data = keys((rows, length))
+        data[:, -odd - 1 :] = 1000 + np.arange(odd + 1)  # what remains of the last slot counts
+        check_topk(emulated_cuda, data, K, ascending=[False])
+
+
+@pytest.mark.parametrize("ret_type", ["values", "indices"])
+@pytest.mark.parametrize("length", [BY_ONE_BLOCK, BY_GROUPS])
+def test_selection_of_only(emulated_cuda, length, ret_type):
+    data = keys(length)
+    x = variable(data)
+    function = relay.Function([x], relay.topk(x, K, ret_type=ret_type, dtype="int32"))
+    expected = reference.topk(data, K)[ret_type == "indices"]
+    assert_all_equal(emulated_cuda.run_relay(function, data), [expected])
+
+
+@pytest.mark.parametrize("sanitize", ["address", "thread"])
+@pytest.mark.parametrize("pattern", ["few over 0", "in few groups"])
+@pytest.mark.parametrize("length", [BY_ONE_BLOCK, BY_GROUPS])
+def test_no_races_in_selection(emulated_cuda, length, pattern, sanitize):
+    data, emulated_cuda.sanitize = PATTERNS[pattern](length).astype("float32"), sanitize
+    x = variable(data)
+    function = relay.Function([x], relay.topk(x, K, dtype="int32").astuple())
+    emulated_cuda.assert_same_in_any_order(lambda: emulated_cuda.run_relay(function, data), seeds=range(1))
+
+
+@pytest.mark.parametrize("length, launches", [(BY_ONE_BLOCK, 2), (ONE_BLOCK, 2), (ONE_BLOCK + 1, 3)])
+def test_launches_of_a_selection(emulated_cuda, length, launches):
+    check_topk(emulated_cuda, keys((2, length)), K, ascending=[False])
+    assert kernels_in("".join(emulated_cuda.sources)) == launches
+
+
+def test_selection_has_room_for_all_candidates():
+    for length in (ONE_BLOCK + 1, 50_001, 10**6, 13_759_200, 2**31 - 1):
+        for keep in (1, 300, 1000, MAX_KEPT):
+            plan = plan_selection(1, length, keep)
+            if plan.blocks:
+                slots = -(-length // SLOT)
+                assert plan.groups >= 2 * keep and plan.slots >= plan.groups
+                assert plan.room >= min(plan.survivors * SLOT * -(-slots // plan.groups), length)
+
+
 # --- what TVM builds on it
 
 
@@ -339,6 +463,8 @@ def test_compiles_without_spills(emulated_cuda, tmp_path, dtype):
     """For every architecture: no local memory, which a register array with a changing index would take."""
     data = keys(5000, dtype)
     emulated_cuda.run_relay(both_ways(data)[0], data)
+    for length in (BY_ONE_BLOCK, BY_GROUPS):
+        check_topk(emulated_cuda, keys((1, length), dtype), K, ascending=[False])
     archs = [75, 80, 86, 89, 90]
     for number, source in enumerate(emulated_cuda.sources):
         path = tmp_path / f"{number}.cu"
@@ -394,6 +520,17 @@ def test_gpu_topk(length, k):
     for ascending in (False, True):
         function = relay.Function([x], relay.topk(x, k, is_ascend=ascending, dtype="int32").astuple())
         assert_all_equal(run_on_gpu(function, data), reference.topk(data, k, ascending=ascending))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length, k", [(BY_ONE_BLOCK, K), (BY_GROUPS, K), (1_000_003, K), (13_759_200, 1000)])
+@pytest.mark.parametrize("pattern", [name for name in PATTERNS if name != "in few groups"])
+def test_gpu_selection(pattern, length, k):
+    with np.errstate(invalid="ignore"):
+        data = PATTERNS[pattern](length).astype("float32")
+    x = variable(data)
+    function = relay.Function([x], relay.topk(x, k, dtype="int32").astuple())
+    assert_all_equal(run_on_gpu(function, data), reference.topk(data, k))
 
 
 @pytest.mark.gpu

@@ -132,6 +132,17 @@ def test_layer_norm(device, compiled, axis):
     assert len(compiled) == 1
 
 
+@pytest.mark.parametrize("axis", [1, -1])
+def test_group_norm(device, compiled, axis):
+    for size in ((2, 5, 7), (0, 5, 7), (1, 9, 3)):
+        shape = (size[0], 12, *size[1:]) if axis == 1 else (*size, 12)
+        data, gamma, beta = tensors(device, *(numbers(*each) for each in (shape, [12], [12])))
+        found = ops.group_norm(data, gamma, beta, groups=3, axis=axis, activation="relu")
+        expected = torch.nn.functional.group_norm(data.movedim(axis, 1), 3, gamma, beta).movedim(1, axis)
+        torch.testing.assert_close(found, expected.relu(), rtol=1e-5, atol=1e-5)
+    assert len(compiled) == 1
+
+
 def test_multiscale_roi_align(device, compiled):
     options = {"pooled_size": 7, "scales": SCALES, "sampling_ratio": 2}
     for size, count in (((64, 80), 30), ((96, 64), 7)):

@@ -72,7 +72,7 @@ def test_compiled_as_a_whole(name, dynamic):
     torch._dynamo.reset()
     compiled = torch.compile(Module(call), fullgraph=True, dynamic=dynamic, backend=backend)
     assert_same(compiled(*call.arguments), call())
-    assert len(graphs) == 1 and len(calls_of(graphs[0].graph)) == 1
+    assert len(calls_of(graphs[-1].graph)) == 1  # newer torch tries first with floats that may be any
 
 
 def test_augmentation_is_compiled():

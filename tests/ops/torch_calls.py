@@ -66,6 +66,14 @@ def torch_calls():
         "encode_masks": _call(ops.encode_masks, *objects_, (30, 40), threshold=0.4),
         "encode_masks, bits": _call(ops.encode_masks, *objects_, (30, 40), form="bits"),
         "heatmaps_to_keypoints": _call(ops.heatmaps_to_keypoints, *heatmaps(4, 3, (7, 7))),
+        "group_norm": _call(
+            ops.group_norm,
+            numbers(2, 12, 3, 5),
+            numbers(12),
+            numbers(12, seed=1),
+            groups=3,
+            activation="silu",
+        ),
         "layer_norm": _call(ops.layer_norm, numbers(4, 5, 12), numbers(12), numbers(12, seed=1)),
         "layer_norm, an axis": _call(ops.layer_norm, numbers(4, 12, 5), axis=1, epsilon=1e-3),
         "preprocess": _call(

@@ -203,6 +203,36 @@ def test_what_changes_nothing_goes(rule, idle):
     check(module(x, relay.nn.relu(idle(x))), rule, ["nn.relu"], numbers(4, 6))
 
 
+def concatenated(*lengths, axis=0):
+    """Variables of these lengths along an axis, and their concatenation."""
+    parts = [variable(*[3] * axis, length, 2, name=f"part{i}") for i, length in enumerate(lengths)]
+    return parts, relay.concatenate(parts, axis)
+
+
+@pytest.mark.parametrize("axis, of_split", [(0, 0), (1, 1), (1, -2)])
+def test_a_split_at_the_seams_of_a_concatenate_takes_its_parts(axis, of_split):
+    parts, whole = concatenated(4, 0, 6, 5, axis=axis)
+    pieces = relay.split(whole, (4, 10), of_split)
+    mod = module(*parts, relay.Tuple([relay.nn.relu(pieces[1]), relay.exp(pieces[2])]))
+    data = [i + numbers(*map(int, part.type_annotation.shape)) for i, part in enumerate(parts)]
+    after = check(mod, "SplitOfConcatenate", ["nn.relu", "exp"], *data)
+    assert [call.args[0].name_hint for call in after["main"].body.fields] == ["part2", "part3"]
+
+
+@pytest.mark.parametrize("cuts, index", [((3, 10), 0), ((3, 10), 1), ((4, 9), 1), ((10,), 0), ((2, 4), 1)])
+def test_a_split_elsewhere_takes_what_it_took(cuts, index):
+    parts, whole = concatenated(4, 6, 5)
+    pieces = relay.split(whole, cuts, 0)
+    mod = module(*parts, pieces[index])
+    assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
+def test_a_split_along_another_axis_stays():
+    parts, whole = concatenated(1, 1)
+    mod = module(*parts, relay.split(whole, 2, 1)[0])
+    assert apply(Canonicalize(), mod)[0].same_as(mod)
+
+
 @pytest.mark.parametrize(
     "dtype, between, is_undone",
     [

@@ -21,7 +21,7 @@ def test_what_would_be_computed_often_is_written():
     mod = chain(30)
     after, report = apply(LimitFusion(), mod)
     stops = ops(after).count("annotation.stop_fusion")
-    assert 4 <= stops <= 10 and len(report.passes[0].rewrites) == stops
+    assert 4 <= stops <= 15 and len(report.passes[0].rewrites) == stops
     assert [name for name in ops(after) if name != "annotation.stop_fusion"] == ops(mod)
     assert_no_second_change(LimitFusion(), after)
 
@@ -37,11 +37,26 @@ def test_it_is_ready_in_seconds_and_right():
     assert time.process_time() - start < 30
 
 
-@pytest.mark.parametrize("length", [1, 3, 5])
+@pytest.mark.parametrize("length", [1, 2, 4])
 def test_what_is_small_stays_whole(length):
     mod = chain(length)
     after, report = apply(LimitFusion(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []
+
+
+def test_what_is_split_is_written_once():
+    """TVM computes all that leads to a split again for each of its results."""
+
+    def of_parts(sections):
+        x = y = relay.var("x", shape=(24, 7))
+        for _ in range(100):
+            y = relay.tanh(y)
+        return module(x, relay.split(y, sections).astuple())
+
+    mod = of_parts(12)
+    after = assert_same_numbers(LimitFusion(), mod, np.linspace(-3, 3, 168, dtype="float32").reshape(24, 7))
+    assert ops(after) == [*ops(mod)[:-1], "annotation.stop_fusion", "split"]
+    assert apply(LimitFusion(), of_parts(2))[1].passes[0].matches == []
 
 
 def test_a_long_chain_in_which_nothing_is_computed_twice_stays():

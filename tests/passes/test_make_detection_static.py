@@ -457,6 +457,26 @@ def test_a_filter_of_all_pairs_of_box_and_class(outputs):
             assert outputs == "cut" or not each[number:].any()
 
 
+@pytest.mark.parametrize("passing", [0, 3, 5, N])
+def test_the_best_of_what_a_filter_leaves_are_counted_when_taken(passing):
+    """So that nothing but the scores that the top-k sees is computed from all of them."""
+    scores = relay.var("scores", shape=(N,))
+    above = places(scores > relay.const(0.5))
+    most = relay.expand_dims(relay.minimum(size(above), relay.const(5)), 0)
+    best = relay.topk(relay.take(scores, above, axis=0), most, dtype="int64")
+    after = static(module(scores, relay.Tuple([best[0], relay.take(above, best[1], axis=0)])), "padded")
+    graph = Graph(relay.transform.InferType()(after)["main"])
+    summed = [node.args[0] for node in graph.nodes if op_name(node) == "sum"]
+    assert [tuple(map(int, each.checked_type.shape)) for each in summed] == [(5,)]
+    data = np.linspace(0.1, 0.4, N).astype("float32")
+    data[:passing] += 0.5
+    values, indices, number = runner(after)(data)
+    expected = range(passing)[::-1][:5]
+    assert number == len(expected) and list(indices[:number]) == list(expected)
+    np.testing.assert_array_equal(values[:number], data[list(expected)])
+    assert not values[number:].any()
+
+
 PADDED_BY_THE_NETWORK = {
     "behind": lambda boxes: padded_flat(boxes),
     "on both sides": lambda boxes: padded_flat(boxes, before=3, total=4 * N + 8),

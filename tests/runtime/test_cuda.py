@@ -1,6 +1,7 @@
 """Models on CUDA: streams, CUDA graphs, what waits for what; on the emulated device, and on a GPU."""
 
 import gc
+import re
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -101,9 +102,10 @@ def test_a_graph_is_captured_once(compiled, fake_cuda, give):  # noqa: F811
         assert_sorted(model(give(x)), x)
         hold, *captured, launch, record = fake_cuda.notes()
         assert (hold, launch, record) == ("hold:0", "launch:0", "record:0")
-        assert [note for note in captured if "after" not in note] == (["begin", "end"] if seed == 0 else [])
+        bounds = [note for note in captured if note in ("begin", "end")]
+        assert bounds == (["begin", "end"] * 2 if seed == 0 else [])  # side by side, and in order
     assert "graph executor on cuda(0), as a CUDA graph" in repr(model)
-    assert len(model.runs) == 3  # to warm up, again, and to capture
+    assert len(model.runs) == 4  # to warm up, again, and to capture twice
     assert len(set(model.runs)) == 1 and threading.current_thread() not in model.runs
 
 
@@ -209,8 +211,11 @@ def test_branches_are_captured_side_by_side(compiled, fake_cuda):  # noqa: F811
     model = compiled(branches())
     x = numbers(*SHAPE)
     assert_branches(model(x), x)
-    _, begin, *captured, end, _, _ = fake_cuda.notes()
-    assert (begin, end) == ("begin", "end")
+    notes = fake_cuda.notes()
+    captured, in_order = (part.split() for part in re.findall("begin (.*?) end", " ".join(notes)))
+    assert in_order[:-1] == ["after", *(f"after:{place}" for place in range(1, len(in_order) - 1))]
+    launched = [note for note in notes if note.startswith("launch:")]
+    assert len(launched) == 2 * cuda.TIMED_LAUNCHES + 1 and "destroy" in notes  # the slower one
     first, *others, last = [note.split(":")[1:] for note in captured]
     assert first == [] and others.count([]) == WIDTH - 1  # a sort in each branch waits for nothing
     assert {node for nodes in [*others, last] for node in nodes} == {
@@ -376,15 +381,9 @@ def test_branches_side_by_side_on_gpu():
 
 
 @pytest.mark.gpu
-def test_what_cannot_be_captured_on_gpu(monkeypatch):
+def test_what_cannot_be_captured_on_gpu():
     model = runtime.compile(sorted_rows(), "cuda")
-    run = model._executor.run
-
-    def allocates():
-        run()
-        tvm.nd.empty((1 << 20,), device=tvm.cuda(0))
-
-    monkeypatch.setattr(model._executor, "run", allocates)
+    before_each_run(model, lambda: tvm.nd.empty((1 << 20,), device=tvm.cuda(0)))
     with pytest.warns(UserWarning, match="without a CUDA graph: "):
         assert_sorted(model(at(0)), numbers(*SHAPE))
     torch.cuda.synchronize()

@@ -219,6 +219,18 @@ def layer_norm(axis=-1):
     return [*names, topi_ext.layer_norm(*names, axis=axis)], inputs
 
 
+def group_norm(axis=1):
+    shape = (ANY, 20, 20, ANY) if axis == 1 else (ANY, ANY, 20, 20)
+    names = variables(data=(shape, "float32"), gamma=((20,), "float32"), beta=((20,), "float32"))
+
+    def inputs(awkward):
+        n, size = awkward.length(), awkward.length()
+        extents = (n, 20, 20, size) if axis == 1 else (n, size, 20, 20)
+        return awkward.floats(*extents), awkward.floats(20), awkward.floats(20)
+
+    return [*names, topi_ext.group_norm(*names, groups=5, axis=axis)], inputs
+
+
 def attention():
     shapes = {"query": (1, 2, 5, 7), "key": (1, 2, 3, 7), "value": (1, 2, 3, 4), "mask": (1, 1, 5, 3)}
     names = variables(**{name: (shape, "float32") for name, shape in shapes.items()})
@@ -403,6 +415,8 @@ CASES = {
     "encode_masks, little room": lambda: encode_masks("rle", capacity=30),
     "encode_masks, bits": lambda: encode_masks("bits"),
     "heatmaps_to_keypoints": heatmaps_to_keypoints,
+    "group_norm": group_norm,
+    "group_norm in NHWC": lambda: group_norm(-1),
     "attention": attention,
     "layer_norm": layer_norm,
     "layer_norm of pixels": lambda: layer_norm(1),

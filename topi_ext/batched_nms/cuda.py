@@ -5,7 +5,8 @@
 3. Suppress (`cuda_suppress`): blocks take tiles of the sorted boxes; each tile is tested against the kept
    boxes of its class in the tiles before, then within itself. The work is proportional to the boxes times
    the kept boxes of their class, and all classes and batch items proceed in parallel.
-4. Sort the boxes by score and index, those not kept last; write the indices of the leading ones.
+4. Sort the boxes by score and index, those not kept last, as far as the indices of the leading ones need it,
+   and write these.
 
 A few boxes are not sorted: their places are counted (`cuda_rank`), in step 1 with what step 2 does.
 
@@ -29,12 +30,13 @@ from tvm.topi.generic import schedule_extern
 
 from .._kernel import ceil_div, launch, local
 from .._types import IntExpr
-from ..sort import Buffers, Order, class_then_score, emit_sort
+from ..sort import Buffers, Order, class_then_score, emit_selection, emit_sort, plan_selection
 from ..sort.tile import tile_shape
 from . import cuda_rank
 from .cuda_suppress import LAST, NOT_KEPT, SHAPE, emit_suppress
 
 THREADS = 256
+SELECTION = ("candidates", "candidate_count", "best_of_groups")  # the workspace of the selection
 
 
 def batched_nms(
@@ -105,9 +107,12 @@ def _workspace(
     if limit is not None:
         buffers["total"] = ([rows], "int32")
     if not _fits_into_one_tile(length):
-        buffers["keys_swap"] = (places, "int64")
-        for name in ("order_swap", "verdicts_swap", "verdicts_scratch"):
-            buffers[name] = (places, "int32")
+        buffers.update(keys_swap=(places, "int64"), order_swap=(places, "int32"))
+        plan = plan_selection(rows, length, limit)
+        if plan is not None:
+            buffers.update(zip(SELECTION, plan.workspace()))
+        else:
+            buffers.update(verdicts_swap=(places, "int32"), verdicts_scratch=(places, "int32"))
     return buffers
 
 
@@ -125,7 +130,7 @@ class _View:
 
     def __init__(self, ib: IRBuilder, buffer: tir.Buffer) -> None:
         self._buffer, self._rank = ib.buffer_ptr(buffer), len(buffer.shape)
-        self.dtype = buffer.dtype
+        self.buffer, self.dtype = buffer, buffer.dtype
 
     def __getitem__(self, place: IntExpr | tuple[IntExpr, ...]) -> tir.PrimExpr:
         return self._buffer[self._own(place)]
@@ -331,6 +336,15 @@ def _sort_by_score(problem: _Problem) -> None:
     def index_if_kept(row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
         return tir.Select(views["verdicts"][row, index] == NOT_KEPT, -1, index)
 
+    plan = plan_selection(problem.rows, problem.length, problem.limit)
+    if plan is not None:
+
+        def write(row: tir.PrimExpr, place: tir.PrimExpr, index: tir.PrimExpr) -> None:
+            views["indices"][row, place] = index_if_kept(row, index)
+
+        workspace = [views[name] for name in SELECTION if name in views]
+        emit_selection(problem.ib, views["verdicts"].buffer, Order("int32"), plan, workspace, write)
+        return
     emit_sort(
         problem.ib,
         problem.rows,

@@ -32,19 +32,25 @@ class Activation:
     high: float = 0.0  # the upper bound of clip
 
     @classmethod
-    def of(cls, given: GivenActivation, argument: str, may_be_prelu: bool = True) -> Activation:
+    def of(
+        cls,
+        given: GivenActivation,
+        argument: str,
+        may_be_prelu: bool = True,
+        operator: str = "conv2d_nhwc",
+    ) -> Activation:
         """From what the caller wrote; raises ValueError, naming the argument, if it is not valid."""
         name, *constants = [given or "none"] if given is None or isinstance(given, str) else given
         known = [each for each in ACTIVATIONS if each != "prelu" or may_be_prelu]
         if name not in known:
-            raise ValueError(f"conv2d_nhwc: {argument} must be one of {', '.join(known)}, not {name!r}")
+            raise ValueError(f"{operator}: {argument} must be one of {', '.join(known)}, not {name!r}")
         if len(constants) != ACTIVATIONS[name]:
             example = {"leaky_relu": "('leaky_relu', 0.1)", "clip": "('clip', 0, 6)"}.get(name, repr(name))
-            raise ValueError(f"conv2d_nhwc: {argument} {name!r} must be written as {example}, not {given!r}")
+            raise ValueError(f"{operator}: {argument} {name!r} must be written as {example}, not {given!r}")
         activation = cls(name, *map(float, constants))
         if name == "clip" and not activation.low <= activation.high:
             raise ValueError(
-                f"conv2d_nhwc: {argument} clips to {activation.low} to {activation.high}: "
+                f"{operator}: {argument} clips to {activation.low} to {activation.high}: "
                 "the lower bound must not exceed the upper one"
             )
         return activation

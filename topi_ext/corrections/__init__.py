@@ -13,18 +13,21 @@ Importing a module of this folder applies its correction.
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `extremes` | gives -3.4e38 for the maximum of a row of minus infinities, and the index -1 |
+| `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
 | `in_float32` | accumulates float16 sums in float16 |
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `mixed_precision` | has no rule for four operators in half precision |
+| `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
 | `reshape` | divides by 0 when it reshapes a tensor without elements |
 | `shape_functions` | where a shape is known only at run time, does not compile, or gives a wrong shape |
 | `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
+| `softmax` | on CUDA, takes four kernels, whose threads read whole rows |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
 
@@ -54,6 +57,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     cuda_schedules,
     erf,
     extremes,
+    global_pooling,
     grid_sample,
     hybrid_script,
     in_bounds,
@@ -61,12 +65,14 @@ from . import (  # noqa: F401  each corrects as it is imported
     kernels,
     layout_transform,
     mixed_precision,
+    pooling,
     range,
     remembered_types,
     reshape,
     shape_functions,
     shuffles,
     sizes_at_run_time,
+    softmax,
     split_channels,
     where,
 )

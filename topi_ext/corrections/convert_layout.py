@@ -15,7 +15,7 @@ from tvm import relay
 from tvm.relay.op import op as registry
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
-from .. import layer_norm, roi_align  # noqa: F401  they register the operators
+from .. import group_norm, layer_norm, roi_align  # noqa: F401  they register the operators
 from .._strategy import ABOVE_STOCK
 from ..conv2d_nhwc.op import FLOATS, has_grouped_kernel
 from .target_kernels import has_kernel, lowers
@@ -23,6 +23,7 @@ from .target_kernels import has_kernel, lowers
 SHUFFLES = {"nn.depth_to_space": relay.nn.depth_to_space, "nn.space_to_depth": relay.nn.space_to_depth}
 MULTISCALE_ROI_ALIGN = "topi_ext.multiscale_roi_align"
 LAYER_NORM = "topi_ext.layer_norm"
+GROUP_NORM = "topi_ext.group_norm"
 GRID_SAMPLE = "image.grid_sample"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 Layouts = Sequence[tvm.tir.data_layout.Layout]  # of the arguments
@@ -148,7 +149,7 @@ def _with(attrs: tvm.ir.Attrs, **changes: Any) -> tvm.ir.Attrs:
     return tvm.ir.make_node("DictAttrs", **{**fields, **changes})
 
 
-def _register_layer_norm() -> None:
+def _register_norm(name: str) -> None:
     def infer(
         attrs: tvm.ir.Attrs,
         new_in_layouts: Layouts | None,
@@ -161,10 +162,12 @@ def _register_layer_norm() -> None:
         if not new or new.name not in LAYOUTS:
             new = old
         moved = new.name.index(old.name[int(attrs["axis"])])
+        if name == GROUP_NORM and moved not in (1, len(new.name) - 1):
+            return InferCorrectLayoutOutput([None] * 3, [None], attrs)
         of_channels = [tvm.tir.layout("C")] * 2  # gamma and beta, or scalars: they stay as they are
         return InferCorrectLayoutOutput([new, *of_channels], [new], _with(attrs, axis=moved))
 
-    relay.op.get(LAYER_NORM).set_attr("FInferCorrectLayout", infer)
+    relay.op.get(name).set_attr("FInferCorrectLayout", infer)
 
 
 def _register_grid_sample() -> None:
@@ -196,5 +199,6 @@ if relay.op.get("nn.depth_to_space").get_attr("FInferCorrectLayout") is None:
     _register_conv2d()
     _register_prelu()
     _register_roi_align()
-    _register_layer_norm()
+    _register_norm(LAYER_NORM)
+    _register_norm(GROUP_NORM)
     _register_grid_sample()

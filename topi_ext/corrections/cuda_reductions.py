@@ -4,7 +4,7 @@ TVM gives 32 threads to each element of a result, along the axes that are reduce
 everything, one block. Where these axes are not the innermost, as in a mean over the pixels of NHWC, each
 thread reads another line of memory; where few elements are reduced, most threads have nothing to do; and
 where few are left, most of the GPU. Importing this module replaces that schedule for reductions whose sizes
-are known. Only the order of the sums changes.
+are known, and for pooling to one pixel. Only the order of the sums changes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tvm import te, tir
 from .._register import known
 
 _reduction: Any = importlib.import_module("tvm.topi.cuda.reduction")
+_pooling: Any = importlib.import_module("tvm.topi.cuda.pooling")
 _stock = _reduction._schedule_reduce
 
 THREADS = 256  # of a block
@@ -50,7 +51,8 @@ def _schedule(op: te.Operation, schedule: te.Schedule, is_idx_reduce: bool = Fal
 
 def _product(axes: Sequence[tir.IterVar]) -> int:
     """The number of elements along some axes; 0 also where one is known only at run time."""
-    return math.prod(known(axis.dom.extent) or 0 for axis in axes)
+    simplify = tvm.arith.Analyzer().simplify  # pooling writes an extent as a difference
+    return math.prod(known(simplify(axis.dom.extent)) or 0 for axis in axes)
 
 
 def _bind(schedule: te.Schedule, out: te.Tensor, inner: bool, results: int, reduced: int) -> None:
@@ -96,4 +98,5 @@ def _reads_along_reduced(op: te.Operation) -> bool | None:
     return found[0] if found and len(set(found)) == 1 else None
 
 
-_reduction._schedule_reduce = _schedule
+for _module in (_reduction, _pooling):  # that of pooling averages whole images
+    _module._schedule_reduce = _schedule

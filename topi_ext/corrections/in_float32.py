@@ -10,13 +10,17 @@ from tvm import relay, topi
 
 from .._strategy import ABOVE_STOCK
 from ..cudnn import batch_matmul
+from . import global_pooling
 
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
 WITH_OUT_DTYPE = (
     *(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")),
     *("nn.dense", "nn.matmul", "nn.batch_matmul"),
 )
-SUMS = ("sum", "mean", "prod", "cumsum", "cumprod", "variance", "nn.global_avg_pool2d")
+SUMS = (
+    *("sum", "mean", "prod", "cumsum", "cumprod", "variance"),
+    *("nn.global_avg_pool2d", "nn.adaptive_avg_pool2d"),
+)
 
 
 def _erf(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
@@ -79,6 +83,9 @@ def _sums_in_float32(name: str) -> Legalize:
             return None  # cuDNN accumulates in float32, and needs no padding
         if result.dtype != "float16" or any(type_.dtype != "float16" for type_ in of_inputs):
             return stock(attrs, inputs, types) if stock else None
+        target = tvm.target.Target.current()
+        if name in global_pooling.NAMES and global_pooling.is_served(attrs, of_inputs[0], result, target):
+            return None  # its kernel does
         values = {str(key): value for key, value in dict(attrs).items()}
         type_key = f"relay.attrs.{type(attrs).__name__}"
         if "out_dtype" in values:

@@ -12,6 +12,7 @@ from .. import (  # noqa: F401  they register the operators
     attention,
     conv2d_nhwc,
     deformable_attention,
+    group_norm,
     layer_norm,
     roi_align,
 )
@@ -45,6 +46,7 @@ for _name, _kind in {
     "topi_ext.attention": _gains,
     "topi_ext.conv2d_nhwc": _gains,
     "topi_ext.deformable_attention": _follows_in_float16,
+    "topi_ext.group_norm": _follows,
     "topi_ext.layer_norm": _follows,
     "topi_ext.multiscale_roi_align": _follows_in_float16,
 }.items():

@@ -1,8 +1,9 @@
 """Which of cuDNN's plans computes a problem, such as a convolution.
 
 cuDNN names a dozen for each, the best first by its own estimate. The first one is taken, unless all were
-timed on this kind of GPU, inside `timed_by`: then it is the fastest, whose name is kept in the user's cache
-by the problem, the card and the version of cuDNN.
+timed on this kind of GPU, inside `timed_by`: then it is the fastest. cuDNN compiles a kernel for each plan,
+which takes a third of a second, so the plan is kept with its kernel in the user's cache, by the problem, the
+card and the version of cuDNN.
 
 A plan with a workspace is taken only where there is no other: calls that share no memory may run at once.
 """
@@ -11,12 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 from ..bootstrap import user_cache
+
+TIMED, FIRST = b"t", b"f"  # how a plan that is kept was found
 
 Run = Callable[[], object]  # one call of a plan, on the current stream
 
@@ -38,37 +42,56 @@ def timed_by(measure: Callable[[Run], float]) -> Iterator[None]:
         _timer.measure = None
 
 
-def choose(cudnn: ModuleType, graph: Any, problem: str, card: str, run: Run) -> int | None:
-    """Build a plan of a graph that has an operation graph, and select it; give the size of its workspace.
+def graph_with_plan(
+    cudnn: ModuleType, handle: Any, key: str, build: Callable[[], Any], run: Callable[[Any], object]
+) -> Any:
+    """A graph with the plan to be taken, ready to be executed; None, if no plan runs here.
 
-    `run` calls the selected plan, without a workspace. None, if there is no plan.
+    `key` names the problem and the card, `build()` makes its graph, with its operations, and `run(graph)`
+    calls the selected plan, without a workspace.
     """
+    key = hashlib.sha256(f"{key}, cuDNN {cudnn.backend_version_string()}".encode()).hexdigest()
+    kept = user_cache.load(key) or b""
+    if kept.startswith(TIMED if _timer.measure else (TIMED, FIRST)):
+        with contextlib.suppress(Exception):  # whatever cuDNN has against it, the plan can be made anew
+            graph = cudnn.pygraph(handle=handle)
+            graph.deserialize(handle, kept[1:])
+            return graph
+    graph = build()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
-    names = {index: str(graph.get_plan_name_at_index(index)) for index in _of_library(cudnn, graph)}
-    key = _key(problem, card, cudnn.backend_version_string())
-    fastest = (user_cache.load(key) or b"").decode()
-    order = sorted(names, key=lambda index: names[index] != fastest)
-    if _timer.measure is not None and fastest not in names.values():
-        times = {index: _timer.measure(run) for index in names if _workspace(cudnn, graph, index) == 0}
-        order = sorted(times, key=times.__getitem__) or order
-        if times:
-            user_cache.store(key, names[order[0]].encode())
-    sizes = {}
+    order = _of_library(cudnn, graph)
+    if _timer.measure is not None:
+        plain = [index for index in order if _workspace(cudnn, graph, index) == 0]
+        times = {index: _timed(cudnn, graph, index, run) for index in plain}
+        order.sort(key=lambda index: times.get(index, math.inf))
+    if not _select(cudnn, graph, order):
+        return None
+    with contextlib.suppress(Exception):  # cuDNN cannot write every plan
+        user_cache.store(key, (TIMED if _timer.measure else FIRST) + bytes(graph.serialize()))
+    return graph
+
+
+def _timed(cudnn: ModuleType, graph: Any, index: int, run: Callable[[Any], object]) -> float:
+    assert _timer.measure is not None
+    _workspace(cudnn, graph, index)
+    return _timer.measure(lambda: run(graph))
+
+
+def _select(cudnn: ModuleType, graph: Any, order: list[int]) -> bool:
+    """Select the first plan that runs here without a workspace, or else the first that runs here."""
+    others = []
     for index in order:
         size = _workspace(cudnn, graph, index)
         if size == 0:
-            return 0
-        if size is not None:
-            sizes[index] = size
-    for index in sizes:
-        return _workspace(cudnn, graph, index)  # built again, which selects it
-    return None
+            return True
+        others += [index] * (size is not None)
+    return any(_workspace(cudnn, graph, index) is not None for index in others[:1])
 
 
 def _of_library(cudnn: ModuleType, graph: Any) -> list[int]:
     """The plans of the library itself.
 
-    Newer frontends also name kernels that are written in Python: they take long to compile, and may allocate.
+    Newer frontends also name kernels written in Python, which take long to compile and may allocate.
     """
     indices = range(graph.get_execution_plan_count())
     engine_ids = getattr(getattr(cudnn, "engines", None), "engine_ids", None)
@@ -84,7 +107,3 @@ def _workspace(cudnn: ModuleType, graph: Any, index: int) -> int | None:
     except cudnn.cudnnGraphNotSupportedError:
         return None
     return int(graph.get_workspace_size())
-
-
-def _key(problem: str, card: str, version: str) -> str:
-    return hashlib.sha256(f"{problem} {card} cuDNN {version}".encode()).hexdigest()

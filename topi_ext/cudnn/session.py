@@ -21,7 +21,7 @@ from tvm import te, tir
 
 from .._address import address_of
 from ..bootstrap.find_libraries import load_cudnn
-from .plans import choose
+from .plans import graph_with_plan
 
 # Its name in the target: `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it, TVM
 # compiles softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
@@ -156,22 +156,28 @@ class _Session:
         graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
 
     def _build(self, operator: Operator, text: str, addresses: list[int]) -> tuple[Any, int]:
-        cudnn = self.cudnn
-        graph = operator.build_graph(cudnn, text, self.handle)
-        size, why = None, ""
-        try:
+        cudnn, card = self.cudnn, self.device.device_name
+
+        def build() -> Any:
+            graph = operator.build_graph(cudnn, text, self.handle)
             graph.validate()
             graph.build_operation_graph()
-            card, run = self.device.device_name, partial(self._execute, graph, 0, addresses)
-            size = choose(cudnn, graph, f"{operator.name} {text}", card, run)
+            return graph
+
+        def run(graph: Any) -> None:
+            self._execute(graph, 0, addresses)
+
+        graph, why = None, ""
+        try:
+            graph = graph_with_plan(cudnn, self.handle, f"{operator.name} {text} on {card}", build, run)
         except cudnn.cudnnGraphNotSupportedError as reason:
             why = str(reason)
-        if size is None:
+        if graph is None:
             raise tvm.TVMError(
-                f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on "
-                f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {why}"
+                f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on {card}: "
+                f"compile for a target without -libs={LIBRARY}. {why}"
             )
-        return graph, self._workspace(size)
+        return graph, self._workspace(int(graph.get_workspace_size()))
 
     def _workspace(self, size: int) -> int:
         """The address of at least `size` bytes, which plans share; 0 for none."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tvm import te, tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
-from .._floats import Locals, lanes_of
+from .._floats import Locals, lanes_of, spread, vector_type
 from .._kernel import between, ceil_div, in_a_row, ramp
 from .problem import Problem
 
@@ -24,7 +24,7 @@ def layer_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
         ib = tir.ir_builder.create()
         buffers = {name: in_a_row(ib, each)[0] for name, each in zip([*tensors, "result"], [*ins, *outs])}
         norm = _Norm(ib, problem, buffers, data.dtype, in_a_row(ib, outs[0])[1])
-        norm.emit_rows() if problem.is_last else norm.emit_pixels()
+        norm.emit_rows() if problem.rows.is_last else norm.emit_pixels()
         return ib.get()
 
     return te.extern([data.shape], [*tensors.values()], emit, dtype=[data.dtype], name="layer_norm")
@@ -52,10 +52,10 @@ class _Norm:
         self._has_vectors = dtype != "bfloat16"  # TVM has no code to cast vectors of it
 
     def emit_rows(self) -> None:
-        channels = self.problem.channels
+        channels = self.problem.rows.channels
         lanes = LANES if self._has_vectors and channels >= LANES else 1
         whole = channels // lanes * lanes
-        with self.ib.for_range(0, self.problem.outer, "row", kind="parallel") as row:
+        with self.ib.for_range(0, self.problem.rows.outer, "row", kind="parallel") as row:
             start = self.local("start", row.astype(self._index_type) * channels)
 
             def vectors() -> Iterator[_Vector]:
@@ -68,10 +68,10 @@ class _Norm:
             self._normalize(vectors, lanes, is_one_row=True)
 
     def emit_pixels(self) -> None:
-        ib, inner = self.ib, self.problem.inner
+        ib, inner = self.ib, self.problem.rows.inner
         lanes = PIXELS if self._has_vectors else 1
         runs = ceil_div(inner, lanes)
-        with ib.for_range(0, self.problem.outer * runs, "task", kind="parallel") as task:
+        with ib.for_range(0, self.problem.rows.outer * runs, "task", kind="parallel") as task:
             image = self.local("image", tir.truncdiv(task, runs).astype(self._index_type))
             first = self.local("first", tir.truncmod(task, runs).astype(self._index_type) * lanes)
             with ib.if_scope(first + lanes <= inner):
@@ -80,7 +80,7 @@ class _Norm:
                 self._emit_run(image, pixel, 1)
 
     def _emit_run(self, image: tir.PrimExpr, pixel: tir.PrimExpr, lanes: int) -> None:
-        channels, inner = self.problem.channels, self.problem.inner
+        channels, inner = self.problem.rows.channels, self.problem.rows.inner
         start = self.local("start", image * channels * inner + pixel)
 
         def vectors() -> Iterator[_Vector]:
@@ -92,45 +92,36 @@ class _Norm:
     def _normalize(self, vectors: Callable[[], Iterator[_Vector]], lanes: int, is_one_row: bool) -> None:
         """Normalize what is in `vectors`, of which none has more lanes."""
         ib, every = self.ib, ramp(0, 1, lanes)
-        count, epsilon = map(self.local.exact, (self.problem.channels, self.problem.epsilon))
+        count, epsilon = map(self.local.exact, (self.problem.rows.channels, self.problem.epsilon))
 
         def mean_of(function: Callable[[tir.PrimExpr], tir.PrimExpr]) -> tir.PrimExpr:
             sums = ib.allocate("float32", lanes, "sums", scope="global")
-            sums[every] = _spread(tir.const(0.0, "float32"), lanes)
+            sums[every] = spread(tir.const(0.0, "float32"), lanes)
             for vector in vectors():
                 some = ramp(0, 1, vector.lanes)
                 sums[some] = sums[some] + function(self._read("data", vector.at, vector.lanes))
             if not is_one_row or lanes == 1:
-                return self.local("mean", sums[every] / _spread(count, lanes))
+                return self.local("mean", sums[every] / spread(count, lanes))
             total = self.local.variable("total", tir.const(0.0, "float32"))
             with ib.for_range(0, lanes, "lane") as lane:
                 total[0] = total[0] + sums[lane]
             return self.local("mean", total[0] / count)
 
         mean = mean_of(lambda value: value)
-        variance = mean_of(lambda value: _squared(value - _spread(mean, lanes_of(value))))
-        root = tir.sqrt(variance + _spread(epsilon, lanes_of(variance)))
-        factor = self.local("factor", _spread(tir.const(1.0, "float32"), lanes_of(root)) / root)
+        variance = mean_of(lambda value: _squared(value - spread(mean, lanes_of(value))))
+        root = tir.sqrt(variance + spread(epsilon, lanes_of(variance)))
+        factor = self.local("factor", spread(tir.const(1.0, "float32"), lanes_of(root)) / root)
         for at, lanes, *channels in vectors():
-            value = (self._read("data", at, lanes) - _spread(mean, lanes)) * _spread(factor, lanes)
+            value = (self._read("data", at, lanes) - spread(mean, lanes)) * spread(factor, lanes)
             if "gamma" in self._buffers:
-                value = value * _spread(self._read("gamma", *channels), lanes)
+                value = value * spread(self._read("gamma", *channels), lanes)
             if "beta" in self._buffers:
-                value = value + _spread(self._read("beta", *channels), lanes)
-            self._buffers["result"][ramp(at, 1, lanes)] = value.astype(_vector(self._dtype, lanes))
+                value = value + spread(self._read("beta", *channels), lanes)
+            self._buffers["result"][ramp(at, 1, lanes)] = value.astype(vector_type(self._dtype, lanes))
 
     def _read(self, name: str, at: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
-        return self._buffers[name][ramp(at, 1, lanes)].astype(_vector("float32", lanes))
+        return self._buffers[name][ramp(at, 1, lanes)].astype(vector_type("float32", lanes))
 
 
 def _squared(value: tir.PrimExpr) -> tir.PrimExpr:
     return value * value
-
-
-def _spread(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
-    """A number in each lane; a vector stays as it is."""
-    return tir.Broadcast(value, lanes) if lanes > lanes_of(value) else value
-
-
-def _vector(dtype: str, lanes: int) -> str:
-    return f"{dtype}x{lanes}" if lanes > 1 else dtype

@@ -1,309 +1,60 @@
-"""Normalization on CUDA: a few threads for each row, or for each pixel where its channels are apart.
-
-A thread keeps its numbers in registers from one pass to the next, or reads them anew if they are many.
-"""
+"""Normalization on CUDA: what the threads of a row compute, each of its share."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import reduce
-from operator import add
+from collections.abc import Sequence
+from functools import partial
 
-import tvm
 from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
-from .._floats import Locals
-from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp
-from .._register import known
-from .._warp import Part, from_lane_across
+from .._rows import Kernel, Row, of_rows
+from .._warp import rsqrt
 from .problem import Problem
-
-WARP = 32
-THREADS = 256  # of a block, unless a row needs more
-MAX_THREADS = 1024  # of a row
-HELD = 32  # numbers that a thread keeps in registers
-MAX_BYTES = 16  # that a thread reads at a time
-MAX_DEPTH = 4  # rows that a thread works on, for each of which it would read gamma and beta again
-ENOUGH = 2**17  # threads that keep a large GPU busy
-BLOCKS = 256  # that keep a large GPU busy
-PARTS = 8  # of the channels of a pixel, each for a thread; more for few pixels or many channels
 
 
 def layer_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
     """The result of the operator; `tensors` are the arguments that are given."""
-    data = tensors["data"]
-
-    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
-        buffers = {name: in_a_row(ib, each)[0] for name, each in zip([*tensors, "result"], [*ins, *outs])}
-        kernel = _Rows if problem.is_last else _Pixels
-        kernel(ib, problem, buffers, data.dtype, in_a_row(ib, outs[0])[1]).emit()
-        return ib.get()
-
-    return te.extern([data.shape], [*tensors.values()], emit, dtype=[data.dtype], name="layer_norm")
+    return of_rows(problem.rows, tensors, partial(_normalize, problem.epsilon), "layer_norm")
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
-class _Kernel:
-    """`sharing` threads compute a row together; a block computes `beside` rows at a time, `depth` times.
+def _normalize(epsilon: float, kernel: Kernel, rows: list[Row]) -> None:
+    variable = kernel.local.variable
+    sums = [variable("sum", tir.const(0.0, "float32")) for _ in rows]
+    with kernel.each_turn() as turn:
+        for row, sum_ in zip(rows, sums):
+            row.read(turn)
+            with kernel.each_lane() as lane:
+                sum_[0] = sum_[0] + row[turn, lane]
+    means = [_mean(kernel, sum_[0]) for sum_ in sums]
+    squares = [variable("squares", tir.const(0.0, "float32")) for _ in rows]
+    with kernel.each_turn() as turn:
+        for row, mean, sum_ in zip(rows, means, squares):
+            row.read_again(turn)
+            with kernel.each_lane() as lane:
+                difference = kernel.local("difference", row[turn, lane] - mean)
+                sum_[0] = sum_[0] + difference * difference
+    exact = kernel.local.exact(epsilon)
+    factors = [kernel.local("factor", rsqrt(_mean(kernel, sum_[0]) + exact)) for sum_ in squares]
+    with kernel.each_turn() as turn:
+        channels = turn * kernel.sharing + kernel.own
+        affine = {name: kernel.load(name, channels) for name in ("gamma", "beta") if name in kernel.buffers}
+        for row, mean, factor in zip(rows, means, factors):
 
-    A thread takes vectors of `lanes` channels, in turns with the others of its row. A pixel is a row, too.
-    """
+            def result(value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
+                value = (value - mean) * factor  # noqa: B023 it is called at once
+                if "gamma" in affine:
+                    value = value * affine["gamma"][lane].astype("float32")
+                if "beta" in affine:
+                    value = value + affine["beta"][lane].astype("float32")
+                return value
 
-    sharing: int
-    beside: int
-    lanes = 1
-    depth = 1
-    shared = 0  # numbers in shared memory, by which the threads of a row add up theirs
-
-    def __init__(
-        self, ib: IRBuilder, problem: Problem, buffers: dict[str, BufferVar], dtype: str, index_type: str
-    ) -> None:
-        self.ib, self.problem, self.local = ib, problem, Locals(ib, "local")
-        self.buffers, self.dtype, self.index_type = buffers, dtype, index_type
-        self.count = problem.outer * problem.inner  # of rows
-        self.plan()
-        self.vectors = problem.channels // self.lanes
-        self.turns = ceil_div(self.vectors, self.sharing)
-        self.is_held = self.turns * self.lanes <= HELD
-
-    # --- what depends on where the channels are
-
-    def plan(self) -> None:
-        """Set the attributes above."""
-        raise NotImplementedError
-
-    def place(self) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        """Which of the rows side by side is the thread's, and which of the threads of that row it is."""
-        raise NotImplementedError
-
-    def vector(self, row: tir.PrimExpr, number: tir.PrimExpr) -> tir.PrimExpr:
-        """The index of a vector of a row, in vectors."""
-        raise NotImplementedError
-
-    def total(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        """The sum of a number over the threads of a row; all threads of the block must reach this point."""
-        raise NotImplementedError
-
-    # --- what does not
-
-    def emit(self) -> None:
-        ib, rows_of_block = self.ib, self.beside * self.depth
-        are_there = contextlib.nullcontext() if known(self.count) else ib.if_scope(self.count > 0)
-        blocks = ceil_div(self.count, rows_of_block)
-        with are_there, launch(ib, blocks, self.beside * self.sharing) as (block, thread):
-            self.thread = thread
-            # Each of the two sums has numbers of its own, so that no barrier is needed in between.
-            both = ib.allocate("float32", 2 * self.shared, "shared", scope="shared") if self.shared else None
-            self.unused = [Part(both, at * self.shared) for at in range(2)]
-            row, self.own = (local(ib, name, at) for name, at in zip(("row", "own"), self.place()))
-            first = local(ib, "first", block.astype(self.index_type) * rows_of_block + row)
-            self._normalize([local(ib, "row", first + at * self.beside) for at in range(self.depth)])
-
-    def _normalize(self, rows: list[tir.PrimExpr]) -> None:
-        ib = self.ib
-        kept = [_Row(self, row) for row in rows]
-        sums = [self.local.variable("sum", tir.const(0.0, "float32")) for _ in rows]
-        with self._turns() as turn:
-            for row, sum_ in zip(kept, sums):
-                row.read(turn)
-                with self.each_lane() as lane:
-                    sum_[0] = sum_[0] + row[turn, lane]
-        means = [self._mean(sum_[0]) for sum_ in sums]
-        squares = [self.local.variable("squares", tir.const(0.0, "float32")) for _ in rows]
-        with self._turns() as turn:
-            for row, mean, sum_ in zip(kept, means, squares):
-                row.read_again(turn)
-                with self.each_lane() as lane:
-                    difference = self.local("difference", row[turn, lane] - mean)
-                    sum_[0] = sum_[0] + difference * difference
-        epsilon = self.local.exact(self.problem.epsilon)
-        factors = [self.local("factor", _rsqrt(self._mean(sum_[0]) + epsilon)) for sum_ in squares]
-        with self._turns() as turn:
-            channels = turn * self.sharing + self.own
-            affine = [
-                self.load(name, channels) if name in self.buffers else None for name in ("gamma", "beta")
-            ]
-            for row, mean, factor in zip(kept, means, factors):
-                row.read_again(turn)
-                with ib.if_scope(row.number < self.count):
-                    self._write(row, turn, mean, factor, *affine)
-
-    def _mean(self, part: tir.PrimExpr) -> tir.PrimExpr:
-        return self.local("mean", self.total(part) / self.local.exact(self.problem.channels))
-
-    def sum_of(self, written: Iterable[tir.PrimExpr]) -> tir.PrimExpr:
-        """The sum of what the threads of the block have written."""
-        barrier(self.ib)
-        return self.local("total", reduce(add, written))
-
-    @contextmanager
-    def _turns(self) -> Iterator[tir.PrimExpr]:
-        """The turns in which the thread has a vector."""
-        kind = "unroll" if self.is_held else "serial"
-        with self.ib.for_range(0, self.turns, "turn", kind=kind) as turn:
-            if self.vectors % self.sharing == 0:
-                yield turn
-            else:
-                with self.ib.if_scope(turn * self.sharing + self.own < self.vectors):
-                    yield turn
-
-    @contextmanager
-    def each_lane(self) -> Iterator[tir.PrimExpr]:
-        with self.ib.for_range(0, self.lanes, "lane", kind="unroll") as lane:
-            yield lane
-
-    def load(self, name: str, vector: tir.PrimExpr) -> BufferVar:
-        """A vector of a tensor. TVM has no code to cast the larger ones as a whole."""
-        buffer = self.buffers[name]
-        loaded = self.ib.allocate(buffer.dtype, self.lanes, "loaded", scope="local")
-        lanes = min(self.lanes, MAX_BYTES // _bytes_of(buffer.dtype))
-        for part in range(0, self.lanes, lanes):
-            loaded[ramp(part, 1, lanes)] = buffer[ramp(vector * self.lanes + part, 1, lanes)]
-        return loaded
-
-    def _write(
-        self,
-        row: _Row,
-        turn: tir.PrimExpr,
-        mean: tir.PrimExpr,
-        factor: tir.PrimExpr,
-        gamma: BufferVar | None,
-        beta: BufferVar | None,
-    ) -> None:
-        results = self.ib.allocate(self.dtype, self.lanes, "results", scope="local")
-        with self.each_lane() as lane:
-            value = (row[turn, lane] - mean) * factor
-            if gamma is not None:
-                value = value * gamma[lane].astype("float32")
-            if beta is not None:
-                value = value + beta[lane].astype("float32")
-            results[lane] = value.astype(self.dtype)
-        at = row.vector(turn) * self.lanes
-        self.buffers["result"][ramp(at, 1, self.lanes)] = results[ramp(0, 1, self.lanes)]
+            kernel.write(row, turn, result)
 
 
-class _Row:
-    """What a thread holds of a row: all of its numbers, or those of one vector."""
-
-    def __init__(self, kernel: _Kernel, number: tir.PrimExpr) -> None:
-        self.kernel, self.number = kernel, number
-        # Threads without a row compute the last one, since all have to reach the barriers.
-        self._clamped = local(kernel.ib, "clamped", te.min(number, kernel.count - 1))
-        size = kernel.lanes * (kernel.turns if kernel.is_held else 1)
-        self._values = kernel.ib.allocate("float32", size, "values", scope="local")
-
-    def __getitem__(self, turn_and_lane: tuple[tir.PrimExpr, tir.PrimExpr]) -> tir.PrimExpr:
-        return self._values[self._at(*turn_and_lane)]
-
-    def vector(self, turn: tir.PrimExpr) -> tir.PrimExpr:
-        return self.kernel.vector(self._clamped, turn * self.kernel.sharing + self.kernel.own)
-
-    def read(self, turn: tir.PrimExpr) -> None:
-        loaded = self.kernel.load("data", self.vector(turn))
-        with self.kernel.each_lane() as lane:
-            self._values[self._at(turn, lane)] = loaded[lane].astype("float32")
-
-    def read_again(self, turn: tir.PrimExpr) -> None:
-        """Read what is not held."""
-        if not self.kernel.is_held:
-            self.read(turn)
-
-    def _at(self, turn: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
-        return turn * self.kernel.lanes + lane if self.kernel.is_held else lane
-
-
-class _Rows(_Kernel):
-    """Channels are side by side: neighbouring threads take neighbouring vectors of a row."""
-
-    def plan(self) -> None:
-        channels = self.problem.channels
-        self.lanes = most_lanes(channels, MAX_BYTES // _bytes_of(self.dtype))
-        vectors = channels // self.lanes
-        self.sharing = min(WARP, _power_of_2_from(vectors))
-        while self.sharing < MAX_THREADS and ceil_div(vectors, self.sharing) * self.lanes > HELD:
-            self.sharing *= 2
-        self.beside = max(1, THREADS // self.sharing)
-        least = max(1, WARP // self.sharing)  # whole warps
-        while self.beside > least and self.beside * BLOCKS > (known(self.count) or math.inf):
-            self.beside //= 2
-        if self.sharing > WARP:
-            self.shared = self.beside * self.sharing // WARP  # a number for each warp
-        fitting = HELD // (ceil_div(vectors, self.sharing) * self.lanes)
-        spare = (known(self.count) or 0) * self.sharing // ENOUGH
-        while 2 * self.depth <= min(MAX_DEPTH, fitting, spare):
-            self.depth *= 2
-
-    def place(self) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        return tir.truncdiv(self.thread, self.sharing), tir.truncmod(self.thread, self.sharing)
-
-    def vector(self, row: tir.PrimExpr, number: tir.PrimExpr) -> tir.PrimExpr:
-        return row * self.vectors + number
-
-    def total(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        distance = min(self.sharing, WARP) // 2
-        while distance:
-            value = self.local("total", value + from_lane_across(value, distance))
-            distance //= 2
-        if self.sharing <= WARP:
-            return value
-        of_warps, warps = self.unused.pop(), self.sharing // WARP
-        with self.ib.if_scope(tir.truncmod(self.thread, WARP) == 0):
-            of_warps[tir.truncdiv(self.thread, WARP)] = value
-        first = tir.truncdiv(self.thread, self.sharing) * warps
-        return self.sum_of(of_warps[first + warp] for warp in range(warps))
-
-
-class _Pixels(_Kernel):
-    """Channels are apart: neighbouring threads take neighbouring pixels."""
-
-    beside = WARP
-
-    def plan(self) -> None:
-        channels, count = self.problem.channels, known(self.count) or ENOUGH
-        most = min(WARP, _power_of_2_from(channels))
-        self.sharing = min(PARTS, most)
-        while self.sharing < most and (
-            count * self.sharing < ENOUGH or ceil_div(channels, self.sharing) > HELD
-        ):
-            self.sharing *= 2
-        self.shared = WARP * self.sharing if self.sharing > 1 else 0
-
-    def place(self) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        return tir.truncmod(self.thread, WARP), tir.truncdiv(self.thread, WARP)
-
-    def vector(self, row: tir.PrimExpr, number: tir.PrimExpr) -> tir.PrimExpr:
-        inner = self.problem.inner
-        image, pixel = tir.truncdiv(row, inner), tir.truncmod(row, inner)
-        return (image * self.problem.channels + number) * inner + pixel
-
-    def total(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        if self.sharing == 1:
-            return value
-        parts = self.unused.pop()
-        parts[self.thread] = value
-        return self.sum_of(
-            parts[part * WARP + tir.truncmod(self.thread, WARP)] for part in range(self.sharing)
-        )
-
-
-def _rsqrt(value: tir.PrimExpr) -> tir.PrimExpr:
-    """CUDA's own; TVM divides by a root."""
-    return tir.call_pure_extern("float32", "rsqrtf", value)
-
-
-def _bytes_of(dtype: str) -> int:
-    return tvm.DataType(dtype).bits // 8
-
-
-def _power_of_2_from(number: int) -> int:
-    """The least power of 2 that is not less."""
-    return 1 << (number - 1).bit_length()
+def _mean(kernel: Kernel, part: tir.PrimExpr) -> tir.PrimExpr:
+    return kernel.local("mean", kernel.total(part) / kernel.local.exact(kernel.problem.channels))

@@ -14,6 +14,7 @@ from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+from .._rows import Rows
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -120,15 +121,16 @@ def _shapes(data, rank):
     return result
 
 
-def _shape_function(
+def shape_function(
     _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
+    """The shape of the result is that of the data, whatever the attributes."""
     return [_shapes(inputs[0], convert(int(inputs[0].shape[0])))]
 
 
 def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     data, gamma, beta = inputs
-    problem = Problem.of(data, int(attrs["axis"]), float(attrs["epsilon"]))
+    problem = Problem(Rows.of(data, int(attrs["axis"])), float(attrs["epsilon"]))
     given = {"data": data}
     given.update({"gamma": gamma} if attrs["has_gamma"] else {})
     given.update({"beta": beta} if attrs["has_beta"] else {})
@@ -140,7 +142,7 @@ _register.register(
     "Normalize data along one axis.",
     ARGUMENTS,
     _type_relation,
-    _shape_function,
+    shape_function,
     _register.kernels_in(__package__),
     _compute,
 )

@@ -3,11 +3,11 @@
 TVM's own kernels hang the GPU: their attribute `hand_threaded` is outside the thread extents, so the pass
 that inserts barriers overlooks it and inserts some into divergent branches. They also launch one block in
 gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA goes through two functions of
-`tvm.topi.cuda.sort`; importing this package replaces them by a merge sort, and by a `topk` that does not sort
-more than it returns. Other targets are unchanged.
+`tvm.topi.cuda.sort`; importing this package replaces them by a merge sort, and `topk` by a selection that
+does not sort the rest. Other targets are unchanged.
 
 Other operators use `emit_sort` too: it sorts the keys that a function computes, such as the composite ones of
-`class_then_score`, and carries a payload along.
+`class_then_score`, and carries a payload along. `emit_selection` finds the first keys of long rows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from . import cuda
 from .merge_sort import Buffers, emit_sort
 from .order import Order, class_then_score, ordered_bits
 from .rows import Rows
+from .select import Plan, emit_selection, plan_selection
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
@@ -61,10 +62,13 @@ _stock.topk = tvm.topi.cuda.topk = _topk
 __all__ = [
     "Buffers",
     "Order",
+    "Plan",
     "Rows",
     "class_then_score",
+    "emit_selection",
     "emit_sort",
     "ordered_bits",
+    "plan_selection",
     "stock_sort_by_key_ir",
     "stock_sort_ir",
     "stock_topk",

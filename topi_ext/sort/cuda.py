@@ -1,4 +1,4 @@
-"""TVM's argsort, sort, topk and sort_by_key on CUDA, by the merge sort of this folder.
+"""TVM's argsort, sort, topk and sort_by_key on CUDA, by the merge sort and the selection of this folder.
 
 The functions have the signatures of those in `tvm.topi.cuda.sort`; `sort_ir` and `sort_by_key_ir` are called
 by other functions there, which allocate the buffers.
@@ -7,12 +7,15 @@ by other functions there, which allocate the buffers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 
 from tvm import te, tir
 
 from .merge_sort import Buffers, emit_sort
 from .order import Order
 from .rows import Rows
+from .select import Plan, emit_selection, plan_selection
 from .tile import tile_shape
 
 
@@ -59,9 +62,15 @@ def sort_by_key_ir(
 def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dtype: str) -> list[te.Tensor]:
     """The first `k` of each sorted row, for a `k` that is known and at least 1.
 
-    Unlike sorting everything and slicing, this writes only these elements, and merges no more than needed.
+    They are selected, or, where `plan_selection` has no plan, sorted by a merge sort that writes only these
+    elements and merges no more than needed.
     """
     axis %= len(data.shape)
+    order = Order(data.dtype, bool(is_ascend))
+    *others, length = data.shape
+    plan = plan_selection(reduce(mul, others, 1), length, k)
+    if plan is not None and axis == len(others) and order.has_rank:
+        return _select(data, plan, order, ret_type, dtype)
     others = [*data.shape[:axis], *data.shape[axis + 1 :]]
     out_shape = [*data.shape[:axis], k, *data.shape[axis + 1 :]]
     length = data.shape[axis]
@@ -82,6 +91,37 @@ def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dty
         return [outputs[0] if needs_passes else outputs]
     values, indices = outputs[0], outputs[len(shapes)]
     return [values, indices] if ret_type == "both" else [indices]
+
+
+def _select(
+    data: te.Tensor, plan: Plan, order: Order, ret_type: str, dtype: str
+) -> list[te.Tensor] | te.Tensor:
+    shape = (*data.shape[:-1], plan.keep)
+    types = {"both": [data.dtype, dtype], "values": [data.dtype], "indices": [dtype]}[ret_type]
+    workspace = plan.workspace()
+
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        ib = tir.ir_builder.create()
+        results = [Rows(ib, buffer) for buffer in outs[: len(types)]]
+
+        def write(row: tir.PrimExpr, place: tir.PrimExpr, index: tir.PrimExpr) -> None:
+            if ret_type != "indices":
+                results[0][row, place] = Rows(ib, ins[0])[row, index]
+            if ret_type != "values":
+                results[-1][row, place] = index.astype(dtype)
+
+        emit_selection(ib, ins[0], order, plan, [*map(ib.buffer_ptr, outs[len(types) :])], write)
+        return ib.get()
+
+    outputs = te.extern(
+        [*[shape] * len(types), *[extents for extents, _ in workspace]],
+        [data],
+        emit,
+        dtype=[*types, *[of for _, of in workspace]],
+        name="topk_gpu",
+        tag="topk_gpu",
+    )
+    return list(outputs)[: len(types)] if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def _sort_with_indices(

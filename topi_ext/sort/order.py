@@ -51,6 +51,20 @@ class Order:
             return low < high
         return (low < high) | (tir.isnan(high) & (low == low))
 
+    @property
+    def has_rank(self) -> bool:
+        """Whether keys of this type have a `rank`."""
+        return self.held in ("float32", "int32", "uint32")
+
+    def rank(self, value: tir.PrimExpr) -> tir.PrimExpr:
+        """An int32 that is smaller the earlier a value comes, and equal for ties."""
+        held = self.hold(value)
+        if self.held == "float32":
+            rising = ordered_bits(held)
+        else:
+            rising = held if self.held == "int32" else (held ^ tir.const(1 << 31, "uint32")).astype("int32")
+        return rising if self.ascending else rising ^ tir.const(-1, "int32")
+
 
 def ordered_bits(value: tir.PrimExpr) -> tir.PrimExpr:
     """A float32 as an int32 with the same order, which may also be part of a larger key."""

@@ -225,6 +225,25 @@ def encode_masks(
     return _call("encode_masks", topi_ext.encode_masks, tensors, image_size=image_size, **options)
 
 
+@operator(
+    "group_norm(Tensor data, Tensor? gamma=None, Tensor? beta=None, *, int groups, int axis=1, "
+    "float epsilon=1e-5, str? activation=None) -> Tensor"
+)
+def group_norm(
+    data: torch.Tensor,
+    gamma: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    *,
+    groups: int,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    activation: str | None = None,
+) -> torch.Tensor:
+    """`topi_ext.group_norm` on tensors. One kernel serves all numbers and sizes of images."""
+    options = {"groups": groups, "axis": axis, "epsilon": epsilon, "activation": activation}
+    return _norm("group_norm", data, gamma, beta, **options)
+
+
 @operator("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)")
 def heatmaps_to_keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """`topi_ext.heatmaps_to_keypoints` on tensors. One kernel serves all numbers of objects."""
@@ -249,15 +268,21 @@ def layer_norm(
     epsilon: float = 1e-5,
 ) -> torch.Tensor:
     """`topi_ext.layer_norm` on tensors. One kernel serves all lengths of the other axes."""
+    return _norm("layer_norm", data, gamma, beta, axis=axis, epsilon=epsilon)
+
+
+def _norm(
+    operator: str, data: torch.Tensor, gamma: torch.Tensor | None, beta: torch.Tensor | None, **options: Any
+) -> torch.Tensor:
     rank = len(getattr(data, "shape", ())) or 1
-    axes = " ".join("c" if at == axis % rank else f"D{at}" for at in range(rank))
+    axes = " ".join("c" if at == options["axis"] % rank else f"D{at}" for at in range(rank))
     given = {"data": (data, axes), "gamma": (gamma, "c"), "beta": (beta, "c")}
     tensors = {name: (tensor, axes) for name, (tensor, axes) in given.items() if tensor is not None}
-    return _call("layer_norm", _layer_norm, tensors, names=tuple(tensors), axis=axis, epsilon=epsilon)
+    return _call(operator, _norm_of, tensors, normalize=operator, names=tuple(tensors), **options)
 
 
-def _layer_norm(*tensors: relay.Expr, names: Sequence[str], **options: Any) -> relay.Expr:
-    return topi_ext.layer_norm(**dict(zip(names, tensors)), **options)
+def _norm_of(*tensors: relay.Expr, normalize: str, names: Sequence[str], **options: Any) -> relay.Expr:
+    return getattr(topi_ext, normalize)(**dict(zip(names, tensors)), **options)
 
 
 @operator(

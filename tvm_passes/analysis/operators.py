@@ -203,6 +203,7 @@ OPERATORS: dict[str, Operator] = {
     "nn.instance_norm": Operator(rows=ITEMS),
     "nn.max_pool2d": Operator(rows=ITEMS),
     "nn.upsampling": Operator(rows=ITEMS),
+    "topi_ext.group_norm": Operator(rows=ITEMS),
     "topi_ext.multiscale_roi_align": Operator(rows=REGIONS),
     "topi_ext.roi_pool": Operator(rows=REGIONS),
     "vision.roi_align": Operator(rows=REGIONS),

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from topi_ext.attention.op import NAME as ATTENTION
-from topi_ext.corrections.convert_layout import GRID_SAMPLE, LAYER_NORM, MULTISCALE_ROI_ALIGN
+from topi_ext.corrections.convert_layout import GRID_SAMPLE, GROUP_NORM, LAYER_NORM, MULTISCALE_ROI_ALIGN
 from topi_ext.corrections.mixed_precision import KIND
 from topi_ext.deformable_attention.op import NAME as DEFORMABLE_ATTENTION
 
@@ -80,7 +80,7 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
     if op_name(node) == CONV2D_NHWC:
         data, weight, _bias, residual, _slope = flat
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
-    if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE, LAYER_NORM):
+    if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE, GROUP_NORM, LAYER_NORM):
         return flat[:1]
     if op_name(node) == ATTENTION:
         return flat[:3]

@@ -84,6 +84,18 @@ def activation_of(root: relay.Expr, source: relay.Expr, graph: Graph) -> str | N
     return None
 
 
+def call_below(root: relay.Expr, name: str) -> relay.Call | None:
+    """The call of an operator whose result is read by what computes the root, if there is one."""
+    waiting, seen = list(root.args), 0
+    while waiting and seen < MAX_OPERATORS:
+        node, seen = waiting.pop(), seen + 1
+        if op_name(node) == name:
+            return node
+        if isinstance(node, relay.Call) and op_name(node) in COMPUTED:
+            waiting += node.args
+    return None
+
+
 def _between(root: relay.Expr, source: relay.Expr) -> list[relay.Call] | None:
     """The calls from the source, which is left out, to the root, in order; None if something else is read."""
     order: list[relay.Call] = []

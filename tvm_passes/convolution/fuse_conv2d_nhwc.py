@@ -10,7 +10,6 @@ import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
 from topi_ext.conv2d_nhwc.op import has_grouped_kernel
-from topi_ext.conv2d_nhwc.problem import GivenActivation
 
 import tvm
 from tvm import relay
@@ -28,11 +27,11 @@ from ..analysis.convolution import (
 )
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import HALF, RANGES, gains, why_not_half
-from ..analysis.scalar_functions import COMPUTED, MAX_OPERATORS, activation_of
+from ..analysis.scalar_functions import activation_of, call_below
 from ..engine.expressions import known_shape, op_name, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import FusedCall
+from .fused_call import FusedCall, activation_as_given
 
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 
@@ -185,9 +184,9 @@ class WithActivation(_Grow):
         if call.final_activation:
             return Refusal("the convolution has two activations already")
         if is_first:
-            call.activation = _activation(match.root)
+            call.activation = activation_as_given(match.root)
         else:
-            call.final_activation = _activation(match.root)
+            call.final_activation = activation_as_given(match.root)
         return call
 
 
@@ -203,7 +202,7 @@ class WithSpelledActivation(Rule):
     pattern = product | is_op("cast")(product)  # a network in half precision may compute it in float32
 
     def plan(self, match: Match) -> FusedCall | Answer | Refusal:
-        conv = _convolution_below(match.root)
+        conv = call_below(match.root, "topi_ext.conv2d_nhwc")
         name = None if conv is None else activation_of(match.root, conv, match.graph)
         if conv is None or name is None:
             return NO_MATCH
@@ -333,18 +332,6 @@ class FuseConv2dNHWC(RulePass):
         super().__init__()
 
 
-def _convolution_below(root: relay.Expr) -> relay.Call | None:
-    """The convolution whose result is read by operators that end in the root, if there is one."""
-    waiting, seen = list(root.args), 0
-    while waiting and seen < MAX_OPERATORS:
-        node, seen = waiting.pop(), seen + 1
-        if op_name(node) == "topi_ext.conv2d_nhwc":
-            return node
-        if isinstance(node, relay.Call) and op_name(node) in COMPUTED:
-            waiting += node.args
-    return None
-
-
 def _on(target: tvm.target.Target | None, rule: type[OfHalf]) -> type[OfHalf]:
     return type(rule.__name__, (rule,), {"target": target})
 
@@ -364,13 +351,3 @@ def _of_filters(match: Match) -> np.ndarray | None:
         return None
     vector = of_each_channel(match.constant, rank=4, axis=3)
     return None if vector is None else np.resize(vector, int(match.conv.checked_type.shape[-1]))
-
-
-def _activation(call: relay.Call) -> GivenActivation:
-    """An activation in the operator's notation."""
-    attrs = call.attrs
-    if op_name(call) == "nn.leaky_relu":
-        return "leaky_relu", float(attrs.alpha)
-    if op_name(call) == "clip":
-        return "clip", float(attrs.a_min), float(attrs.a_max)
-    return "prelu" if op_name(call) == "nn.prelu" else "relu"

@@ -10,6 +10,8 @@ from topi_ext.conv2d_nhwc.problem import GivenActivation
 import tvm
 from tvm import relay
 
+from ..engine.expressions import op_name
+
 
 class FusedCall:
     """The arguments of a call of `conv2d_nhwc` by name, to be changed."""
@@ -23,8 +25,8 @@ class FusedCall:
         self.strides, self.padding, self.dilation = (
             tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")
         )
-        self.activation: GivenActivation = _activation(attrs, "activation")
-        self.final_activation: GivenActivation = _activation(attrs, "final_activation")
+        self.activation: GivenActivation = given_activation(attrs, "activation")
+        self.final_activation: GivenActivation = given_activation(attrs, "final_activation")
         self.weight_id = ""  # of the weights as they will be, which may be others
         self.block_size, self.groups = int(attrs["block_size"]), int(attrs["groups"])
 
@@ -33,8 +35,19 @@ class FusedCall:
         return conv2d_nhwc(**vars(self))
 
 
-def _activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
+def given_activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
+    """What the caller of an operator wrote as one of its activations."""
     name = str(attrs[which])
     constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
     count = {"leaky_relu": 1, "clip": 2}.get(name, 0)
     return None if name == "none" else (name, *constants[:count])
+
+
+def activation_as_given(call: relay.Call) -> GivenActivation:
+    """An activation in the operator's notation."""
+    attrs = call.attrs
+    if op_name(call) == "nn.leaky_relu":
+        return "leaky_relu", float(attrs.alpha)
+    if op_name(call) == "clip":
+        return "clip", float(attrs.a_min), float(attrs.a_max)
+    return "prelu" if op_name(call) == "nn.prelu" else "relu"

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
-
-import numpy as np
-
 import topi_ext
 from topi_ext.authoring import known
 from topi_ext.corrections.convert_layout import LAYER_NORM
 from topi_ext.layer_norm.op import FLOATS
 
 from tvm import relay
-from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.convolution import as_constant, of_each_channel, values
-from ..analysis.operators import keeps_order, reduced_axes
-from ..engine.expressions import is_same, op_name, scalar, static_shape
-from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from .normalization import BetweenCasts, DividedDifference, FactorOrAddend, Plan, again, is_epsilon
 
 
-def _or_cast(pattern: DFPattern) -> DFPattern:
-    return pattern | is_op("cast")(pattern)
-
-
-class DividedDifference(Rule):
-    """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` with `topi_ext.layer_norm`.
+class DividedDifferenceOfRows(DividedDifference):
+    """Replace `(x - mean(x)) / sqrt(variance(x) + epsilon)` along one axis with `topi_ext.layer_norm`.
 
     A mean may be a sum that is divided, the variance a mean of squares, and the division a product with
     `rsqrt`, a reciprocal or a power. In between there may be casts from one floating-point type to another,
@@ -37,198 +26,11 @@ class DividedDifference(Rule):
     and in half precision they are more accurate.
     """
 
-    x, mean, variance, epsilon = wildcard(), wildcard(), wildcard(), is_constant()
-    one, half, minus_half = is_constant(), is_constant(), is_constant()
-    shifted = _or_cast(is_op("add")(variance, epsilon))
-    root_ = _or_cast(is_op("sqrt")(shifted) | is_op("power")(shifted, half))
-    inverse = is_op("rsqrt")(shifted) | is_op("divide")(one, root_) | is_op("power")(shifted, minus_half)
-    inverse = _or_cast(inverse)
-    difference = is_op("subtract")(x, mean)
-    pattern = is_op("divide")(difference, root_) | is_op("multiply")(difference, inverse)
+    def why_not_along(self, axes: set[int], rank: int) -> Refusal | Answer | None:
+        return Refusal(f"the data are normalized over {len(axes)} axes together") if len(axes) != 1 else None
 
-    def where(self, match: Match) -> bool:
-        numbers = (match.one, 1.0), (match.half, 0.5), (match.minus_half, -0.5)
-        return all(given is None or scalar(given) == wanted for given, wanted in numbers)
-
-    def plan(self, match: Match) -> _Plan | Refusal | Answer:
-        mean, variance = _mean_of(match.mean), _variance_of(match.variance)
-        if mean is None or variance is None:
-            return NO_MATCH
-        means = mean, variance.mean_of_data, variance.mean_of_squares
-        data = _uncast(match.x)
-        if not all(is_same(_uncast(each), data) for each in (mean.source, variance.data, means[1].source)):
-            return Refusal("the mean and the variance are not those of the data from which the mean is taken")
-        if any(each.axes != mean.axes for each in means):
-            return Refusal("the mean and the variance are not along the same axis")
-        if len(mean.axes) != 1:
-            return Refusal(f"the data are normalized over {len(mean.axes)} axes together")
-        (axis,) = mean.axes
-        type_ = match.x.checked_type
-        channels = known(type_.shape[axis])
-        if channels is None:
-            return Refusal("the length of the axis is known only at run time")
-        if means[2].divisor == channels - 1:
-            return Refusal("the variance is unbiased: it is divided by one less than the length of the axis")
-        if any(each.divisor != channels for each in means):
-            return NO_MATCH
-        if not all(each.keeps_axes for each in means) or match.root.checked_type != type_:
-            return Refusal("the mean or the variance does not keep the axis")
-        if type_.dtype not in FLOATS:
-            return Refusal(f"{type_.dtype} would be computed in float32")
-        epsilon = values(match.epsilon)
-        if epsilon is None or epsilon.size != 1 or not _is_epsilon(epsilon.item()):
-            return Refusal("epsilon is not a number above 0")
-        return _Plan(axis, float(epsilon.item()))
-
-    def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
+    def rewrite(self, match: Match, plan: Plan) -> relay.Expr:
         return topi_ext.layer_norm(match.x, axis=plan.axis, epsilon=plan.epsilon)
-
-
-class _Plan(NamedTuple):
-    axis: int
-    epsilon: float
-
-
-def _is_epsilon(number: float) -> bool:
-    return math.isfinite(number) and number > 0
-
-
-class _Mean(NamedTuple):
-    """What is summed along which axes, and what the sum is divided by."""
-
-    source: relay.Expr
-    axes: set[int]
-    divisor: float  # NaN if it is known only at run time
-    keeps_axes: bool  # with a length of 1
-
-
-class _Variance(NamedTuple):
-    """The mean of the squares of differences of data from their mean."""
-
-    data: relay.Expr
-    mean_of_data: _Mean
-    mean_of_squares: _Mean
-
-
-def _mean_of(expr: relay.Expr) -> _Mean | None:
-    """What an expression is the mean of, which may be spelled as a sum that is divided and reshaped."""
-    node, divisor = _uncast(expr), 1.0
-    while keeps_order(node) or (op_name(node) == "divide" and scalar(node.args[1]) is not None):
-        divisor *= 1.0 if keeps_order(node) else float(scalar(node.args[1]))
-        node = _uncast(node.args[0])
-    return _reduced(node, divisor, expr) if op_name(node) in ("mean", "sum") else None
-
-
-def _variance_of(expr: relay.Expr) -> _Variance | None:
-    """The variance that an expression computes, by TVM's operator or as a mean of squares."""
-    if op_name(expr) == "variance":
-        difference, of_squares = expr, _reduced(expr, 1.0, expr, int(expr.attrs.unbiased))
-    else:
-        mean = _mean_of(expr)
-        difference = None if mean is None else _squared(_uncast(mean.source))
-        if mean is None or op_name(difference) != "subtract":
-            return None
-        of_squares = mean
-    data, center = difference.args  # the operands of TVM's operator are those of the difference, too
-    of_data = _mean_of(center)
-    return None if of_data is None else _Variance(data, of_data, of_squares)
-
-
-def _reduced(node: relay.Call, divisor: float, result: relay.Expr, less: int = 0) -> _Mean:
-    """A sum, or a mean over all elements but so many `less`, that is divided and reshaped to a result."""
-    source, axes = node.args[0], reduced_axes(node)
-    lengths = [known(length) for length in source.checked_type.shape]
-    count = math.prod(lengths[axis] or math.nan for axis in axes) - less
-    if result.same_as(node):
-        keeps_axes = bool(node.attrs.keepdims)
-    else:
-        keeps_axes = static_shape(result) == tuple(1 if at in axes else n for at, n in enumerate(lengths))
-    return _Mean(source, axes, divisor if op_name(node) == "sum" else divisor * count, keeps_axes)
-
-
-def _squared(expr: relay.Call) -> relay.Expr | None:
-    """What an expression is the square of."""
-    if op_name(expr) == "multiply" and is_same(*expr.args):
-        return _uncast(expr.args[0])
-    return _uncast(expr.args[0]) if op_name(expr) == "power" and scalar(expr.args[1]) == 2 else None
-
-
-def _uncast(expr: relay.Expr) -> relay.Expr:
-    """What is cast, from one floating-point type to another."""
-    while op_name(expr) == "cast" and {str(expr.attrs.dtype), expr.args[0].checked_type.dtype} <= set(FLOATS):
-        expr = expr.args[0]
-    return expr
-
-
-class FactorOrAddend(Rule):
-    """Make a factor or an addend of each channel behind a `topi_ext.layer_norm` its gamma or beta.
-
-    Why legal: the operator multiplies by gamma and adds beta, in this order, before it rounds. Nothing else
-    uses its result, and its own gamma and beta, if it has them, do not come later.
-    """
-
-    norm = is_op(LAYER_NORM)(wildcard(), wildcard(), wildcard())
-    numbers = wildcard()
-    pattern = (
-        is_op("multiply")(norm, numbers) | is_op("add")(norm, numbers) | is_op("nn.bias_add")(norm, numbers)
-    )
-
-    def where(self, match: Match) -> bool:
-        attrs = match.norm.attrs
-        return not attrs["has_beta"] and not (op_name(match.root) == "multiply" and attrs["has_gamma"])
-
-    def plan(self, match: Match) -> np.ndarray | Refusal | Answer:
-        shape, constant = match.norm.checked_type.shape, _constant(match.numbers)
-        if constant is None:
-            return NO_MATCH
-        axis = int(match.norm.attrs["axis"]) % len(shape)
-        vector = of_each_channel(constant, len(shape), axis)
-        if op_name(match.root) == "nn.bias_add":
-            vector = values(constant) if int(match.root.attrs.axis) % len(shape) == axis else None
-        if vector is None:
-            return Refusal("what follows does not have a number for each channel")
-        if match.used_elsewhere(match.norm):
-            return Refusal("the normalized data are used elsewhere, too")
-        return np.broadcast_to(vector.astype("float32"), [int(shape[axis])])
-
-    def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
-        name = "gamma" if op_name(match.root) == "multiply" else "beta"
-        return _again(match.norm, match.norm.args[0], **{name: relay.const(plan)})
-
-
-def _constant(expr: relay.Expr) -> relay.Constant | None:
-    """A constant, which may be reshaped."""
-    inner, shape = expr, static_shape(expr)
-    while keeps_order(inner):
-        inner = inner.args[0]
-    array = values(inner)
-    if array is None or shape is None:
-        return None
-    return as_constant(array.reshape(shape), expr.checked_type.dtype)
-
-
-class BetweenCasts(Rule):
-    """Normalize data of half precision as they are, instead of casting them to float32 and the result back.
-
-    Why legal: `topi_ext.layer_norm` casts its data to float32 itself, and rounds its result as the cast does.
-    """
-
-    data, gamma, beta = wildcard(), wildcard(), wildcard()
-    wide = is_op("cast")(data)
-    norm = is_op(LAYER_NORM)(wide, gamma, beta)
-    pattern = is_op("cast")(norm)
-
-    def where(self, match: Match) -> bool:
-        dtypes = [each.checked_type.dtype for each in (match.data, match.norm, match.root)]
-        return dtypes in (["float16", "float32", "float16"], ["bfloat16", "float32", "bfloat16"])
-
-    def plan(self, match: Match) -> Refusal | Answer:
-        if match.used_elsewhere(match.norm):
-            return Refusal("the normalized data are used elsewhere, too")
-        return LEGAL
-
-    def rewrite(self, match: Match, plan: Answer) -> relay.Expr:
-        return _again(match.norm, match.data)
 
 
 class BetweenTransposes(Rule):
@@ -252,25 +54,13 @@ class BetweenTransposes(Rule):
         return first[int(match.norm.attrs["axis"])]
 
     def rewrite(self, match: Match, plan: int) -> relay.Expr:
-        return _again(match.norm, match.data, axis=plan)
+        return again(match.norm, match.data, axis=plan)
 
 
 def _order(transpose: relay.Call, rank: int) -> list[int]:
     """Which axis of its operand each axis of a transpose is."""
     axes = transpose.attrs.axes
     return [int(axis) % rank for axis in axes] if axes else list(range(rank))[::-1]
-
-
-def _again(norm: relay.Call, data: relay.Expr, **changes: Any) -> relay.Expr:
-    """The same normalization, of other data, or with another gamma, beta or axis."""
-    attrs, (_, gamma, beta) = norm.attrs, norm.args
-    arguments = {
-        "gamma": gamma if attrs["has_gamma"] else None,
-        "beta": beta if attrs["has_beta"] else None,
-        "axis": int(attrs["axis"]),
-        "epsilon": float(attrs["epsilon"]),
-    }
-    return topi_ext.layer_norm(data, **{**arguments, **changes})
 
 
 class StockNorm(Rule):
@@ -282,18 +72,18 @@ class StockNorm(Rule):
     data, gamma, beta = wildcard(), wildcard(), wildcard()
     pattern = is_op("nn.layer_norm")(data, gamma, beta)
 
-    def plan(self, match: Match) -> _Plan | Refusal:
+    def plan(self, match: Match) -> Plan | Refusal:
         type_, attrs = match.data.checked_type, match.root.attrs
         axis, epsilon = int(attrs.axis) % len(type_.shape), float(attrs.epsilon)
         if known(type_.shape[axis]) is None:
             return Refusal("the length of the axis is known only at run time")
         if type_.dtype not in FLOATS:
             return Refusal(f"{type_.dtype} would be computed in float32")
-        if not _is_epsilon(epsilon):
+        if not is_epsilon(epsilon):
             return Refusal("epsilon is not a number above 0")
-        return _Plan(axis, epsilon)
+        return Plan(axis, epsilon)
 
-    def rewrite(self, match: Match, plan: _Plan) -> relay.Expr:
+    def rewrite(self, match: Match, plan: Plan) -> relay.Expr:
         attrs = match.root.attrs
         affine = match.gamma if attrs.scale else None, match.beta if attrs.center else None
         return topi_ext.layer_norm(match.data, *affine, axis=plan.axis, epsilon=plan.epsilon)
@@ -314,4 +104,4 @@ class RestoreLayerNorm(RulePass):
     }
     """
 
-    rules = (DividedDifference, FactorOrAddend, StockNorm, BetweenCasts, BetweenTransposes)
+    rules = (DividedDifferenceOfRows, FactorOrAddend, StockNorm, BetweenCasts, BetweenTransposes)

@@ -223,9 +223,12 @@ class Launch:
 class CapturedRun:
     """The kernels of one run on a device, to be launched again at once on the same memory.
 
-    Parts that do not wait for each other run at the same time. They are captured in dedicated threads, one
-    for each lane, that live as long as the graph, so that TVM's workspaces of these threads belong to the
-    graph; in a shared thread, TVM frees them when a larger one is needed.
+    Parts that do not wait for each other run at the same time, unless one after the other is faster, as for
+    short kernels in a long chain: a graph with branches costs more a kernel. Both are timed.
+
+    They are captured in dedicated threads, one for each lane, that live as long as the graph, so that TVM's
+    workspaces of these threads belong to the graph; in a shared thread, TVM frees them when a larger one is
+    needed.
     """
 
     def __init__(self, device: tvm.runtime.Device, launches: Sequence[Launch], stream: int) -> None:
@@ -249,9 +252,8 @@ class CapturedRun:
             # again where a workspace has to grow. After that, everything a run does can be captured.
             for _ in range(2):
                 shares = [self._in(launch.lane, _shares_memory, launch.run) for launch in self._launches]
-            self._launches = _one_by_one(self._launches, shares)
             self._in(0, driver(), "cuStreamSynchronize", stream)
-            return self._graph_of(stream)
+            return self._fastest([_one_by_one(self._launches, shares), _in_order(self._launches)], stream)
         finally:
             self._use(0)
             self._in(0, driver(), "cuStreamDestroy_v2", stream)
@@ -263,10 +265,22 @@ class CapturedRun:
         for lane in range(len(self._threads)):
             self._in(lane, _use_stream, self._device, stream)
 
-    def _graph_of(self, stream: int | None) -> int | None:
+    def _fastest(self, orders: Sequence[Sequence[Launch]], stream: int | None) -> int | None:
+        """The graph of the order in which the launches take the least time."""
+        if len(self._launches) == 1:
+            return self._graph_of(self._launches, stream)
+        graphs = [self._graph_of(order, stream) for order in orders]
+        times = {graph: min(_seconds_of(graph, stream) for _ in range(TIMED_LAUNCHES)) for graph in graphs}
+        fastest = min(times, key=times.__getitem__)
+        for graph in graphs:
+            if graph != fastest:
+                driver()("cuGraphExecDestroy", graph)
+        return fastest
+
+    def _graph_of(self, launches: Sequence[Launch], stream: int | None) -> int | None:
         self._in(0, driver(), "cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
         try:
-            self._capture(stream)
+            self._capture(launches, stream)
         except Exception as reason:
             with contextlib.suppress(CudaError):
                 self._in(0, _end_capture, stream)
@@ -279,13 +293,13 @@ class CapturedRun:
         driver()("cuGraphDestroy", graph)
         return executable
 
-    def _capture(self, stream: int | None) -> None:
+    def _capture(self, launches: Sequence[Launch], stream: int | None) -> None:
         """Queue all parts, each after the last nodes of those that it waits for."""
-        if len(self._launches) == 1:
-            self._in(0, self._launches[0].run)
+        if len(launches) == 1:
+            self._in(0, launches[0].run)
             return
         ends: list[set[int]] = []
-        for launch in self._launches:
+        for launch in launches:
             _wait_for(stream, set().union(*(ends[place] for place in launch.waits)))
             self._in(launch.lane, launch.run)
             ends.append(_last_nodes(stream))
@@ -340,6 +354,11 @@ def _one_by_one(launches: Sequence[Launch], shares: Sequence[bool]) -> list[Laun
         found.append(replace(launch, waits=launch.waits | last) if is_shared else launch)
         last = {place} if is_shared else last
     return found
+
+
+def _in_order(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches, each of which waits for the one before it."""
+    return [replace(launch, waits=set(range(place)[-1:])) for place, launch in enumerate(launches)]
 
 
 def _wait_for(stream: int | None, nodes: AbstractSet[int]) -> None:

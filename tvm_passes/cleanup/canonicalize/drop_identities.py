@@ -185,6 +185,39 @@ class SplitIntoOne(_Identity):
         return len(match.pieces.checked_type.fields) == 1
 
 
+class SplitOfConcatenate(Rule):
+    """Take a part of a concatenate from where it was before, if a split takes exactly this part.
+
+    Heads of detectors concatenate what they give for all levels, which is then split by level.
+    """
+
+    parts = wildcard()
+    whole = is_op("concatenate")(parts)
+    pieces = is_op("split")(whole)
+    pattern = is_tuple_get_item(pieces)
+
+    def where(self, match: Match) -> bool:
+        tensors = [*getattr(match.parts, "fields", ()), match.whole]
+        return len(tensors) > 1 and all(static_shape(each) is not None for each in tensors)
+
+    def plan(self, match: Match) -> relay.Expr | Answer:
+        """The part that begins where the piece does, and is as long."""
+        rank = len(match.whole.checked_type.shape)
+        axis = int(match.whole.attrs.axis) % rank
+        if axis != int(match.pieces.attrs.axis) % rank:
+            return NO_MATCH
+        lengths = [int(piece.shape[axis]) for piece in match.pieces.checked_type.fields]
+        begin, length = sum(lengths[: match.root.index]), lengths[match.root.index]
+        for part in match.parts.fields:
+            if begin == 0 and known_shape(part)[axis] == length:
+                return part
+            begin -= known_shape(part)[axis]
+        return NO_MATCH
+
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
+
+
 class FieldOfTuple(Rule):
     """Replace a field of a tuple with the expression that the tuple has there."""
 
@@ -233,5 +266,6 @@ IDENTITIES = (
     ConcatenateOfEmpty,
     ConcatenateOfOne,
     SplitIntoOne,
+    SplitOfConcatenate,
     FieldOfTuple,
 )

@@ -26,7 +26,8 @@ class NotStatic(Exception):
 
 @dataclass(eq=False)
 class Rows:
-    """`capacity` rows; the valid ones, in their original order, are marked by `mask`, or the first `count`.
+    """`capacity` rows; the valid ones, in their original order, are marked by `mask`, or the first `count`,
+    or both.
 
     Tensors with the same `key` have the same valid rows.
     """
@@ -34,7 +35,7 @@ class Rows:
     capacity: int
     key: tuple[Any, ...]
     count: relay.Expr | None = None  # int32 scalar, if the valid rows are the first ones
-    mask: relay.Expr | None = None  # bool (capacity,), if they may be anywhere
+    mask: relay.Expr | None = None  # bool (capacity,), if they may be anywhere or it costs less to compute
     origin: Rows | None = None  # rows, each of which became several of these
     parts: tuple[Rows, ...] = ()  # the rows that were concatenated into these
 

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ...analysis.bounds import is_bounded
+from ...analysis.bounds import bound, is_bounded
 from ...analysis.filters import LOWEST
 from ...analysis.operators import computes_along
 from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
@@ -199,7 +199,8 @@ def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padd
     attrs, dtype, axis = call.attrs, walk.dtype(data.expr), data.axis
     valid = data.rows.valid if data.rank == 1 else along_axis(data.rows.valid, axis, data.rank)
     index_type = str(attrs.dtype) if op_name(call) != "sort" else "int32"
-    if is_bounded(call.args[0]) and not attrs.is_ascend:
+    above = None if attrs.is_ascend else bound(call.args[0])
+    if above is not None:
         lowest_last = relay.where(valid, data.expr, relay.const(LOWEST, dtype))
         both = walk.typed(relay.topk(lowest_last, most, axis, is_ascend=False, dtype=index_type).astuple())
         values, indices = relay.TupleGetItem(both, 0), relay.TupleGetItem(both, 1)
@@ -210,7 +211,14 @@ def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padd
         order = relay.gather(every, axis, valid_first(are_valid, data.rows.capacity, axis, data.rank))
         indices = relay.cast(relay.strided_slice(order, [0], [most], axes=[axis]), index_type)
         values = relay.gather(data.expr, axis, indices)
-    rows = Rows(most, ("top", call), count=relay.minimum(data.rows.number, relay.const(most, "int32")))
+    rows = Rows(most, ("top", call))
+    if above is not None and data.rank == 1 and not data.rows.are_first:
+        # Of the values taken, all valid ones are above the bound and no other is, being -inf. Not to count
+        # them all beforehand leaves the mask without other users, so TVM fuses it into what it masks.
+        rows.mask = walk.typed(above.holds(values, dtype))
+        rows.count = relay.sum(relay.cast(rows.mask, "int32"))
+    else:
+        rows.count = relay.minimum(data.rows.number, relay.const(most, "int32"))
     places = data.rows.places
     return Padded(walk.typed(values), rows, axis), Padded(walk.typed(indices), rows, axis, places=places)
 

@@ -1,0 +1,142 @@
+"""The Relay operator `topi_ext.group_norm`: its arguments, types, shapes, and its kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+import tvm
+from tvm import relay, te
+
+from .. import _register
+from .._register import known
+from ..conv2d_nhwc.problem import Activation, GivenActivation
+from ..layer_norm.op import ARGUMENTS, FLOATS, shape_function
+from .problem import Problem
+
+NAME = "topi_ext.group_norm"
+
+
+def group_norm(
+    data: relay.Expr,
+    gamma: relay.Expr | None = None,
+    beta: relay.Expr | None = None,
+    *,
+    groups: int,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    activation: GivenActivation = None,
+) -> relay.Expr:
+    """Images with mean 0 and variance 1 over the pixels and channels of each group, times gamma, plus beta.
+
+    Parameters
+    ----------
+    data : relay.Expr
+        (N, C, ...) or (N, ..., C); float32, float16 or bfloat16. Only C must be known at compile time.
+    gamma : relay.Expr, optional
+        (C,), float32 or of the type of the data: a factor for each channel.
+    beta : relay.Expr, optional
+        (C,), float32 or of the type of the data: an addend for each channel.
+    groups : int
+        How many groups of neighbouring channels there are: a divisor of C. With C groups this is instance
+        normalization.
+    axis : int
+        The axis of the channels: 1, or the last one.
+    epsilon : float
+        What is added to the variance; above 0.
+    activation : None, str or tuple
+        What is applied at the end, as `conv2d_nhwc` takes it, except for "prelu".
+
+    Returns
+    -------
+    result : relay.Expr
+        Of the shape and the type of the data.
+
+    Convention
+    ----------
+    - As torch's `group_norm`: (x - mean) / sqrt(variance + epsilon) * gamma + beta, where the variance is
+      the mean of the squares of the differences.
+    - Only the result is rounded to half precision, once. On CUDA all is computed in float32: the variance
+      after the mean in each part of an image, and the parts are combined without cancellation. On a CPU the
+      sums are float64.
+    - NaN or an infinity makes all of its group NaN on CUDA, and anything on a CPU.
+
+    >>> from topi_ext.group_norm import reference
+    >>> data = np.float32([[[1, 3], [5, 7], [2, 2], [2, 6]]])
+    >>> print(reference.group_norm(data, groups=2).round(2))
+    [[[-1.34 -0.45]
+      [ 0.45  1.34]
+      [-0.58 -0.58]
+      [-0.58  1.73]]]
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"group_norm: epsilon must be above 0, not {epsilon}")
+    applied = Activation.of(activation, "activation", may_be_prelu=False, operator="group_norm")
+    attrs = tvm.ir.make_node(
+        "DictAttrs",
+        groups=int(groups),
+        axis=int(axis),
+        epsilon=float(epsilon),
+        has_gamma=int(gamma is not None),
+        has_beta=int(beta is not None),
+        activation=applied.name,
+        activation_low=applied.low,
+        activation_high=applied.high,
+    )
+    nothing = relay.const(0, "float32")
+    optional = [nothing if value is None else value for value in (gamma, beta)]
+    return relay.Call(relay.op.get(NAME), [data, *optional], attrs)
+
+
+def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+    """The type of the result, or None while that of an argument is not known."""
+    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+        return None
+    data, rank, axis, groups = types[0], len(types[0].shape), int(attrs["axis"]), int(attrs["groups"])
+    if data.dtype not in FLOATS:
+        _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
+    if rank < 2 or axis not in (1, rank - 1, -1, 1 - rank):
+        _refuse(f"axis must be 1 or the last one of at least two, not {axis} of data of shape {data.shape}")
+    channels = known(data.shape[axis])
+    if not channels:
+        _refuse(
+            f"the extent along axis {axis} must be known and above 0, but data have the shape {data.shape}"
+        )
+    if groups < 1 or channels % groups:
+        _refuse(f"groups must be a divisor of the number of channels, {channels}, not {groups}")
+    for name, type_ in zip(("gamma", "beta"), types[1:]):
+        if attrs[f"has_{name}"]:
+            if len(type_.shape) != 1 or known(type_.shape[0]) != channels:
+                _refuse(f"{name} must have the shape ({channels},), not {type_.shape}")
+            if type_.dtype not in ("float32", data.dtype):
+                _refuse(f"{name} must be of type float32 or {data.dtype}, not {type_.dtype}")
+    return data
+
+
+def _refuse(reason: str) -> NoReturn:
+    _register.refuse(NAME, reason)
+
+
+def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+    data, gamma, beta = inputs
+    activation = Activation(
+        str(attrs["activation"]), float(attrs["activation_low"]), float(attrs["activation_high"])
+    )
+    axis, groups, epsilon = int(attrs["axis"]), int(attrs["groups"]), float(attrs["epsilon"])
+    given = {"data": data}
+    given.update({"gamma": gamma} if attrs["has_gamma"] else {})
+    given.update({"beta": beta} if attrs["has_beta"] else {})
+    return [kernels.group_norm(Problem.of(data, axis, groups, epsilon, activation), given)]
+
+
+_register.register(
+    NAME,
+    "Normalize groups of channels of images.",
+    ARGUMENTS,
+    _type_relation,
+    shape_function,
+    _register.kernels_in(__package__),
+    _compute,
+)
