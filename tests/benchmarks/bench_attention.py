@@ -39,9 +39,9 @@ def main(arguments=None):
     common.publish("attention", "Attention", "\n".join(text))
 
 
-NOTES = """ours: this project's kernel. cuDNN: the operator for a target with -libs=cudnn-frontend, by its
-graph API. torch / best: versus the faster of these two. floor: the time to read queries, keys and values and write
-the result once at the bandwidth of a copy; the L2 cache can be faster than that."""
+NOTES = """ours: this project's kernel. cuDNN: what a target with -libs=cudnn-frontend gets. torch / best:
+with the faster of the two. floor: the time to read queries, keys and values and write the result once at the
+bandwidth of a copy; the L2 cache can be faster than that."""
 
 
 def row(name, shape, bandwidth):
