@@ -313,3 +313,14 @@ def test_pipeline(case):
     (call,) = calls_of(after, NAME)
     assert {each.checked_type.dtype for each in call.args[:3]} == {"float16"}
     assert not {"nn.softmax", "nn.dense", "nn.batch_matmul"} & set(ops(after))
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_on_tensor_cores(emulated_cuda, case):
+    """The kernels that the pipeline's result is compiled to."""
+    torch.manual_seed(0)
+    make, shape, _ = MODELS[case]
+    model, image = make().eval(), torch.rand(shape)
+    mod = detection_pipeline(emulated_cuda.target, outputs="padded")(imported(model, image, False, None))
+    (found,) = emulated_cuda.run_relay(mod, image.numpy())
+    np.testing.assert_allclose(found, model(image).detach().numpy(), 1e-2, 1e-2)
