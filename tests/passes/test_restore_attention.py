@@ -321,6 +321,8 @@ def test_on_tensor_cores(emulated_cuda, case):
     torch.manual_seed(0)
     make, shape, _ = MODELS[case]
     model, image = make().eval(), torch.rand(shape)
-    mod = detection_pipeline(emulated_cuda.target, outputs="padded")(imported(model, image, False, None))
+    mod = RestoreAttention()(imported(model, image, False, None))
+    mod = detection_pipeline(emulated_cuda.target, outputs="padded")(mod)
+    assert calls_of(mod, NAME)
     (found,) = emulated_cuda.run_relay(mod, image.numpy())
     np.testing.assert_allclose(found, model(image).detach().numpy(), 1e-2, 1e-2)
