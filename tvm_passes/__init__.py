@@ -38,8 +38,10 @@ else:
     from .convolution.identify_weights import IdentifyWeights
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
+    from .convolution.merge_convolutions import MergeConvolutions
     from .convolution.pool_by_means import PoolByMeans
     from .convolution.restore_layer_norm import RestoreLayerNorm
+    from .convolution.select_before_convolution import SelectBeforeConvolution
     from .convolution.split_concatenate import SplitConcatenate
     from .detection.fold_post_nms_topk import FoldPostNMSTopK
     from .detection.fold_pre_nms_filter import FoldPreNMSFilter
@@ -85,6 +87,7 @@ __all__ = [
     "LowerClassAwareNMS",
     "MakeDetectionStatic",
     "MergeClassLoops",
+    "MergeConvolutions",
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
@@ -102,6 +105,7 @@ __all__ = [
     "ReturnRawMasks",
     "Rule",
     "RulePass",
+    "SelectBeforeConvolution",
     "SinkDepthToSpace",
     "SplitConcatenate",
     "UpsampleByShuffle",
