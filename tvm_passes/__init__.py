@@ -30,6 +30,7 @@ else:
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
     from .cleanup.limit_fusion import LimitFusion
+    from .cleanup.spare_kernels import SpareKernels
     from .convolution.align_filters import AlignFilters
     from .convolution.convert_to_nhwc import ConvertToNHWC
     from .convolution.dense_as_convolution import DenseAsConvolution
@@ -107,6 +108,7 @@ __all__ = [
     "RulePass",
     "SelectBeforeConvolution",
     "SinkDepthToSpace",
+    "SpareKernels",
     "SplitConcatenate",
     "UpsampleByShuffle",
     "analysis",

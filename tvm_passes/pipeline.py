@@ -15,6 +15,7 @@ import tvm
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
+from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
 from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
@@ -219,7 +220,8 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
-    passes = [LimitFusion()]  # on the graph that TVM compiles
+    # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
+    passes = [SpareKernels(), LimitFusion()]
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)
