@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import topi_ext
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, ops, refusals
 from tvm_passes import SpareKernels, runtime
 from tvm_passes.runtime.concurrency import steps_of
@@ -105,6 +106,49 @@ def test_another_shape_stays():
     mod = module(x, relay.reshape(relay.squeeze(x, [1]), (2, 3)))
     after, _ = apply(SpareKernels(), mod)
     assert after.same_as(mod)
+
+
+def pooled(index, boxes_first=False):
+    feature, boxes = relay.var("feature", shape=(2, 4, 8, 8)), relay.var("boxes", shape=(3, 4))
+    parts = [index(boxes), boxes]
+    rois = relay.concatenate(parts[::-1] if boxes_first else parts, axis=1)
+    options = {"pooled_size": 2, "scales": [0.5], "sampling_ratio": 2}
+    return module(feature, boxes, topi_ext.multiscale_roi_align([feature], rois, **options))
+
+
+def first_column(boxes):
+    return relay.strided_slice(boxes, [0], [1], axes=[1])
+
+
+ZEROS = {
+    "full_like": lambda boxes: relay.full_like(first_column(boxes), relay.const(0.0)),
+    "zeros_like": lambda boxes: relay.zeros_like(first_column(boxes)),
+    "full": lambda boxes: relay.full(relay.const(0.0), (3, 1)),
+    "zeros": lambda boxes: relay.zeros((3, 1), "float32"),
+    "constant": lambda boxes: relay.const(np.zeros((3, 1), "float32")),
+}
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
+def test_regions_of_the_first_image_need_no_index(zeros):
+    boxes = np.sort(np.abs(numbers(3, 2, 2)) * 8, axis=1).reshape(3, 4).astype("float32")
+    after = assert_same_numbers(SpareKernels(), pooled(ZEROS[zeros]), numbers(2, 4, 8, 8), boxes)
+    assert ops(after) == ["topi_ext.multiscale_roi_align"]
+    assert_no_second_change(SpareKernels(), after)
+
+
+OTHERS = {
+    "the second image": pooled(lambda boxes: relay.const(np.ones((3, 1), "float32"))),
+    "a computed index": pooled(first_column),
+    "some of each": pooled(lambda boxes: relay.const(np.float32([[0], [1], [0]]))),
+    "behind the boxes": pooled(ZEROS["zeros"], boxes_first=True),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_regions_stay(name):
+    after, _ = apply(SpareKernels(), OTHERS[name])
+    assert after.same_as(OTHERS[name])
 
 
 def plus_zeros(dtype="int64", zeros=relay.zeros_like, shape=(4, 3)):

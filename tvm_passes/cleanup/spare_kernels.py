@@ -14,7 +14,7 @@ from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple_get_item, wi
 from ..analysis.convolution import as_constant
 from ..analysis.limits import limits
 from ..analysis.operators import keeps_order
-from ..engine.expressions import known_shape, op_name, static_shape
+from ..engine.expressions import known_shape, op_name, scalar, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 
 
@@ -111,6 +111,29 @@ class ConstantPlusZeros(Rule):
         return as_constant(np.broadcast_to(number.numpy(), known_shape(match.root)), number.dtype)
 
 
+class RegionsOfTheFirstImage(Rule):
+    """Replace regions that are concatenated to a column of zeros, the index of their image, with the regions.
+
+    Why legal: `multiscale_roi_align` takes regions without an index for those of the first image.
+    """
+
+    pattern = is_op("topi_ext.multiscale_roi_align")(wildcard())
+
+    def plan(self, match: Match) -> list[relay.Expr] | Answer:
+        """The features, and the regions without index."""
+        *features, regions = getattr(match.root.args[0], "fields", [None])
+        if op_name(regions) != "concatenate" or int(regions.attrs.axis) not in (1, -1):
+            return NO_MATCH
+        parts = getattr(regions.args[0], "fields", [])
+        if len(parts) != 2 or not _is_zero(parts[0]):
+            return NO_MATCH
+        columns = [part.checked_type.shape[1] for part in parts]
+        return [*features, parts[1]] if columns == [1, 4] else NO_MATCH
+
+    def rewrite(self, match: Match, plan: list[relay.Expr]) -> relay.Expr:
+        return relay.Call(match.root.op, [relay.Tuple(plan)], match.root.attrs)
+
+
 class SpareKernels(RulePass):
     """Drop operators of which TVM makes kernels that only copy, since other operators read their results too.
 
@@ -129,7 +152,17 @@ class SpareKernels(RulePass):
     }
     """
 
-    rules = (SplitOfConcatenate, TakeOfNotNegative, ReshapeUndone, ConstantPlusZeros)
+    rules = (SplitOfConcatenate, TakeOfNotNegative, ReshapeUndone, ConstantPlusZeros, RegionsOfTheFirstImage)
+
+
+def _is_zero(expr: relay.Expr) -> bool:
+    """Whether all elements are 0, whatever the shape."""
+    name = op_name(expr)
+    if name in ("full", "full_like"):
+        return scalar(expr.args[0 if name == "full" else 1]) == 0
+    return name in ("zeros", "zeros_like") or (
+        isinstance(expr, relay.Constant) and not expr.data.numpy().any()
+    )
 
 
 def _with_another_shape(data: relay.Expr) -> relay.Expr:
