@@ -85,6 +85,25 @@ def test_rows_are_no_filters():
     assert after.same_as(mod) and not refusals(report)
 
 
+def of_rows(first=IN_ORDER * FILTERS, greatest=FILTERS - 1, **options):
+    """As ONNX's GatherND is imported."""
+    inputs, y, _ = selected(**options)
+    filters = relay.take(relay.const(np.arange(greatest + 1)), inputs[1], axis=0)
+    rows = relay.reshape(y, (IMAGES * FILTERS, -1))
+    taken = relay.take(rows, filters + relay.const(first), axis=0)
+    return module(*inputs, relay.reshape(taken, (IMAGES, 2, -1)))
+
+
+@pytest.mark.parametrize("filters", [[4, 0, 2], [1, 1, 1]])
+def test_one_row_for_each_image(filters):
+    mod = of_rows()
+    after = assert_same_numbers(
+        SelectBeforeConvolution(), mod, ARRAY, np.array(filters), rtol=2e-3, atol=2e-3
+    )
+    assert "topi_ext.conv2d_nhwc" not in ops(after) and ops(after).count("sum") == 1
+    assert_no_second_change(SelectBeforeConvolution(), after)
+
+
 def also_returned():
     inputs, y, result = selected()
     return module(*inputs, relay.Tuple([y, result]))
@@ -113,6 +132,7 @@ REFUSALS = {
         lambda: of_results(kernel=3),
         lambda: of_results(strides=2),
         lambda: of_results(padding=1),
+        lambda: of_rows(kernel=3, padding=1),
     ],
     "the convolution is grouped": [lambda: of_results(filters=CHANNELS, groups=CHANNELS)],
     "the filters are shuffled into pixels": [lambda: of_results(filters=8, block_size=2)],
@@ -124,8 +144,10 @@ REFUSALS = {
     "the images are not all of them, in order": [
         lambda: of_results(images=IN_ORDER[::-1].copy()),
         lambda: of_results(images=np.zeros_like(IN_ORDER)),
+        lambda: of_rows(first=IN_ORDER),
     ],
     "the filters are not one for each image": [with_one_filter_for_all],
+    "a filter may be that of another image": [lambda: of_rows(greatest=FILTERS)],
     "more than the selected results is read": [also_returned, also_convolved],
 }
 
