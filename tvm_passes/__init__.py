@@ -31,6 +31,7 @@ else:
     from .cleanup.combine_transposes import CombineTransposes
     from .cleanup.drop_splits import DropSplits
     from .cleanup.limit_fusion import LimitFusion
+    from .cleanup.spare_kernels import SpareKernels
     from .convolution.align_filters import AlignFilters
     from .convolution.convert_to_nhwc import ConvertToNHWC
     from .convolution.dense_as_convolution import DenseAsConvolution
@@ -39,10 +40,12 @@ else:
     from .convolution.identify_weights import IdentifyWeights
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
+    from .convolution.merge_convolutions import MergeConvolutions
     from .convolution.pool_by_means import PoolByMeans
     from .convolution.restore_attention import RestoreAttention
     from .convolution.restore_group_norm import RestoreGroupNorm
     from .convolution.restore_layer_norm import RestoreLayerNorm
+    from .convolution.select_before_convolution import SelectBeforeConvolution
     from .convolution.split_concatenate import SplitConcatenate
     from .detection.fold_post_nms_topk import FoldPostNMSTopK
     from .detection.fold_pre_nms_filter import FoldPreNMSFilter
@@ -89,6 +92,7 @@ __all__ = [
     "LowerClassAwareNMS",
     "MakeDetectionStatic",
     "MergeClassLoops",
+    "MergeConvolutions",
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
@@ -108,7 +112,9 @@ __all__ = [
     "ReturnRawMasks",
     "Rule",
     "RulePass",
+    "SelectBeforeConvolution",
     "SinkDepthToSpace",
+    "SpareKernels",
     "SplitConcatenate",
     "UpsampleByShuffle",
     "analysis",

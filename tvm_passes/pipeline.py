@@ -17,6 +17,7 @@ from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.drop_splits import DropSplits
 from .cleanup.limit_fusion import LimitFusion
+from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
 from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
@@ -25,10 +26,12 @@ from .convolution.fuse_conv2d_nhwc import FuseConv2dNHWC
 from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
+from .convolution.merge_convolutions import MergeConvolutions
 from .convolution.pool_by_means import PoolByMeans
 from .convolution.restore_attention import RestoreAttention
 from .convolution.restore_group_norm import RestoreGroupNorm
 from .convolution.restore_layer_norm import RestoreLayerNorm
+from .convolution.select_before_convolution import SelectBeforeConvolution
 from .convolution.split_concatenate import SplitConcatenate
 from .detection.fold_post_nms_topk import FoldPostNMSTopK
 from .detection.fold_pre_nms_filter import FoldPreNMSFilter
@@ -219,12 +222,15 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
         FuseConv2dNHWC(to_be=dtype, target=target),  # after all that changes which operators are adjacent
         InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
-        AlignFilters(target),  # of the type in which they are computed
+        SelectBeforeConvolution(),  # before the filters are merged with others, or aligned
+        MergeConvolutions(),  # after activations are in the convolutions, which must have the same one
+        AlignFilters(target),  # of all filters, in the type in which they are computed
     )
 
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
-    passes = [DropSplits(), LimitFusion()]  # on the graph that TVM compiles
+    # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
+    passes = [DropSplits(), SpareKernels(), LimitFusion()]
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)

@@ -212,6 +212,17 @@ def test_half_precision_regions_and_an_odd_number_of_channels(run):
     assert_close(run(features, rois, **options), expected_of(features, rois, **options))
 
 
+@pytest.mark.parametrize("count", [0, 12])
+@pytest.mark.parametrize("options", [{"scales": SCALES}, {"spatial_scale": 0.5}], ids=["levels", "one level"])
+def test_regions_without_an_index_are_of_the_first_image(run, count, options):
+    features, rois = pyramid(images=2)[: len(options.get("scales", "1"))], regions(count)
+    rois[:, 0] = 0
+    options = {"pooled_size": 2, "sampling_ratio": 2, **options}
+    expected = expected_of(features, rois, **options)
+    assert_close(run(features, rois[:, 1:].copy(), **options), expected)
+    assert_close(expected_of(features, rois[:, 1:], **options), expected)
+
+
 def test_no_such_image(run):
     features, rois = pyramid(), regions(8)
     rois[1:6, 0] = [-1, 2, 1e9, NAN, INF]
@@ -230,7 +241,7 @@ VALID = [(1, 4, 8, 8), (1, 4, 4, 4), (9, 5)]
         ([(1, relay.Any(), 8, 8), *VALID[1:]], {}, "number of channels must be known"),
         ([(2, 4, 8, 8), *VALID[1:]], {}, "must have the same batch size"),
         ([(1, 4, 0, 8), *VALID[1:]], {}, "has no pixels"),
-        ([*VALID[:2], (9, 4)], {}, r"rois must have the shape \(R, 5\)"),
+        ([*VALID[:2], (9, 3)], {}, r"rois must have the shape \(R, 5\) or \(R, 4\)"),
         (VALID, {0: "int8", 1: "int8"}, "feature maps must be of type float32 or float16, not int8"),
         (VALID, {0: "float16"}, "must have the same type"),
         (VALID, {2: "int32"}, "rois must be of type"),

@@ -409,7 +409,7 @@ IMAGES, MATRICES = torch.zeros(2, 3, 8, 8), torch.zeros(2, 2, 3)
             ValueError,
             r"rois must have the shape \(R, 5\)",
             lambda: ops.roi_align(
-                IMAGES, torch.zeros(2, 4), pooled_size=2, spatial_scale=1, sampling_ratio=1
+                IMAGES, torch.zeros(2, 3), pooled_size=2, spatial_scale=1, sampling_ratio=1
             ),
         ),
     ],

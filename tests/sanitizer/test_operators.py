@@ -144,16 +144,17 @@ def roi_pool(pool=topi_ext.roi_pool, channels=3):
     return [data, rois, pool(data, rois, pooled_size=(2, 3), spatial_scale=0.5)], inputs
 
 
-def multiscale_roi_align(sampling_ratio=2):
+def multiscale_roi_align(sampling_ratio=2, columns=5):
     levels = [relay.var(f"level{i}", shape=(2, 3, ANY, ANY)) for i in range(3)]
-    rois = relay.var("rois", shape=(ANY, 5))
+    rois = relay.var("rois", shape=(ANY, columns))
     options = {"pooled_size": 2, "scales": [1 / 4, 1 / 8, 1 / 16], "sampling_ratio": sampling_ratio}
     result = topi_ext.multiscale_roi_align(levels, rois, **options, canonical_size=20)
 
     def inputs(awkward):
         maps = [awkward.floats(2, 3, max(awkward.length(), 1), 5) for _ in levels]
-        rois = awkward.floats(awkward.length(), 5, scale=100)
-        rois[:, 0] = awkward.integers(len(rois), below=3)
+        rois = awkward.floats(awkward.length(), columns, scale=100)
+        if columns == 5:
+            rois[:, 0] = awkward.integers(len(rois), below=3)
         return *maps, rois
 
     return [*levels, rois, result], inputs
@@ -406,6 +407,7 @@ CASES = {
     "roi_pool": roi_pool,
     "ps_roi_pool": lambda: roi_pool(topi_ext.ps_roi_pool, 12),
     "multiscale_roi_align": multiscale_roi_align,
+    "multiscale_roi_align of one image": lambda: multiscale_roi_align(columns=4),
     "multiscale_roi_align, as many samples as pixels": lambda: multiscale_roi_align(0),
     "deformable_attention": deformable_attention,
     "paste_masks": paste_masks,

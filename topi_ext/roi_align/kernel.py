@@ -57,6 +57,7 @@ class Pooling:
         self.ib, self._options, self._lanes, self._scope, self._loop = ib, options, lanes, scope, loop
         self._local = Locals(ib, scope)
         self._maps = [_Maps(ib, feature, options["layout"], lanes) for feature in features]
+        self._first_corner = rois.shape[1] - 4  # behind the index in the batch, if there is one
         self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], lanes)
 
     def emit_bin(self, row: tir.PrimExpr, p: tir.PrimExpr, q: tir.PrimExpr, vector: tir.PrimExpr) -> None:
@@ -64,10 +65,11 @@ class Pooling:
         ib, every = self.ib, ramp(0, 1, self._lanes)
         total = ib.allocate("float32", self._lanes, "total", scope=self._scope)
         total[every] = self._broadcast(tir.const(0, "float32"))
-        index, *corners = (
-            self._local(name, self._rois[row, at].astype("float32"))
-            for at, name in enumerate(("index", "x1", "y1", "x2", "y2"))
-        )
+        index = self._index(row)
+        corners = [
+            self._local(name, self._rois[row, self._first_corner + at].astype("float32"))
+            for at, name in enumerate(("x1", "y1", "x2", "y2"))
+        ]
         level, has_level = self._level(*corners)
         for number, maps in enumerate(self._maps):
             valid = [has_level, is_finite(index), index > -1.0, index < _float(maps.count)]
@@ -90,6 +92,11 @@ class Pooling:
                     total[every] = total[every] / self._broadcast(count)
         start = self._local("first", self._output.start(row, vector))
         self._output[start, p, q] = total[every].astype(self._output.dtype)
+
+    def _index(self, row: tir.PrimExpr) -> tir.PrimExpr:
+        """The index of a region's image in the batch."""
+        given = self._rois[row, 0].astype("float32")
+        return self._local("index", tir.if_then_else(self._first_corner > 0, given, tir.const(0, "float32")))
 
     def _level(
         self, x1: tir.PrimExpr, y1: tir.PrimExpr, x2: tir.PrimExpr, y2: tir.PrimExpr

@@ -25,7 +25,7 @@ CHANNEL_AXIS = {"NCHW": 1, "NHWC": 3}
 # One tuple: TVM has no shapes known at run time for an operator that takes a tuple and something else.
 ARGUMENTS = {
     "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C); then regions, (R, 5): index in the "
-    "batch, x1, y1, x2, y2. All float32 or float16.",
+    "batch, x1, y1, x2, y2; or (R, 4), without the index. All float32 or float16.",
 }
 
 
@@ -56,7 +56,7 @@ def multiscale_roi_align(
         channels must be known; N, H and W may be known only at run time.
     rois : relay.Expr
         (R, 5): index in the batch, then the corners x1, y1, x2, y2 in the image; float32 or float16. R may
-        be 0, and known only at run time.
+        be 0, and known only at run time. (R, 4), without the index, are regions of the first image.
     pooled_size : int or (int, int)
         The numbers of bins in height and width.
     scales : sequence of float
@@ -225,8 +225,8 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
         _refuse("the number of channels must be known, and the same for all feature maps")
     if len({known(feature.shape[0]) for feature in features} - {None}) > 1:
         _refuse("all feature maps must have the same batch size")
-    if len(rois.shape) != 2 or known(rois.shape[1]) not in (5, None):
-        _refuse(f"rois must have the shape (R, 5), not {rois.shape}")
+    if len(rois.shape) != 2 or known(rois.shape[1]) not in (4, 5, None):
+        _refuse(f"rois must have the shape (R, 5) or (R, 4), not {rois.shape}")
     if rois.dtype not in FLOATS:
         _refuse(f"rois must be of type {' or '.join(FLOATS)}, not {rois.dtype}")
     shape = [rois.shape[0], *attrs["pooled_size"]]
@@ -250,7 +250,9 @@ def _refuse(reason: str) -> NoReturn:
 @no_type_check
 def _shapes(feature, rois, bins, down, across, axis):
     pooled = output_tensor((4,), "int64")
-    assert rois[1] == int64(5), "topi_ext.multiscale_roi_align: rois must have the shape (R, 5)"
+    assert rois[1] == int64(5) or rois[1] == int64(4), (
+        "topi_ext.multiscale_roi_align: rois must have the shape (R, 5) or (R, 4)"
+    )
     pooled[0] = rois[0]
     pooled[axis] = feature[axis] // int64(bins)
     if axis == 1:

@@ -91,6 +91,8 @@ def _pool(
     if layout == "NCHW":
         features = [np.moveaxis(feature, 1, 3) for feature in features]
     down, across = (pooled_size, pooled_size) if isinstance(pooled_size, int) else pooled_size
+    if rois.shape[1] == 4:  # without the index of the image
+        rois = np.insert(rois, 0, 0, axis=1)
     result = np.zeros((len(rois), down, across, features[0].shape[-1]), "float32")
     for row, (index, *corners) in enumerate(rois.astype("float32")):
         x1, y1, x2, y2 = np.array(corners)

@@ -134,7 +134,7 @@ def roi_align(
     data: torch.Tensor, rois: torch.Tensor, *, layout: str = "NCHW", **options: Any
 ) -> torch.Tensor:
     """`topi_ext.roi_align` on tensors. One kernel serves all numbers of regions and sizes of maps."""
-    tensors = {"data": (data, "B H W c" if layout == "NHWC" else "B c H W"), "rois": (rois, "R 5")}
+    tensors = {"data": (data, "B H W c" if layout == "NHWC" else "B c H W"), "rois": (rois, _axes_of(rois))}
     return _call("roi_align", topi_ext.roi_align, tensors, layout=layout, **options)
 
 
@@ -150,8 +150,12 @@ def multiscale_roi_align(
     """`topi_ext.multiscale_roi_align` on tensors. One kernel serves the same shapes as in `roi_align`."""
     axes = "B H{0} W{0} c" if layout == "NHWC" else "B c H{0} W{0}"
     tensors = {f"features[{at}]": (map_, axes.format(at)) for at, map_ in enumerate(features)}
-    tensors["rois"] = rois, "R 5"
+    tensors["rois"] = rois, _axes_of(rois)
     return _call("multiscale_roi_align", _multiscale_roi_align, tensors, layout=layout, **options)
+
+
+def _axes_of(rois: torch.Tensor) -> str:
+    return "R 4" if rois.shape[-1:] == (4,) else "R 5"
 
 
 def _multiscale_roi_align(*features_and_rois: relay.Expr, **options: Any) -> relay.Expr:

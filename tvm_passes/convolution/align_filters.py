@@ -74,6 +74,28 @@ class WithMoreFilters(Rule):
         return relay.strided_slice(plan.call.call(), [0], [plan.filters], axes=[3])
 
 
+class CutOnce(Rule):
+    """Replace `strided_slice(strided_slice(conv2d_nhwc(...)))` along the filters with one slice.
+
+    Why legal: both take filters one by one, and the second one those that are in the first. Several slices of
+    the first one would need it in memory.
+    """
+
+    conv = is_op("topi_ext.conv2d_nhwc")(None)
+    first = is_op("strided_slice")(conv)
+    pattern = is_op("strided_slice")(first)
+
+    def plan(self, match: Match) -> tuple[int, int] | Answer:
+        """The first filter, and the one behind the last."""
+        outer, inner = _filters_cut(match.first), _filters_cut(match.root)
+        if outer is None or inner is None:
+            return NO_MATCH
+        return outer[0] + inner[0], outer[0] + inner[1]
+
+    def rewrite(self, match: Match, plan: tuple[int, int]) -> relay.Expr:
+        return relay.strided_slice(match.conv, [plan[0]], [plan[1]], axes=[3])
+
+
 class AlignFilters(RulePass):
     """Add filters of zeros to convolutions that cuDNN then computes faster than this project's own kernel.
 
@@ -91,9 +113,19 @@ class AlignFilters(RulePass):
 
     def __init__(self, target: str | tvm.target.Target | None = None) -> None:
         target = tvm.target.Target(target) if target else tvm.target.Target.current()
-        self.rules = (type(WithMoreFilters.__name__, (WithMoreFilters,), {"target": target}),)
+        self.rules = (type(WithMoreFilters.__name__, (WithMoreFilters,), {"target": target}), CutOnce)
         super().__init__()
 
 
 def _aligned(filters: int) -> int:
-    return -(-filters // session.ALIGNMENT) * cudnn.ALIGNMENT
+    return -(-filters // session.ALIGNMENT) * session.ALIGNMENT
+
+
+def _filters_cut(cut: relay.Call) -> tuple[int, int] | None:
+    """The first of the filters that a slice takes, and the one behind the last; None for other slices."""
+    attrs, shape = cut.attrs, static_shape(cut.args[0])
+    given = (attrs.axes, attrs.begin, attrs.end, attrs.strides)
+    axes, begin, end, strides = (list(map(int, each or ())) for each in given)
+    if shape is None or axes != [3] or strides not in ([], [1]) or str(attrs.slice_mode) != "end":
+        return None
+    return (begin[0], end[0]) if 0 <= begin[0] <= end[0] <= shape[3] else None

@@ -14,7 +14,7 @@ from ...analysis.bounds import bound, is_bounded
 from ...analysis.filters import LOWEST
 from ...analysis.operators import computes_along
 from ...analysis.shape_values import TO_THE_END, Clamped, Element, Minimum
-from ...engine.expressions import op_name
+from ...engine.expressions import constant, op_name
 from .padded import Became, NotStatic, Padded, Rows, along_axis, valid_first
 from .row_by_row import along_another_axis
 from .walk import Walk, data_of
@@ -135,10 +135,21 @@ def adv_index(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         raise NotStatic("rows are taken by several indices with different valid rows")
     if any(not isinstance(index, Padded) and walk.shape(index) != (1,) for index in indices):
         raise NotStatic("padded rows are taken together with rows that are all valid")
-    _check_some(*walk.shape(walk.expr(data))[: len(indices)])
-    inside = [_zero_elsewhere(walk, index) if isinstance(index, Padded) else index for index in indices]
+    lengths = walk.shape(walk.expr(data))[: len(indices)]
+    _check_some(*lengths)
+    inside = [_inside_of(walk, length, index) for length, index in zip(lengths, indices)]
     taken = relay.Call(call.op, [relay.Tuple([walk.expr(data), *inside])], call.attrs)
     return Padded(walk.typed(taken), padded[0].rows)
+
+
+def _inside_of(walk: Walk, length: int, index: Became) -> relay.Expr:
+    """The index, kept in bounds: in an invalid row it may be anything."""
+    if not isinstance(index, Padded):
+        return walk.expr(index)
+    numbers = constant(index.expr)
+    if numbers is not None and np.all((numbers >= 0) & (numbers < length)):
+        return index.expr
+    return _zero_elsewhere(walk, index)
 
 
 def _zero_elsewhere(walk: Walk, vector: Padded) -> relay.Expr:
