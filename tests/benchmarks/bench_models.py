@@ -39,7 +39,15 @@ PEAK = 790e12  # operations a second of tensor cores, that a large matrix produc
 SHARE, TIMES = 0.03, 3  # of the network's time, and of the floor, above which a kernel needs a reason
 REPEATS = 50
 
-REASONS: dict[str, str] = {}
+SMALL_MAP = r"conv2d_nhwc \(1x\d{1,2}x\d{1,2}x"
+REASONS = {  # by the kernel's name and the shapes of its first inputs
+    "batched_nms": "boxes wait for the verdict on those before them: it is steps that count, not bytes",
+    SMALL_MAP: "fewer tiles than multiprocessors, each of which sums thousands of products",
+    r"conv2d_nhwc \(1x300x300x64": "64 channels: the project's own kernel, at a third of the peak",
+    r"conv2d_nhwc \(1x150x150x64": "the plan that cuDNN names first; runtime.tune may find a faster one",
+    r"topk \(90x": "a block for each row of a few thousand, and few rows",
+    "batch_matmul": "TVM's own schedule; cuDNN's is asked for by -libs=cudnn-attention",
+}
 
 
 @dataclass
@@ -123,12 +131,19 @@ def main():
     if args.raw:
         args.raw.write_text(json.dumps(rows))
     bandwidth = common.copy_bandwidth()
+    target = common.tensor_core_target("cudnn-frontend")
+    facts = [common.environment(bandwidth, times=None), f"- Target: {target}"]
+    text, slow = report(rows, bandwidth, len(names))
+    common.publish("models", "Whole networks", "\n".join([*facts, "", text]))
+    if any(not each[-1] for each in slow):
+        sys.exit("Some of these kernels have no reason.")
+
+
+def report(rows, bandwidth, beside):
+    """The text of the report, and its rows of kernels that are far from their floor."""
     slow = [each for row in rows for each in far_from_floor(row, bandwidth)]
     parts = [
-        common.environment(bandwidth, times=None),
-        f"- Target: {common.tensor_core_target('cudnn-frontend')}",
-        "",
-        TEXT.format(beside=len(names)),
+        TEXT.format(beside=beside),
         "",
         table(rows, bandwidth),
         "",
@@ -136,9 +151,7 @@ def main():
         "",
         common.markdown_table(["", "ms", "times", "floor, ms", "reason"], slow) if slow else "None.",
     ]
-    common.publish("models", "Whole networks", "\n".join(parts))
-    if any(not each[-1] for each in slow):
-        sys.exit("Some of these kernels have no reason.")
+    return "\n".join(parts), slow
 
 
 def measure(name, to, deadline):
@@ -215,14 +228,16 @@ def far_from_floor(row, bandwidth):
         floor = step.floor_ms(bandwidth, PEAK)
         if step.ms > SHARE * total and step.ms > TIMES * floor:
             name = re.sub(r"_\d+$|_[0-9a-f]{16}_?", "", step.name)[:90]
-            reason = next((why for which, why in REASONS.items() if re.search(which, step.name)), "")
             shapes = ", ".join("x".join(map(str, shape)) for shape, _ in step.inputs[:2])
-            yield [f"{row['name']}: {name} ({shapes})", step.ms, f"{step.ms / floor:.0f}", floor, reason]
+            label = f"{name} ({shapes})"
+            reason = next((why for which, why in REASONS.items() if re.search(which, label)), "")
+            yield [f"{row['name']}: {label}", step.ms, f"{step.ms / floor:.0f}", floor, reason]
 
 
 def table(rows, bandwidth):
     names = list(dict.fromkeys(peer for row in rows for peer in row["times"]))
-    header = ["", "ours", *names, "best torch / ours", "kernels", "sum", "floor", "ready, s"]
+    ratio = ["best torch / ours"] if names else []
+    header = ["", "ours", *names, *ratio, "kernels", "sum", "floor", "ready, s"]
     cells = []
     for row in rows:
         steps = [Step(**each) for each in row["steps"]]
@@ -232,7 +247,7 @@ def table(rows, bandwidth):
                 row["name"],
                 f"{row['ours']:.2f}",
                 *(f"{times[peer]:.2f}" if peer in times else "-" for peer in names),
-                f"{min(times.values()) / row['ours']:.2f}" if times else "-",
+                *(f"{min(times.values()) / row['ours']:.2f}" for _ in ratio),
                 f"{sum(step.launches for step in steps)}",
                 f"{sum(step.ms for step in steps):.2f}",
                 f"{sum(step.floor_ms(bandwidth, PEAK) for step in steps):.2f}",
