@@ -48,7 +48,8 @@ class Model:
         Whether the first call on CUDA captures the launches of the graph executor, which later calls replay.
         Where that is not possible, "auto" warns and runs without, True raises. Work on TVM's stream is
         captured, which includes all that TVM compiles; a packed function of your own must launch on that
-        stream too, and do nothing on the host that every call needs.
+        stream too, and do nothing on the host that every call needs. Branches of the network run at the same
+        time, so its calls must not share memory either.
 
     Convention
     ----------
