@@ -86,6 +86,6 @@ def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_extern("int32", "__syncthreads_count", condition)
 
 
-def add_atomically(place: tir.PrimExpr, value: IntExpr) -> tir.PrimExpr:
-    """Add to an int32 in shared or global memory; gives what was there before."""
-    return tir.call_extern("int32", "atomicAdd", tir.address_of(place), value)
+def atomic(dtype: str, name: str, place: tir.PrimExpr, value: IntExpr) -> tir.PrimExpr:
+    """CUDA's atomic function of this name; its result is what was at the place before."""
+    return tir.call_extern(dtype, f"atomic{name}", tir.address_of(place), value)

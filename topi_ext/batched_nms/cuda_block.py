@@ -10,7 +10,7 @@ from tvm.tir.ir_builder import IRBuilder
 
 from .._kernel import barrier, local
 from .._types import IntExpr
-from .._warp import Part, ballot
+from .._warp import Part, atomic, ballot
 from .cuda_overlap import CORNERS, Box, BoxList, area
 
 LAST = 2**63 - 1  # the key of boxes that do not take part
@@ -149,11 +149,6 @@ def fetch(block: Block, tile: Tile, place: tir.PrimExpr) -> Box:
 def class_of(key: tir.PrimExpr) -> tir.PrimExpr:
     """The class in a key of the first sort; in `LAST` too, where it has no meaning."""
     return (key >> 32).astype("int32")
-
-
-def atomic(dtype: str, name: str, place: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
-    """CUDA's atomic function of this name; its result is what was at the place before."""
-    return tir.call_extern(dtype, f"atomic{name}", tir.address_of(place), value)
 
 
 def uint32(value: int) -> tir.PrimExpr:

@@ -84,7 +84,7 @@ from tvm.tir.ir_builder import IRBuilder
 
 from .._kernel import barrier, ceil_div, launch, variables
 from .._types import IntExpr
-from .._warp import count_bits
+from .._warp import atomic, count_bits
 from .cuda_block import (
     ALL_FINAL,
     LAST,
@@ -92,7 +92,6 @@ from .cuda_block import (
     Block,
     SuppressShape,
     Tile,
-    atomic,
     load,
     take_tile,
     uint64,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tvm import te, tir
 
 from .._kernel import local, variables
-from .._warp import ALL_LANES, ballot
-from .cuda_block import Block, Loaded, Tile, atomic, uint32
+from .._warp import ALL_LANES, atomic, ballot
+from .cuda_block import Block, Loaded, Tile, uint32
 from .cuda_overlap import BoxList, Overlap
 
 

@@ -11,9 +11,8 @@ import tvm
 from tvm import relay, te
 
 from .. import _register
-from .._register import known
 from ..conv2d_nhwc.problem import Activation, GivenActivation
-from ..layer_norm.op import ARGUMENTS, FLOATS, shape_function
+from ..layer_norm.op import ARGUMENTS, FLOATS, check_scales, given_tensors, known_channels, shape_function
 from .problem import Problem
 
 NAME = "topi_ext.group_norm"
@@ -99,19 +98,10 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
         _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
     if rank < 2 or axis not in (1, rank - 1, -1, 1 - rank):
         _refuse(f"axis must be 1 or the last one of at least two, not {axis} of data of shape {data.shape}")
-    channels = known(data.shape[axis])
-    if not channels:
-        _refuse(
-            f"the extent along axis {axis} must be known and above 0, but data have the shape {data.shape}"
-        )
+    channels = known_channels(data, axis, _refuse)
     if groups < 1 or channels % groups:
         _refuse(f"groups must be a divisor of the number of channels, {channels}, not {groups}")
-    for name, type_ in zip(("gamma", "beta"), types[1:]):
-        if attrs[f"has_{name}"]:
-            if len(type_.shape) != 1 or known(type_.shape[0]) != channels:
-                _refuse(f"{name} must have the shape ({channels},), not {type_.shape}")
-            if type_.dtype not in ("float32", data.dtype):
-                _refuse(f"{name} must be of type float32 or {data.dtype}, not {type_.dtype}")
+    check_scales(types, attrs, channels, _refuse)
     return data
 
 
@@ -120,15 +110,12 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    data, gamma, beta = inputs
     activation = Activation(
         str(attrs["activation"]), float(attrs["activation_low"]), float(attrs["activation_high"])
     )
     axis, groups, epsilon = int(attrs["axis"]), int(attrs["groups"]), float(attrs["epsilon"])
-    given = {"data": data}
-    given.update({"gamma": gamma} if attrs["has_gamma"] else {})
-    given.update({"beta": beta} if attrs["has_beta"] else {})
-    return [kernels.group_norm(Problem.of(data, axis, groups, epsilon, activation), given)]
+    problem = Problem.of(inputs[0], axis, groups, epsilon, activation)
+    return [kernels.group_norm(problem, given_tensors(attrs, inputs))]
 
 
 _register.register(

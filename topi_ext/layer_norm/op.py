@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "topi_ext.layer_norm"
 FLOATS = ("float32", "float16", "bfloat16")
+Refuse = Callable[[str], NoReturn]  # raises the error of the operator that is called
 ARGUMENTS = {
     "data": "Of any shape; float32, float16 or bfloat16.",
     "gamma": "(C,), or a scalar where there is none.",
@@ -94,18 +95,37 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
         _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
     if not -rank <= axis < rank:
         _refuse(f"data of the shape {data.shape} have no axis {axis}")
+    check_scales(types, attrs, known_channels(data, axis, _refuse), _refuse)
+    return data
+
+
+def known_channels(data: relay.TensorType, axis: int, refuse: Refuse) -> int:
+    """The extent along the axis of the channels."""
     channels = known(data.shape[axis])
     if not channels:
-        _refuse(
+        refuse(
             f"the extent along axis {axis} must be known and above 0, but data have the shape {data.shape}"
         )
+    return channels
+
+
+def check_scales(
+    types: Sequence[relay.TensorType], attrs: tvm.ir.Attrs, channels: int, refuse: Refuse
+) -> None:
+    """Refuse a gamma or beta that does not fit the data."""
+    data = types[0]
     for name, type_ in zip(("gamma", "beta"), types[1:]):
         if attrs[f"has_{name}"]:
             if len(type_.shape) != 1 or known(type_.shape[0]) != channels:
-                _refuse(f"{name} must have the shape ({channels},), not {type_.shape}")
+                refuse(f"{name} must have the shape ({channels},), not {type_.shape}")
             if type_.dtype not in ("float32", data.dtype):
-                _refuse(f"{name} must be of type float32 or {data.dtype}, not {type_.dtype}")
-    return data
+                refuse(f"{name} must be of type float32 or {data.dtype}, not {type_.dtype}")
+
+
+def given_tensors(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> dict[str, te.Tensor]:
+    """The tensors by name, without a gamma or beta that is not given."""
+    named = zip(("data", "gamma", "beta"), inputs)
+    return {name: tensor for name, tensor in named if name == "data" or attrs[f"has_{name}"]}
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -129,12 +149,8 @@ def shape_function(
 
 
 def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    data, gamma, beta = inputs
-    problem = Problem(Rows.of(data, int(attrs["axis"])), float(attrs["epsilon"]))
-    given = {"data": data}
-    given.update({"gamma": gamma} if attrs["has_gamma"] else {})
-    given.update({"beta": beta} if attrs["has_beta"] else {})
-    return [kernels.layer_norm(problem, given)]
+    problem = Problem(Rows.of(inputs[0], int(attrs["axis"])), float(attrs["epsilon"]))
+    return [kernels.layer_norm(problem, given_tensors(attrs, inputs))]
 
 
 _register.register(

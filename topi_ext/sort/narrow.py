@@ -11,7 +11,7 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import barrier, ceil_div, local, variables
 from .._types import IntExpr
-from .._warp import add_atomically, from_lane_across, from_lane_before
+from .._warp import atomic, from_lane_across, from_lane_before
 
 LARGEST = tir.const(2**63 - 1, "int64")
 BITS = 11
@@ -90,7 +90,7 @@ def narrow(
             with ib.if_scope((low[0] <= number) & (number <= high[0])):
                 place = local(ib, "place", ((number - low[0]) >> shift).astype("int32"))
                 with ib.if_scope(place < last):
-                    ib.emit(add_atomically(bins[place], 1))
+                    ib.emit(atomic("int32", "Add", bins[place], 1))
         barrier(ib)
 
         _find_bin(ib, thread, threads, bins, sums, found, prefix, total, keep - before[0])

@@ -32,7 +32,7 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
 from .._register import known
 from .._types import IntExpr
-from .._warp import add_atomically, ballot, below, count_bits, from_lane, from_lane_across
+from .._warp import atomic, ballot, below, count_bits, from_lane, from_lane_across
 from .narrow import LARGEST, narrow, shared_out
 from .order import Order
 from .tile import tile_shape
@@ -207,7 +207,7 @@ class _Selection:
             def consider(slot: IntExpr, index: IntExpr, value: tir.PrimExpr) -> None:
                 rank = local(ib, "rank", self.order.rank(value))
                 with ib.if_scope(_number(rank, slot) <= bound):
-                    place = local(ib, "place", add_atomically(self.count[row], 1))
+                    place = local(ib, "place", atomic("int32", "Add", self.count[row], 1))
                     self.candidates[row, place] = _number(rank, index)
 
             held = ib.allocate(self.dtype, (AHEAD * SLOT,), name="held", scope="local")
@@ -306,7 +306,7 @@ class _Selection:
             votes = local(ib, "votes", ballot((index < count) & (number[0] <= bound)))
             with ib.if_scope(votes != tir.const(0, "uint32")):
                 with ib.if_scope((thread & 31) == 0):
-                    start[0] = add_atomically(taken[0], count_bits(votes))
+                    start[0] = atomic("int32", "Add", taken[0], count_bits(votes))
                 start[0] = from_lane(start[0], tir.const(0, "int32"))
                 with ib.if_scope((index < count) & (number[0] <= bound)):
                     write(start[0] + count_bits(votes & below(thread & 31)), number[0])
