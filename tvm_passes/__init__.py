@@ -29,7 +29,6 @@ else:
     from . import analysis, engine, runtime
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
-    from .cleanup.drop_splits import DropSplits
     from .cleanup.limit_fusion import LimitFusion
     from .cleanup.spare_kernels import SpareKernels
     from .convolution.align_filters import AlignFilters
@@ -78,7 +77,6 @@ __all__ = [
     "CombineTransposes",
     "ConvertToNHWC",
     "DenseAsConvolution",
-    "DropSplits",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",

@@ -15,7 +15,6 @@ import tvm
 
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
-from .cleanup.drop_splits import DropSplits
 from .cleanup.limit_fusion import LimitFusion
 from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
@@ -230,7 +229,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
-    passes = [DropSplits(), SpareKernels(), LimitFusion()]
+    passes = [SpareKernels(), LimitFusion()]
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)

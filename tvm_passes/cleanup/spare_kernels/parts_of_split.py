@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, is_tuple_get_item, wildcard
 
-from ..engine.expressions import known_shape, op_name, static_shape
-from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
+from ...engine.expressions import known_shape, op_name, static_shape
+from ...engine.rule import NO_MATCH, Answer, Match, Rule
 
 
 class WholeForParts(Rule):
@@ -81,25 +81,3 @@ class SliceForPart(Rule):
 
     def rewrite(self, match: Match, plan: Slice) -> relay.Expr:
         return relay.strided_slice(match.data, [plan.begin], [plan.end], axes=[plan.axis])
-
-
-class DropSplits(RulePass):
-    """Drop splits whose parts are concatenated again, and slice where one part is all that is used.
-
-    Why legal: all parts of a split in order are what was split, and a part is a slice.
-
-    >>> x, y = (relay.var(name, shape=(1, 4, 4, 8)) for name in "xy")
-    >>> parts = relay.split(x, 2, axis=3)
-    >>> z = relay.concatenate([parts[0], parts[1], y, relay.exp(parts[1])], 3)
-    >>> mod = tvm_passes.DropSplits()(tvm.IRModule.from_expr(relay.Function([x, y], z)))
-    >>> print(tvm_passes.as_text(mod))
-    def @main(%x: Tensor[(1, 4, 4, 8), float32], %y: Tensor[(1, 4, 4, 8), float32])
-        -> Tensor[(1, 4, 4, 20), float32] {
-      %0 = strided_slice(%x, begin=[4], end=[8], strides=[1], axes=[3]);
-      %1 = exp(%0);
-      %2 = (%x, %y, %1);
-      concatenate(%2, axis=3)
-    }
-    """
-
-    rules = (WholeForParts, SliceForPart)

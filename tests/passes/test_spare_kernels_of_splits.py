@@ -1,9 +1,9 @@
-"""DropSplits: structure, numbers, what stays, and nothing more the second time."""
+"""SpareKernels where tensors are split: structure, numbers, what stays, and nothing more the second time."""
 
 import pytest
 
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, ops
-from tvm_passes import DropSplits
+from tvm_passes import SpareKernels
 
 from tvm import relay
 
@@ -15,9 +15,9 @@ def variables(*names):
 
 
 def check(mod, expected, *arrays):
-    after = assert_same_numbers(DropSplits(), mod, *arrays)
+    after = assert_same_numbers(SpareKernels(), mod, *arrays)
     assert ops(after) == expected
-    assert_no_second_change(DropSplits(), after)
+    assert_no_second_change(SpareKernels(), after)
 
 
 @pytest.mark.parametrize("axis", [2, -1])
@@ -76,7 +76,7 @@ def some_of_them(x, _):
 def test_what_stays(make):
     x, y = variables("x", "y")
     mod = module(x, make(x, y))
-    after, _ = apply(DropSplits(), mod)
+    after, _ = apply(SpareKernels(), mod)
     assert after.same_as(mod)
 
 
@@ -89,5 +89,5 @@ def test_parts_of_different_splits_are_slices():
 def test_a_length_that_may_be_any():
     x = relay.var("x", shape=(relay.Any(), 8))
     parts = relay.split(x, 2, 1)
-    after, _ = apply(DropSplits(), module(x, relay.exp(parts[1])))
+    after, _ = apply(SpareKernels(), module(x, relay.exp(parts[1])))
     assert "split" in ops(after)

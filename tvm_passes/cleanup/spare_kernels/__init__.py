@@ -11,15 +11,18 @@ from tvm import relay
 from tvm.ir import structural_equal
 from tvm.relay.dataflow_pattern import is_constant, is_op, is_tuple_get_item, wildcard
 
-from ..analysis.convolution import as_constant
-from ..analysis.limits import limits
-from ..analysis.operators import keeps_order
-from ..engine.expressions import known_shape, op_name, scalar, static_shape
-from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from ...analysis.convolution import as_constant
+from ...analysis.limits import limits
+from ...analysis.operators import keeps_order
+from ...engine.expressions import known_shape, op_name, scalar, static_shape
+from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
+from .parts_of_split import SliceForPart, WholeForParts
 
 
-class SplitOfConcatenate(Rule):
-    """Replace a part of `split(concatenate(x, y, ...))` that is one of these tensors with that tensor.
+class SplitOfReshapedConcatenate(Rule):
+    """Replace a part of `split(reshape(concatenate(x, y, ...)))` that is one of these with that tensor.
+
+    `Canonicalize` does so where there is no reshape in between.
 
     Why legal: both cut memory from its beginning to its end, and at the same places. Each level of a
     detector can go on as soon as it is done, without waiting for the others.
@@ -152,7 +155,15 @@ class SpareKernels(RulePass):
     }
     """
 
-    rules = (SplitOfConcatenate, TakeOfNotNegative, ReshapeUndone, ConstantPlusZeros, RegionsOfTheFirstImage)
+    rules = (
+        SplitOfReshapedConcatenate,
+        WholeForParts,
+        SliceForPart,
+        TakeOfNotNegative,
+        ReshapeUndone,
+        ConstantPlusZeros,
+        RegionsOfTheFirstImage,
+    )
 
 
 def _is_zero(expr: relay.Expr) -> bool:
