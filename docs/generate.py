@@ -41,6 +41,7 @@ PUBLIC = (
 PIPELINES = (
     "default_pipeline()",
     "detection_pipeline()",
+    'detection_pipeline("llvm -libs=onednn")',
     'detection_pipeline("cuda -arch=sm_90")',
     "subpixel_pipeline()",
     'subpixel_pipeline("llvm")',

@@ -101,6 +101,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     found.dnnl_primitive_desc_query_md.argtypes = [Handle, ctypes.c_int, ctypes.c_int]
     found.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
     found.dnnl_memory_desc_get_size.argtypes = [Handle]
+    found.dnnl_memory_desc_equal.argtypes = [Handle, Handle]
     found.dnnl_memory_set_data_handle.argtypes = [Handle, ctypes.c_void_p]
     found.dnnl_primitive_execute.argtypes = [Handle, Handle, ctypes.c_int, ctypes.c_void_p]
     return found
@@ -224,6 +225,18 @@ def convolution(
     numbers = map(extents, (strides, gaps, *padding))
     arguments = engine(), _INFERENCE, _DIRECT, data, weights, bias, result, *numbers
     return Primitive("convolution_forward", *arguments, _attributes(post_ops))
+
+
+def matmul(
+    data: Handle, weights: Handle, bias: Handle | None, result: Handle, post_ops: PostOps
+) -> Primitive:
+    """The product of a matrix with weights, (length, columns)."""
+    return Primitive("matmul", engine(), data, weights, bias, result, _attributes(post_ops))
+
+
+def is_same(one: Handle, other: Handle) -> bool:
+    """Whether two layouts are the same."""
+    return bool(library().dnnl_memory_desc_equal(one, other))  # type: ignore[union-attr]
 
 
 def reorder(source: Handle, result: Handle) -> Primitive:

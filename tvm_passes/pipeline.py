@@ -67,7 +67,9 @@ def detection_pipeline(
 
     `target` is the target to compile for, by default the current one. For a GPU with tensor cores, as
     `-arch=sm_XX` tells, shapes become static and convolutions are computed in NHWC and in `dtype`, by default
-    "float16"; boxes and scores stay float32. "float32" keeps all types, and the layout.
+    "float16"; boxes and scores stay float32. "float32" keeps all types, and the layout. For a CPU
+    with oneDNN, as `-libs=onednn` in the target tells, it computes convolutions and fully connected layers in
+    NHWC.
 
     `outputs` is the form of the outputs: "dynamic", with a row per detection; "cut", the same, but from a
     graph that is static up to there, for TVM's virtual machine; or "padded", static too, with
@@ -89,7 +91,7 @@ def detection_pipeline(
         stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
         stages.append(_fix_shapes(outputs))
-    if has_tensor_cores:
+    if has_tensor_cores or _has_onednn(machine):
         stages += [_convolutions_of_all(machine), _in_nhwc(machine, dtype), _whole_images()]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
@@ -167,7 +169,7 @@ def _convolutions_of_all(target: tvm.target.Target | None) -> tvm.transform.Sequ
     return _stage(
         "rewrite as convolutions",
         *attention,
-        DenseAsConvolution(),
+        DenseAsConvolution(target),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # batch norms, while their results are still float32
         SinkDepthToSpace(),  # past bias and activation, which a convolution takes in

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.helpers import run
+import topi_ext
+from tests.helpers import ops, run
 from tests.models.detectors import (
     FRONTENDS,
     detect,
@@ -13,16 +14,19 @@ from tests.models.detectors import (
 )
 from tests.models.nms_table import PAGE, row
 from tests.models.zoo import DETECTION_MODELS
+from topi_ext.conv2d_nhwc import onednn
 from tvm_passes import detection_pipeline, explain
 from tvm_passes.engine.expressions import location, op_name
 from tvm_passes.engine.graph import Graph
 
+import tvm
 from tvm import relay
 
 pytestmark = pytest.mark.slow
 
 RUN_ON_FIXED_SHAPES = {"PyTorch": "keypointrcnn_resnet50_fpn", "ONNX": "maskrcnn_resnet50_fpn"}
-RUN_AS_THEY_ARE = ("fcos_resnet50_fpn", "ssd300_vgg16")
+RUN_AS_THEY_ARE = ("ssd300_vgg16",)
+RUN_FROM_ONNX = ("maskrcnn_resnet50_fpn", "ssdlite320_mobilenet_v3_large")
 
 
 @pytest.fixture(scope="module", params=DETECTION_MODELS)
@@ -130,6 +134,22 @@ def test_it_finds_what_torch_finds(detector, from_pytorch):
     expected = detect(detector[0], image)
     assert len(expected["boxes"]) >= 10
     assert len(found["boxes"]) == len(expected["boxes"])
+    assert share_found(found, expected) >= 0.95
+
+
+@pytest.mark.skipif(not onednn.is_available(), reason="oneDNN is not installed")
+def test_by_onednn_it_finds_what_torch_finds(detector, frontend, request):
+    if frontend == "ONNX" and detector[1] not in RUN_FROM_ONNX:
+        pytest.skip("takes half a minute; its convolutions are those of the same model from PyTorch")
+    imported = request.getfixturevalue({"PyTorch": "from_pytorch", "ONNX": "from_onnx"}[frontend])
+    target = topi_ext.cpu_target()
+    mod = relay.transform.InferType()(detection_pipeline(target)(imported))
+    assert not {"nn.conv2d", "nn.dense", "nn.conv2d_transpose"} & set(ops(mod))
+    image = example(seed=1)
+    found = run(mod, as_it_takes_it(image, frontend), target=target, device=tvm.cpu())
+    found = dict(zip(map(str, mod["main"].attrs["output_names"]), found))
+    expected = detect(detector[0], image)
+    assert len(found["boxes"]) == len(expected["boxes"]) >= 10
     assert share_found(found, expected) >= 0.95
 
 

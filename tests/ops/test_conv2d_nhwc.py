@@ -172,7 +172,12 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
         ([DATA, ((8, 3, 3, 4), "float16")], {}, "as many channels as data, 16, not 4: give groups=4"),
         ([DATA, ((8, 3, 3, 5), "float16")], {}, "as many channels as data, 16, not 5$"),
         ([((0, 9, 9, 16), "float16"), WEIGHT], {}, "no extent may be 0"),
-        ([((relay.Any(), 9, 9, 16), "float16"), WEIGHT], {}, "known at compile time, but data has"),
+        ([((1, relay.Any(), 9, 16), "float16"), WEIGHT], {}, "known at compile time, but data has"),
+        (
+            [((relay.Any(), 9, 9, 16), "float16"), WEIGHT],
+            {"residual": ((1, 7, 7, 8), "float16")},
+            r"residual must have the shape \(any, 7, 7, 8\)",
+        ),
         ([DATA, ((8, 10, 3, 16), "float16")], {}, "the kernel reaches over"),
         ([DATA, WEIGHT], {"block_size": 3}, "8 filters are not a multiple of the square of block_size 3"),
         ([DATA, WEIGHT], {"bias": ((9,), "float16")}, r"bias must have the shape \(8,\), not \[9\]"),

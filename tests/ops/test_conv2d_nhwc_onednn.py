@@ -128,7 +128,71 @@ def test_packed_weights_are_given_up(monkeypatch):
         arrays = case.arrays()
         found = ran(executor_of(case.function(arrays)), arrays)
         np.testing.assert_allclose(found, case.expected(arrays), **CLOSE)
-        assert [json.loads(text)["filters"] for text in thread.convolutions] == [filters]
+        assert [json.loads(text)["filters"] for text, _ in thread.convolutions] == [filters]
+
+
+# --- batches of any size
+
+
+def of_any_batch(kernel=1, **options):
+    """The sum of eight ones at each place, and of those around it."""
+    data = relay.var("data", shape=(relay.Any(), 5, 6, 8))
+    weight = relay.const(np.ones((16, kernel, kernel, 8), "float32"))
+    return tvm.IRModule.from_expr(relay.Function([data], conv2d_nhwc(data, weight, **options)))
+
+
+def compiled(mod, target=TARGET):
+    return relay.create_executor("vm", mod, tvm.cpu(), target).evaluate()
+
+
+@pytest.mark.parametrize("target", [TARGET, tvm.target.Target("llvm")], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((9, 11), 16, 24, **options(activation=LEAKY, strides=2)),
+        Case((6, 5), 8, 12, kernel=(1, 1), **options(activation="silu", block_size=2)),
+        Case((7, 7), 8, 12, kernel=(7, 7), **options(padding=0, activation="prelu")),
+    ],
+    ids=str,
+)
+def test_a_batch_known_only_at_run_time(case, target):
+    case = in_float32(case)
+    arrays = case.arrays()
+    batch = relay.var("data", shape=(relay.Any(), *arrays["data"].shape[1:]))
+    given = {name: relay.const(array) for name, array in arrays.items() if name != "data"}
+    function = relay.Function([batch], conv2d_nhwc(batch, **given, **case.options))
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
+    assert isinstance(mod["main"].ret_type.shape[0], tvm.tir.Any)
+    run = compiled(mod, target)
+    for count in (3, 1, 3):
+        data = np.random.default_rng(count).standard_normal((count, *arrays["data"].shape[1:]), "float32")
+        np.testing.assert_allclose(run(data).numpy(), case.expected({**arrays, "data": data}), **CLOSE)
+    assert run(data[:0]).shape == (0, *map(int, mod["main"].ret_type.shape[1:]))
+
+
+def test_on_cuda_such_a_batch_is_refused():
+    with pytest.raises(tvm.TVMError, match="known only at run time has kernels for llvm, not for cuda"):
+        relay.vm.compile(of_any_batch(), tvm.target.Target("cuda -arch=sm_90", host="llvm"))
+
+
+def test_batches_share_packed_weights(monkeypatch):
+    thread = onednn._OfThread()
+    monkeypatch.setattr(onednn, "_of_thread", thread)
+    run = compiled(of_any_batch(kernel=3, padding=1, weight_id="ones"))
+    for count in (1, 2, 5):
+        run(np.ones((count, 5, 6, 8), "float32"))
+    assert len(thread.convolutions) == 3
+    assert len({each.weights for each in thread.convolutions.values()}) == 1
+
+
+def test_primitives_are_given_up(monkeypatch):
+    thread = onednn._OfThread()
+    monkeypatch.setattr(onednn, "_of_thread", thread)
+    monkeypatch.setattr(onednn, "MAX_PRIMITIVES", 2)
+    run = compiled(of_any_batch())
+    for count in (1, 2, 3, 1):
+        np.testing.assert_allclose(run(np.ones((count, 5, 6, 8), "float32")).numpy(), 8)
+    assert [count for _, count in thread.convolutions] == [3, 1]
 
 
 def test_threads_have_their_own():

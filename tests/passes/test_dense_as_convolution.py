@@ -87,6 +87,22 @@ def test_a_bias_of_each_row_stays_behind_also_where_there_are_as_many():
         assert_same_numbers(DenseAsConvolution(), mod, numbers(6, 24), **TOLERANCE)
 
 
+@pytest.mark.parametrize("shape", [(24,), (4, 3, 2)])
+def test_rows_whose_number_is_known_only_at_run_time(shape):
+    """For oneDNN; two layers leave no reshape in between."""
+    x = relay.var("x", shape=(relay.Any(), *shape))
+    y = relay.nn.dense(relay.nn.batch_flatten(x) if len(shape) > 1 else x, weights(6, 24))
+    y = relay.nn.relu(relay.nn.bias_add(y, relay.const(numbers(6))))
+    mod = module(x, relay.nn.bias_add(relay.nn.dense(y, weights(5, 6)), relay.const(numbers(5))))
+    for count in (3, 1, 0):
+        after = assert_same_numbers(
+            DenseAsConvolution("llvm -libs=onednn"), mod, numbers(count, *shape), **TOLERANCE
+        )
+    layer = ["nn.conv2d", "nn.bias_add"]
+    first = ["reshape"] * (len(shape) == 1)
+    assert ops(after) == [*first, *layer, "nn.relu", *layer, "reshape"]
+
+
 def test_refusals():
     cases = {
         "the shape is dynamic": relay.var("x", shape=(relay.Any(), 24)),

@@ -113,6 +113,17 @@ def test_of_any_geometry(options):
 ONEDNN = "llvm -libs=onednn"
 
 
+def test_a_batch_known_only_at_run_time():
+    """A residual may then be of one image that is added to all."""
+    x = image((relay.Any(), *SHAPE[1:]))
+    mod = module(x, relay.nn.relu(relay.add(leaky(bias(conv(x))), x)))
+    fuse = FuseConv2dNHWC(also_float32=True, target=ONEDNN)
+    for count in (3, 1, 0):
+        after = assert_same_numbers(fuse, mod, numbers(count, *SHAPE[1:]), rtol=1e-4, atol=1e-5)
+    assert ops(after) == [FUSED, "add", "nn.relu"]
+    assert "one of the tensors is, or may be, broadcast to the other" in refusals(apply(fuse, mod)[1])
+
+
 @pytest.mark.parametrize("groups, multiplier", [(8, 1), (8, 2), (2, 2)])
 def test_of_groups(groups, multiplier):
     """They are fused where there is a kernel; a few filters for each channel have weights (8, 2, 1, 1)."""

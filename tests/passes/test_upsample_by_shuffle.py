@@ -88,6 +88,14 @@ def test_weights_known_at_run_time_are_refused():
     assert refusals(report) == ["the weights of the convolution are not constant"]
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_images_whose_number_is_known_only_at_run_time(count):
+    x = relay.var("x", shape=(relay.Any(), *SHAPE[1:]))
+    mod = module(x, transposed(x, (2, 2), strides=(2, 2)))
+    after = assert_same_numbers(UpsampleByShuffle(), mod, numbers(count, *SHAPE[1:]), rtol=1e-4, atol=1e-5)
+    assert ops(after) == ["nn.conv2d", "nn.depth_to_space"]
+
+
 def test_a_dynamic_image_is_refused():
     x = relay.var("x", shape=(2, 4, relay.Any(), 5))
     _, report = apply(UpsampleByShuffle(), module(x, transposed(x, (2, 2))))

@@ -50,13 +50,13 @@ def conv2d_nhwc(
         (extent - 1) * stride + reach
         for extent, stride, reach in zip((out_height, all_columns), problem.strides, problem.reach)
     ]
-    padded = te.compute((problem.batch, *seen, problem.channels), padded_at, name="padded")
+    padded = te.compute((data.shape[0], *seen, problem.channels), padded_at, name="padded")
     packed = te.compute((rows, columns, of_group, all_filters), packed_at, name="packed")
     r = te.reduce_axis((0, rows), "r")
     s = te.reduce_axis((0, columns), "s")
     c = te.reduce_axis((0, of_group), "c")
     sums = te.compute(
-        (problem.batch, out_height, all_columns, all_filters),
+        (data.shape[0], out_height, all_columns, all_filters),
         lambda n, y, x, k: te.sum(
             padded[n, y * stride_y + r * dilation_y, x * stride_x + s * dilation_x, channel_of(k, c)]
             * packed[r, s, c, k],
@@ -77,7 +77,7 @@ def conv2d_nhwc(
             value = value + residual[n, y, x, k].astype("float32")
         return activate(problem.final_activation, value).astype(problem.dtype)
 
-    return te.compute(problem.shape, result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
+    return te.compute((data.shape[0], *problem.shape[1:]), result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
 
 
 def activate(activation: Activation, value: tir.PrimExpr, slope: tir.PrimExpr | None = None) -> tir.PrimExpr:

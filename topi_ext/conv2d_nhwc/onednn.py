@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +28,7 @@ INSTALL = onednn.INSTALL
 LIBRARY = "onednn"  # in the target: `llvm -libs=onednn`
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
 MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
+MAX_PRIMITIVES = 4096
 SAMPLES = 64  # of the bytes of weights, which tell other weights with the same id
 
 
@@ -45,7 +48,7 @@ def is_capable(problem: Problem) -> bool:
     if problem.slope not in (None, "float32"):
         return False
     try:
-        _Convolution(problem)
+        _Convolution(replace(problem, batch=problem.batch or 1), {})
     except onednn.NotImplementedByOneDNN:
         return False
     return True
@@ -63,7 +66,7 @@ def conv2d_nhwc(
     """See `topi_ext.conv2d_nhwc`. The shuffle, which oneDNN does not do, is a copy behind its kernel."""
     inputs = [tensor for tensor in (data, weight, bias, residual, slope) if tensor is not None]
     deep = te.extern(
-        (problem.batch, *problem.out_size, problem.filters),
+        (data.shape[0], *problem.out_size, problem.filters),
         inputs,
         lambda ins, outs: tir.call_packed(PACKED_FUNCTION, problem.to_json(), *ins, *outs),
         dtype=problem.dtype,
@@ -74,7 +77,7 @@ def conv2d_nhwc(
     if block == 1:
         return deep
     return te.compute(
-        problem.shape,
+        (data.shape[0], *problem.shape[1:]),
         lambda n, y, x, c: deep[n, y // block, x // block, (y % block * block + x % block) * channels + c],
         name="shuffled",
         tag="conv2d_nhwc_shuffled",
@@ -97,46 +100,54 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
 
 @tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps the function if this module is imported again
 def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
-    _of_thread.run(text, [address_of(tensor) for tensor in tensors])
+    batch = tensors[0].handle.contents.shape[0]
+    if batch:
+        _of_thread.run(text, batch, [address_of(tensor) for tensor in tensors])
 
 
 class _OfThread(threading.local):
     """The primitives of a thread, each made once, those used last at the end."""
 
     def __init__(self) -> None:
-        self.convolutions: OrderedDict[str, _Convolution] = OrderedDict()
+        self.convolutions: OrderedDict[tuple[str, int], _Convolution] = OrderedDict()
+        self.weights: weakref.WeakValueDictionary[str, _Weights] = weakref.WeakValueDictionary()
         self.stream: onednn.Handle | None = None
-        self.packed = 0  # bytes
 
-    def run(self, text: str, addresses: Sequence[int]) -> None:
-        convolution = self.convolutions.get(text)
+    def run(self, text: str, batch: int, addresses: Sequence[int]) -> None:
+        key = text, batch
+        convolution = self.convolutions.get(key)
         if convolution is None:
-            convolution = self._made(text)
+            convolution = self.convolutions[key] = self._made(replace(Problem.from_json(text), batch=batch))
+            self._drop_oldest()
         else:
-            self.convolutions.move_to_end(text)
+            self.convolutions.move_to_end(key)
         self.stream = self.stream or onednn.stream()
         convolution.run(self.stream, addresses)
 
-    def _made(self, text: str) -> _Convolution:
-        problem = Problem.from_json(text)
+    def _made(self, problem: Problem) -> _Convolution:
         if not is_available():
             raise tvm.TVMError(
                 f"topi_ext.conv2d_nhwc: the target had -libs={LIBRARY}, and oneDNN is missing here: "
                 f"{INSTALL}, or compile for a target without it"
             )
         try:
-            convolution = _Convolution(problem)
+            return _Convolution(problem, self.weights)
         except onednn.NotImplementedByOneDNN as reason:
             raise tvm.TVMError(
                 f"topi_ext.conv2d_nhwc: oneDNN {onednn.version()} has no kernel for {problem} on this "
                 f"processor: compile on it, or for a target without -libs={LIBRARY}"
             ) from reason
-        self.convolutions[text] = convolution
-        self.packed += convolution.weights.packed.size
-        while self.packed > MAX_PACKED and len(self.convolutions) > 1:
-            _, oldest = self.convolutions.popitem(last=False)
-            self.packed -= oldest.weights.packed.size
-        return convolution
+
+    def _drop_oldest(self) -> None:
+        """Where batches come in many sizes, each has primitives, which share the weights."""
+        while len(self.convolutions) > 1 and (
+            len(self.convolutions) > MAX_PRIMITIVES
+            or sum(weights.packed.size for weights in self._packed()) > MAX_PACKED
+        ):
+            self.convolutions.popitem(last=False)
+
+    def _packed(self) -> set[_Weights]:
+        return {convolution.weights for convolution in self.convolutions.values()}
 
 
 _of_thread = _OfThread()
@@ -145,32 +156,26 @@ _of_thread = _OfThread()
 class _Convolution:
     """The primitive of a problem, memory for its arguments, and its packed weights."""
 
-    def __init__(self, problem: Problem) -> None:
-        images = _layout(problem, problem.size, problem.channels)
-        result = _layout(problem, problem.out_size, problem.filters)
-        chosen, given = _weight_layouts(problem)
-        arguments = [(onednn.SOURCE, images)]  # in the order of the operator's, without weights
+    def __init__(self, problem: Problem, weights: MutableMapping[str, _Weights]) -> None:
+        layouts = (_Rows if _is_product(problem) else _Images)(problem)
+        arguments = [(onednn.SOURCE, layouts.data)]  # in the order of the operator's, without weights
         bias = None
         if problem.bias:
-            bias = onednn.layout((problem.filters,), problem.bias, (1,))
+            bias = layouts.of_filters(problem.bias, rank=layouts.rank_of_bias)
             arguments.append((onednn.BIAS, bias))
         post_ops, slope = onednn.PostOps(), None
         if problem.activation.name == "prelu":
-            slopes = onednn.layout((1, problem.filters, 1, 1), "float32", (problem.filters, 1, 1, 1))
-            slope = post_ops.prelu_of_channels(), slopes
+            slope = post_ops.prelu_of_channels(), layouts.of_filters("float32", rank=layouts.rank)
         else:
             _activate(post_ops, problem.activation)
         if problem.residual:
-            arguments.append((post_ops.add(result), result))
+            arguments.append((post_ops.add(layouts.result), layouts.result))
         _activate(post_ops, problem.final_activation)
         if slope:
             arguments.append(slope)
-        arguments.append((onednn.RESULT, result))
-        sides = problem.padding[:2], problem.padding[2:]
-        primitive = onednn.convolution(
-            images, chosen, bias, result, problem.strides, problem.dilation, sides, post_ops
-        )
-        self.weights = _Weights(problem, given, primitive.weights)
+        arguments.append((onednn.RESULT, layouts.result))
+        primitive = layouts.primitive(bias, post_ops)
+        self.weights = _packed_once(problem, layouts.given, primitive.weights, weights)
         self._memories = [onednn.memory(layout, 0) for _, layout in arguments]
         memories = {index: memory for (index, _), memory in zip(arguments, self._memories)}
         memories[onednn.WEIGHTS] = self.weights.packed.memory
@@ -184,14 +189,94 @@ class _Convolution:
         self._execution.run(stream)
 
 
+class _Images:
+    """The layouts of a convolution's tensors. oneDNN wants extents in the order NCHW."""
+
+    rank, rank_of_bias = 4, 1
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.data = self._of_images(problem.size, problem.channels)
+        self.result = self._of_images(problem.out_size, problem.filters)
+        rows, columns = problem.kernel
+        channels = problem.channels // problem.groups
+        shape = [problem.filters, channels, rows, columns]
+        strides = [rows * columns * channels, 1, columns * channels, channels]
+        if problem.groups > 1:
+            shape[:1] = problem.groups, problem.filters // problem.groups
+            strides.insert(0, strides[0] * shape[1])
+        self.given = onednn.layout(shape, problem.dtype, strides)  # of the weights
+        self._best = onednn.layout(shape, problem.dtype)
+
+    def _of_images(self, size: Sequence[int], channels: int) -> onednn.Handle:
+        height, width = size
+        strides = height * width * channels, 1, width * channels, channels
+        return onednn.layout((self.problem.batch, channels, height, width), self.problem.dtype, strides)
+
+    def of_filters(self, dtype: str, rank: int) -> onednn.Handle:
+        """Of a number for each filter."""
+        return _vector(self.problem.filters, dtype, rank, axis=min(rank - 1, 1))
+
+    def primitive(self, bias: onednn.Handle | None, post_ops: onednn.PostOps) -> onednn.Primitive:
+        problem = self.problem
+        sides = problem.padding[:2], problem.padding[2:]
+        steps = problem.strides, problem.dilation, sides
+        return onednn.convolution(self.data, self._best, bias, self.result, *steps, post_ops)
+
+
+class _Rows:
+    """The same where each filter sees a whole image, once: a product of matrices, which is faster."""
+
+    rank = rank_of_bias = 2
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        length = math.prod(problem.size) * problem.channels
+        self.data = onednn.layout((problem.batch, length), problem.dtype, (length, 1))
+        self.result = onednn.layout((problem.batch, problem.filters), problem.dtype, (problem.filters, 1))
+        self.given = onednn.layout((length, problem.filters), problem.dtype, (1, length))
+        self._best = onednn.layout((length, problem.filters), problem.dtype)
+
+    def of_filters(self, dtype: str, rank: int) -> onednn.Handle:
+        return _vector(self.problem.filters, dtype, rank, axis=1)
+
+    def primitive(self, bias: onednn.Handle | None, post_ops: onednn.PostOps) -> onednn.Primitive:
+        return onednn.matmul(self.data, self._best, bias, self.result, post_ops)
+
+
+def _is_product(problem: Problem) -> bool:
+    return problem.groups == 1 and problem.kernel == problem.size and problem.out_size == (1, 1)
+
+
+def _vector(length: int, dtype: str, rank: int, axis: int) -> onednn.Handle:
+    shape, strides = [1] * rank, [1] * rank
+    shape[axis] = length
+    strides[:axis] = [length] * axis
+    return onednn.layout(shape, dtype, strides)
+
+
+def _packed_once(
+    problem: Problem, given: onednn.Handle, chosen: onednn.Handle, known: MutableMapping[str, _Weights]
+) -> _Weights:
+    """The weights in the chosen layout; those with an id are packed for all batches at once."""
+    same = known.get(problem.weight_id)
+    if same is not None and onednn.is_same(same.layout, chosen) and onednn.is_same(same.given, given):
+        return same
+    weights = _Weights(problem, given, chosen)
+    if problem.weight_id:
+        known[problem.weight_id] = weights
+    return weights
+
+
 class _Weights:
     """The weights of a convolution in oneDNN's layout: packed once if they have an id, else in each call."""
 
     def __init__(self, problem: Problem, given: onednn.Handle, chosen: onednn.Handle) -> None:
         self.packed = onednn.Buffer(chosen)
         self._are_kept = bool(problem.weight_id)
-        self._given = onednn.memory(given, 0)
-        arguments = {onednn.SOURCE: self._given, onednn.RESULT: self.packed.memory}
+        self.given, self.layout = given, chosen
+        self._source = onednn.memory(given, 0)
+        arguments = {onednn.SOURCE: self._source, onednn.RESULT: self.packed.memory}
         self._packing = onednn.Execution(onednn.reorder(given, chosen), arguments)
         count = problem.filters * (problem.channels // problem.groups) * math.prod(problem.kernel)
         self._size = count * (4 if problem.dtype == "float32" else 2)  # bytes
@@ -202,7 +287,7 @@ class _Weights:
     def pack(self, stream: onednn.Handle, address: int) -> None:
         if self._are_kept and not self._are_others(address):
             return
-        onednn.move(self._given, address)
+        onednn.move(self._source, address)
         self._packing.run(stream)
 
     def _are_others(self, address: int) -> bool:
@@ -216,25 +301,6 @@ class _Weights:
             return False
         self._sample = sample
         return True
-
-
-def _layout(problem: Problem, size: Sequence[int], channels: int) -> onednn.Handle:
-    """NHWC data, whose extents oneDNN wants in the order NCHW."""
-    height, width = size
-    strides = height * width * channels, 1, width * channels, channels
-    return onednn.layout((problem.batch, channels, height, width), problem.dtype, strides)
-
-
-def _weight_layouts(problem: Problem) -> tuple[onednn.Handle, onednn.Handle]:
-    """That of oneDNN's choice, and that of the operator."""
-    rows, columns = problem.kernel
-    channels = problem.channels // problem.groups
-    shape = [problem.filters, channels, rows, columns]
-    strides = [rows * columns * channels, 1, columns * channels, channels]
-    if problem.groups > 1:
-        shape[:1] = problem.groups, problem.filters // problem.groups
-        strides.insert(0, strides[0] * shape[1])
-    return onednn.layout(shape, problem.dtype), onednn.layout(shape, problem.dtype, strides)
 
 
 def _activate(post_ops: onednn.PostOps, activation: Activation) -> None:

@@ -6,15 +6,21 @@ import functools
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 
 import tvm
 from tvm import relay, te, tir
+from tvm.runtime import convert
+from tvm.te.hybrid import script
 
 from .. import _register
+from .._register import known
 from ..cudnn import session
 from . import cudnn, onednn
-from .problem import Activation, Problem, four_sides, pair
+from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair
+
+if TYPE_CHECKING:
+    from .._types import int64, output_tensor
 
 NAME = "topi_ext.conv2d_nhwc"
 FLOATS = ("float16", "bfloat16", "float32")
@@ -52,7 +58,8 @@ def conv2d_nhwc(
     Parameters
     ----------
     data : relay.Expr
-        (N, H, W, C), float16 or bfloat16; on LLVM also float32. All extents are known at compile time.
+        (N, H, W, C), float16 or bfloat16; on LLVM also float32. All extents are known at compile time,
+        except that N need not be on LLVM.
     weight : relay.Expr
         (K, R, S, C / groups), of the type of the data.
     bias : relay.Expr, optional
@@ -137,7 +144,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     problem = problem_of(types, attrs)
-    return relay.TensorType(problem.shape, problem.dtype)
+    return relay.TensorType((types[0].shape[0], *problem.shape[1:]), problem.dtype)
 
 
 def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
@@ -150,7 +157,8 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
     if weight.dtype != data.dtype:
         _refuse(f"weight must be of the type of data, {data.dtype}, not {weight.dtype}")
-    batch, *size, channels = _static("data", data.shape)
+    batch = known(data.shape[0])
+    *size, channels = _static("data", data.shape[1:])
     filters, *kernel, of_weight = _static("weight", weight.shape)
     options, has = _read(attrs)
     groups = options["groups"]
@@ -162,10 +170,10 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         if of_weight and channels % of_weight == 0 and groups == 1:
             hint = f": give groups={channels // of_weight} if it is grouped"
         _refuse(f"weight must have as many channels as data, {wanted}, not {of_weight}{hint}")
-    if min(batch, *size, channels, filters, *kernel) < 1:
+    if min(1 if batch is None else batch, *size, channels, filters, *kernel) < 1:
         _refuse(f"no extent may be 0: data {data.shape}, weight {weight.shape}")
     problem = Problem(
-        batch=batch,
+        batch=batch or AT_RUN_TIME,
         size=tuple(size),
         channels=channels,
         filters=filters,
@@ -189,19 +197,21 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
     if problem.residual:
         if problem.block > 1:
             _refuse("a residual requires block_size 1: add it after depth to space")
-        if residual.dtype != data.dtype or _static("residual", residual.shape) != list(problem.shape):
+        shape = known(residual.shape[0]) or AT_RUN_TIME, *_static("residual", residual.shape[1:])
+        if residual.dtype != data.dtype or shape != problem.shape:
+            wanted = f"({problem.batch or 'any'}, {', '.join(map(str, problem.shape[1:]))})"
             found = f"{residual.shape} of {residual.dtype}"
-            _refuse(f"residual must have the shape {problem.shape} and type {data.dtype}, not {found}")
+            _refuse(f"residual must have the shape {wanted} and type {data.dtype}, not {found}")
     height, width = problem.size
     out_height, out_width = problem.out_size
-    if max(height * width * channels, out_height * out_width * filters) * batch >= 2**31:
+    if max(height * width * channels, out_height * out_width * filters) * max(problem.batch, 1) >= 2**31:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     return problem
 
 
 def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
     if not all(isinstance(extent, (int, tir.IntImm)) for extent in shape):
-        _refuse(f"all extents must be known at compile time, but {name} has the shape {shape}")
+        _refuse(f"all extents but the batch must be known at compile time, but {name} has {shape}")
     return [int(extent) for extent in shape]
 
 
@@ -229,12 +239,36 @@ def _refuse(reason: str) -> NoReturn:
     raise tvm.TVMError(f"{NAME}: {reason}")
 
 
+@script
+@no_type_check
+def _shapes(data, weight, down, across, dilation_y, dilation_x, stride_y, stride_x, block):
+    result = output_tensor((4,), "int64")
+    height = data[1] + int64(down) - (weight[1] - int64(1)) * int64(dilation_y) - int64(1)
+    width = data[2] + int64(across) - (weight[2] - int64(1)) * int64(dilation_x) - int64(1)
+    result[0] = data[0]
+    result[1] = (height // int64(stride_y) + int64(1)) * int64(block)
+    result[2] = (width // int64(stride_x) + int64(1)) * int64(block)
+    result[3] = weight[0] // int64(block * block)
+    return result
+
+
+def _shape_function(
+    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+) -> list[te.Tensor]:
+    options, _has = _read(attrs)
+    top, left, bottom, right = options["padding"]
+    numbers = top + bottom, left + right, *options["dilation"], *options["strides"], options["block"]
+    return [_shapes(*inputs[:2], *map(convert, numbers))]
+
+
 # --- kernels
 
 
 def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     """The module of the kernels: a library's where the target allows it and it is faster."""
     kind = target.kind.name
+    if kind != "llvm" and problem.batch == AT_RUN_TIME:
+        _refuse(f"a batch known only at run time has kernels for llvm, not for {kind}: make it static")
     if kind == "cuda" and session.LIBRARY in target.libs and cudnn.is_better(problem, target):
         return cudnn
     if kind == "llvm" and onednn.LIBRARY in target.libs and onednn.is_capable(problem):
@@ -246,9 +280,16 @@ def has_grouped_kernel(channels: int, filters: int, groups: int, target: tvm.tar
     """Whether the operator has a fast kernel for a grouped convolution on a target."""
     if target is None:
         return False
-    if target.kind.name == "llvm":
-        return onednn.LIBRARY in target.libs and onednn.is_available()
-    return target.kind.name == "cuda" and groups == channels == filters
+    return _has_onednn(target) or (target.kind.name == "cuda" and groups == channels == filters)
+
+
+def takes_any_batch(target: tvm.target.Target | None) -> bool:
+    """Whether the operator has a fast kernel on a target for a batch that is known only at run time."""
+    return target is not None and _has_onednn(target)
+
+
+def _has_onednn(target: tvm.target.Target) -> bool:
+    return target.kind.name == "llvm" and onednn.LIBRARY in target.libs and onednn.is_available()
 
 
 class _Kernels:
@@ -273,7 +314,7 @@ _register.register(
     "Convolution of NHWC data with bias, activations, residual and depth to space.",
     {name: f"Of shape {shape}." for name, shape in ARGUMENTS.items()},
     _type_relation,
-    None,
+    _shape_function,
     _Kernels,
     _compute,
 )

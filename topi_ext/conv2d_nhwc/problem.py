@@ -21,6 +21,7 @@ ACTIVATIONS = {  # and their number of constants
     "silu": 0,
     "tanh": 0,
 }
+AT_RUN_TIME = 0  # for a batch that is not known before
 # How callers of the operator write an activation: None, a name, or a name with its constants.
 GivenActivation = Union[str, tuple[Any, ...], None]
 
@@ -60,7 +61,7 @@ class Activation:
 class Problem:
     """A convolution; pairs are (height, width), the padding is (top, left, bottom, right)."""
 
-    batch: int
+    batch: int  # or AT_RUN_TIME
     size: tuple[int, ...]  # height and width of the data
     channels: int
     filters: int

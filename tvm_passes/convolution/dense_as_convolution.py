@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from topi_ext.conv2d_nhwc.op import takes_any_batch
+
+import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, of_each_channel, values
 from ..analysis.evaluate import value_of
 from ..analysis.operators import ACTIVATIONS, keeps_elements, keeps_order
-from ..engine.expressions import known_shape, op_name, static_shape
+from ..engine.expressions import batch_shape, known_shape, op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .reshape_back import ReshapeBack
@@ -30,13 +34,14 @@ class OfDense(Rule):
 
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.dense")(data, weight)
+    batch_may_vary = False
 
     def where(self, match: Match) -> bool:
         return values(match.weight) is not None
 
     def plan(self, match: Match) -> Answer | Refusal:
-        shape = static_shape(match.data)
-        if shape is None:
+        shape = batch_shape(match.data)
+        if shape is None or (shape[0] is None and not self.batch_may_vary):
             return Refusal("the shape is dynamic")
         if len(shape) != 2 or 0 in shape:
             return Refusal("the data is empty or not a matrix")
@@ -46,7 +51,7 @@ class OfDense(Rule):
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         weights: Any = values(match.weight)
-        images, (count, *image) = _images(match.data)
+        images, image = _images(match.data)
         weight = weights.reshape(-1, *image)
         conv = relay.nn.conv2d(
             images,
@@ -54,7 +59,13 @@ class OfDense(Rule):
             channels=len(weight),
             kernel_size=weight.shape[2:],
         )
-        return relay.reshape(conv, (count, len(weight)))
+        return relay.reshape(conv, (-1, len(weight)))
+
+
+class OfDenseInAnyBatch(OfDense):
+    """The same where it is known only at run time how many images there are."""
+
+    batch_may_vary = True
 
 
 class OfSameWeights(Rule):
@@ -101,11 +112,11 @@ class ReshapeTwice(Rule):
     pattern = is_op("reshape")(is_op("reshape")(data))
 
     def where(self, match: Match) -> bool:
-        shape = static_shape(match.root)
+        shape = batch_shape(match.root)
         return op_name(match.data) in BEFORE_RESHAPE and shape is not None and 0 not in shape
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        return relay.reshape(match.data, known_shape(match.root))
+        return relay.reshape(match.data, _of_any_batch(match.root))
 
 
 class _BeforeReshape(Rule):
@@ -115,12 +126,12 @@ class _BeforeReshape(Rule):
     reshape = is_op("reshape")(conv)
 
     def where(self, match: Match) -> bool:
-        shape = static_shape(match.conv)
+        shape = batch_shape(match.conv)
         return (
             shape is not None
             and len(shape) == 4
             and shape[2:] == (1, 1)
-            and (static_shape(match.root) or (0,))[-1] == shape[1]
+            and (batch_shape(match.root) or (0,))[-1] == shape[1]
             and op_name(match.conv) in BEFORE_RESHAPE
         )
 
@@ -143,8 +154,8 @@ class BiasBeforeReshape(_BeforeReshape):
         return NO_MATCH if vector is None else vector
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
-        shape = match.root.checked_type.shape
-        bias = as_constant(np.resize(plan, int(shape[-1])), match.bias.checked_type.dtype)
+        shape = _of_any_batch(match.root)
+        bias = as_constant(np.resize(plan, shape[-1]), match.bias.checked_type.dtype)
         return relay.reshape(relay.nn.bias_add(match.conv, bias), shape)
 
 
@@ -158,11 +169,14 @@ class ActivationBeforeReshape(_BeforeReshape):
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         activated = relay.Call(match.root.op, [match.conv], match.root.attrs)
-        return relay.reshape(activated, match.root.checked_type.shape)
+        return relay.reshape(activated, _of_any_batch(match.root))
 
 
 class DenseAsConvolution(RulePass):
     """Turn fully connected layers with constant weights into convolutions, with bias and activation.
+
+    `target` is the target to compile for, by default the current one: for one with oneDNN, the number of
+    rows may be known only at run time.
 
     >>> x, weight = relay.var("x", shape=(10, 8, 7, 7)), relay.const(np.ones((16, 8 * 7 * 7), "float32"))
     >>> y = relay.nn.dense(relay.nn.batch_flatten(x), weight)
@@ -178,17 +192,29 @@ class DenseAsConvolution(RulePass):
     }
     """
 
-    rules = (OfSameWeights, OfDense, ReshapeBack, ReshapeTwice, BiasBeforeReshape, ActivationBeforeReshape)
+    RESHAPES = (ReshapeBack, ReshapeTwice, BiasBeforeReshape, ActivationBeforeReshape)
+
+    def __init__(self, target: str | tvm.target.Target | None = None) -> None:
+        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        of_dense = OfDenseInAnyBatch if takes_any_batch(target) else OfDense
+        self.rules = (OfSameWeights, of_dense, *self.RESHAPES)
+        super().__init__()
 
 
 def _images(matrix: relay.Expr) -> tuple[relay.Expr, tuple[int, ...]]:
-    """The images, (N, C, H, W), that were flattened to the rows of a matrix, and their shape."""
-    rows, length = known_shape(matrix)
-    images = relay.reshape(matrix, (rows, length, 1, 1)), (rows, length, 1, 1)
+    """The images, (N, C, H, W), that were flattened to the rows of a matrix, and the shape of one."""
+    length = int(matrix.checked_type.shape[1])
+    images, image = relay.reshape(matrix, (-1, length, 1, 1)), (length, 1, 1)
     source = matrix
     while keeps_order(source):
         source = source.args[0]
-        shape = static_shape(source)
-        if shape is not None and len(shape) == 4 and shape[0] == rows:
-            images = source, shape
-    return images
+        shape = shape_but_batch(source)
+        if shape is not None and len(shape) == 3 and math.prod(shape) == length:
+            images, image = source, shape
+    return images, image
+
+
+def _of_any_batch(expr: relay.Expr) -> list[int]:
+    """The new shape of a reshape to the shape of an expression, of which the batch may be dynamic."""
+    first, *others = expr.checked_type.shape
+    return [int(first) if hasattr(first, "value") else -1, *map(int, others)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import has_grouped_kernel
+from topi_ext.conv2d_nhwc.op import has_grouped_kernel, takes_any_batch
 
 import tvm
 from tvm import relay
@@ -28,7 +28,7 @@ from ..analysis.convolution import (
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import HALF, RANGES, gains, why_not_half
 from ..analysis.scalar_functions import activation_of, call_below
-from ..engine.expressions import known_shape, op_name, static_shape
+from ..engine.expressions import op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall, activation_as_given
@@ -52,17 +52,20 @@ class OfHalf(Rule):
 
     def plan(self, match: Match) -> Answer | Refusal:
         dtype, groups = match.data.checked_type.dtype, int(match.root.attrs.groups)
-        data, result = static_shape(match.data), static_shape(match.root)
+        data, result = shape_but_batch(match.data), shape_but_batch(match.root)
         if data is None or result is None:
             return Refusal("the shape is dynamic")
-        is_served = groups > 1 and has_grouped_kernel(data[3], result[3], groups, self.target)
+        if static_shape(match.data) is None and not takes_any_batch(self.target):
+            return Refusal("the batch is dynamic, for which the target has no kernel")
+        batch = (static_shape(match.data) or (1,))[0]
+        is_served = groups > 1 and has_grouped_kernel(data[2], result[2], groups, self.target)
         if dtype not in self.dtypes and not is_served:
             return Refusal(f"tensor cores do not multiply {dtype} in full precision")
         if match.root.checked_type.dtype != dtype:
             return Refusal(f"the result is {match.root.checked_type.dtype}, not {dtype}")
-        if 0 in (*data, *result):
+        if 0 in (batch, *data, *result):
             return Refusal("the tensor is empty")
-        if max(np.prod(data), np.prod(result)) > MAX_ELEMENTS:
+        if batch * max(np.prod(data), np.prod(result)) > MAX_ELEMENTS:
             return Refusal("the tensor has too many elements")
         if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
             return why_not_plain(match.root) or Refusal("the padding is negative")
@@ -71,8 +74,7 @@ class OfHalf(Rule):
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         strides, dilation, before, after = zip(*pairs(match.root))
         groups = int(match.root.attrs.groups)
-        *_, channels = known_shape(match.data)
-        *_, filters = known_shape(match.root)
+        channels, filters = (int(expr.checked_type.shape[3]) for expr in (match.data, match.root))
         weights = weights_of(match.root)
         # Of a convolution with a few filters for each channel, TVM has the weights as (channel, filter, ...).
         weights = weights.reshape(filters, channels // groups, *weights.shape[2:])
@@ -249,8 +251,8 @@ class WithResidual(_Grow):
             return Refusal("the convolution has a residual already")
         if call.final_activation or call.block_size > 1:
             return Refusal("the tensor is added after the final activation or after a shuffle")
-        if match.residual.checked_type != match.conv.checked_type:
-            return Refusal("one of the tensors is broadcast to the other")
+        if match.residual.checked_type != match.conv.checked_type or static_shape(match.conv) is None:
+            return Refusal("one of the tensors is, or may be, broadcast to the other")
         call.residual = match.residual
         return call
 

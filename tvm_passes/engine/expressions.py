@@ -44,6 +44,20 @@ def known_shape(expr: relay.Expr) -> tuple[int, ...]:
     return shape
 
 
+def batch_shape(expr: relay.Expr) -> tuple[int | None, ...] | None:
+    """As `static_shape`, but the first dimension, the batch, may be dynamic: then it is None."""
+    shape = getattr(expr.checked_type, "shape", None)
+    if not shape or not all(hasattr(dim, "value") for dim in shape[1:]):
+        return None
+    return (int(shape[0]) if hasattr(shape[0], "value") else None, *map(int, shape[1:]))
+
+
+def shape_but_batch(expr: relay.Expr) -> tuple[int, ...] | None:
+    """The shape without the first dimension, or None where one of the others is dynamic."""
+    shape = getattr(expr.checked_type, "shape", ())[1:]
+    return tuple(map(int, shape)) if all(hasattr(dim, "value") for dim in shape) else None
+
+
 def op_name(expr: relay.Expr) -> str | None:
     """The name of the operator that an expression calls, or None."""
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None

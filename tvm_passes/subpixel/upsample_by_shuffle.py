@@ -11,7 +11,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import as_constant, values
-from ..engine.expressions import known_shape, static_shape
+from ..engine.expressions import batch_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
 
@@ -41,7 +41,7 @@ class OfTransposedConvolution(Rule):
             return Refusal("the convolution is dilated or grouped")
         if str(attrs.out_layout) not in ("", "NCHW") or _dtypes(match) != {match.data.checked_type.dtype}:
             return Refusal("the result is in another layout, or the types differ")
-        if static_shape(match.data) is None:
+        if batch_shape(match.data) is None:
             return Refusal("the shape is dynamic")
         stride, *others = {int(each) for each in attrs.strides}
         if others:
@@ -107,11 +107,12 @@ class UpsampleByShuffle(RulePass):
 
 
 def _axes(match: Match) -> list[_Axis]:
-    attrs, shapes = match.root.attrs, map(known_shape, (match.data, match.root, match.weight))
+    attrs = match.root.attrs
+    shapes = [expr.checked_type.shape[2:] for expr in (match.data, match.root, match.weight)]
     padding = [int(each) for each in attrs.padding]
     before = (padding * 2)[:2]  # given as one number, one of each axis, or of each side, top and left first
     strides = map(int, attrs.strides)
-    return [_Axis(*lengths) for lengths in zip(*(shape[2:] for shape in shapes), strides, before)]
+    return [_Axis(*lengths) for lengths in zip(*(map(int, shape) for shape in shapes), strides, before)]
 
 
 def _dtypes(match: Match) -> set[str]:
