@@ -30,7 +30,7 @@ def test_the_table_says_what_each_pass_did(tvm_passes_command):
     assert "Nothing to do: RestoreWarpAffine, RestoreWarpPerspective, Canonicalize" in answer.out
     (row,) = (line for line in answer.out.splitlines() if " nn.depth_to_space " in line)
     assert [cell.strip() for cell in row.split("│")[1:-1]] == ["nn.depth_to_space", "0", "1"]
-    assert "Pipeline: subpixel, for llvm" in answer.err
+    assert "Pipeline: subpixel, for native" in answer.err
 
 
 def test_json_has_what_the_passes_report(tvm_passes_command):

@@ -124,9 +124,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
-        default="llvm",
-        help="what to compile for: llvm, any processor; native, that of this machine; or a target such as "
-        '"cuda -arch=sm_90"',
+        default="native",
+        help="what to compile for: native, the processor of this machine, with oneDNN, the default; llvm, any "
+        'processor; or a target such as "cuda -arch=sm_90"',
     )
     parser.add_argument(
         "--pipeline",
