@@ -30,8 +30,8 @@ def cpu_target() -> tvm.target.Target:
     found = {name for name, has in features().items() if has} if features else set()
     processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)
     options = [f"-mcpu={processor}"] if processor else []
-    # At LLVM's level 3, TVM's default, a detector's kernels take up to six times as long to compile, and none of
-    # them runs faster.
+    # At LLVM's level 3, TVM's default, a detector's kernels take up to six times as long to compile, and none
+    # of them runs faster.
     options.append("-opt-level=2")
     if onednn.is_available():
         options.append(f"-libs={onednn.LIBRARY}")

@@ -153,6 +153,22 @@ def test_by_onednn_it_finds_what_torch_finds(detector, frontend, request):
     assert share_found(found, expected) >= 0.95
 
 
+def test_by_onednn_in_bfloat16_it_finds_what_torch_finds(detector, from_pytorch):
+    if detector[1] != "maskrcnn_resnet50_fpn":
+        pytest.skip("the one that runs has all that can be in half precision")
+    target = topi_ext.cpu_target()
+    if not onednn.multiplies("bfloat16"):
+        pytest.skip("oneDNN has no kernel in bfloat16 for this processor")
+    mod = relay.transform.InferType()(detection_pipeline(target, "bfloat16")(from_pytorch))
+    convolutions = [call for call in Graph(mod["main"]).nodes if op_name(call) == "topi_ext.conv2d_nhwc"]
+    assert {call.checked_type.dtype for call in convolutions} == {"bfloat16"}
+    image = example(seed=1)
+    outputs = run(mod, image.numpy(), target=target, device=tvm.cpu())
+    found = dict(zip(map(str, mod["main"].attrs["output_names"]), outputs))
+    # Of torch's own autocast to bfloat16, two thirds are alike.
+    assert share_matched(found, detect(detector[0], image), iou=0.5, score=0.1) >= 0.7
+
+
 def test_a_batch_on_fixed_shapes_finds_what_torch_finds():
     model, count = small_detector("fasterrcnn_mobilenet_v3_large_320_fpn"), 2
     imported = FRONTENDS["PyTorch"](model, [example(seed) for seed in range(count)])

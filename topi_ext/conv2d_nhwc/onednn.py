@@ -8,6 +8,7 @@ its primitive; weights with an id are packed once, too. There is nothing for LLV
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import threading
 import weakref
@@ -39,6 +40,30 @@ def is_available() -> bool:
 def version() -> str | None:
     """The version of the library, or None where there is none."""
     return onednn.version()
+
+
+@functools.cache
+def multiplies(dtype: str) -> bool:
+    """Whether oneDNN has convolutions of this type for this processor."""
+    none = Activation("none", 0.0, 0.0)
+    one = Problem(
+        batch=1,
+        size=(8, 8),
+        channels=64,
+        filters=64,
+        kernel=(3, 3),
+        strides=(1, 1),
+        padding=(1, 1, 1, 1),
+        dilation=(1, 1),
+        dtype=dtype,
+        activation=none,
+        final_activation=none,
+        block=1,
+        bias=None,
+        residual=False,
+        slope=None,
+    )
+    return is_capable(one)
 
 
 def is_capable(problem: Problem) -> bool:

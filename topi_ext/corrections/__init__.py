@@ -6,6 +6,7 @@ Importing a module of this folder applies its correction.
 |---|---|
 | `arrays` | reads an array at three times the cost |
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
+| `bfloat16` | on CPUs, does not compile operators of bfloat16 |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
@@ -50,6 +51,7 @@ Importing a module of this folder applies its correction.
 from . import (  # noqa: F401  each corrects as it is imported
     arrays,
     backend,
+    bfloat16,
     compile_cuda,
     concatenate,
     convert_layout,

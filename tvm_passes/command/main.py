@@ -125,7 +125,7 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="native",
-        help="what to compile for: native, the processor of this machine, with oneDNN, the default; llvm, any "
+        help="what to compile for: native, the default, this machine's processor, with oneDNN; llvm, any "
         'processor; or a target such as "cuda -arch=sm_90"',
     )
     parser.add_argument(

@@ -60,8 +60,11 @@ class OfSelectedFilters(Rule):
         found = _selected(match.data)
         if found is None:
             return NO_MATCH
-        images, count = constant(match.images), known_shape(found.conv)[0]
-        if images is None or not np.array_equal(images, np.arange(count)):
+        shape = static_shape(found.conv)
+        if shape is None:
+            return Refusal("the number of images is dynamic")
+        images = constant(match.images)
+        if images is None or not np.array_equal(images, np.arange(shape[0])):
             return Refusal("the images are not all of them, in order")
         if static_shape(match.filters) != images.shape:
             return Refusal("the filters are not one for each image")
@@ -85,9 +88,8 @@ class OfSelectedRows(Rule):
         found, attrs = _selected(_with_another_shape(match.data)), match.root.attrs
         if found is None or attrs.axis is None or (int(attrs.axis), int(attrs.batch_dims)) != (0, 0):
             return False
-        count, _, _, filters = known_shape(found.conv)
-        rows = static_shape(match.data)
-        return rows is not None and rows[0] == count * filters
+        images, rows = static_shape(found.conv), static_shape(match.data)
+        return images is not None and rows is not None and rows[0] == images[0] * images[3]
 
     def plan(self, match: Match) -> Selected | Answer | Refusal:
         found = _selected(_with_another_shape(match.data))

@@ -1,0 +1,53 @@
+"""Operators of bfloat16 on LLVM, of which TVM has no code for vectors: they compile, and are right."""
+
+import numpy as np
+import pytest
+
+import tvm_passes
+from tests.helpers import numbers, run
+from tests.models.super_resolution import channels_of, super_resolution_model
+from tests.models.zoo import random_image
+from topi_ext import cpu_target
+from topi_ext.conv2d_nhwc import onednn
+
+import tvm
+from tvm import relay
+
+SHAPE = (1, 6, 8, 32)
+OPERATORS = {
+    "add": lambda x: relay.nn.relu(relay.add(x, x)),
+    "pool": lambda x: relay.nn.max_pool2d(x, (2, 2), (2, 2), layout="NHWC"),
+    "mean": lambda x: relay.mean(x, axis=[1, 2]),
+    "resize": lambda x: relay.image.resize2d(x, (12, 16), layout="NHWC", rounding_method=""),
+    "concatenate": lambda x: relay.concatenate([relay.nn.relu(x), x], axis=3),
+    "transpose": lambda x: relay.layout_transform(x, "NHWC", "NCHW"),
+    "softmax": lambda x: relay.nn.softmax(x, axis=3),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_as_in_float32(name):
+    x = relay.var("x", shape=SHAPE)
+    half = relay.cast(OPERATORS[name](relay.cast(x, "bfloat16")), "float32")
+    found, expected = (
+        run(tvm.IRModule.from_expr(relay.Function([x], each)), numbers(*SHAPE))[0]
+        for each in (half, OPERATORS[name](x))
+    )
+    np.testing.assert_allclose(found, expected, rtol=2**-6, atol=2**-6)
+
+
+@pytest.mark.skipif(not onednn.multiplies("bfloat16"), reason="oneDNN has no bfloat16 for this processor")
+def test_a_network_by_onednn():
+    from frontends import from_pytorch
+
+    model = super_resolution_model("espcn").eval()
+    image = random_image(24, 32)[None, : channels_of("espcn")]
+    mod, params = from_pytorch(model, image)
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    target = cpu_target()
+    half, full = (
+        tvm_passes.runtime.compile(tvm_passes.subpixel_pipeline(target, dtype)(mod), target)(image.numpy())
+        for dtype in ("bfloat16", "float32")
+    )
+    np.testing.assert_allclose(half, full, atol=0.02 * np.abs(full).max())
+    assert np.abs(half - full).max() > 0
