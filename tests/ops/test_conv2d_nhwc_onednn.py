@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.ops.convolutions import ACTIVATED, CASES, CLIP, GROUPED, LEAKY, Case, options
-from topi_ext import _onednn
 from topi_ext.conv2d_nhwc import conv2d_nhwc, onednn, op
+from topi_ext.onednn import library
 
 import tvm
 from tvm import relay
@@ -74,7 +74,7 @@ def test_without_the_library(monkeypatch):
     case = in_float32(CASES[0])
     arrays = case.arrays()
     executor = executor_of(case.function(arrays))
-    monkeypatch.setattr(_onednn, "library", lambda: None)
+    monkeypatch.setattr(library, "library", lambda: None)
     monkeypatch.setattr(onednn, "_of_thread", onednn._OfThread())
     assert op.kernels_for(case.problem(), TARGET) is not onednn
     with pytest.raises(tvm.TVMError, match="oneDNN is missing here: pip install onednn-cpu-gomp"):

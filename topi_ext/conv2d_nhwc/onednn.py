@@ -21,12 +21,12 @@ import numpy as np
 import tvm
 from tvm import te, tir, topi
 
-from .. import _onednn as onednn
 from .._address import address_of
+from ..onednn import library as onednn
 from .problem import Activation, Problem
 
 INSTALL = onednn.INSTALL
-LIBRARY = "onednn"  # in the target: `llvm -libs=onednn`
+LIBRARY = onednn.NAME
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
 MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
 MAX_PRIMITIVES = 4096

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+NAME = "onednn"  # in the target: `llvm -libs=onednn`
 WHEEL, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
 INSTALL = f"pip install {WHEEL}"
 TYPES = {"float16": 1, "bfloat16": 2, "float32": 3}

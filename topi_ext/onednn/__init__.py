@@ -1,0 +1,3 @@
+"""Operators by oneDNN on CPUs, for targets such as `llvm -libs=onednn`."""
+
+from . import batch_matmul  # noqa: F401  which registers its strategy
