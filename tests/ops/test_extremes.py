@@ -52,6 +52,21 @@ def test_the_last_of_equals(name):
     np.testing.assert_array_equal(found, 2 - getattr(np, name)(array[:, ::-1], 1))
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("shape", [(16,), (7, 80), (3, 5, 32), (2, 33)])
+def test_places_in_rows_that_vectors_divide(shape, is_last):
+    """With what is fused in front of them; all numbers occur several times in a row."""
+    array = np.random.default_rng(0).integers(-3, 4, shape).astype("float32")
+    array[..., 3] = np.inf
+    x = relay.var("x", shape=shape)
+    options = {"select_last_index": is_last}
+    calls = [getattr(relay, name)(relay.negative(x), -1, False, **options) for name in ("argmax", "argmin")]
+    results = run(module(x, relay.Tuple(calls)), array)
+    for found, name in zip(results, ("argmax", "argmin")):
+        expected = getattr(np, name)(-array[..., ::-1] if is_last else -array, -1)
+        np.testing.assert_array_equal(found, shape[-1] - 1 - expected if is_last else expected)
+
+
 def test_several_axes_and_all_but_some():
     array = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
     x = relay.var("x", shape=array.shape)

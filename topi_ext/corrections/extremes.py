@@ -15,9 +15,11 @@ from typing import Any
 import tvm
 from tvm import te, tir, topi
 
+from .._register import known
 from .._strategy import Compute, compute_by, generic, stock_compute
 
 WITH_INFINITIES = ("float16", "float32", "float64")
+LANES, IN_LANES = 16, "in_lanes"
 INFINITE = {"max": -math.inf, "min": math.inf}
 
 
@@ -59,6 +61,8 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
 
     reduce = te.comm_reducer(better, none, name=name)
     shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
+    if _has_lanes(data, axes):
+        return [_in_lanes(data, reduce, shape, type_.dtype)]
     number = functools.reduce(
         lambda flat, axis: flat * axis.dom.extent + axis.var, reduced[1:], reduced[0].var
     ).astype(type_.dtype)
@@ -69,6 +73,51 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
         tag=topi.tag.COMM_REDUCE_IDX,
     )
     return [te.compute(shape, lambda *place: places(*place), f"{data.op.name}_red", topi.tag.COMM_REDUCE_IDX)]
+
+
+def _has_lanes(data: te.Tensor, axes: list[int]) -> bool:
+    """Whether it is a CPU that reduces rows which a vector divides."""
+    target, length = tvm.target.Target.current(), known(data.shape[-1])
+    is_cpu = target is not None and target.kind.name == "llvm"
+    return is_cpu and axes == [len(data.shape) - 1] and bool(length) and int(length or 0) % LANES == 0
+
+
+def _in_lanes(data: te.Tensor, reduce: Any, shape: list[Any], dtype: str) -> te.Tensor:
+    """The places in rows, by way of one for each lane of a vector: LLVM makes no vectors of a search."""
+    *kept, length = data.shape
+    each, lane = te.reduce_axis((0, length // LANES), "each"), te.reduce_axis((0, LANES), "lane")
+
+    def in_lane(*at: tir.Var) -> Any:
+        place = each.var * LANES + at[-1]
+        return reduce((place.astype(dtype), data(*at[:-1], place)), axis=[each])
+
+    of_lanes = te.compute((*kept, LANES), in_lane, name=IN_LANES, tag=topi.tag.COMM_REDUCE_IDX)
+    places, _ = te.compute(
+        shape,
+        lambda *at: reduce([part(*at[: len(kept)], lane.var) for part in of_lanes], axis=[lane]),
+        name=f"{data.op.name}_red_temp",
+        tag=topi.tag.COMM_REDUCE_IDX,
+    )
+    return te.compute(shape, lambda *at: places(*at), f"{data.op.name}_red", topi.tag.COMM_REDUCE_IDX)
+
+
+def _schedule(attrs: Any, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+    """TVM's own, but for what is reduced in lanes."""
+    (out,) = outs
+    (places,) = [tensor.op for tensor in out.op.input_tensors][:1]
+    of_lanes = next((tensor.op for tensor in places.input_tensors if tensor.op.name == IN_LANES), None)
+    if of_lanes is None:
+        return generic.schedule_reduce(attrs, outs, target)
+    s = te.create_schedule([out.op])
+    te.schedule.AutoInlineInjective(s)
+    row = s[out].fuse(*out.op.axis)
+    s[out].parallel(row)
+    s[places].compute_at(s[out], row)
+    s[of_lanes].compute_at(s[out], row)
+    *_, lane = of_lanes.axis
+    s[of_lanes].reorder(*of_lanes.reduce_axis, lane)
+    s[of_lanes].vectorize(lane)
+    return s
 
 
 def _none(kind: str, dtype: str) -> tir.PrimExpr:
@@ -104,7 +153,7 @@ def _kept(place: tuple[tir.Var, ...], axes: list[int]) -> Iterator[tir.Var]:
     return (at for axis, at in enumerate(place) if axis not in axes)
 
 
-for _name, _compute in (("max", _extreme), ("min", _extreme), ("argmax", _place), ("argmin", _place)):
-    compute_by(
-        _name, functools.partial(_compute, _name, stock_compute(_name)), schedule_for=generic.schedule_reduce
-    )
+for _name in ("max", "min"):
+    compute_by(_name, functools.partial(_extreme, _name, stock_compute(_name)), generic.schedule_reduce)
+for _name in ("argmax", "argmin"):
+    compute_by(_name, functools.partial(_place, _name, stock_compute(_name)), _schedule)
