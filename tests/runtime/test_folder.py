@@ -3,12 +3,16 @@
 import json
 import platform
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+import topi_ext
 from tests.command.networks import SIZE, bright_pixels, colours
 from tests.helpers import module
+from topi_ext.onednn import library as onednn
 from tvm_passes import runtime
 from tvm_passes.runtime import FolderError
 from tvm_passes.runtime.folder import LIBRARY, MANIFEST, PARAMETERS, _digest_of
@@ -162,6 +166,30 @@ def test_instructions_that_this_machine_lacks(folder, monkeypatch):
 def test_instructions_that_this_machine_has(folder):
     rewrite(folder, forge=True, target="llvm -mattr=+sse2,+sse3")
     assert runtime.load(folder)(image())["labels"].shape == (3,)
+
+
+def of_onednn(folder):
+    """A network of one convolution, by oneDNN: what it computes, of ones."""
+    x = relay.var("x", shape=(relay.Any(), 5, 6, 8))
+    weight = relay.const(np.ones((4, 1, 1, 8), "float32"))
+    return saved_to(folder, module(x, topi_ext.conv2d_nhwc(x, weight)), "llvm -libs=onednn")
+
+
+@pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed")
+def test_of_onednn_in_a_new_process(tmp_path):
+    code = (
+        "import sys, numpy, tvm_passes; model = tvm_passes.runtime.load(sys.argv[1]); "
+        "assert (model(numpy.ones((2, 5, 6, 8), 'float32')) == 8).all()"
+    )
+    subprocess.run([sys.executable, "-c", code, of_onednn(tmp_path)], check=True)
+
+
+@pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not installed")
+def test_of_onednn_where_it_is_missing(tmp_path, monkeypatch):
+    folder = of_onednn(tmp_path)
+    monkeypatch.setattr(onednn, "library", lambda: None)
+    with pytest.raises(FolderError, match="oneDNN is missing here: pip install onednn-cpu-gomp, or compile"):
+        runtime.load(folder)
 
 
 def test_a_device_that_is_not_here(folder):

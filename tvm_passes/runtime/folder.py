@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from topi_ext.bootstrap import tvm_in_use
+from topi_ext.onednn import library as onednn
 
 import tvm
 from tvm import relay
@@ -143,6 +144,10 @@ def _check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.D
         if lacking:
             names = ", ".join(sorted(lacking))
             raise FolderError(f"{compiled}, and this machine lacks {names}: compile for this one")
+        if onednn.NAME in target.libs and onednn.library() is None:
+            raise FolderError(
+                f"{compiled}, and oneDNN is missing here: {onednn.INSTALL}, or compile for llvm"
+            )
         return
     if not device.exist:
         raise FolderError(f"{compiled}, and there is no such device here: compile for llvm, or run elsewhere")
