@@ -2,12 +2,16 @@
 
 import re
 import sys
+import time
 from decimal import ROUND_HALF_UP, Decimal
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from tests.benchmarks import _common, _quotes, _report, bench_gpu_tests, run
+from tests.benchmarks import _common, _models_on_cpu, _peers, _quotes, _report, bench_gpu_tests, run
+from tests.benchmarks.timing import CLOCKS
+from tests.models.super_resolution import super_resolution_model
 
 ROOT = _report.RESULTS.parents[2]
 NAMES = [path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks").glob("bench_*.py")]
@@ -117,6 +121,68 @@ def test_one_that_fails_does_not_stop_the_others(monkeypatch, capfd):
     assert "good runs" in said and "needs no_such_module" in said
     assert re.search(r"bad *│ failed with status 1", said) and re.search(r"good *│ done in", said)
     assert run.main(["--only", "good"]) == 0
+
+
+# --- whole networks on a CPU
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    network = super_resolution_model("espcn", scale=2)
+    pixels = torch.rand(1, 1, 8, 12, generator=torch.Generator().manual_seed(0))
+    return _peers.Case(network, [pixels], "llvm", tmp_path_factory.mktemp("peers"), "subpixel")
+
+
+def row_of(name="ESPCN x4, 180x320", ours=2.0, peer=3.0, **others):
+    peak = dict.fromkeys(CLOCKS, 1e9)
+    ms = {clock: {who: ms for who, ms in (("ours", ours), ("torch", peer)) if ms} for clock in CLOCKS}
+    return _models_on_cpu.Row(name, 1, 0, 10**6, peak, ms, **others)
+
+
+def test_peers_compute_the_same(case):
+    row, names = row_of(), ["torch", "torch channels_last", "ONNX Runtime"]
+    assert list(_models_on_cpu.ready(names, case, row, seconds=60)) == names
+    assert list(row.off) == names and all(row.is_same.values())
+    row.off["torch channels_last"] = 0.1
+    assert [who for who, is_same in row.is_same.items() if not is_same] == ["torch channels_last"]
+
+
+def test_operations_are_counted(case):
+    pixels, channels = 8 * 12, 25 * 64 + 9 * 64 * 32 + 9 * 32 * 4
+    assert _models_on_cpu.operations_of(case) == 2 * pixels * channels
+
+
+def test_a_peer_that_fails_has_a_reason(case, monkeypatch):
+    def absent(_case):
+        import no_such_package  # noqa: F401
+
+    def slow(_case):
+        time.sleep(60)
+
+    for who in (absent, slow):
+        monkeypatch.setitem(_peers.RUNNERS, who.__name__, who)
+    row = row_of()
+    assert not _models_on_cpu.ready(["absent", "slow"], case, row, seconds=1)
+    assert row.reasons == {
+        "absent": "`pip install no_such_package` gets it",
+        "slow": "TimeoutError: not ready in 1 s",
+    }
+
+
+def test_a_row_for_each_network():
+    rows = [row_of(), row_of("YOLOv8n, 640x640", 2.0, 8.0), row_of("RT-DETR R50, 640x640", None)]
+    rows[0].off, rows[0].reasons = {"ours": 0.1, "torch": 0.0}, {"OpenVINO": "none"}
+    text = _models_on_cpu.report(rows, "float32")
+    table = [_quotes.split(line) for line in text.splitlines() if line.startswith("|")]
+    assert table[0] == ["", "ours", "torch", "OpenVINO", "best peer / ours", "floor"]
+    assert [row[1:] for row in table[2:5]] == [
+        ["2.0", "3.0", "-", "1.50", "1.0"],
+        ["2.0", "8.0", "-", "4.00", "1.0"],
+        ["-", "3.0", "-", "-", "1.0"],
+    ]
+    assert "mean of best peer / ours is 2.45. The floor is at 1 GFLOP/s." in text
+    assert "- ESPCN x4, 180x320: OpenVINO is left out: none\n" in text
+    assert "- ESPCN x4, 180x320: ours is off by 0.1," in text
 
 
 # --- the README and the guides quote them

@@ -115,9 +115,11 @@ def speed(model, ours, batch):
     return rows
 
 
-def autocast(run):
+def autocast(run, device="cuda"):
+    """The call in float16 on a GPU, in bfloat16 on a CPU, where torch thinks that it may be."""
+
     def inside():
-        with torch.autocast("cuda"):
+        with torch.autocast(device):
             return run()
 
     return inside

@@ -85,7 +85,6 @@ QUOTES = {
         "EDSR-baseline x4": cells("subpixel-nvidia-h200", "EDSR-baseline x4, 540x960", *NETWORK),
         "of 20,000 boxes": cells("nms-nvidia-h200", "20,000 / 80", "ours", "shifted", RATIO),
         "RoIAlign": POOLED,
-        "times as fast as with stock TVM": cells("detection-amd-epyc", "an image", "stock TVM / ours"),
     },
     "docs/guides/camera.md": {
         layout: cells(
@@ -96,9 +95,6 @@ QUOTES = {
         for layout in ("NHWC", "NCHW")
     },
     "docs/guides/detection.md": {
-        "Mask R-CNN on a CPU": cells(
-            "detection-amd-epyc", "an image", "ours", "stock TVM", "torch, eager", "stock TVM / ours"
-        ),
         "masks pasted into images": cells(
             MASK_RCNN, "pasted masks", "ours", EAGER, AUTOCAST, COMPILED, RATIO
         ),

@@ -1,260 +1,68 @@
-"""Time whole networks on a GPU versus torch, and name the kernels that are far from their floor:
-`python -m tests.benchmarks.bench_models`.
+"""Time whole networks versus their peers: `python -m tests.benchmarks.bench_models`.
 
-Each network is prepared in a process of its own, all at once; when all are ready, or the time for it is over,
-they are timed one after the other. The table of kernels has each that takes over 3% of its network's time
-and over three times its floor. The benchmark fails unless REASONS has a reason for each of them.
+On a GPU, the peer is torch. Each network is prepared in a process of its own, all at once; when all are
+ready, or the time for it is over, they are timed one after the other. A second table has each kernel that
+takes over 3% of its network's time and over three times its floor, and the benchmark fails unless a reason is
+known for each of them.
+
+`--target native`, or a target of LLVM, times the CPU: peers are torch, `torch.compile`, ONNX Runtime and
+OpenVINO, which are left out where they are not installed. Each network has a process of its own for each
+number of threads, in which ours and its peers take turns. The benchmark fails if ours does not compute what
+torch does.
 """
 
 import argparse
-import json
-import os
-import re
-import sys
-import tempfile
 import time
 import warnings
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Callable
 
-import torch
-
-import frontends
-import tvm_passes
 from tests.benchmarks import _common as common
-from tests.benchmarks._detector import autocast, median_wall_ms
-from tests.benchmarks._kernels import Step, steps_of
-from tests.benchmarks.bench_zoo import in_time, measured_in_turn
-from tests.models import super_resolution
-from tests.models.yolo import yolo_model
-from tests.models.zoo import detection_model, random_image
-
-import tvm
-from tvm import relay
-
-MODULE = "tests.benchmarks.bench_models"
-PEAK = 790e12  # operations a second of tensor cores, that a large matrix product reaches on an H200
-SHARE, TIMES = 0.03, 3  # of the network's time, and of the floor, above which a kernel needs a reason
-REPEATS = 50
-
-SMALL_MAP = r"conv2d_nhwc \(1x\d{1,2}x\d{1,2}x"
-REASONS = {  # by the kernel's name and the shapes of its first inputs
-    "batched_nms": "boxes wait for the verdict on those before them: it is steps that count, not bytes",
-    SMALL_MAP: "fewer tiles than multiprocessors, each of which sums thousands of products",
-    r"conv2d_nhwc \(1x300x300x64": "64 channels: the project's own kernel, at a third of the peak",
-    r"conv2d_nhwc \(1x150x150x64": "the plan that cuDNN names first; runtime.tune may find a faster one",
-    r"topk \(90x": "a block for each row of a few thousand, and few rows",
-    "batch_matmul": "TVM's own schedule; cuDNN's is asked for by -libs=cudnn-attention",
-}
-
-
-@dataclass
-class Network:
-    """What is timed: `build()` gives the network and its inputs, on the CPU and in float32."""
-
-    build: Callable
-    pipeline: str = "detection"
-    in_half: bool = False  # whether torch has all of the network in float16, rather than autocast
-
-
-def of_torchvision(name, size=(800, 1333), batch=1, **options):
-    if not name.startswith("ssd"):
-        options = {"min_size": size[0], "max_size": max(size), **options}
-    images = [random_image(*size, seed=index) for index in range(batch)]
-    return detection_model(name, **options), images
-
-
-def of_yolo(name, size=640):
-    images = [random_image(size, size)[None]]
-    return yolo_model(name, images=images), images
-
-
-def rt_detr(size=640):
-    from tests.zoo.models import MODELS
-
-    return MODELS["RTDetr"].build()[0], [random_image(size, size)[None]]
-
-
-def of_super_resolution(name, size):
-    return super_resolution.super_resolution_model(name), [random_image(*size)[None]]
-
-
-R50 = {"RetinaNet": "retinanet", "FCOS": "fcos", "Faster R-CNN": "fasterrcnn", "Mask R-CNN": "maskrcnn"}
-R50["Keypoint R-CNN"] = "keypointrcnn"
-NETWORKS = {
-    **{f"{name} R50": Network(partial(of_torchvision, f"{of}_resnet50_fpn")) for name, of in R50.items()},
-    "RetinaNet R50, 8 of 800x800": Network(partial(of_torchvision, "retinanet_resnet50_fpn", (800, 800), 8)),
-    "Mask R-CNN R50, 8": Network(partial(of_torchvision, "maskrcnn_resnet50_fpn", batch=8)),
-    "SSD300": Network(partial(of_torchvision, "ssd300_vgg16", (640, 640))),
-    "SSDlite320": Network(partial(of_torchvision, "ssdlite320_mobilenet_v3_large", (640, 640))),
-    "YOLOv8n": Network(partial(of_yolo, "yolov8n")),
-    "YOLO11s": Network(partial(of_yolo, "yolo11s")),
-    "RT-DETR R50": Network(rt_detr),
-    "SRResNet x4": Network(partial(of_super_resolution, "srresnet", (270, 480)), "subpixel", True),
-    "Compact x4": Network(partial(of_super_resolution, "compact", (540, 960)), "subpixel", True),
-    "RRDB x4": Network(partial(of_super_resolution, "rrdb", (270, 480)), "subpixel", True),
-}
-TEXT = f"""Milliseconds from the call to the end of the work, by the host's clock, on images that are on the
-GPU: the median of {REPEATS} calls. R50 is torchvision's network on images of 800x1333; SSDs get 640x640,
-which they scale down; YOLO and RT-DETR have 640x640.
-Ours is float16, replayed as a CUDA graph, with outputs cut to the valid detections. torch: eager in float32
-and under autocast, in both layouts, and torch.compile of autocast; super-resolution networks are in float16.
-Kernels: the number of launches, and the sum of their times. Floor: what the network's steps would take at the
-speed of memory, or of {PEAK / 1e12:.0f} TFLOP/s, whichever is longer for each. Ready: seconds to import and
-compile it, {{beside}} at once."""
+from tests.benchmarks import _models_on_cpu, _models_on_gpu
+from tests.benchmarks._models import ON_CPU, ON_GPU
+from tests.benchmarks._peers import DTYPES, PEERS
 
 
 def main():
+    args = parser().parse_args()
+    warnings.simplefilter("ignore")
+    on_gpu = args.target == "cuda"
+    args.names = [
+        name
+        for name in (ON_GPU if on_gpu else ON_CPU)
+        if not args.only or any(of in name for of in args.only)
+    ]
+    if not args.names:
+        raise SystemExit("None of the networks has such a name.")
+    if on_gpu:
+        common.require_gpu()
+    if args.one and on_gpu:
+        _models_on_gpu.measure(args.one, args.to, time.monotonic() + args.seconds)
+    elif args.one:
+        _models_on_cpu.measure(args.one, args)
+    else:
+        (_models_on_gpu if on_gpu else _models_on_cpu).run(args)
+
+
+def parser():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    targets = "cuda; native, which is topi_ext.cpu_target(); or a target of LLVM; %(default)s"
+    parser.add_argument("--target", default="cuda", help=targets)
     parser.add_argument("--only", action="append", help="networks with this in their name")
-    parser.add_argument("--seconds", type=float, default=400, help="to prepare them; %(default)s")
-    parser.add_argument("--modes", default="default", help="of torch.compile, with commas; none: no torch")
     parser.add_argument("--raw", type=Path, help="write all that was measured there, as JSON")
+    limit = "to prepare all networks on a GPU, or each peer on a CPU; %(default)s"
+    parser.add_argument("--seconds", type=float, default=400, help=limit)
+    gpu = parser.add_argument_group("on a GPU")
+    gpu.add_argument("--modes", default="default", help="of torch.compile, with commas; none: no torch")
+    cpu = parser.add_argument_group("on a CPU")
+    cpu.add_argument("--threads", default="1,2", help="numbers of threads, with commas; %(default)s")
+    cpu.add_argument("--dtype", default="float32", choices=DTYPES, help="%(default)s")
+    cpu.add_argument("--peers", default=",".join(PEERS), help="with commas; %(default)s")
+    cpu.add_argument("--stock", action="store_true", help="stock TVM too, which compiles for minutes")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    common.require_gpu()
-    if args.one:
-        measure(args.one, args.to, time.monotonic() + args.seconds)
-        return
-    os.environ["MODES"] = args.modes
-    names = [name for name in NETWORKS if not args.only or any(text in name for text in args.only)]
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measured_in_turn(names, Path(folder), args.seconds, MODULE)
-    if not rows:
-        sys.exit("None of these networks could be timed.")
-    if args.raw:
-        args.raw.write_text(json.dumps(rows))
-    bandwidth = common.copy_bandwidth()
-    target = common.tensor_core_target("cudnn-frontend")
-    facts = [common.environment(bandwidth, times=None), f"- Target: {target}"]
-    text, slow = report(rows, bandwidth, len(names))
-    common.publish("models", "Whole networks", "\n".join([*facts, "", text]))
-    if any(not each[-1] for each in slow):
-        sys.exit("Some of these kernels have no reason.")
-
-
-def report(rows, bandwidth, beside):
-    """The text of the report, and its rows of kernels that are far from their floor."""
-    slow = [each for row in rows for each in far_from_floor(row, bandwidth)]
-    parts = [
-        TEXT.format(beside=beside),
-        "",
-        table(rows, bandwidth),
-        "",
-        f"## Kernels over {SHARE:.0%} of the time and {TIMES} times their floor",
-        "",
-        common.markdown_table(["", "ms", "times", "floor, ms", "reason"], slow) if slow else "None.",
-    ]
-    return "\n".join(parts), slow
-
-
-def measure(name, to, deadline):
-    """Prepare a network, say so, wait for a line on the standard input, and time it."""
-    network, inputs = NETWORKS[name].build()
-    start = time.monotonic()
-    ours = prepared(name, network, inputs)
-    seconds = time.monotonic() - start
-    print(f"compiled in {seconds:.0f} s", flush=True)
-    images = [each.cuda() for each in inputs]
-    given = [each.half() for each in images] if NETWORKS[name].in_half else images
-    calls = peers(name, network.cuda().eval(), images, deadline)
-    ours(*given)
-    with torch.no_grad():
-        for call in calls.values():
-            call()
-        to.with_suffix(".ready").touch()
-        sys.stdin.readline()
-        times = {peer: median_wall_ms(call, REPEATS) for peer, call in calls.items()}
-    own = median_wall_ms(lambda: ours(*given), REPEATS)
-    arrays = {name: tvm.nd.array(each.cpu().numpy()) for name, each in zip(ours.inputs, given)}
-    _, steps = steps_of(ours.lib, tvm.cuda(0), **arrays)
-    steps = [asdict(step) for step in steps.values()]
-    to.write_text(json.dumps({"ours": own, "times": times, "seconds": seconds, "steps": steps}))
-
-
-def prepared(name, network, inputs):
-    target = common.tensor_core_target("cudnn-frontend")
-    half = NETWORKS[name].in_half
-    example = [each.half() for each in inputs] if half else inputs
-    takes_list = type(network).__module__.startswith("torchvision")
-    mod, params = frontends.from_pytorch(
-        network.half() if half else network, example if takes_list else example[0]
-    )
-    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
-    if NETWORKS[name].pipeline == "subpixel":
-        return tvm_passes.runtime.compile(
-            tvm_passes.subpixel_pipeline(target)(mod), target, copy_outputs=False
-        )
-    mod = tvm_passes.detection_pipeline(target, outputs="padded")(mod)
-    cut = "padded_rows" in (mod["main"].attrs or {})
-    return tvm_passes.runtime.compile(mod, target, cut=cut, copy_outputs=False)
-
-
-def peers(name, network, images, deadline):
-    """{peer: a call of it}; torch.compile only where it is ready in time."""
-    modes = os.environ.get("MODES", "none")
-    if modes == "none":
-        return {}
-    half = NETWORKS[name].in_half
-    if half:
-        images = [each.half().to(memory_format=torch.channels_last) for each in images]
-        network = network.half().to(memory_format=torch.channels_last)
-    takes_list = type(network).__module__.startswith("torchvision")
-    call = partial(network, images if takes_list else images[0])
-    around = (lambda run: run) if half else autocast
-    calls = (
-        {"eager, float16": around(call)} if half else {"eager, float32": call, "eager, float16": around(call)}
-    )
-    with torch.no_grad():
-        for mode in modes.split(","):
-            compiled = partial(torch.compile(network, mode=mode), *call.args)
-            ready = in_time(around(compiled), deadline - time.monotonic())
-            if ready is not None:
-                calls[f"torch.compile, {mode}"] = ready
-    return calls
-
-
-def far_from_floor(row, bandwidth):
-    """The rows of the second table that are of this network: steps far from their floor."""
-    steps = [Step(**each) for each in row["steps"]]
-    total = sum(step.ms for step in steps)
-    for step in steps:
-        floor = step.floor_ms(bandwidth, PEAK)
-        if step.ms > SHARE * total and step.ms > TIMES * floor:
-            name = re.sub(r"_\d+$|_[0-9a-f]{16}_?", "", step.name)[:90]
-            shapes = ", ".join("x".join(map(str, shape)) for shape, _ in step.inputs[:2])
-            label = f"{name} ({shapes})"
-            reason = next((why for which, why in REASONS.items() if re.search(which, label)), "")
-            yield [f"{row['name']}: {label}", step.ms, f"{step.ms / floor:.0f}", floor, reason]
-
-
-def table(rows, bandwidth):
-    names = list(dict.fromkeys(peer for row in rows for peer in row["times"]))
-    ratio = ["best torch / ours"] if names else []
-    header = ["", "ours", *names, *ratio, "kernels", "sum", "floor", "ready, s"]
-    cells = []
-    for row in rows:
-        steps = [Step(**each) for each in row["steps"]]
-        times = row["times"]
-        cells.append(
-            [
-                row["name"],
-                f"{row['ours']:.2f}",
-                *(f"{times[peer]:.2f}" if peer in times else "-" for peer in names),
-                *(f"{min(times.values()) / row['ours']:.2f}" for _ in ratio),
-                f"{sum(step.launches for step in steps)}",
-                f"{sum(step.ms for step in steps):.2f}",
-                f"{sum(step.floor_ms(bandwidth, PEAK) for step in steps):.2f}",
-                f"{row['seconds']:.0f}",
-            ]
-        )
-    return common.markdown_table(header, cells)
+    return parser
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ times the CPU instead, in float32 and on smaller images, one network at a time.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks._detector import median_wall_ms
 from tests.benchmarks.bench_zoo import in_time, measured_in_turn
+from tests.benchmarks.timing import in_turn
 from tests.zoo.models.super_resolution import SPANDREL, class_of
 from topi_ext.conv2d_nhwc import onednn
 
@@ -58,7 +58,7 @@ TEXT = f"""Milliseconds from the call to the end of the work, by the host's cloc
 {common.REPEATS} calls on an image that is on the device. Ours is float16 on a GPU, replayed as a CUDA graph;
 torch is float16 in channels_last, and `torch.compile` has the mode reduce-overhead, which is a CUDA graph
 too. Off: the largest difference from torch in float32, in parts of the largest element."""
-SECONDS_ON_CPU = 300  # that torch.compile may take
+SECONDS_ON_CPU, ROUNDS_ON_CPU = 300, 5  # that torch.compile may take, and that are timed
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
 LAYOUTS = {"": torch.contiguous_format, ", NHWC": torch.channels_last}
 ON_CPU = """Milliseconds of the processor, with one thread, in float32: the median of calls. It is less
@@ -144,21 +144,11 @@ def on_cpu(name, target):
             by_compiler = in_time(partial(torch.compile(own), given), SECONDS_ON_CPU)
             if by_compiler is not None:
                 calls[f"torch.compile{layout}"] = by_compiler
-        times = {peer: processor_ms(run) for peer, run in calls.items()}
+        times = in_turn({"ours": partial(ours, pixels), **calls}, ROUNDS_ON_CPU)["processor"]
     off = {"ours": off_by(ours(pixels), wanted), "torch": 0.0}
-    row = {"ours": processor_ms(lambda: ours(pixels)), "times": times, "seconds": seconds, "off": off}
+    row = {"ours": times.pop("ours"), "times": times, "seconds": seconds, "off": off}
     print(name, row, flush=True)
     return row
-
-
-def processor_ms(run, repeats=5):
-    def once():
-        start = time.process_time()
-        run()
-        return (time.process_time() - start) * 1e3
-
-    once()
-    return statistics.median(once() for _ in range(repeats))
 
 
 def network_of(name, part=1):

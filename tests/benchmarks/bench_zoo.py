@@ -7,7 +7,6 @@ when all are ready, or the time for it is over, they are timed one after the oth
 import argparse
 import contextlib
 import json
-import signal
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import torch
 import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks._detector import autocast, median_wall_ms
+from tests.benchmarks.timing import at_most
 from tests.models.zoo import detection_model, random_image
 from tests.zoo.models import MODELS
 from tests.zoo.outcome import as_rows, imported, share_of, tensors_of
@@ -141,20 +141,13 @@ def compiled(call, seconds):
 
 def in_time(run, seconds):
     """A call that compiles at first, once it has; None if that is not ready in time, or fails."""
-
-    def stop(*_):
-        raise TimeoutError("not ready in time")
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(max(int(seconds), 1))
     try:
-        for _ in range(3):
-            run()
+        with at_most(seconds):
+            for _ in range(3):
+                run()
     except Exception as error:  # whatever its compiler stops at, the others are still timed
         print(f"torch.compile: {error}")
         return None
-    finally:
-        signal.alarm(0)
     return run
 
 

@@ -51,16 +51,17 @@ def through_onnx(model):
 FRONTENDS = {"PyTorch": through_pytorch, "ONNX": through_onnx}
 
 
-def export(model, path):
-    """Write a detector as ONNX, its outputs under torchvision's names."""
-    names = list(detect(model, example()))
+def export(model, path, inputs=None, names=None, opset=OPSET):
+    """Write a model as ONNX; of a detector, by default for a batch of one, with torchvision's names."""
+    inputs = (example()[None],) if inputs is None else tuple(inputs)
+    names = names or list(detect(model, example()))
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")  # the tracer's, about sizes that it takes for constant
         torch.onnx.export(
             model,
-            example()[None],
+            inputs,
             str(path),
-            opset_version=OPSET,
+            opset_version=opset,
             input_names=["image"],
             output_names=names,
         )
