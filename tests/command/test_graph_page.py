@@ -247,7 +247,7 @@ def test_the_page_needs_nothing_else(history):
 
 def test_inspect_writes_it(tvm_passes_command, tmp_path):
     path = tmp_path / "out.html"
-    answer = tvm_passes_command("inspect", f"{HERE}:upscaler_and_image", "--graph", path)
+    answer = tvm_passes_command("inspect", f"{HERE}:upscaler_and_image", "--target", "llvm", "--graph", path)
     assert answer.status == 0 and str(path) in answer.err
     written = path.read_text()
     data = json.loads(written.split('id="data">')[1].split("</script>")[0])
