@@ -86,8 +86,8 @@ def detection_pipeline(
     dtype = dtype or _best_dtype(machine)
     has_tensor_cores = _has_tensor_cores(machine, dtype)
     in_half = dtype != "float32"
-    if _has_onednn(machine) and in_half and not onednn.multiplies(dtype):
-        raise ValueError(f"detection_pipeline: oneDNN has no convolutions in {dtype} for this processor")
+    if machine is not None and machine.kind.name == "llvm" and in_half:
+        _check_that_a_cpu_multiplies(dtype, machine)
     # TVM does not compile bfloat16 of dynamic shapes for a CPU.
     outputs = outputs or ("cut" if has_tensor_cores or (_has_onednn(machine) and in_half) else "dynamic")
     stages = [_restore_detection(), _restore_warps()]
@@ -261,6 +261,16 @@ def _best_dtype(target: tvm.target.Target | None) -> str:
 
 def _has_onednn(target: tvm.target.Target | None) -> bool:
     return target is not None and target.kind.name == "llvm" and onednn.LIBRARY in target.libs
+
+
+def _check_that_a_cpu_multiplies(dtype: str, target: tvm.target.Target) -> None:
+    if not _has_onednn(target):
+        raise ValueError(
+            f"detection_pipeline: in {dtype}, a CPU needs oneDNN: give a target with -libs={onednn.LIBRARY}, "
+            "such as topi_ext.cpu_target()"
+        )
+    if not onednn.multiplies(dtype):
+        raise ValueError(f"detection_pipeline: oneDNN has no convolutions in {dtype} for this processor")
 
 
 def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:

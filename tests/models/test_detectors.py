@@ -183,3 +183,11 @@ def test_a_batch_on_fixed_shapes_finds_what_torch_finds():
         expected = detect(model, image)
         assert number == len(expected["boxes"]) >= 10
         assert share_found(found, expected) >= 0.95
+
+
+def test_half_precision_on_a_cpu_is_by_onednn(monkeypatch):
+    with pytest.raises(ValueError, match="in bfloat16, a CPU needs oneDNN: give a target with -libs=onednn"):
+        detection_pipeline("llvm", "bfloat16")
+    monkeypatch.setattr(onednn, "multiplies", lambda dtype: False)
+    with pytest.raises(ValueError, match="oneDNN has no convolutions in bfloat16 for this processor"):
+        detection_pipeline("llvm -libs=onednn", "bfloat16")
