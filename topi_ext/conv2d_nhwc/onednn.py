@@ -150,11 +150,7 @@ class _OfThread(threading.local):
         convolution.run(self.stream, addresses)
 
     def _made(self, problem: Problem) -> _Convolution:
-        if not is_available():
-            raise tvm.TVMError(
-                f"topi_ext.conv2d_nhwc: the target had -libs={LIBRARY}, and oneDNN is missing here: "
-                f"{INSTALL}, or compile for a target without it"
-            )
+        onednn.check_installed("topi_ext.conv2d_nhwc")
         try:
             return _Convolution(problem, self.weights)
         except onednn.NotImplementedByOneDNN as reason:

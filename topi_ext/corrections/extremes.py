@@ -78,8 +78,9 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
 def _has_lanes(data: te.Tensor, axes: list[int]) -> bool:
     """Whether it is a CPU that reduces rows which a vector divides."""
     target, length = tvm.target.Target.current(), known(data.shape[-1])
-    is_cpu = target is not None and target.kind.name == "llvm"
-    return is_cpu and axes == [len(data.shape) - 1] and bool(length) and int(length or 0) % LANES == 0
+    if target is None or target.kind.name != "llvm" or not length:
+        return False
+    return axes == [len(data.shape) - 1] and length % LANES == 0
 
 
 def _in_lanes(data: te.Tensor, reduce: Any, shape: list[Any], dtype: str) -> te.Tensor:
@@ -104,7 +105,7 @@ def _in_lanes(data: te.Tensor, reduce: Any, shape: list[Any], dtype: str) -> te.
 def _schedule(attrs: Any, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
     """TVM's own, but for what is reduced in lanes."""
     (out,) = outs
-    (places,) = [tensor.op for tensor in out.op.input_tensors][:1]
+    places = out.op.input_tensors[0].op
     of_lanes = next((tensor.op for tensor in places.input_tensors if tensor.op.name == IN_LANES), None)
     if of_lanes is None:
         return generic.schedule_reduce(attrs, outs, target)

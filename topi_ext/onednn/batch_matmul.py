@@ -92,11 +92,7 @@ class _OfThread(threading.local):
     def run(self, text: str, addresses: Sequence[int]) -> None:
         product = self.products.get(text)
         if product is None:
-            if library.library() is None:
-                raise tvm.TVMError(
-                    "topi_ext: nn.batch_matmul was compiled for a target with -libs=onednn, and oneDNN is "
-                    f"missing here: {library.INSTALL}, or compile for a target without it"
-                )
+            library.check_installed("nn.batch_matmul")
             if len(self.products) >= MAX_PRIMITIVES:
                 self.products.clear()
             product = self.products[text] = _Product(Problem(**json.loads(text)))

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import tvm
+
 NAME = "onednn"  # in the target: `llvm -libs=onednn`
 WHEEL, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
 INSTALL = f"pip install {WHEEL}"
@@ -64,6 +66,15 @@ def library() -> ctypes.CDLL | None:
             with suppress(OSError):
                 return _declared(ctypes.CDLL(path))
     return None
+
+
+def check_installed(operator: str) -> None:
+    """Raise the error of compiled code that calls the library where there is none."""
+    if library() is None:
+        raise tvm.TVMError(
+            f"{operator}: the target had -libs={NAME}, and oneDNN is missing here: {INSTALL}, or compile for "
+            "a target without it"
+        )
 
 
 def version() -> str | None:

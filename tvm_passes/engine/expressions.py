@@ -46,16 +46,19 @@ def known_shape(expr: relay.Expr) -> tuple[int, ...]:
 
 def batch_shape(expr: relay.Expr) -> tuple[int | None, ...] | None:
     """As `static_shape`, but the first dimension, the batch, may be dynamic: then it is None."""
-    shape = getattr(expr.checked_type, "shape", None)
-    if not shape or not all(hasattr(dim, "value") for dim in shape[1:]):
+    others = shape_but_batch(expr)
+    if others is None:
         return None
-    return (int(shape[0]) if hasattr(shape[0], "value") else None, *map(int, shape[1:]))
+    batch = expr.checked_type.shape[0]
+    return (int(batch) if hasattr(batch, "value") else None, *others)
 
 
 def shape_but_batch(expr: relay.Expr) -> tuple[int, ...] | None:
-    """The shape without the first dimension, or None where one of the others is dynamic."""
-    shape = getattr(expr.checked_type, "shape", ())[1:]
-    return tuple(map(int, shape)) if all(hasattr(dim, "value") for dim in shape) else None
+    """The shape without the first dimension; None where there is none, or one of the others is dynamic."""
+    shape = getattr(expr.checked_type, "shape", None)
+    if not shape or not all(hasattr(dim, "value") for dim in shape[1:]):
+        return None
+    return tuple(map(int, shape[1:]))
 
 
 def op_name(expr: relay.Expr) -> str | None:
