@@ -65,6 +65,15 @@ def test_indices_that_are_never_negative_are_taken_as_they_are():
     assert "sum" in ops(after) and "where" not in ops(after)
 
 
+def test_a_number_of_images_known_only_at_run_time_is_refused():
+    x = relay.var("x", shape=(relay.Any(), *SHAPE[1:]), dtype="float16")
+    filters = relay.var("filters", shape=(IMAGES,), dtype="int64")
+    y = relay.layout_transform(convolved(x), "NHWC", "NCHW")
+    mod = module(x, filters, relay.adv_index([y, relay.const(IN_ORDER), filters]))
+    after, report = apply(SelectBeforeConvolution(), mod)
+    assert refusals(report) == ["the number of images is dynamic"] and ops(after) == ops(mod)
+
+
 def test_on_the_emulated_device(emulated_cuda):
     mod, filters = of_results(), np.array([-1, 7, 2])
     after, _ = apply(SelectBeforeConvolution(), mod)
