@@ -51,6 +51,7 @@ compile it, {{beside}} at once."""
 def run(args):
     """Time the networks, and publish the results."""
     os.environ["MODES"] = args.modes
+    os.environ["TUNE"] = "1" if args.tune else ""
     with tempfile.TemporaryDirectory() as folder:
         rows = measured_in_turn(args.names, Path(folder), args.seconds, MODULE)
     if not rows:
@@ -90,6 +91,9 @@ def measure(name, to, deadline):
     print(f"compiled in {seconds:.0f} s", flush=True)
     images = [each.cuda() for each in inputs]
     given = [each.half() for each in images] if ON_GPU[name].in_half else images
+    if os.environ.get("TUNE"):
+        tvm_passes.runtime.tune(ours, *given)
+        print(f"tuned in {time.monotonic() - start - seconds:.0f} s more", flush=True)
     calls = peers(name, network.cuda().eval(), images, deadline)
     ours(*given)
     with torch.no_grad():
