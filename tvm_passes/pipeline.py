@@ -9,7 +9,6 @@ from typing import Any
 
 from topi_ext.conv2d_nhwc import onednn
 from topi_ext.conv2d_nhwc.cuda import arch_of
-from topi_ext.cudnn import session
 
 import tvm
 
@@ -169,10 +168,9 @@ def _fix_shapes(outputs: str) -> tvm.transform.Sequential:
 
 def _convolutions_of_all(target: tvm.target.Target | None) -> tvm.transform.Sequential:
     # Of static shapes, and before layouts and types change what is in between.
-    attention = [RestoreAttention()] if target is not None and session.ATTENTION in target.libs else []
     return _stage(
         "rewrite as convolutions",
-        *attention,
+        *([] if _has_onednn(target) else [RestoreAttention()]),  # oneDNN has fast products of a batch
         DenseAsConvolution(target),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # batch norms, while their results are still float32

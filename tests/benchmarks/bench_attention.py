@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tests.benchmarks import _common as common
 from topi_ext import attention
-from topi_ext.cudnn.session import ATTENTION
+from topi_ext.cudnn.session import LIBRARY
 
 from tvm import relay
 
@@ -39,7 +39,7 @@ def main(arguments=None):
     common.publish("attention", "Attention", "\n".join(text))
 
 
-NOTES = """ours: this project's kernel. cuDNN: the operator for a target with -libs=cudnn-attention, by its
+NOTES = """ours: this project's kernel. cuDNN: the operator for a target with -libs=cudnn-frontend, by its
 graph API. torch / best: versus the faster of these two. floor: the time to read queries, keys and values and
 write the result once at the bandwidth of a copy; the L2 cache can be faster than that."""
 
@@ -50,7 +50,7 @@ def row(name, shape, bandwidth):
     lengths = (queries, depth), (keys, depth), (keys, width)
     tensors = [torch.randn(batch, heads, *each, device="cuda", dtype=torch.float16) for each in lengths]
     expected = scaled_dot_product_attention(*(tensor.float() for tensor in tensors))
-    kinds = {"ours": "", **({"cuDNN": ATTENTION} if find_spec("cudnn") else {})}
+    kinds = {"ours": "", **({"cuDNN": LIBRARY} if find_spec("cudnn") else {})}
     times = {kind: time_of(tensors, expected, f"{name}, {kind}", given) for kind, given in kinds.items()}
 
     def by_torch():

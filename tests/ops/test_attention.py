@@ -221,7 +221,7 @@ GPU_SHAPES = [
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("has_mask", [False, True])
-@pytest.mark.parametrize("libraries", ["", " -libs=cudnn-attention"], ids=["ours", "cuDNN"])
+@pytest.mark.parametrize("libraries", ["", " -libs=cudnn-frontend"], ids=["ours", "cuDNN"])
 @pytest.mark.parametrize("layouts", [LAYOUTS, SWAPPED], ids=["BHND", "BNHD"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", GPU_SHAPES, ids=str)

@@ -12,7 +12,7 @@ from tests.ops.test_attention import LAYOUTS, SWAPPED, function_of, inputs
 from topi_ext.attention import cudnn, op, reference
 from topi_ext.attention.problem import Problem
 from topi_ext.cudnn import batch_matmul
-from topi_ext.cudnn.session import ATTENTION
+from topi_ext.cudnn.session import LIBRARY
 
 import tvm
 from tvm import relay
@@ -22,7 +22,7 @@ TYPES = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32")
 
 
 def target(arch=90, libs=True):
-    text = f"cuda -arch=sm_{arch}" + (f" -libs={ATTENTION}" if libs else "")
+    text = f"cuda -arch=sm_{arch}" + (f" -libs={LIBRARY}" if libs else "")
     return tvm.target.Target(text, host="llvm")
 
 
@@ -254,7 +254,7 @@ def test_products_that_tvm_computes(shapes, dtype, of_target):
 def test_products_on_a_gpu(case):
     pytest.importorskip("cudnn")
     arrays, names, y = matrices(*PRODUCTS[case])
-    library = relay.build(tvm.IRModule.from_expr(relay.Function(names, y)), f"cuda -libs={ATTENTION}")
+    library = relay.build(tvm.IRModule.from_expr(relay.Function(names, y)), f"cuda -libs={LIBRARY}")
     module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cuda()))
     module.run(**{name.name_hint: tvm.nd.array(array) for name, array in zip(names, arrays)})
     assert batch_matmul.OPERATOR.packed_function in library.lib.get_source("ll")

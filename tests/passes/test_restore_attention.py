@@ -31,7 +31,7 @@ NAME = "topi_ext.attention"
 BATCH, HEADS, QUERIES, KEYS, DEPTH, WIDTH = 2, 3, 6, 5, 8, 16
 GROUPS = BATCH * HEADS
 SHAPES = {"query": (GROUPS, QUERIES, DEPTH), "key": (GROUPS, KEYS, DEPTH), "value": (GROUPS, KEYS, WIDTH)}
-TARGET = "cuda -arch=sm_90 -libs=cudnn-frontend,cudnn-attention"
+TARGET = "cuda -arch=sm_90 -libs=cudnn-frontend"
 SWAPPED = ["BNHD"] * 4
 product = relay.nn.batch_matmul
 

@@ -13,7 +13,7 @@ from tvm import relay, te, tir
 
 from .. import _register
 from .._register import known
-from ..cudnn.session import ATTENTION
+from ..cudnn.session import LIBRARY
 from . import cudnn
 from .problem import BHND, BNHD, LAYOUTS, Problem, by_axis
 
@@ -38,7 +38,7 @@ def attention(
 ) -> relay.Expr:
     """softmax(query key^T * scale + mask) value, for each head, in one kernel: scores are never in memory.
 
-    For a target such as `cuda -libs=cudnn-attention`, cuDNN computes it where it can.
+    For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes it where it can.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _refuse(reason: str) -> NoReturn:
 def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     """The module of the kernels: cuDNN's where the target allows it and it can."""
     kind = target.kind.name
-    if kind == "cuda" and ATTENTION in target.libs and cudnn.is_capable(problem, target):
+    if kind == "cuda" and LIBRARY in target.libs and cudnn.is_capable(problem, target):
         return cudnn
     return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
 

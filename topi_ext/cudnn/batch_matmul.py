@@ -1,4 +1,4 @@
-"""nn.batch_matmul in half precision on CUDA by cuDNN, for targets such as `cuda -libs=cudnn-attention`.
+"""nn.batch_matmul in half precision on CUDA by cuDNN, for targets such as `cuda -libs=cudnn-frontend`.
 
 Without tuning, TVM's own schedules take many times as long. Importing this module registers the strategy.
 """
@@ -17,7 +17,7 @@ from tvm.relay.op import op as registry
 
 from .._register import known
 from ..conv2d_nhwc.cuda import arch_of
-from .session import ALIGNMENT, ATTENTION, Operator, data_types, new_graph
+from .session import ALIGNMENT, LIBRARY, Operator, data_types, new_graph
 
 FIRST_ARCH = 80
 ABOVE_CUBLAS = 40  # the level of TVM's own binding is 30
@@ -35,7 +35,7 @@ def is_capable(
 
     Rows of all tensors begin at multiples of 16 bytes, as its tensor core kernels need it.
     """
-    if target is None or target.kind.name != "cuda" or ATTENTION not in target.libs:
+    if target is None or target.kind.name != "cuda" or LIBRARY not in target.libs:
         return False
     if arch_of(target) < FIRST_ARCH or not all(known(extent) for type_ in types for extent in type_.shape):
         return False

@@ -26,9 +26,6 @@ from .plans import graph_with_plan
 # Its name in the target: `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it, TVM
 # compiles softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
 LIBRARY = "cudnn-frontend"
-# The same for products of two activations and for attention, which is new: `cuda -libs=cudnn-attention`, with
-# or without the other. These calls have been tried without a GPU only, so nobody gets them without asking.
-ATTENTION = "cudnn-attention"
 ALIGNMENT = 8  # of extents: cuDNN's tensor core kernels copy 16 bytes at once
 INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 
