@@ -106,10 +106,10 @@ def plan_selection(rows: IntExpr, length: IntExpr, keep: int | None) -> Plan | N
         return None
     if tile_shape(known_length).size >= known_length or not 1 <= keep <= min(known_length // 2, MAX_KEPT):
         return None
-    if known_length <= max(ONE_BLOCK, 32 * keep):
+    if known_length <= max(ONE_BLOCK, 20 * keep):
         return Plan(known_rows, known_length, keep, blocks=0)
     wanted = max(ceil_div(4 * keep, LANES), BLOCKS) | 1  # of odd numbers of blocks, see BLOCKS
-    most = known_length // (4 * SLOT * LANES)  # four slots to a group; still twice as many groups as are kept
+    most = known_length // (4 * SLOT * LANES)  # four slots to a group; still more groups than are kept
     return Plan(known_rows, known_length, keep, blocks=min(wanted, most))
 
 
