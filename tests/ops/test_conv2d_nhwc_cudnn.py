@@ -314,11 +314,11 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_PASSES_CACHE", str(tmp_path))
 
 
-def plan_of(plans, key="a problem"):
+def plan_of(plans, key="a problem", build=FakeGraph):
     """The plan that is taken, and all that are built for it."""
     library = SimpleNamespace(**LIBRARY, pygraph=lambda **_: FakeGraph(plans))
     graph = cudnn_plans.graph_with_plan(
-        library, None, key, lambda: FakeGraph(plans), lambda graph: graph.selected
+        library, None, key, lambda: build(plans), lambda graph: graph.selected
     )
     return graph and (graph.selected, graph.built)
 
@@ -355,6 +355,16 @@ def test_the_fastest_is_kept(own_cache):
     assert plan_of(fewer)[0] == "first"  # as cuDNN cannot load what was kept
 
 
+def test_the_fastest_stays_that_another_process_finds_meanwhile(own_cache):
+    def built_slowly(plans):
+        with cudnn_plans.timed_by(lambda run: PLANS[run()][1]):
+            plan_of(plans)
+        return FakeGraph(plans)
+
+    assert plan_of(PLANS, build=built_slowly)[0] == "first"
+    assert plan_of(PLANS) == ("second", [])
+
+
 def test_kernels_in_python_are_passed_over(own_cache):
     engine_ids = SimpleNamespace(is_python_engine=lambda name: name == "first")
     library = SimpleNamespace(**LIBRARY, engines=SimpleNamespace(engine_ids=engine_ids))
@@ -384,17 +394,18 @@ def test_without_a_cache_nothing_is_kept(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_tuned_on_gpu(cudnn_alone, own_cache, monkeypatch):
+def test_tuned_on_gpu(cudnn_alone, own_cache):
     """The fastest plan is kept, and computes the same."""
     torch = pytest.importorskip("torch")
-    case, stored = WIDE[0], []
-    keep = cudnn_plans.user_cache.store
-    monkeypatch.setattr(cudnn_plans.user_cache, "store", lambda *entry: stored.append(entry) or keep(*entry))
+    case = WIDE[0]
     model = runtime.Model(build(case, GPU_TARGET), "cuda")
     tensors = list(case.tensors(torch).values())
     before = model(*tensors).clone()
+    with cudnn_session.recorded() as calls:
+        runtime.Model(model.lib, "cuda", cuda_graph=False)(*tensors)
+    assert [call.has_timed_plan(model.device) for call in calls] == [False]
     runtime.tune(model, *tensors)
-    assert [plan[:1] for _, plan in stored] == [cudnn_plans.FIRST, cudnn_plans.TIMED]
+    assert calls[0].has_timed_plan(model.device)
     after = runtime.Model(build(case, GPU_TARGET), "cuda")(*tensors)
     assert_close(after.float().cpu().numpy(), before.float().cpu().numpy(), case.dtype)
 

@@ -10,9 +10,11 @@ one that a full disk or a crash has cut is made anew.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 SWITCH = "TVM_PASSES_CACHE"
@@ -69,6 +71,15 @@ def store(key: str, value: bytes) -> None:
             new.write_bytes(hashlib.sha256(value).digest() + value)
             new.replace(path)
         _make_room()
+
+
+@contextlib.contextmanager
+def alone_in(what: str) -> Iterator[None]:
+    """While it lasts, no other process that uses this folder is inside, for the same `what`."""
+    folder().mkdir(parents=True, exist_ok=True)
+    with Path(folder(), f"{what}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # closing it, or the end of the process, gives it back
+        yield
 
 
 def sizes() -> dict[Path, int]:

@@ -50,7 +50,7 @@ def graph_with_plan(
     `key` names the problem and the card, `build()` makes its graph, with its operations, and `run(graph)`
     calls the selected plan, without a workspace.
     """
-    key = hashlib.sha256(f"{key}, cuDNN {cudnn.backend_version_string()}".encode()).hexdigest()
+    key = _entry(cudnn, key)
     kept = user_cache.load(key) or b""
     if kept.startswith(TIMED if _timer.measure else (TIMED, FIRST)):
         with contextlib.suppress(Exception):  # whatever cuDNN has against it, the plan can be made anew
@@ -66,9 +66,21 @@ def graph_with_plan(
         order.sort(key=lambda index: times.get(index, math.inf))
     if not _select(cudnn, graph, order):
         return None
+    if _timer.measure is None and (user_cache.load(key) or b"") != kept:
+        return graph  # another process has kept a plan meanwhile, which may be the fastest
     with contextlib.suppress(Exception):  # cuDNN cannot write every plan
         user_cache.store(key, (TIMED if _timer.measure else FIRST) + bytes(graph.serialize()))
     return graph
+
+
+def is_timed(cudnn: ModuleType, key: str) -> bool:
+    """Whether the fastest plan for a problem is kept, by the `key` of `graph_with_plan`."""
+    return (user_cache.load(_entry(cudnn, key)) or b"").startswith(TIMED)
+
+
+def _entry(cudnn: ModuleType, key: str) -> str:
+    """The name of a problem's plan in the cache."""
+    return hashlib.sha256(f"{key}, cuDNN {cudnn.backend_version_string()}".encode()).hexdigest()
 
 
 def _timed(cudnn: ModuleType, graph: Any, index: int, run: Callable[[Any], object]) -> float:

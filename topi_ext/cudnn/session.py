@@ -9,19 +9,21 @@ The Python package `nvidia-cudnn-frontend` is imported only when an operator run
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 from tvm import te, tir
 
 from .._address import address_of
 from ..bootstrap.find_libraries import load_cudnn
-from .plans import graph_with_plan
+from . import plans
 
 # Its name in the target: `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it, TVM
 # compiles softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
@@ -58,6 +60,28 @@ class Operator:
             name=name,
             tag=f"{name}_cudnn",
         )
+
+
+class Call(NamedTuple):
+    """What an operator was called with."""
+
+    packed_function: str
+    text: str  # the problem
+    tensors: tuple[tuple[tuple[int, ...], str], ...]  # shape and type of each argument, then of the result
+
+    def to_json(self) -> str:
+        """As one line of text."""
+        return json.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Call:
+        """The inverse of `to_json`."""
+        packed_function, problem, tensors = json.loads(text)
+        return cls(packed_function, problem, tuple((tuple(shape), dtype) for shape, dtype in tensors))
+
+    def has_timed_plan(self, device: tvm.runtime.Device) -> bool:
+        """Whether the fastest plan on this card is kept."""
+        return plans.is_timed(import_cudnn(), _key(self.packed_function, self.text, device))
 
 
 def import_cudnn() -> ModuleType:
@@ -98,6 +122,17 @@ def forget_plans() -> None:
     _sessions.by_device.clear()
 
 
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Call]]:
+    """The distinct calls of operators in this thread, in order."""
+    calls: list[Call] = []
+    _sessions.calls = calls
+    try:
+        yield calls
+    finally:
+        _sessions.calls = None
+
+
 def workspaces_used() -> int:
     """How often a call of this thread has used the workspace that calls share, which must not overlap."""
     return _sessions.workspaces_used
@@ -107,11 +142,25 @@ def workspaces_used() -> int:
 
 
 def _run(operator: Operator, text: str, *tensors: tvm.nd.NDArray) -> None:
+    if _sessions.calls is not None:
+        _record(_sessions.calls, operator, text, tensors)
     device = tensors[0].handle.contents.device.device_id
     on_device = _sessions.by_device.get(device)
     if on_device is None:
         on_device = _sessions.by_device[device] = _Session(tvm.cuda(device))
     on_device.run(operator, text, [address_of(tensor) for tensor in tensors])
+
+
+def _record(calls: list[Call], operator: Operator, text: str, tensors: Sequence[tvm.nd.NDArray]) -> None:
+    types = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+    call = Call(operator.packed_function, text, types)
+    if call not in calls:
+        calls.append(call)
+
+
+def _key(packed_function: str, text: str, device: tvm.runtime.Device) -> str:
+    """What a plan is kept by: the problem and the card."""
+    return f"{packed_function} {text} on {device.device_name}"
 
 
 class _Sessions(threading.local):
@@ -120,6 +169,7 @@ class _Sessions(threading.local):
     def __init__(self) -> None:
         self.by_device: dict[int, _Session] = {}
         self.workspaces_used = 0
+        self.calls: list[Call] | None = None  # those recorded
 
 
 _sessions = _Sessions()
@@ -156,7 +206,7 @@ class _Session:
         graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
 
     def _build(self, operator: Operator, text: str, addresses: list[int]) -> tuple[Any, int]:
-        cudnn, card = self.cudnn, self.device.device_name
+        cudnn = self.cudnn
 
         def build() -> Any:
             graph = operator.build_graph(cudnn, text, self.handle)
@@ -169,13 +219,14 @@ class _Session:
 
         graph, why = None, ""
         try:
-            graph = graph_with_plan(cudnn, self.handle, f"{operator.name} {text} on {card}", build, run)
+            key = _key(operator.packed_function, text, self.device)
+            graph = plans.graph_with_plan(cudnn, self.handle, key, build, run)
         except cudnn.cudnnGraphNotSupportedError as reason:
             why = str(reason)
         if graph is None:
             raise tvm.TVMError(
-                f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on {card}: "
-                f"compile for a target without -libs={LIBRARY}. {why}"
+                f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on "
+                f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {why}"
             )
         return graph, self._workspace(int(graph.get_workspace_size()))
 

@@ -35,6 +35,7 @@ FUNCTIONS = {
     "cuDevicePrimaryCtxRetain": (HANDLE, c_int),
     "cuCtxPushCurrent_v2": (c_void_p,),
     "cuCtxPopCurrent_v2": (HANDLE,),
+    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
     "cuEventCreate": (HANDLE, c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
@@ -113,6 +114,14 @@ def _on_device(device: tvm.runtime.Device) -> Iterator[None]:
         yield
     finally:
         driver().made("cuCtxPopCurrent_v2")
+
+
+def free_bytes(device: tvm.runtime.Device) -> int:
+    """The memory of a device that no process has taken."""
+    free, total = c_size_t(), c_size_t()
+    with _on_device(device):
+        driver()("cuMemGetInfo_v2", byref(free), byref(total))
+    return free.value
 
 
 def current_stream() -> int:
