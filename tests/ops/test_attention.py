@@ -236,7 +236,8 @@ def test_on_a_gpu(shape, dtype, layouts, libraries, has_mask):
         relay.var(name, shape=each.shape, dtype=str(each.dtype).split(".")[-1])
         for name, each in zip(op.ARGUMENTS, tensors)
     ]
-    function = relay.Function(names, topi_ext.attention(*names, scale=0.3, layouts=layouts))
+    scale = shape[4] ** -0.5
+    function = relay.Function(names, topi_ext.attention(*names, scale=scale, layouts=layouts))
     library = relay.build(tvm.IRModule.from_expr(function), f"cuda{libraries}")
     module = graph_executor.GraphModule(library["default"](tvm.cuda()))
     for name, each in zip(op.ARGUMENTS, tensors):
@@ -246,7 +247,7 @@ def test_on_a_gpu(shape, dtype, layouts, libraries, has_mask):
     found = torch.utils.dlpack.from_dlpack(module.get_output(0).to_dlpack())
     by_head = [each.double() if layouts is LAYOUTS else each.double().transpose(1, 2) for each in tensors[:3]]
     of_scores = tensors[3].double() if has_mask else None
-    expected = scaled_dot_product_attention(*by_head, attn_mask=of_scores, scale=0.3)
+    expected = scaled_dot_product_attention(*by_head, attn_mask=of_scores, scale=scale)
     expected = expected if layouts is LAYOUTS else expected.transpose(1, 2)
     tolerance = TOLERANCES[dtype]
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance * 2)
