@@ -40,6 +40,7 @@ else:
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
     from .convolution.merge_convolutions import MergeConvolutions
+    from .convolution.pixels_as_filters import PixelsAsFilters
     from .convolution.pool_by_means import PoolByMeans
     from .convolution.restore_attention import RestoreAttention
     from .convolution.restore_group_norm import RestoreGroupNorm
@@ -94,6 +95,7 @@ __all__ = [
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
+    "PixelsAsFilters",
     "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",

@@ -26,6 +26,7 @@ from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.merge_convolutions import MergeConvolutions
+from .convolution.pixels_as_filters import PixelsAsFilters
 from .convolution.pool_by_means import PoolByMeans
 from .convolution.restore_attention import RestoreAttention
 from .convolution.restore_group_norm import RestoreGroupNorm
@@ -224,6 +225,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
     for_a_gpu = [
         SelectBeforeConvolution(),  # before the filters are merged with others, or aligned
         MergeConvolutions(),  # after activations are in the convolutions, which must have the same one
+        PixelsAsFilters(target),  # of merged filters, and before filters of zeros are repeated for each pixel
         AlignFilters(target),  # of all filters, in the type in which they are computed
     ]
     return _stage(
