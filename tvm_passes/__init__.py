@@ -63,6 +63,7 @@ else:
     from .engine.text import as_text
     from .engine.verify import PassBrokeModule, verify_each_pass
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
+    from .subpixel.convolve_before_resize import ConvolveBeforeResize
     from .subpixel.fold_space_to_depth import FoldSpaceToDepth
     from .subpixel.move_depth_to_space import MoveDepthToSpace
     from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
@@ -77,6 +78,7 @@ __all__ = [
     "Canonicalize",
     "CombineTransposes",
     "ConvertToNHWC",
+    "ConvolveBeforeResize",
     "DenseAsConvolution",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",

@@ -45,6 +45,7 @@ from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
 from .engine.report import Report, recording
+from .subpixel.convolve_before_resize import ConvolveBeforeResize
 from .subpixel.fold_space_to_depth import FoldSpaceToDepth
 from .subpixel.move_depth_to_space import MoveDepthToSpace
 from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
@@ -211,6 +212,8 @@ def _move_shuffles(has_tensor_cores: bool) -> tvm.transform.Sequential:
         "move shuffles",
         PoolByMeans(),
         SplitConcatenate(),  # before shuffles move: a part may be shuffled where the whole is not
+        ConvolveBeforeResize(),  # also of a part; it makes shuffles, which the passes below take along
+        SinkDepthToSpace(),  # those shuffles, past bias and activation
         ReorderDepthToSpace(),
         MoveDepthToSpace(),
         SinkDepthToSpace(),  # past the bias of the convolution that they moved past
