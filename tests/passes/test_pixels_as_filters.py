@@ -51,24 +51,18 @@ def bias(filters):
 
 
 OPTIONS = {
-    "plain": {"filters": 3},
-    "bias": {"filters": 3, "bias": bias(3), "kernel": (5, 5)},
-    "activations": {"filters": 2, "bias": bias(2), "activation": LEAKY, "final_activation": CLIP},
-    "slope": {
-        "filters": 3,
-        "bias": bias(3),
-        "activation": "prelu",
-        "kernel": (4, 3),
-        "padding": (1, 1, 2, 1),
-    },
-    "unlike padding": {"filters": 1, "kernel": (1, 5), "padding": (0, 4, 6, 0)},
-    "block": {"filters": 12, "bias": bias(12), "block_size": 2, "activation": "prelu"},
-    "large block": {"filters": 18, "bias": bias(18), "block_size": 3, "activation": LEAKY},
+    "plain": (3, {"filters": 3}),
+    "bias": (2, {"filters": 3, "bias": bias(3), "kernel": (5, 5)}),
+    "activations": (2, {"filters": 2, "bias": bias(2), "activation": LEAKY, "final_activation": CLIP}),
+    "slope": (2, {"filters": 3, "activation": "prelu", "kernel": (4, 3), "padding": (1, 1, 2, 1)}),
+    "unlike padding": (3, {"filters": 1, "kernel": (1, 5), "padding": (0, 4, 6, 0)}),
+    "block": (2, {"filters": 12, "bias": bias(12), "block_size": 2, "activation": "prelu"}),
+    "other block": (3, {"filters": 12, "bias": bias(12), "block_size": 2, "activation": "prelu"}),
+    "large block": (2, {"filters": 18, "bias": bias(18), "block_size": 3, "activation": LEAKY}),
 }
 
 
-@of_side(2, 3)
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("side, options", OPTIONS.values(), ids=OPTIONS, indirect=["side"])
 def test_the_same_numbers(side, options):
     before = of(**options)
     (conv,) = calls_of(before, "topi_ext.conv2d_nhwc")
