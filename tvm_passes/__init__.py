@@ -40,6 +40,7 @@ else:
     from .convolution.images_as_one import ImagesAsOne
     from .convolution.in_mixed_precision import InMixedPrecision
     from .convolution.merge_convolutions import MergeConvolutions
+    from .convolution.pixels_as_filters import PixelsAsFilters
     from .convolution.pool_by_means import PoolByMeans
     from .convolution.restore_attention import RestoreAttention
     from .convolution.restore_group_norm import RestoreGroupNorm
@@ -62,6 +63,7 @@ else:
     from .engine.text import as_text
     from .engine.verify import PassBrokeModule, verify_each_pass
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
+    from .subpixel.convolve_before_resize import ConvolveBeforeResize
     from .subpixel.fold_space_to_depth import FoldSpaceToDepth
     from .subpixel.move_depth_to_space import MoveDepthToSpace
     from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
@@ -76,6 +78,7 @@ __all__ = [
     "Canonicalize",
     "CombineTransposes",
     "ConvertToNHWC",
+    "ConvolveBeforeResize",
     "DenseAsConvolution",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
@@ -94,6 +97,7 @@ __all__ = [
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",
+    "PixelsAsFilters",
     "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",

@@ -25,6 +25,7 @@ from .convolution.identify_weights import IdentifyWeights
 from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.merge_convolutions import MergeConvolutions
+from .convolution.pixels_as_filters import PixelsAsFilters
 from .convolution.pool_by_means import PoolByMeans
 from .convolution.restore_attention import RestoreAttention
 from .convolution.restore_group_norm import RestoreGroupNorm
@@ -43,6 +44,7 @@ from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
 from .engine.report import Report, recording
+from .subpixel.convolve_before_resize import ConvolveBeforeResize
 from .subpixel.fold_space_to_depth import FoldSpaceToDepth
 from .subpixel.move_depth_to_space import MoveDepthToSpace
 from .subpixel.reorder_depth_to_space import ReorderDepthToSpace
@@ -208,6 +210,8 @@ def _move_shuffles(has_tensor_cores: bool) -> tvm.transform.Sequential:
         "move shuffles",
         PoolByMeans(),
         SplitConcatenate(),  # before shuffles move: a part may be shuffled where the whole is not
+        ConvolveBeforeResize(),  # also of a part; it makes shuffles, which the passes below take along
+        SinkDepthToSpace(),  # those shuffles, past bias and activation
         ReorderDepthToSpace(),
         MoveDepthToSpace(),
         SinkDepthToSpace(),  # past the bias of the convolution that they moved past
@@ -222,6 +226,7 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
     for_a_gpu = [
         SelectBeforeConvolution(),  # before the filters are merged with others, or aligned
         MergeConvolutions(),  # after activations are in the convolutions, which must have the same one
+        PixelsAsFilters(target),  # of merged filters, and before filters of zeros are repeated for each pixel
         AlignFilters(target),  # of all filters, in the type in which they are computed
     ]
     return _stage(

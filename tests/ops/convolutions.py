@@ -111,6 +111,7 @@ CASES = [
     Case((15, 14), 32, 24, kernel=(5, 5), **options(padding=(4, 4), dilation=2)),
     Case((15, 14), 37, 65, kernel=(3, 2), batch=2, **options(dilation=(1, 2), padding=(3, 0, 0, 2))),
     Case((12, 12), 16, 300, kernel=(2, 2), residual=True, **options(strides=(1, 2))),
+    Case((12, 20), 40, 48, kernel=(6, 6), **options(padding=2, strides=2, block_size=4)),
     Case((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
 ]
 GROUPED = [

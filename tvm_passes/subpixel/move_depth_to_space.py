@@ -7,8 +7,6 @@ image block² times smaller.
 
 from __future__ import annotations
 
-from math import ceil
-
 import numpy as np
 
 from tvm import relay
@@ -18,20 +16,13 @@ from ..analysis.convolution import (
     Shuffle,
     channels_at,
     depth_to_space,
-    pairs,
     weights_of,
-    why_not_plain,
     why_not_whole,
-    with_weights,
 )
 from ..analysis.operators import ACTIVATIONS, OF_A_CHANNEL
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
-
-# What tensor cores compute at once: fewer filters or channels take as long.
-FILTERS, CHANNELS = 8, 16
-# Multiplications that a GPU does while it moves one element to or from memory: 400 T/s to 2 T/s.
-MULTIPLICATIONS_PER_ELEMENT = 200
+from .convolve_earlier import cost, moved_convolution, moved_weights, why_not_earlier
 
 
 class PastConvolution(Rule):
@@ -52,22 +43,15 @@ class PastConvolution(Rule):
         conv, shape = match.root, static_shape(match.root)
         if shape is None or None in (static_shape(match.data), static_shape(match.shuffle)):
             return Refusal("the shape is dynamic")
-        refusal = why_not_plain(conv) or why_not_whole(match.shuffle)
+        refusal = why_not_earlier(conv) or why_not_whole(match.shuffle)
         if refusal:
             return refusal
         if str(match.shuffle.attrs.layout) != str(conv.attrs.data_layout):
             return Refusal("the convolution and the shuffle are in different layouts")
         if match.used_elsewhere(match.shuffle):
             return Refusal("the shuffled tensor has other users")
-        if any(stride != 1 for stride, *_ in pairs(conv)):
-            return Refusal("the convolution has strides")
-        weights = weights_of(conv)
-        for extent, (_, dilation, before, after) in zip(weights.shape[2:], pairs(conv)):
-            if before + after != (extent - 1) * dilation:
-                return Refusal("the result is not as large as the shuffled image")
-            if min(before, after) < 0:
-                return Refusal("the padding is negative")
-        moved = _moved_weights(match, weights)
+        shuffle, weights = Shuffle.of(match.shuffle), weights_of(conv)
+        moved = moved_weights(conv, *map(shuffle.deep, weights.shape[:2]))
         pixels = int(np.prod(shape)) // shape[channels_at(str(conv.attrs.data_layout))]
         times = _cost_before(match, pixels, moved) / _cost_now(match, pixels, weights)
         if times >= 1:
@@ -77,10 +61,8 @@ class PastConvolution(Rule):
         return moved
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:
-        rows, columns = (_reach(*each) for each in _axes(match, weights_of(match.root)))
-        padding = [-rows[0], -columns[0], rows[-1], columns[-1]]
-        conv = with_weights(match.root, match.data, plan, padding=padding, dilation=(1, 1))
-        return depth_to_space(match.shuffle, conv)
+        block = int(match.shuffle.attrs.block_size)
+        return depth_to_space(match.shuffle, moved_convolution(match.root, block, match.data, plan))
 
 
 class MoveDepthToSpace(RulePass):
@@ -100,14 +82,6 @@ class MoveDepthToSpace(RulePass):
     rules = (PastConvolution,)
 
 
-def cost(pixels: int, shape: tuple[int, ...]) -> float:
-    """The cost of a convolution at so many pixels, in elements moved to or from memory."""
-    filters, channels, rows, columns = shape
-    columns_computed = ceil(filters / FILTERS) * FILTERS
-    multiplications = pixels * columns_computed * ceil(channels / CHANNELS) * CHANNELS * rows * columns
-    return max(multiplications / MULTIPLICATIONS_PER_ELEMENT, pixels * (filters + channels))
-
-
 def _cost_now(match: Match, pixels: int, weights: np.ndarray) -> float:
     # A shuffle that is not fused with the kernel before it reads and writes everything.
     shuffled = 0 if _fuses_with_producer(match) else 2 * pixels * weights.shape[1]
@@ -123,42 +97,3 @@ def _fuses_with_producer(match: Match) -> bool:
     if op_name(match.data) == "add":
         return any(isinstance(term, relay.Constant) for term in match.data.args)
     return op_name(match.data) in ("nn.conv2d", *OF_A_CHANNEL, *ACTIVATIONS)
-
-
-def _axes(match: Match, weights: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """(block, taps, dilation, padding before) of the rows and of the columns."""
-    block = int(match.shuffle.attrs.block_size)
-    taps = weights.shape[2:]
-    return [
-        (block, count, dilation, before) for count, (_, dilation, before, _) in zip(taps, pairs(match.root))
-    ]
-
-
-def _reach(block: int, taps: int, dilation: int, before: int) -> range:
-    """The pixels of x that a pixel of the block sees, as offsets from its own."""
-    return range(-before // block, (block - 1 + (taps - 1) * dilation - before) // block + 1)
-
-
-def _moved_weights(match: Match, weights: np.ndarray) -> np.ndarray:
-    filters, channels = weights.shape[:2]
-    shuffle = Shuffle.of(match.shuffle)
-    outputs, inputs = shuffle.deep(filters), shuffle.deep(channels)
-    (block, *_), _ = axes = _axes(match, weights)
-    reach = [_reach(*each) for each in axes]
-    moved = np.zeros((outputs.size, inputs.size, *map(len, reach)), weights.dtype)
-    places = [
-        # pixel of the block, tap, the pixel of x that it sees, and which one of that pixel's block
-        [
-            (pixel, tap, *divmod(pixel + tap * dilation - before, block))
-            for pixel in range(block)
-            for tap in range(taps)
-        ]
-        for _, taps, dilation, before in axes
-    ]
-    for i, row, seen_row, from_i in places[0]:
-        for j, column, seen_column, from_j in places[1]:
-            at = seen_row - reach[0][0], seen_column - reach[1][0]
-            moved[outputs[i, j][:, None], inputs[from_i, from_j][None], at[0], at[1]] = weights[
-                :, :, row, column
-            ]
-    return moved
