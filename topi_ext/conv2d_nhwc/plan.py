@@ -200,6 +200,11 @@ class Plan:
         return -(-self.problem.filters // self.columns)
 
     @property
+    def tasks(self) -> int:
+        """Tiles, for each block of filters."""
+        return self.all_tiles * self.column_blocks
+
+    @property
     def blocks(self) -> int:
         """Blocks of the grid; those with neighboring numbers have the same pixels and different filters."""
         every = -(-self.all_tiles // self.teams) * self.column_blocks
@@ -245,11 +250,22 @@ def known_arch(arch: int) -> int | None:
 
 
 def plan_for(problem: Problem, arch: int) -> Plan:
-    """The first candidate that fits into shared memory."""
-    for plan in candidates(problem, arch):
-        if plan.fits:
-            return plan
-    raise AssertionError(f"no plan for {problem}")  # the last candidate always fits
+    """The first candidate that fits into shared memory, or a finer one where it leaves half of the GPU idle."""
+    usual = next(plan for plan in candidates(problem, arch) if plan.fits)  # the last candidate always fits
+    multiprocessors = MULTIPROCESSORS.get(arch, 100)
+    if 2 * usual.tasks <= multiprocessors:
+        for plan in _finer(problem, arch):
+            if plan.fits and usual.tasks < plan.tasks <= multiprocessors:
+                return plan
+    return usual
+
+
+def _finer(problem: Problem, arch: int) -> list[Plan]:
+    """Resident plans of few pixels and filters, the finest first: a block has little to load and to multiply."""
+    columns = [8, 16, 32, 64]
+    plan = Plan(problem, arch, arch == 90, (8, 8), 8, (4, 1), resident=True)
+    plans = [replace(plan, tile=tile, columns=c) for tile in ((8, 8), (8, 16)) for c in columns]
+    return sorted(plans, key=lambda plan: (plan.pixels * plan.columns, plan.shared_memory))
 
 
 def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
@@ -266,7 +282,7 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
         _streaming(problem, arch, width, tile) for width in widths for tile in _streaming_tiles(arch)
     ]
     multiprocessors = MULTIPROCESSORS.get(arch, 100)
-    busy = [plan for plan in streaming if plan.all_tiles * plan.column_blocks >= multiprocessors]
+    busy = [plan for plan in streaming if plan.tasks >= multiprocessors]
     # The largest that keep all multiprocessors busy, else the smallest first.
     for some in busy or streaming[::-1]:
         yield from _chunks(some)

@@ -12,7 +12,7 @@ import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -23,6 +23,8 @@ from typing import Any
 from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
+
+from .early_launch import let_kernels_start_early
 
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
@@ -78,6 +80,14 @@ class Driver:
                     f"libcuda.so.1 has no {name}: there is no driver, or one older than CUDA 11.4"
                 )
             function.argtypes, function.restype = types, c_int
+
+    def has(self, functions: Mapping[str, tuple[Any, ...]]) -> bool:
+        """Whether there are these functions of a newer driver, which can be called from then on."""
+        found = {name: getattr(self._library, name, None) for name in functions}
+        for name, function in found.items():
+            if function is not None:
+                function.argtypes, function.restype = functions[name], c_int
+        return None not in found.values()
 
     def __call__(self, name: str, *args: Any) -> None:
         status = getattr(self._library, name)(*args)
@@ -296,6 +306,7 @@ class CapturedRun:
             raise CannotCapture(str(reason).strip().splitlines()[-1]) from reason
         try:
             graph = self._in(0, _end_capture, stream)
+            let_kernels_start_early(driver(), graph)
             executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
         except CudaError as reason:
             raise CannotCapture(str(reason)) from reason
