@@ -97,6 +97,25 @@ def test_cuda(cuda, case):
     assert_close(output, case.expected(arrays), case.dtype)
 
 
+FINE = [  # with filters and pixels of a block
+    (Case((20, 20), 64, 64, **options(activation="silu")), *(8, 64)),
+    (Case((13, 21), 48, 72, **options(strides=2, activation="prelu")), *(8, 64)),
+    (Case((17, 9), 40, 44, residual=True, **options(final_activation="relu")), *(8, 64)),
+    (Case((40, 44), 16, 30, kernel=(2, 3), **options(padding=(1, 1))), *(16, 64)),
+    (Case((50, 88), 24, 32, **options(block_size=2)), *(32, 64)),
+    (Case((9, 11), 3, 20, **options(dilation=2)), *(8, 64)),
+]
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("case, columns, pixels", FINE, **by_name)
+def test_images_that_do_not_fill_the_gpu(emulated_cuda, case, columns, pixels, arch):
+    chosen = plan.plan_for(case.problem(), arch)
+    assert (chosen.columns, chosen.pixels) == (columns, pixels) and chosen.tasks <= plan.MULTIPROCESSORS[arch]
+    emulated_cuda.set_arch(arch)
+    test_cuda(emulated_cuda, case)
+
+
 @pytest.mark.parametrize(
     "case",
     [

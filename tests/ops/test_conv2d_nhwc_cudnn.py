@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +37,12 @@ WIDE = [
 by_name = {"ids": str}
 
 
+@pytest.fixture
+def also_small(monkeypatch):
+    """Images too small to fill a GPU go to cuDNN like others."""
+    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
+
+
 def target(arch=90, libs=True):
     text = TARGET if libs else TARGET.split(" -libs")[0]
     return tvm.target.Target(text.format(arch=arch), host="llvm")
@@ -44,7 +51,7 @@ def target(arch=90, libs=True):
 # --- which one is chosen
 
 
-@pytest.mark.parametrize("case", WIDE, **by_name)
+@pytest.mark.parametrize("case", [replace(case, size=(200, 336)) for case in WIDE], **by_name)
 def test_wide_convolutions_go_to_cudnn(case):
     assert chosen(case) == "cudnn"
     assert chosen(case, libs=False) == "cuda"
@@ -59,6 +66,10 @@ def test_wide_convolutions_go_to_cudnn(case):
         Case((200, 336), 256, 256, **options(block_size=2)),  # shuffled
         Case((200, 336), 250, 256, **options()),  # channels that cuDNN does not take
         Case((200, 336), 256, 250, **options()),
+        Case((20, 20), 256, 64, **options()),  # small images
+        Case((25, 42), 256, 40, **options()),
+        Case((80, 80), 64, 64, **options(strides=2)),
+        Case((20, 20), 64, 64, kernel=(1, 1), **options(padding=0)),
     ],
     **by_name,
 )
@@ -66,7 +77,24 @@ def test_others_have_our_kernel(case):
     assert chosen(case) == "cuda"
 
 
-def test_other_targets_have_their_kernel():
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((80, 80), 64, 64, **options()),
+        Case((40, 40), 256, 256, **options()),
+        Case(
+            (15, 20), 256, 256, kernel=(1, 1), **options(padding=0)
+        ),  # one tap loads more than it multiplies
+        Case((200, 336), 64, 64, **options()),  # too few tiles for the time that weights take
+        Case((200, 336), 64, 256, kernel=(1, 1), **options(padding=0)),
+    ],
+    **by_name,
+)
+def test_cudnn_keeps(case):
+    assert chosen(case) == "cudnn"
+
+
+def test_other_targets_have_their_kernel(also_small):
     problem = WIDE[0].problem()
     assert op.kernels_for(problem, tvm.target.Target("llvm")).__name__.endswith(".cpu")
     assert chosen(WIDE[0], arch=70) == "cuda"  # which says what is missing
@@ -78,7 +106,7 @@ def chosen(case, **of_target):
     return op.kernels_for(case.problem(), target(**of_target)).__name__.split(".")[-1]
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def test_a_missing_package_is_named(monkeypatch, also_small):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(tvm.TVMError, match=r'missing: pip install "tvm-vision-passes\[cudnn\]"'):
         build(WIDE[0])
@@ -131,7 +159,7 @@ def as_options(problem):
 
 @pytest.mark.parametrize("executor", ["graph", "vm"])
 @pytest.mark.parametrize("case", [case for case in WIDE if case.dtype == "float16"], **by_name)
-def test_compiled_code_asks_for_it(emulated_cuda, oracle, case, executor):
+def test_compiled_code_asks_for_it(emulated_cuda, oracle, also_small, case, executor):
     emulated_cuda.target = target()
     arrays = case.arrays()
     (output,) = emulated_cuda.run_relay(case.function(arrays), *arrays.values(), executor=executor)
@@ -139,7 +167,7 @@ def test_compiled_code_asks_for_it(emulated_cuda, oracle, case, executor):
     assert_close(output, case.expected(arrays), case.dtype)
 
 
-def test_compiled_code_sets_the_device_first(oracle):
+def test_compiled_code_sets_the_device_first(oracle, also_small):
     (case,) = [case for case in WIDE if case.dtype == "bfloat16"]
     source = build(case).lib.get_source("ll")
     assert "__tvm_set_device" in source and cudnn.OPERATOR.packed_function in source

@@ -250,7 +250,7 @@ def known_arch(arch: int) -> int | None:
 
 
 def plan_for(problem: Problem, arch: int) -> Plan:
-    """The first candidate that fits into shared memory, or a finer one where it leaves half of the GPU idle."""
+    """The first candidate that fits into shared memory, or a finer one if it leaves half of the GPU idle."""
     usual = next(plan for plan in candidates(problem, arch) if plan.fits)  # the last candidate always fits
     multiprocessors = MULTIPROCESSORS.get(arch, 100)
     if 2 * usual.tasks <= multiprocessors:
@@ -261,7 +261,7 @@ def plan_for(problem: Problem, arch: int) -> Plan:
 
 
 def _finer(problem: Problem, arch: int) -> list[Plan]:
-    """Resident plans of few pixels and filters, the finest first: a block has little to load and to multiply."""
+    """Resident plans of few pixels and filters, the finest first: a block loads and multiplies little."""
     columns = [8, 16, 32, 64]
     plan = Plan(problem, arch, arch == 90, (8, 8), 8, (4, 1), resident=True)
     plans = [replace(plan, tile=tile, columns=c) for tile in ((8, 8), (8, 16)) for c in columns]
@@ -335,6 +335,8 @@ def _tiles(columns: int, all_in_registers: bool) -> list[tuple[tuple[int, int], 
         return [((8, 8), 2)]
     if columns > 64:
         return [((8, 8), most)]
+    if columns > 32:
+        return [((8, 16), 2), ((8, 8), 2)]  # a third team is slower
     if columns > 16:
         return [((8, 16), most), ((8, 8), most)]
     return [((16, 16), most), ((8, 16), most)]

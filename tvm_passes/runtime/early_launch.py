@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {  # of CUDA 12.3 and newer
 
 
 def let_kernels_start_early(driver: Driver, graph: int | None) -> None:
-    """Change the edges of a captured graph so that a kernel starts early whose one predecessor is a kernel."""
+    """Change edges of a captured graph: a kernel whose one predecessor is a kernel starts early."""
     if not driver.has(FUNCTIONS):
         return
     edges = _edges(driver, graph)
