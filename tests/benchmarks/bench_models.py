@@ -26,10 +26,11 @@ def main():
     args = parser().parse_args()
     warnings.simplefilter("ignore")
     on_gpu = args.target == "cuda"
+    networks = ON_GPU if on_gpu else ON_CPU
     args.names = [
         name
-        for name in (ON_GPU if on_gpu else ON_CPU)
-        if not args.only or any(of in name for of in args.only)
+        for name in networks
+        if not args.only or any(name == of if of in networks else of in name for of in args.only)
     ]
     if not args.names:
         raise SystemExit("None of the networks has such a name.")
@@ -49,7 +50,7 @@ def parser():
     )
     targets = "cuda; native, which is topi_ext.cpu_target(); or a target of LLVM; %(default)s"
     parser.add_argument("--target", default="cuda", help=targets)
-    parser.add_argument("--only", action="append", help="networks with this in their name")
+    parser.add_argument("--only", action="append", help="networks of this name, or with it in theirs")
     parser.add_argument("--raw", type=Path, help="write all that was measured there, as JSON")
     limit = "to prepare all networks on a GPU, or each peer on a CPU; %(default)s"
     parser.add_argument("--seconds", type=float, default=400, help=limit)
