@@ -37,10 +37,14 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {  # of CUDA 12.3 and newer
 }
 
 
-def let_kernels_start_early(driver: Driver, graph: int | None) -> None:
-    """Change edges of a captured graph: a kernel whose one predecessor is a kernel starts early."""
+def let_kernels_start_early(driver: Driver, graph: int | None) -> bool:
+    """Change edges of a captured graph: a kernel whose one predecessor is a kernel starts early.
+
+    Returns whether there are any, and the driver can.
+    """
     if not driver.has(FUNCTIONS):
-        return
+        return False
+    found = False
     edges = _edges(driver, graph)
     predecessors = Counter(sink for _, sink, _ in edges)
     for source, sink, edge in edges:
@@ -50,6 +54,8 @@ def let_kernels_start_early(driver: Driver, graph: int | None) -> None:
             driver("cuGraphRemoveDependencies_v2", graph, *nodes, byref(edge), 1)
             early = Edge(from_port=PROGRAMMATIC, type=PROGRAMMATIC)
             driver("cuGraphAddDependencies_v2", graph, *nodes, byref(early), 1)
+            found = True
+    return found
 
 
 def _edges(driver: Driver, graph: int | None) -> list[tuple[int, int, Edge]]:
