@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import gcd
 
 import tvm
@@ -80,7 +80,12 @@ def conv2d_nhwc(
     return te.compute((data.shape[0], *problem.shape[1:]), result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
 
 
-def activate(activation: Activation, value: tir.PrimExpr, slope: tir.PrimExpr | None = None) -> tir.PrimExpr:
+def activate(
+    activation: Activation,
+    value: tir.PrimExpr,
+    slope: tir.PrimExpr | None = None,
+    exp: Callable[[tir.PrimExpr], tir.PrimExpr] = te.exp,
+) -> tir.PrimExpr:
     """The activation of a float32 value; the kernels of all targets use it."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
     zero, one = tir.const(0, "float32"), tir.const(1, "float32")
@@ -91,9 +96,9 @@ def activate(activation: Activation, value: tir.PrimExpr, slope: tir.PrimExpr | 
     if activation.name == "clip":
         return te.max(te.min(value, high), low)
     if activation.name == "sigmoid":
-        return one / (one + te.exp(-value))
+        return one / (one + exp(-value))
     if activation.name == "silu":
-        return value / (one + te.exp(-value))
+        return value / (one + exp(-value))
     if activation.name == "tanh":
         return te.tanh(value)
     if activation.name == "hard_swish":

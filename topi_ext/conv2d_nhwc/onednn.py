@@ -7,7 +7,6 @@ its primitive; weights with an id are packed once, too. There is nothing for LLV
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import threading
@@ -15,6 +14,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,15 @@ from tvm import te, tir, topi
 
 from .._address import address_of
 from ..onednn import library as onednn
+from . import winograd
 from .problem import Activation, Problem
+from .samples import Samples
 
 INSTALL = onednn.INSTALL
 LIBRARY = onednn.NAME
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
 MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
 MAX_PRIMITIVES = 4096
-SAMPLES = 64  # of the bytes of weights, which tell other weights with the same id
 
 
 def is_available() -> bool:
@@ -134,8 +135,9 @@ class _OfThread(threading.local):
     """The primitives of a thread, each made once, those used last at the end."""
 
     def __init__(self) -> None:
-        self.convolutions: OrderedDict[tuple[str, int], _Convolution] = OrderedDict()
-        self.weights: weakref.WeakValueDictionary[str, _Weights] = weakref.WeakValueDictionary()
+        self.convolutions: OrderedDict[tuple[str, int], _Convolution | winograd.Convolution] = OrderedDict()
+        self.weights: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.workspace = np.zeros(0, "uint8")  # of a call, which later ones use again
         self.stream: onednn.Handle | None = None
 
     def run(self, text: str, batch: int, addresses: Sequence[int]) -> None:
@@ -149,8 +151,16 @@ class _OfThread(threading.local):
         self.stream = self.stream or onednn.stream()
         convolution.run(self.stream, addresses)
 
-    def _made(self, problem: Problem) -> _Convolution:
+    def address_of_workspace(self, size: int) -> int:
+        if self.workspace.size < size + onednn.ALIGNMENT:
+            self.workspace = np.zeros(size + onednn.ALIGNMENT, "uint8")
+        address = self.workspace.ctypes.data
+        return address + -address % onednn.ALIGNMENT
+
+    def _made(self, problem: Problem) -> _Convolution | winograd.Convolution:
         onednn.check_installed("topi_ext.conv2d_nhwc")
+        if winograd.is_better(problem):
+            return winograd.Convolution(problem, self.weights, self.address_of_workspace)
         try:
             return _Convolution(problem, self.weights)
         except onednn.NotImplementedByOneDNN as reason:
@@ -167,7 +177,7 @@ class _OfThread(threading.local):
         ):
             self.convolutions.popitem(last=False)
 
-    def _packed(self) -> set[_Weights]:
+    def _packed(self) -> set[Any]:
         return {convolution.weights for convolution in self.convolutions.values()}
 
 
@@ -300,28 +310,12 @@ class _Weights:
         arguments = {onednn.SOURCE: self._source, onednn.RESULT: self.packed.memory}
         self._packing = onednn.Execution(onednn.reorder(given, chosen), arguments)
         count = problem.filters * (problem.channels // problem.groups) * math.prod(problem.kernel)
-        self._size = count * (4 if problem.dtype == "float32" else 2)  # bytes
-        self._address = 0
-        self._sampled = np.zeros(0, "uint8")
-        self._sample: bytes | None = None
+        self._samples = Samples(count * (4 if problem.dtype == "float32" else 2))
 
     def pack(self, stream: onednn.Handle, address: int) -> None:
-        if self._are_kept and not self._are_others(address):
-            return
-        onednn.move(self._source, address)
-        self._packing.run(stream)
-
-    def _are_others(self, address: int) -> bool:
-        """Whether they are not those packed: the id says that they are, unless a user changed them."""
-        if address != self._address:
-            everything = (ctypes.c_uint8 * self._size).from_address(address)
-            self._sampled = np.ctypeslib.as_array(everything)[:: max(1, self._size // SAMPLES)]
-            self._address = address
-        sample = self._sampled.tobytes()
-        if sample == self._sample:
-            return False
-        self._sample = sample
-        return True
+        if not self._are_kept or self._samples.are_new(address):
+            onednn.move(self._source, address)
+            self._packing.run(stream)
 
 
 def _activate(post_ops: onednn.PostOps, activation: Activation) -> None:

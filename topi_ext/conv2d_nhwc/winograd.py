@@ -1,0 +1,165 @@
+"""Convolutions of 3x3 on CPUs by Winograd's algorithm, with a quarter of the products.
+
+A tile of 4x4 results sees 6x6 pixels. These, and each filter, are transformed to 36 numbers; the 36 products,
+summed over the channels, are transformed back to the tile's results. So for each of the 36 numbers, a matrix
+of tiles and channels is multiplied by one of channels and filters, which oneDNN does. Tiles are worked on in
+blocks, whose numbers stay in the cache.
+
+`onednn` decides for it at run time, where the number of images is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, MutableMapping, Sequence
+from ctypes import c_void_p
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from .._kernel import ceil_div
+from ..onednn import library as onednn
+from .cpu import LANES
+from .problem import Problem
+from .samples import Samples
+from .winograd_transforms import (
+    ACTIVATIONS,
+    KERNEL,
+    NUMBERS,
+    SIDE,
+    Epilogue,
+    of_data,
+    of_filters,
+    of_products,
+)
+
+BLOCK_BYTES = 2 << 20  # of a block's numbers and products
+MIN_TILES = 16  # of a block: a matrix product of fewer rows is slower
+MIN_LANES = 8
+# What the algorithm costs, in products: a tile's transforms for each channel and filter, and reading the
+# transformed filters, in tiles.
+TRANSFORM, READING = 500, 8
+GAIN = 0.9  # of what the products cost without it
+
+
+def is_better(problem: Problem) -> bool:
+    """Whether it takes less time than summing directly, for filters that are transformed once."""
+    activations = {problem.activation.name, problem.final_activation.name}
+    is_plain = problem.kernel == (KERNEL, KERNEL) and problem.groups == 1
+    is_plain = is_plain and {problem.strides, problem.dilation} == {(1, 1)}
+    if not is_plain or problem.dtype != "float32" or not problem.weight_id or not activations <= ACTIVATIONS:
+        return False
+    if problem.channels % MIN_LANES or problem.filters % MIN_LANES:
+        return False
+    if {problem.bias, problem.slope} - {None, "float32"}:
+        return False
+    down, across = _tiles(problem)
+    height, width = problem.out_size
+    products, tiles = problem.channels * problem.filters, problem.batch * down * across
+    direct = problem.batch * height * width * KERNEL**2 * products
+    ours = NUMBERS * products * (tiles + READING) + TRANSFORM * tiles * (problem.channels + problem.filters)
+    return ours < GAIN * direct
+
+
+class Convolution:
+    """A problem's kernels and primitive, and the transformed filters."""
+
+    def __init__(
+        self, problem: Problem, weights: MutableMapping[str, Any], workspace: Callable[[int], int]
+    ) -> None:
+        self._workspace = workspace
+        channels, filters = problem.channels, problem.filters
+        down, across = _tiles(problem)
+        tiles = problem.batch * down * across
+        most = max(MIN_TILES, BLOCK_BYTES // (4 * NUMBERS * (channels + filters)))
+        self._tiles = ceil_div(tiles, ceil_div(tiles, most))  # blocks of the same size
+        self._blocks = [(first, self._tiles, tiles, down, across) for first in range(0, tiles, self._tiles)]
+        self._of_data = of_data(gcd(channels, LANES))
+        self._data_extents = channels, *problem.size, *problem.padding[:2]
+        given = [problem.bias is not None, problem.slope is not None, problem.residual]
+        self._given = given
+        epilogue = Epilogue(problem.activation, problem.final_activation, *given)
+        self._of_products = of_products(gcd(filters, LANES), epilogue)
+        self._result_extents = filters, *problem.out_size
+        numbers, products = (_layout(NUMBERS, self._tiles, length) for length in (channels, filters))
+        primitive = onednn.matmul(
+            numbers, onednn.layout((NUMBERS, channels, filters), "float32"), None, products, onednn.PostOps()
+        )
+        self.weights = _transformed_once(problem, primitive.weights, weights)
+        self._memories = onednn.memory(numbers, 0), onednn.memory(products, 0)
+        memories = dict(zip((onednn.SOURCE, onednn.RESULT), self._memories))
+        memories[onednn.WEIGHTS] = self.weights.packed.memory
+        self._execution = onednn.Execution(primitive, memories)
+
+    def run(self, stream: onednn.Handle, addresses: Sequence[int]) -> None:
+        """The addresses are of the operator's arguments that are given, and of the result."""
+        data, weight, *others, result = addresses
+        self.weights.pack(stream, weight)
+        left = iter(others)
+        has_bias, has_slope, has_residual = self._given
+        bias = next(left) if has_bias else result  # of what is not given, nothing is read
+        residual = next(left) if has_residual else result
+        slope = next(left) if has_slope else result
+        numbers = self._workspace(
+            4 * NUMBERS * self._tiles * (self._data_extents[0] + self._result_extents[0])
+        )
+        products = numbers + 4 * NUMBERS * self._tiles * self._data_extents[0]
+        for memory, address in zip(self._memories, (numbers, products)):
+            onednn.move(memory, address)
+        from_data = c_void_p(data), c_void_p(numbers), *self._data_extents
+        to_result = *map(c_void_p, (products, result, bias, slope, residual)), *self._result_extents
+        for block in self._blocks:
+            self._of_data(*from_data, *block)
+            self._execution.run(stream)
+            self._of_products(*to_result, *block)
+
+
+def _tiles(problem: Problem) -> tuple[int, int]:
+    """Of an image, down and across."""
+    height, width = problem.out_size
+    return -(-height // SIDE), -(-width // SIDE)
+
+
+def _layout(count: int, rows: int, length: int) -> onednn.Handle:
+    return onednn.layout((count, rows, length), "float32", (rows * length, length, 1))
+
+
+# --- filters
+
+
+def _transformed_once(
+    problem: Problem, chosen: onednn.Handle, known: MutableMapping[str, Any]
+) -> TransformedWeights:
+    """Those with the same id are transformed for all batches at once."""
+    key = f"{problem.weight_id}, transformed"
+    same = known.get(key)
+    if same is None or not onednn.is_same(same.layout, chosen):
+        same = known[key] = TransformedWeights(problem, chosen)
+    return same
+
+
+class TransformedWeights:
+    """The numbers of filters in oneDNN's layout, and what tells that others are given."""
+
+    def __init__(self, problem: Problem, chosen: onednn.Handle) -> None:
+        self.packed = onednn.Buffer(chosen)
+        self.layout = chosen
+        self._shape = problem.filters, KERNEL, KERNEL, problem.channels
+        self._samples = Samples(4 * int(np.prod(self._shape)))
+
+    def pack(self, stream: onednn.Handle, address: int) -> None:
+        """Transform the filters at an address, if they are not those that were."""
+        if not self._samples.are_new(address):
+            return
+        filters, *_, channels = self._shape
+        everything = (ctypes.c_float * int(np.prod(self._shape))).from_address(address)
+        weight, matrix = np.ctypeslib.as_array(everything).reshape(self._shape), of_filters()
+        numbers = np.einsum("ar,krsc,bs->abck", matrix, weight.astype("float64"), matrix, optimize=True)
+        numbers = np.ascontiguousarray(numbers.reshape(NUMBERS, channels, filters), "float32")
+        given = _layout(NUMBERS, channels, filters)
+        memories = {
+            onednn.SOURCE: onednn.memory(given, numbers.ctypes.data),
+            onednn.RESULT: self.packed.memory,
+        }
+        onednn.Execution(onednn.reorder(given, self.layout), memories).run(stream)
