@@ -22,7 +22,8 @@ class Samples:
         """Whether the weights at an address are none, or others, than the last time."""
         if address != self._address:
             everything = (ctypes.c_uint8 * self._size).from_address(address)
-            self._sampled = np.ctypeslib.as_array(everything)[:: max(1, self._size // COUNT)]
+            step = max(1, self._size // COUNT) | 1  # odd: not only the lowest byte of each number
+            self._sampled = np.ctypeslib.as_array(everything)[::step]
             self._address = address
         sample = self._sampled.tobytes()
         if sample == self._last:

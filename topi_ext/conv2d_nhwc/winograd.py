@@ -11,16 +11,15 @@ blocks, whose numbers stay in the cache.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, MutableMapping, Sequence
 from ctypes import c_void_p
-from math import gcd
 from typing import Any
 
 import numpy as np
 
 from .._kernel import ceil_div
 from ..onednn import library as onednn
-from .cpu import LANES
 from .problem import Problem
 from .samples import Samples
 from .winograd_transforms import (
@@ -29,6 +28,7 @@ from .winograd_transforms import (
     NUMBERS,
     SIDE,
     Epilogue,
+    lanes_of,
     of_data,
     of_filters,
     of_products,
@@ -36,11 +36,11 @@ from .winograd_transforms import (
 
 BLOCK_BYTES = 2 << 20  # of a block's numbers and products
 MIN_TILES = 16  # of a block: a matrix product of fewer rows is slower
-MIN_LANES = 8
-# What the algorithm costs, in products: a tile's transforms for each channel and filter, and reading the
-# transformed filters, in tiles.
-TRANSFORM, READING = 500, 8
+# What the algorithm costs, measured in products: a tile's transforms for each channel and filter; calls; and
+# reading the transformed filters, in tiles.
+TRANSFORM, CALLS, READING = 500, 1_500_000, 8
 GAIN = 0.9  # of what the products cost without it
+SWITCH = "TVM_PASSES_WINOGRAD"  # 0 for none, where its rounding matters
 
 
 def is_better(problem: Problem) -> bool:
@@ -50,16 +50,16 @@ def is_better(problem: Problem) -> bool:
     is_plain = is_plain and {problem.strides, problem.dilation} == {(1, 1)}
     if not is_plain or problem.dtype != "float32" or not problem.weight_id or not activations <= ACTIVATIONS:
         return False
-    if problem.channels % MIN_LANES or problem.filters % MIN_LANES:
+    if not lanes_of(problem.channels) or not lanes_of(problem.filters):
         return False
-    if {problem.bias, problem.slope} - {None, "float32"}:
+    if {problem.bias, problem.slope} - {None, "float32"} or os.environ.get(SWITCH) == "0":
         return False
     down, across = _tiles(problem)
     height, width = problem.out_size
     products, tiles = problem.channels * problem.filters, problem.batch * down * across
     direct = problem.batch * height * width * KERNEL**2 * products
-    ours = NUMBERS * products * (tiles + READING) + TRANSFORM * tiles * (problem.channels + problem.filters)
-    return ours < GAIN * direct
+    transforms = TRANSFORM * tiles * (problem.channels + problem.filters)
+    return NUMBERS * products * (tiles + READING) + transforms + CALLS < GAIN * direct
 
 
 class Convolution:
@@ -75,12 +75,12 @@ class Convolution:
         most = max(MIN_TILES, BLOCK_BYTES // (4 * NUMBERS * (channels + filters)))
         self._tiles = ceil_div(tiles, ceil_div(tiles, most))  # blocks of the same size
         self._blocks = [(first, self._tiles, tiles, down, across) for first in range(0, tiles, self._tiles)]
-        self._of_data = of_data(gcd(channels, LANES))
+        self._of_data = of_data(lanes_of(channels))
         self._data_extents = channels, *problem.size, *problem.padding[:2]
         given = [problem.bias is not None, problem.slope is not None, problem.residual]
         self._given = given
         epilogue = Epilogue(problem.activation, problem.final_activation, *given)
-        self._of_products = of_products(gcd(filters, LANES), epilogue)
+        self._of_products = of_products(lanes_of(filters), epilogue)
         self._result_extents = filters, *problem.out_size
         numbers, products = (_layout(NUMBERS, self._tiles, length) for length in (channels, filters))
         primitive = onednn.matmul(

@@ -26,7 +26,7 @@ from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals
 from .._types import IntExpr
-from .cpu import activate
+from .cpu import LANES, activate
 from .problem import Activation
 from .vector_exp import vector_exp
 
@@ -57,6 +57,11 @@ def of_filters() -> np.ndarray:
         rows.append([point**power / math.prod(others) for power in range(KERNEL)])
     rows.append([Fraction(0)] * (KERNEL - 1) + [Fraction(1)])
     return np.array(rows, dtype="float64")
+
+
+def lanes_of(length: int) -> int:
+    """How many of so many channels or filters are computed at once; 0 where there are too few."""
+    return next((lanes for lanes in (LANES, LANES // 2) if lanes <= length), 0)
 
 
 def of_data(lanes: int) -> Callable[..., None]:
@@ -171,7 +176,7 @@ class _Kernel:
     def each_tile(
         self, lanes: int, side: int
     ) -> Iterator[tuple[IntExpr, IntExpr, IntExpr, IntExpr, _Square]]:
-        """In parallel: its number in the block, its image, its place down and across, and a square of memory."""
+        """In parallel: its number in the block, its image, its place down and across, and a square."""
         self._lanes = lanes
         first, self.tiles, all_tiles, down, across = self.integers("first", "tiles", "all", "down", "across")
         with self.ib.for_range(0, self.tiles, "tile", kind="parallel") as tile:
@@ -182,9 +187,10 @@ class _Kernel:
 
     @contextlib.contextmanager
     def each_vector(self, length: tir.Var) -> Iterator[tir.PrimExpr]:
-        """The first element of each vector of channels or filters."""
-        with self.ib.for_range(0, tir.truncdiv(length, self._lanes), "vector") as vector:
-            yield vector * self._lanes
+        """The first element of each vector of a length; the last one may overlap the one before."""
+        lanes = self._lanes
+        with self.ib.for_range(0, tir.truncdiv(length + (lanes - 1), lanes), "vector") as vector:
+            yield te.min(vector * lanes, length - lanes)
 
     def compiled(self) -> Callable[..., None]:
         from .._cpu_target import cpu_target  # which asks conv2d_nhwc for oneDNN
