@@ -3,17 +3,17 @@
 import pytest
 
 import topi_ext
-from topi_ext import _cpu_target
+from topi_ext import _cpu_target, _processor
 
 import tvm
 
-NAMES = list(_cpu_target.PROCESSORS)
+NAMES = list(_processor.PROCESSORS)
 
 
 @pytest.fixture
 def features(monkeypatch):
     """What the processor has, as LLVM tells it; a test may change it."""
-    found = set().union(*_cpu_target.PROCESSORS.values())
+    found = set().union(*_processor.PROCESSORS.values())
     answer = {name: name in found for name in [*found, "amx-tile"]}
     monkeypatch.setattr(tvm, "get_global_func", lambda name, allow_missing: lambda: answer)
     return answer
@@ -22,7 +22,7 @@ def features(monkeypatch):
 @pytest.mark.parametrize("rank", range(len(NAMES)))
 def test_the_best(features, rank):
     for better in NAMES[:rank]:
-        features[min(_cpu_target.PROCESSORS[better] - _cpu_target.PROCESSORS[NAMES[rank]])] = False
+        features[min(_processor.PROCESSORS[better] - _processor.PROCESSORS[NAMES[rank]])] = False
     assert topi_ext.cpu_target().attrs["mcpu"] == NAMES[rank]
 
 

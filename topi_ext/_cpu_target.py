@@ -4,35 +4,11 @@ from __future__ import annotations
 
 import tvm
 
+from ._processor import options_of_processor
 from .conv2d_nhwc import onednn
-
-# LLVM's names of processors, the best first, and the features that each requires.
-PROCESSORS = {
-    "skylake-avx512": {
-        "avx512f",
-        "avx512bw",
-        "avx512cd",
-        "avx512dq",
-        "avx512vl",
-        "fma",
-        "f16c",
-        "bmi2",
-        "adx",
-    },
-    "haswell": {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"},
-    "nehalem": {"sse4.1", "sse4.2", "popcnt"},
-}
 
 
 def cpu_target() -> tvm.target.Target:
     """An LLVM target with the vector extensions of this processor, and oneDNN where it is installed."""
-    features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
-    found = {name for name, has in features().items() if has} if features else set()
-    processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)
-    options = [f"-mcpu={processor}"] if processor else []
-    # At LLVM's level 3, TVM's default, a detector's kernels take up to six times as long to compile, and none
-    # of them runs faster.
-    options.append("-opt-level=2")
-    if onednn.is_available():
-        options.append(f"-libs={onednn.LIBRARY}")
-    return tvm.target.Target(" ".join(["llvm", *options]))
+    libraries = [f"-libs={onednn.LIBRARY}"] if onednn.is_available() else []
+    return tvm.target.Target(" ".join(["llvm", *options_of_processor(), *libraries]))

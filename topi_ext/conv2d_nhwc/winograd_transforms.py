@@ -25,6 +25,7 @@ from tvm.runtime import Device
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals
+from .._processor import options_of_processor
 from .._types import IntExpr
 from .cpu import LANES, activate
 from .problem import Activation
@@ -193,10 +194,9 @@ class _Kernel:
             yield te.min(vector * lanes, length - lanes)
 
     def compiled(self) -> Callable[..., None]:
-        from .._cpu_target import cpu_target  # which asks conv2d_nhwc for oneDNN
-
         function = tir.PrimFunc(self._parameters, self.ib.get()).with_attr("global_symbol", "transform")
-        target = tvm.target.Target(cpu_target(), host=cpu_target())
+        llvm = tvm.target.Target(" ".join(["llvm", *options_of_processor()]))
+        target = tvm.target.Target(llvm, host=llvm)
         function = function.with_attr("tir.noalias", True).with_attr("target", target)
         return tvm.build(tvm.IRModule({"transform": function}), target)["transform"]
 

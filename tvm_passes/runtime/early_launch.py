@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from ctypes import POINTER, Structure, byref, c_char, c_char_p, c_int, c_size_t, c_ubyte, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from topi_ext.corrections.early_launch import MARK
 
-if TYPE_CHECKING:
-    from .cuda import Driver
+Driver = Any  # of `cuda`, which imports this module
 
 KERNEL = 0  # a type of node
 ON_COMPLETION, PROGRAMMATIC = 0, 1  # types of edges, and for the latter, the port that it leaves from
