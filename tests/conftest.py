@@ -6,6 +6,7 @@ import gc
 import pytest
 
 from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
+from topi_ext.conv2d_nhwc import cudnn
 
 import tvm
 
@@ -30,6 +31,12 @@ def emulated_cuda():
         except CannotEmulate as reason:
             pytest.skip(str(reason))
         yield cuda
+
+
+@pytest.fixture
+def small_by_cudnn(monkeypatch):
+    """Convolutions of images that are too small to fill a GPU go to cuDNN, as those of larger ones do."""
+    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
 
 
 def _has_gpu():

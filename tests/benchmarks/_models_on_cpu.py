@@ -225,9 +225,9 @@ work on the machine disturbs it less than the host's clock.
 torch: eager, and compiled in the default mode, in the layout in which eager is faster; its bfloat16 is
 autocast. ONNX Runtime and OpenVINO run what `torch.onnx.export` writes in opset {OPSET}. Masks are pasted
 into images; those of OpenVINO by torchvision, since OpenVINO cannot convert the loop that does it.
-Floor: what the convolutions and matrix products would take, summed directly, at the speed of the faster of
-torch's product of matrices of {MATRIX}x{MATRIX} and its convolution of 3x3 and {CHANNELS} channels. Ours takes
-Winograd's algorithm for 3x3, which needs a quarter of the products."""
+Floor: what the convolutions and matrix products would take, summed directly, at the speed of the faster
+of torch's product of matrices of {MATRIX}x{MATRIX} and its convolution of 3x3 and {CHANNELS} channels. Ours
+takes Winograd's algorithm for 3x3, which needs a quarter of the products."""
 
 
 def times(rows, clock):

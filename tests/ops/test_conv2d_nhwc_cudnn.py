@@ -37,12 +37,6 @@ WIDE = [
 by_name = {"ids": str}
 
 
-@pytest.fixture
-def also_small(monkeypatch):
-    """Images too small to fill a GPU go to cuDNN like others."""
-    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
-
-
 def target(arch=90, libs=True):
     text = TARGET if libs else TARGET.split(" -libs")[0]
     return tvm.target.Target(text.format(arch=arch), host="llvm")
@@ -94,7 +88,7 @@ def test_cudnn_keeps(case):
     assert chosen(case) == "cudnn"
 
 
-def test_other_targets_have_their_kernel(also_small):
+def test_other_targets_have_their_kernel(small_by_cudnn):
     problem = WIDE[0].problem()
     assert op.kernels_for(problem, tvm.target.Target("llvm")).__name__.endswith(".cpu")
     assert chosen(WIDE[0], arch=70) == "cuda"  # which says what is missing
@@ -106,7 +100,7 @@ def chosen(case, **of_target):
     return op.kernels_for(case.problem(), target(**of_target)).__name__.split(".")[-1]
 
 
-def test_a_missing_package_is_named(monkeypatch, also_small):
+def test_a_missing_package_is_named(monkeypatch, small_by_cudnn):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(tvm.TVMError, match=r'missing: pip install "tvm-vision-passes\[cudnn\]"'):
         build(WIDE[0])
@@ -159,7 +153,7 @@ def as_options(problem):
 
 @pytest.mark.parametrize("executor", ["graph", "vm"])
 @pytest.mark.parametrize("case", [case for case in WIDE if case.dtype == "float16"], **by_name)
-def test_compiled_code_asks_for_it(emulated_cuda, oracle, also_small, case, executor):
+def test_compiled_code_asks_for_it(emulated_cuda, oracle, small_by_cudnn, case, executor):
     emulated_cuda.target = target()
     arrays = case.arrays()
     (output,) = emulated_cuda.run_relay(case.function(arrays), *arrays.values(), executor=executor)
@@ -167,7 +161,7 @@ def test_compiled_code_asks_for_it(emulated_cuda, oracle, also_small, case, exec
     assert_close(output, case.expected(arrays), case.dtype)
 
 
-def test_compiled_code_sets_the_device_first(oracle, also_small):
+def test_compiled_code_sets_the_device_first(oracle, small_by_cudnn):
     (case,) = [case for case in WIDE if case.dtype == "bfloat16"]
     source = build(case).lib.get_source("ll")
     assert "__tvm_set_device" in source and cudnn.OPERATOR.packed_function in source

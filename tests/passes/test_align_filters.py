@@ -5,7 +5,6 @@ import pytest
 
 import topi_ext
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, ops, refusals
-from topi_ext.conv2d_nhwc import cudnn
 from tvm_passes import AlignFilters
 
 from tvm import relay
@@ -14,10 +13,7 @@ TARGET = "cuda -arch=sm_90 -libs=cudnn-frontend"
 SHAPE = 1, 6, 7, 128
 
 
-@pytest.fixture(autouse=True)
-def also_small(monkeypatch):
-    """Images too small to fill a GPU go to cuDNN like others."""
-    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
+pytestmark = pytest.mark.usefixtures("small_by_cudnn")
 
 
 def weights(filters, channels=SHAPE[-1], kernel=3):

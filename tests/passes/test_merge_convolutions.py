@@ -89,7 +89,7 @@ def test_results_that_are_concatenated_are_cut_there():
     assert filters_of(after) == [12]
 
 
-def test_aligned_filters_are_cut_once():
+def test_aligned_filters_are_cut_once(small_by_cudnn):
     x = data((1, 6, 7, 128))
     mod = returned(x, wide(head(x, 3)), wide(head(x, 12, seed=2)))
     both = tvm.transform.Sequential([MergeConvolutions(), AlignFilters(TARGET)])

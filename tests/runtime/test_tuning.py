@@ -47,7 +47,7 @@ class Graph(FakeGraph):
 
 
 @pytest.fixture
-def model(emulated_cuda, fake_cuda, monkeypatch, tmp_path):  # noqa: F811
+def model(emulated_cuda, fake_cuda, small_by_cudnn, monkeypatch, tmp_path):  # noqa: F811
     """Two different convolutions, one of them twice, by a cuDNN whose plans take the time that PLANS says."""
     library = SimpleNamespace(
         **LIBRARY, pygraph=lambda **_: Graph(), create_handle=object, set_stream=lambda *_: None
