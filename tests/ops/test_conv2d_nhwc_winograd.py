@@ -163,6 +163,7 @@ def test_taken(case, monkeypatch):
         problem_of(LARGE, weight_id=""),  # would be transformed in each call
         problem_of(LARGE, dtype="bfloat16"),  # too inaccurate
         problem_of(LARGE, bias="bfloat16"),
+        problem_of(LARGE, batch=6000),  # 2 ** 31 elements and more
     ],
     ids=str,
 )

@@ -11,6 +11,7 @@ blocks, whose numbers stay in the cache.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, MutableMapping, Sequence
 from ctypes import c_void_p
@@ -29,6 +30,7 @@ from .winograd_transforms import (
     SIDE,
     Epilogue,
     lanes_of,
+    loop_over,
     of_data,
     of_filters,
     of_products,
@@ -56,6 +58,9 @@ def is_better(problem: Problem) -> bool:
         return False
     down, across = _tiles(problem)
     height, width = problem.out_size
+    images = math.prod(problem.size) * problem.channels, height * width * problem.filters
+    if problem.batch * max(images) >= 2**31:  # which the kernels' integers cannot count
+        return False
     products, tiles = problem.channels * problem.filters, problem.batch * down * across
     direct = problem.batch * height * width * KERNEL**2 * products
     transforms = TRANSFORM * tiles * (problem.channels + problem.filters)
@@ -75,12 +80,12 @@ class Convolution:
         most = max(MIN_TILES, BLOCK_BYTES // (4 * NUMBERS * (channels + filters)))
         self._tiles = ceil_div(tiles, ceil_div(tiles, most))  # blocks of the same size
         self._blocks = [(first, self._tiles, tiles, down, across) for first in range(0, tiles, self._tiles)]
-        self._of_data = of_data(lanes_of(channels))
+        self._of_data = of_data(lanes_of(channels), loop_over(self._tiles, channels))
         self._data_extents = channels, *problem.size, *problem.padding[:2]
         given = [problem.bias is not None, problem.slope is not None, problem.residual]
         self._given = given
         epilogue = Epilogue(problem.activation, problem.final_activation, *given)
-        self._of_products = of_products(lanes_of(filters), epilogue)
+        self._of_products = of_products(lanes_of(filters), loop_over(self._tiles, filters), epilogue)
         self._result_extents = filters, *problem.out_size
         numbers, products = (_layout(NUMBERS, self._tiles, length) for length in (channels, filters))
         primitive = onednn.matmul(
@@ -146,14 +151,14 @@ class TransformedWeights:
         self.packed = onednn.Buffer(chosen)
         self.layout = chosen
         self._shape = problem.filters, KERNEL, KERNEL, problem.channels
-        self._samples = Samples(4 * int(np.prod(self._shape)))
+        self._samples = Samples(4 * math.prod(self._shape))
 
     def pack(self, stream: onednn.Handle, address: int) -> None:
         """Transform the filters at an address, if they are not those that were."""
         if not self._samples.are_new(address):
             return
         filters, *_, channels = self._shape
-        everything = (ctypes.c_float * int(np.prod(self._shape))).from_address(address)
+        everything = (ctypes.c_float * math.prod(self._shape)).from_address(address)
         weight, matrix = np.ctypeslib.as_array(everything).reshape(self._shape), of_filters()
         numbers = np.einsum("ar,krsc,bs->abck", matrix, weight.astype("float64"), matrix, optimize=True)
         numbers = np.ascontiguousarray(numbers.reshape(NUMBERS, channels, filters), "float32")

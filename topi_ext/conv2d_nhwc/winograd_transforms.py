@@ -21,7 +21,6 @@ import numpy as np
 
 import tvm
 from tvm import te, tir
-from tvm.runtime import Device
 from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals
@@ -35,7 +34,10 @@ SIDE, KERNEL = 4, 3
 SEEN = SIDE + KERNEL - 1  # pixels, in each direction
 NUMBERS = SEEN**2
 POINTS = [Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3)]
+HALF = 2  # rows of a tile's results
 ACTIVATIONS = {"none", "relu", "leaky_relu", "prelu", "clip", "sigmoid", "silu", "hard_swish"}
+
+FOR_SEVERAL_THREADS = 2**14  # numbers of a kind in a block: for fewer it takes longer to wake threads
 
 _compiling = threading.Lock()
 
@@ -65,69 +67,70 @@ def lanes_of(length: int) -> int:
     return next((lanes for lanes in (LANES, LANES // 2) if lanes <= length), 0)
 
 
-def of_data(lanes: int) -> Callable[..., None]:
+def loop_over(tiles: int, length: int) -> str:
+    """The kind of loop over the tiles of a block, each with so many channels or filters."""
+    return "parallel" if tiles * length >= FOR_SEVERAL_THREADS else "serial"
+
+
+def of_data(lanes: int, loop: str) -> Callable[..., None]:
     """The kernel from data to numbers (36, tiles, channels), of `lanes` channels at once.
 
     It takes the addresses of data and numbers, then as integers: the channels; the height and the width of
     the data; how many pixels of padding are above and to the left; then what `_Kernel` says.
     """
     with _compiling:
-        return _of_data(lanes)
+        return _of_data(lanes, loop)
 
 
-def of_products(lanes: int, epilogue: Epilogue) -> Callable[..., None]:
+def of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., None]:
     """The kernel from products (36, tiles, filters) to results, of `lanes` filters at once.
 
     It takes the addresses of the products, the result, bias, slope and residual, then as integers: the
     filters; the height and the width of the result; then what `_Kernel` says.
     """
     with _compiling:
-        return _of_products(lanes, epilogue)
+        return _of_products(lanes, loop, epilogue)
 
 
 @functools.cache
-def _of_data(lanes: int) -> Callable[..., None]:
-    kernel = _Kernel("data", "numbers")
+def _of_data(lanes: int, loop: str) -> Callable[..., None]:
+    kernel = _Kernel(loop, "data", "numbers")
     channels, height, width, above, before = kernel.integers("channels", "height", "width", "above", "before")
     ib, (data, numbers) = kernel.ib, kernel.tensors
-    with (
-        kernel.each_tile(lanes, SEEN) as (tile, image, down, across, seen),
-        kernel.each_vector(channels) as channel,
-    ):
+    with kernel.each_tile() as (tile, image, down, across), kernel.each_vector(channels, lanes) as channel:
         top, left = down * SIDE - above, across * SIDE - before
+        rows = [_Vectors(ib, lanes, SEEN) for _ in range(SEEN)]
 
         def read(is_inside: bool) -> None:
-            with ib.for_range(0, SEEN, "y") as y, ib.for_range(0, SEEN, "x") as x:
-                at = ((image * height + top + y) * width + left + x) * channels + channel
-                value = data[tir.Ramp(at, 1, lanes)]
-                if not is_inside:
-                    is_pixel = tir.all(top + y >= 0, top + y < height, left + x >= 0, left + x < width)
-                    value = tir.if_then_else(is_pixel, value, tir.Broadcast(tir.const(0, "float32"), lanes))
-                seen[y, x] = value
+            for y, row in enumerate(rows):
+                with ib.for_range(0, SEEN, "x") as x:
+                    at = ((image * height + top + y) * width + left + x) * channels + channel
+                    value = data[tir.Ramp(at, 1, lanes)]
+                    if not is_inside:
+                        is_pixel = tir.all(top + y >= 0, top + y < height, left + x >= 0, left + x < width)
+                        zeros = tir.Broadcast(tir.const(0, "float32"), lanes)
+                        value = tir.if_then_else(is_pixel, value, zeros)
+                    row[x] = value
 
         with ib.if_scope(tir.all(top >= 0, top + SEEN <= height, left >= 0, left + SEEN <= width)):
             read(is_inside=True)
         with ib.else_scope():
             read(is_inside=False)
-        columns = [_numbers_of(ib, [seen[y, x] for y in range(SEEN)]) for x in range(SEEN)]
-        for row in range(SEEN):
-            for column, number in enumerate(_numbers_of(ib, [each[row] for each in columns])):
-                at = ((row * SEEN + column) * kernel.tiles + tile) * channels + channel
+        columns = [_numbers_of(ib, [row[x] for row in rows]) for x in range(SEEN)]
+        for y in range(SEEN):
+            for x, number in enumerate(_numbers_of(ib, [column[y] for column in columns])):
+                at = ((y * SEEN + x) * kernel.tiles + tile) * channels + channel
                 numbers[tir.Ramp(at, 1, lanes)] = number
     return kernel.compiled()
 
 
 @functools.cache
-def _of_products(lanes: int, epilogue: Epilogue) -> Callable[..., None]:
-    kernel = _Kernel("products", "result", "bias", "slope", "residual")
+def _of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., None]:
+    kernel = _Kernel(loop, "products", "result", "bias", "slope", "residual")
     filters, height, width = kernel.integers("filters", "height", "width")
     ib, (products, result, biases, slopes, residual) = kernel.ib, kernel.tensors
-    with (
-        kernel.each_tile(lanes, SIDE) as (tile, image, down, across, sums),
-        kernel.each_vector(filters) as filter_,
-    ):
-        keep = Locals(ib, "global")
-        of_filter = tir.Ramp(filter_, 1, lanes)
+    with kernel.each_tile() as (tile, image, down, across), kernel.each_vector(filters, lanes) as filter_:
+        keep, of_filter = Locals(ib, "global"), tir.Ramp(filter_, 1, lanes)
         bias = keep("bias", biases[of_filter]) if epilogue.bias else None
         slope = keep("slope", slopes[of_filter]) if epilogue.slope else None
 
@@ -136,18 +139,20 @@ def _of_products(lanes: int, epilogue: Epilogue) -> Callable[..., None]:
             return products[tir.Ramp(at, 1, lanes)]
 
         columns = [_sums_of(ib, [product(row, column) for row in range(SEEN)]) for column in range(SEEN)]
-        for row in range(SIDE):
-            for column, number in enumerate(_sums_of(ib, [each[row] for each in columns])):
-                sums[row, column] = number
-        with ib.for_range(0, SIDE, "y") as y, ib.for_range(0, SIDE, "x") as x:
-            down_, across_ = down * SIDE + y, across * SIDE + x
-            with ib.if_scope(tir.all(down_ < height, across_ < width)):
-                at = tir.Ramp(((image * height + down_) * width + across_) * filters + filter_, 1, lanes)
-                value = sums[y, x] if bias is None else sums[y, x] + bias
-                value = keep("value", activate(epilogue.activation, value, slope, exp=vector_exp))
-                if epilogue.residual:
-                    value = keep("value", value + residual[at])
-                result[at] = activate(epilogue.final_activation, value, exp=vector_exp)
+        for first in range(0, SIDE, HALF):
+            sums = _Vectors(ib, lanes, HALF * SIDE)
+            for row in range(HALF):
+                for column, number in enumerate(_sums_of(ib, [each[first + row] for each in columns])):
+                    sums[row * SIDE + column] = number
+            with ib.for_range(0, HALF, "y") as y, ib.for_range(0, SIDE, "x") as x:
+                down_, across_ = down * SIDE + first + y, across * SIDE + x
+                with ib.if_scope(tir.all(down_ < height, across_ < width)):
+                    at = tir.Ramp(((image * height + down_) * width + across_) * filters + filter_, 1, lanes)
+                    value = sums[y * SIDE + x] if bias is None else sums[y * SIDE + x] + bias
+                    value = keep("value", activate(epilogue.activation, value, slope, exp=vector_exp))
+                    if epilogue.residual:
+                        value = keep("value", value + residual[at])
+                    result[at] = activate(epilogue.final_activation, value, exp=vector_exp)
     return kernel.compiled()
 
 
@@ -158,15 +163,13 @@ class _Kernel:
     and across. What is behind the last tile of all repeats it.
     """
 
-    def __init__(self, *tensors: str) -> None:
+    def __init__(self, loop: str, *tensors: str) -> None:
+        self._loop = loop
         self.ib: IRBuilder = tir.ir_builder.create()
-        for key, value in (("device_type", Device.kDLCPU), ("device_id", 0)):  # where memory is allocated
-            self.ib.scope_attr(tir.const(0), key, tir.const(value))
         buffers = [tir.decl_buffer((1,), "float32", name) for name in tensors]
         self.tensors = [self.ib.buffer_ptr(buffer) for buffer in buffers]
         self._parameters = [buffer.data for buffer in buffers]
         self.tiles: IntExpr = 0
-        self._lanes = 0
 
     def integers(self, *names: str) -> list[tir.Var]:
         found = [tir.Var(name, "int32") for name in names]
@@ -174,22 +177,17 @@ class _Kernel:
         return found
 
     @contextlib.contextmanager
-    def each_tile(
-        self, lanes: int, side: int
-    ) -> Iterator[tuple[IntExpr, IntExpr, IntExpr, IntExpr, _Square]]:
-        """In parallel: its number in the block, its image, its place down and across, and a square."""
-        self._lanes = lanes
+    def each_tile(self) -> Iterator[tuple[IntExpr, IntExpr, IntExpr, IntExpr]]:
+        """Its number in the block, its image, and its place down and across."""
         first, self.tiles, all_tiles, down, across = self.integers("first", "tiles", "all", "down", "across")
-        with self.ib.for_range(0, self.tiles, "tile", kind="parallel") as tile:
+        with self.ib.for_range(0, self.tiles, "tile", kind=self._loop) as tile:
             number = te.min(first + tile, all_tiles - 1)
             image, place = tir.truncdiv(number, down * across), tir.truncmod(number, down * across)
-            square = _Square(self.ib, lanes, side)
-            yield tile, image, tir.truncdiv(place, across), tir.truncmod(place, across), square
+            yield tile, image, tir.truncdiv(place, across), tir.truncmod(place, across)
 
     @contextlib.contextmanager
-    def each_vector(self, length: tir.Var) -> Iterator[tir.PrimExpr]:
+    def each_vector(self, length: tir.Var, lanes: int) -> Iterator[tir.PrimExpr]:
         """The first element of each vector of a length; the last one may overlap the one before."""
-        lanes = self._lanes
         with self.ib.for_range(0, tir.truncdiv(length + (lanes - 1), lanes), "vector") as vector:
             yield te.min(vector * lanes, length - lanes)
 
@@ -201,22 +199,17 @@ class _Kernel:
         return tvm.build(tvm.IRModule({"transform": function}), target)["transform"]
 
 
-class _Square:
-    """A square of vectors in memory."""
+class _Vectors:
+    """A few vectors on the stack, where TVM puts less than 1 KiB."""
 
-    def __init__(self, ib: IRBuilder, lanes: int, side: int) -> None:
-        self._lanes, self._side = lanes, side
-        self._memory = ib.allocate("float32", side * side * lanes, "square", scope="global")
+    def __init__(self, ib: IRBuilder, lanes: int, count: int) -> None:
+        self._lanes, self._memory = lanes, ib.allocate("float32", count * lanes, "vectors", scope="global")
 
-    def _at(self, place: tuple[IntExpr, IntExpr]) -> tir.PrimExpr:
-        row, column = place
-        return tir.Ramp((row * self._side + column) * self._lanes, 1, self._lanes)
+    def __getitem__(self, at: IntExpr) -> tir.PrimExpr:
+        return self._memory[tir.Ramp(at * self._lanes, 1, self._lanes)]
 
-    def __getitem__(self, place: tuple[IntExpr, IntExpr]) -> tir.PrimExpr:
-        return self._memory[self._at(place)]
-
-    def __setitem__(self, place: tuple[IntExpr, IntExpr], value: tir.PrimExpr) -> None:
-        self._memory[self._at(place)] = value
+    def __setitem__(self, at: IntExpr, value: tir.PrimExpr) -> None:
+        self._memory[tir.Ramp(at * self._lanes, 1, self._lanes)] = value
 
 
 # --- six numbers. The points but 0 are pairs of a number and its negative, for which the even and the odd
