@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from .._kernel import ceil_div
 from ..onednn import library as onednn
 from .problem import Problem
 from .samples import Samples
@@ -37,6 +36,7 @@ from .winograd_transforms import (
 )
 
 BLOCK_BYTES = 2 << 20  # of a block's numbers and products
+FLOAT = 4  # bytes
 MIN_TILES = 16  # of a block: a matrix product of fewer rows is slower
 # What the algorithm costs, measured in products: a tile's transforms for each channel and filter; calls; and
 # reading the transformed filters, in tiles.
@@ -73,51 +73,56 @@ class Convolution:
     def __init__(
         self, problem: Problem, weights: MutableMapping[str, Any], workspace: Callable[[int], int]
     ) -> None:
-        self._workspace = workspace
         channels, filters = problem.channels, problem.filters
+        given = {
+            "bias": problem.bias is not None,
+            "residual": problem.residual,
+            "slope": problem.slope is not None,
+        }
+        self._given = [name for name, is_given in given.items() if is_given]
+        tiles = _tiles_of_a_block(problem)
+        epilogue = Epilogue(problem.activation, problem.final_activation, **given)
+        self._of_data = of_data(lanes_of(channels), loop_over(tiles, channels))
+        self._of_products = of_products(lanes_of(filters), loop_over(tiles, filters), epilogue)
+        self._of_data_extents = channels, *problem.size, *problem.padding[:2]
+        self._of_products_extents = filters, *problem.out_size
         down, across = _tiles(problem)
-        tiles = problem.batch * down * across
-        most = max(MIN_TILES, BLOCK_BYTES // (4 * NUMBERS * (channels + filters)))
-        self._tiles = ceil_div(tiles, ceil_div(tiles, most))  # blocks of the same size
-        self._blocks = [(first, self._tiles, tiles, down, across) for first in range(0, tiles, self._tiles)]
-        self._of_data = of_data(lanes_of(channels), loop_over(self._tiles, channels))
-        self._data_extents = channels, *problem.size, *problem.padding[:2]
-        given = [problem.bias is not None, problem.slope is not None, problem.residual]
-        self._given = given
-        epilogue = Epilogue(problem.activation, problem.final_activation, *given)
-        self._of_products = of_products(lanes_of(filters), loop_over(self._tiles, filters), epilogue)
-        self._result_extents = filters, *problem.out_size
-        numbers, products = (_layout(NUMBERS, self._tiles, length) for length in (channels, filters))
-        primitive = onednn.matmul(
-            numbers, onednn.layout((NUMBERS, channels, filters), "float32"), None, products, onednn.PostOps()
-        )
+        every = problem.batch * down * across
+        self._blocks = [(first, tiles, every, down, across) for first in range(0, every, tiles)]
+        numbers, products = (_layout(NUMBERS, tiles, length) for length in (channels, filters))
+        chosen = onednn.layout((NUMBERS, channels, filters), "float32")
+        primitive = onednn.matmul(numbers, chosen, None, products, onednn.PostOps())
         self.weights = _transformed_once(problem, primitive.weights, weights)
         self._memories = onednn.memory(numbers, 0), onednn.memory(products, 0)
         memories = dict(zip((onednn.SOURCE, onednn.RESULT), self._memories))
         memories[onednn.WEIGHTS] = self.weights.packed.memory
         self._execution = onednn.Execution(primitive, memories)
+        self._workspace = workspace
+        self._sizes = [FLOAT * NUMBERS * tiles * length for length in (channels, filters)]
 
     def run(self, stream: onednn.Handle, addresses: Sequence[int]) -> None:
         """The addresses are of the operator's arguments that are given, and of the result."""
         data, weight, *others, result = addresses
         self.weights.pack(stream, weight)
-        left = iter(others)
-        has_bias, has_slope, has_residual = self._given
-        bias = next(left) if has_bias else result  # of what is not given, nothing is read
-        residual = next(left) if has_residual else result
-        slope = next(left) if has_slope else result
-        numbers = self._workspace(
-            4 * NUMBERS * self._tiles * (self._data_extents[0] + self._result_extents[0])
-        )
-        products = numbers + 4 * NUMBERS * self._tiles * self._data_extents[0]
+        numbers = self._workspace(sum(self._sizes))
+        products = numbers + self._sizes[0]
         for memory, address in zip(self._memories, (numbers, products)):
             onednn.move(memory, address)
-        from_data = c_void_p(data), c_void_p(numbers), *self._data_extents
-        to_result = *map(c_void_p, (products, result, bias, slope, residual)), *self._result_extents
+        given = dict(zip(self._given, others))
+        others = [given.get(name, result) for name in ("bias", "slope", "residual")]  # else it is not read
+        of_data = [*map(c_void_p, (data, numbers)), *self._of_data_extents]
+        of_products = [*map(c_void_p, (products, result, *others)), *self._of_products_extents]
         for block in self._blocks:
-            self._of_data(*from_data, *block)
+            self._of_data(*of_data, *block)
             self._execution.run(stream)
-            self._of_products(*to_result, *block)
+            self._of_products(*of_products, *block)
+
+
+def _tiles_of_a_block(problem: Problem) -> int:
+    """As many as stay in the cache, or fewer for blocks of the same size."""
+    tiles = problem.batch * math.prod(_tiles(problem))
+    most = max(MIN_TILES, BLOCK_BYTES // (FLOAT * NUMBERS * (problem.channels + problem.filters)))
+    return -(-tiles // -(-tiles // most))
 
 
 def _tiles(problem: Problem) -> tuple[int, int]:
@@ -151,7 +156,7 @@ class TransformedWeights:
         self.packed = onednn.Buffer(chosen)
         self.layout = chosen
         self._shape = problem.filters, KERNEL, KERNEL, problem.channels
-        self._samples = Samples(4 * math.prod(self._shape))
+        self._samples = Samples(FLOAT * math.prod(self._shape))
 
     def pack(self, stream: onednn.Handle, address: int) -> None:
         """Transform the filters at an address, if they are not those that were."""
