@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -40,8 +40,12 @@ def encoded(images: np.ndarray, form: str = "rle", capacity: int | None = None) 
 def _string(image: np.ndarray) -> bytes:
     """COCO's compressed run lengths of one image."""
     pixels = image.ravel(order="F")
-    changes = np.flatnonzero(np.diff(pixels, prepend=0))
-    counts = np.diff(changes, prepend=0, append=pixels.size).tolist()
+    return string_of_changes(np.flatnonzero(np.diff(pixels, prepend=0)), pixels.size)
+
+
+def string_of_changes(changes: np.ndarray, pixels: int) -> bytes:
+    """COCO's compressed run lengths: of how many pixels, and which of them differ from the one before."""
+    counts = np.diff(changes, prepend=0, append=pixels).tolist()
     result = bytearray()
     for index, count in enumerate(counts):
         number = count - counts[index - 2] if index > 2 else count
@@ -64,13 +68,14 @@ def decoded(rows: np.ndarray, image_size: Sequence[int], form: str = "rle") -> n
         return np.unpackbits(rows, axis=2, count=width)
     result = np.zeros((len(rows), width, height), "uint8")
     for image, row in zip(result, rows):
-        counts = _counts(row[row != 0].tolist()) or [height * width]
+        counts = counts_of_string(row[row != 0].tolist()) or [height * width]
         values = np.arange(len(counts), dtype="uint8") & 1
         image[:] = np.repeat(values, counts).reshape(width, height)
     return result.transpose(0, 2, 1)
 
 
-def _counts(string: list[int]) -> list[int]:
+def counts_of_string(string: Iterable[int]) -> list[int]:
+    """The lengths of runs of zeros and ones in turn, from COCO's compressed form."""
     counts: list[int] = []
     number = shift = 0
     for byte in string:
