@@ -16,7 +16,7 @@ SIDE = 28  # of a small mask
 
 
 def painted_detector(batch=1, masks=None, size=SIZE, keypoints=False):
-    """A module that takes a batch of images of one size; for several, it names outputs as torchvision's list."""
+    """A module that takes a batch of images; for several, it names outputs as those of torchvision's list."""
     images = relay.var("images", shape=(batch, 3, *size))
     outputs = {}
     for index in range(batch):

@@ -4,9 +4,9 @@
 
     summary = batch.detect("photos/", "detections.parquet", "detector")
 
-`sources.py` finds the images, `decode.py` and `letterbox.py` prepare them, `network.py` and `detector.py` run
-the network and bring what it finds back to each image, `table.py` writes, `local.py` does all this in threads,
-and `job.py` is the whole. `pip install tvm-vision-passes[batch]` has what it needs.
+`sources.py` finds the images, `decode.py` and `letterbox.py` prepare them, `network.py` and `detector.py`
+run the network and bring what it finds back to each image, `table.py` writes, `local.py` does all this in
+threads, and `job.py` is the whole. `pip install tvm-vision-passes[batch]` has what it needs.
 """
 
 from .detector import Detector

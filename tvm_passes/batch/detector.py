@@ -27,18 +27,19 @@ Batch = Union[int, str]
 class Detector:
     """A detector that was compiled to a folder, for images of any size.
 
-    It can be called with a batch as Ray Data has them, a dict of columns: "bytes", encoded images, or "image",
-    uint8 arrays (height, width, 3). The result has a row for each image, with the columns of the table of
+    It can be called with a batch as Ray Data has them, a dict of columns: "bytes", encoded images, or
+    "image", uint8 arrays (height, width, 3). The result has a row for each image, with the columns of the table of
     `detect` and "error", the reason why an image could not be used, or None. "image_id" is the column
     "image_id" or "path" of the batch, if there is one.
 
-        ds.map_batches(Detector, fn_constructor_kwargs={"folder": "detector"}, num_gpus=1, concurrency=(1, 4))
+        options = {"folder": "detector"}
+        ds.map_batches(Detector, fn_constructor_kwargs=options, num_gpus=1, concurrency=(1, 4))
 
     Parameters
     ----------
     folder : str
-        What `tvm_passes.runtime.save` or `tvm-passes compile` wrote. It takes one image of floats from 0 to 1,
-        or of uint8, or a batch of those.
+        What `tvm_passes.runtime.save` or `tvm-passes compile` wrote. It takes one image of floats from 0 to
+        1, or of uint8, or a batch of those.
     device : str, optional
         Such as "cuda:1"; by default the first one of the target's kind.
     batch : int or "auto"

@@ -75,8 +75,8 @@ def detect(
     Parameters
     ----------
     source : path, or list of paths
-        A folder, in which all image files are taken; a glob; a text file of paths; a Parquet file with a column
-        of encoded images; a tar, as WebDataset writes it; or a list of such files.
+        A folder, in which all image files are taken; a glob; a text file of paths; a Parquet file with a
+        column of encoded images; a tar, as WebDataset writes it; or a list of such files.
     output : path
         The folder to write, such as "detections.parquet"; the errors are in "errors.parquet" then, and in
         "NAME.errors.parquet" beside any other "NAME.parquet".
@@ -247,8 +247,8 @@ def _check_same(table: Path, job: Mapping[str, Any]) -> None:
         raise BatchError(f"{table} was begun with another model: give that one, or another output")
     if before.get("source") != job["source"]:
         raise BatchError(
-            f"{table} was begun with the source {before.get('source')}, not {job['source']}: give that one, or "
-            "another output"
+            f"{table} was begun with the source {before.get('source')}, not {job['source']}: give that one, "
+            "or another output"
         )
 
 

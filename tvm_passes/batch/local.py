@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -43,7 +43,7 @@ def run_in_threads(
     figures: Figures,
     decoders: int,
     tick: Callable[[], None] = lambda: None,
-) -> Iterator[Row | Failed]:
+) -> Generator[Row | Failed, None, None]:
     """The row of each image, or why there is none, in any order; `tick` is called again and again.
 
     Closing the iterator, and an exception in it, ends all threads.
@@ -172,7 +172,10 @@ class _Engine:
                 raise
             except Exception as error:
                 names = ", ".join(image.id for image in images)
-                raise BatchError(f"the network failed on {names}: {one_line(error)}") from error
+                raise BatchError(
+                    f"the network failed on {names} ({one_line(error)}): what was written is whole; give "
+                    "--resume (resume=True) to try again"
+                ) from error
             self._ran.put(_Ran(images, found))
 
     def _map_back(self) -> None:

@@ -40,9 +40,12 @@ def in_the_image(string: bytes, placed: Placed) -> bytes:
     tops, bottoms = np.searchsorted(rows, first[taken]), np.searchsorted(rows, last[taken])
     start = np.repeat(np.arange(len(columns)), number) * placed.image[0]
     changes = np.stack([start + tops, start + bottoms], 1)[tops < bottoms].ravel()
-    joined = changes[1:] == changes[:-1]  # a run ends where the next begins: there is no change
-    kept = ~(np.append(joined, False) | np.insert(joined, 0, False)) if len(changes) else changes == 0
-    return reference.string_of_changes(changes[kept], placed.image[0] * placed.image[1])
+    pixels = placed.image[0] * placed.image[1]
+    is_kept = changes < pixels
+    is_joined = changes[1:] == changes[:-1]  # a run ends where the next one begins
+    is_kept[1:] &= ~is_joined
+    is_kept[:-1] &= ~is_joined
+    return reference.string_of_changes(changes[is_kept], pixels)
 
 
 def area(string: bytes) -> int:

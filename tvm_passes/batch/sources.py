@@ -109,8 +109,8 @@ def _of_file(path: Path) -> Iterator[Item]:
     if path.suffix == ".txt":
         return _of_paths(_lines(path), path.parent)
     raise BatchError(
-        f"{path} is one file: give a folder, a glob, a text file of paths (.txt), a Parquet file (.parquet), or "
-        f"a tar ({', '.join(TARS)})"
+        f"{path} is one file: give a folder, a glob, a text file of paths (.txt), a Parquet file (.parquet), "
+        f"or a tar ({', '.join(TARS)})"
     )
 
 

@@ -1,7 +1,7 @@
-"""The tables of a job: folders of Parquet files, each of which is written under another name until it is whole.
+"""The tables of a job: folders of Parquet files, each of which has another name until it is whole.
 
-A folder of Parquet files is a table for pyarrow, pandas, DuckDB, Spark and Ray Data. Names that begin with a dot
-are not read by them.
+Such a folder is a table for pyarrow, pandas, DuckDB, Spark and Ray Data, which do not read files whose names
+begin with a dot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BYTES = 2**25  # of masks in a part, at most
 
 
 def detections_schema() -> Any:
-    """One row for each image. The masks are COCO's compressed run lengths in an image of `height` x `width`."""
+    """One row for each image. Masks are COCO's compressed run lengths, of an image of `height` x `width`."""
     pa = pyarrow()
     numbers = pa.float32()
     return pa.schema(
