@@ -9,8 +9,6 @@ from typing import Any, Union
 
 import numpy as np
 
-from topi_ext.paste_masks import reference
-
 from .. import runtime
 from . import run_lengths
 from .decode import MAX_PIXELS, decode
@@ -28,9 +26,9 @@ class Detector:
     """A detector that was compiled to a folder, for images of any size.
 
     It can be called with a batch as Ray Data has them, a dict of columns: "bytes", encoded images, or
-    "image", uint8 arrays (height, width, 3). The result has a row for each image, with the columns of the table of
-    `detect` and "error", the reason why an image could not be used, or None. "image_id" is the column
-    "image_id" or "path" of the batch, if there is one.
+    "image", uint8 arrays (height, width, 3). The result has a row for each image, with the columns of the
+    table of `detect` and "error", the reason why an image could not be used, or None. "image_id" is the
+    column "image_id" or "path" of the batch, if there is one.
 
         options = {"folder": "detector"}
         ds.map_batches(Detector, fn_constructor_kwargs=options, num_gpus=1, concurrency=(1, 4))
@@ -148,11 +146,9 @@ def _masks(masks: np.ndarray, boxes: np.ndarray, placed: Placed) -> list[bytes]:
         except ValueError as error:
             raise BadImage(f"has masks that do not fit: {error}") from error
     elif masks.shape[-2:] == placed.given:
-        strings = run_lengths.encoded(masks.reshape(-1, *placed.given))
-    else:  # one at a time: an image may have a hundred
-        pasted = (
-            reference.paste_masks(mask.reshape(1, 1, *mask.shape[-2:]), box[None], placed.image)[0]
-            for mask, box in zip(masks, boxes)
-        )
-        return [string for image in pasted for string in run_lengths.encoded(image)]
+        images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
+        strings = [run_lengths.of_pixels(image, placed.given) for image in images]
+    else:
+        small = masks.reshape(-1, *masks.shape[-2:])
+        return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
     return [run_lengths.in_the_image(string, placed) for string in strings]
