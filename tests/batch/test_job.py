@@ -207,7 +207,8 @@ def test_memory_is_bounded(photos, detector_folder, output, monkeypatch):
 
 def test_a_trace(photos, detector_folder, output, tmp_path):
     batch.detect(photos, output, detector_folder("four"), trace=tmp_path / "trace.json")
-    events = [event for event in json.loads((tmp_path / "trace.json").read_text()) if event]
+    *events, process = json.loads((tmp_path / "trace.json").read_text())
+    assert process["ph"] == "M"
     assert {event["name"] for event in events} == {"decode", "run", "map back", "write"}
     assert sum(event["args"]["images"] for event in events if event["name"] == "run") == 12
     assert all(event["ph"] == "X" and event["dur"] >= 0 for event in events)

@@ -51,6 +51,23 @@ def test_links(files, tmp_path):
     assert ids == ["a.PNG", "b.jpg", "in/c.webp", "in/deep/d.jpeg", "link/e.jpg", "z.tif"]
 
 
+def test_a_folder_that_cannot_be_read(files, monkeypatch):
+    real = os.scandir
+
+    def refuse(folder):
+        if os.path.basename(folder) == "deep":
+            raise PermissionError(13, "Permission denied")
+        return real(folder)
+
+    monkeypatch.setattr("tvm_passes.batch.sources.os.scandir", refuse)
+    items = {item.id: item for item in items_of(files)}
+    assert list(items) == ["a.PNG", "b.jpg", "in/c.webp", "in/deep/", "z.tif"]
+    with pytest.raises(BadImage, match="is a folder that cannot be read: Permission denied"):
+        items["in/deep/"].read()
+    with pytest.raises(BatchError, match="deep cannot be read: Permission denied"):
+        list(items_of(files / "in" / "deep"))
+
+
 def test_globs(files):
     assert contents("photos/*.jpg") == [("b.jpg", "b.jpg")]
     assert [name for name, _ in contents(str(files / "**" / "*.*p*g"))] == ["b.jpg", "in/deep/d.jpeg"]
@@ -64,6 +81,7 @@ def test_a_text_file_of_paths(files):
     items = list(items_of(files / "list.txt"))
     assert [item.id for item in items] == ["b.jpg", "in/c.webp", str(files / "z.tif"), "nowhere.jpg"]
     assert [item.read() for item in items[:3]] == [b"b.jpg", b"c.webp", b"z.tif"]
+    assert count(files / "list.txt") == 5  # lines
     with pytest.raises(BadImage, match="does not exist"):
         items[3].read()
 
@@ -130,6 +148,7 @@ def test_several_tars(tmp_path):
     for number in range(2):
         write_tar(tmp_path / f"{number}.tar", ("a.jpg", f"{number}".encode()))
     assert contents(str(tmp_path / "*.tar")) == [("0.tar/a.jpg", "0"), ("1.tar/a.jpg", "1")]
+    assert count(str(tmp_path / "*.tar")) is count(tmp_path / "0.tar") is None  # without reading them
 
 
 def test_a_tar_that_is_cut(tmp_path):

@@ -11,8 +11,9 @@ from PIL import Image, UnidentifiedImageError
 from .errors import BadImage
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # some others of Pillow's run another program
-SUFFIXES = frozenset(
+SUFFIXES = frozenset(  # of these and of other photographs, which are not to be left out in silence
     (".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+    + (".avif", ".heic", ".heif", ".jp2", ".jxl")
 )
 MAX_PIXELS = 2**30 // 12  # Pillow's own limit: 89 million
 ORIENTATION = 0x0112  # a tag of EXIF

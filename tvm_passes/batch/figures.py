@@ -17,7 +17,7 @@ STAGES = ("decode", "run", "map back", "write")
 class Progress:
     """Of this run of a job; images that an earlier one has done are not counted."""
 
-    images: int  # with detections, if only none
+    images: int  # whose detections are known
     errors: int
     total: int | None  # if that is known
     seconds: float
@@ -62,7 +62,7 @@ class Figures:
                     self._trace.write(self._event(stage, start, took, about) + ",\n")
 
     def _event(self, stage: str, start: float, took: float, about: dict[str, Any]) -> str:
-        event = {"name": stage, "ph": "X", "pid": 0, "tid": threading.current_thread().name, "args": about}
+        event = {"name": stage, "ph": "X", "pid": 0, "tid": threading.get_native_id(), "args": about}
         return json.dumps({**event, "ts": (start - self._begin) * 1e6, "dur": took * 1e6})
 
     def progress(self) -> Progress:
@@ -74,4 +74,5 @@ class Figures:
 
     def end_trace(self) -> None:
         if self._trace:
-            self._trace.write("{}]\n")
+            name = {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "tvm-passes detect"}}
+            self._trace.write(json.dumps(name) + "]\n")

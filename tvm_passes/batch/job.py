@@ -25,6 +25,7 @@ from .detector import Batch, Detector, Row
 from .errors import BatchError
 from .figures import Figures, Progress
 from .local import Failed, run_in_threads
+from .optional import pyarrow
 from .sources import Item, Source, count, items_of, named
 from .table import ROWS, Table, detections_schema, errors_schema, ids_of, whole_file
 
@@ -187,6 +188,7 @@ def _check(source: Source, format: str, engine: str, rows_per_part: int, decoder
     for name, number in (("rows_per_part", rows_per_part), ("decoders", decoders)):
         if number is not None and number < 1:
             raise BatchError(f"{name} must be at least 1, not {number}")
+    pyarrow("parquet")  # raises where it is not installed
     items_of(source)  # raises where there is nothing
 
 
@@ -272,4 +274,4 @@ def _errors_of_the_disk(table: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BatchError(f"the disk of {table} is full: free some of it; {resume}") from error
-        raise BatchError(f"{table} cannot be written ({error}): {resume}") from error
+        raise BatchError(f"{error.filename or table} cannot be written ({error}): {resume}") from error

@@ -49,6 +49,8 @@ def letterbox(image: np.ndarray, taken: ImageInput, channels: str = "RGB") -> tu
     Resized as `torch.nn.functional.interpolate` does, bilinearly without antialiasing, which torchvision's
     detectors use and `topi_ext.preprocess` computes.
     """
+    if not (image.flags.writeable and image.flags.c_contiguous):  # which torch wants, and Ray does not give
+        image = image.copy(order="C")
     height, width, _ = image.shape
     placed = Placed.of((height, width), taken)
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()

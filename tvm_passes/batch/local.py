@@ -80,8 +80,8 @@ class _Engine:
         self._threads: list[threading.Thread] = []
         figures.threads.update({"decode": decoders, "run": len(detectors), "map back": len(detectors)})
         all_alone = threading.Barrier(decoders + 1)
-        self._start("decode", [lambda: self._decode(all_alone)] * decoders, self._prepared)
         with _threads_of_torch_kept():
+            self._start("decode", [lambda: self._decode(all_alone)] * decoders, self._prepared)
             all_alone.wait()
         runs = [lambda detector=each: self._run(detector) for each in detectors]
         self._start("run", runs, self._ran)
@@ -195,7 +195,7 @@ class _Engine:
 
 @contextlib.contextmanager
 def _threads_of_torch_kept() -> Iterator[None]:
-    """Inside, threads set how many threads torch has in them, which is also what new threads get."""
+    """Inside, threads set how many torch has in them, which other threads would get, too."""
     number = torch.get_num_threads()
     yield
     torch.set_num_threads(number)

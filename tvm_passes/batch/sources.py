@@ -22,6 +22,7 @@ from .optional import pyarrow
 Source = Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
 
 MAX_BYTES = 2**28  # of an encoded image
+PARQUET = ".parquet"
 TARS = (".tar", ".tar.gz", ".tgz")
 BYTES_COLUMNS = ("bytes", "image", "image_bytes", "jpg", "png", "webp")  # in the order of preference
 ID_COLUMNS = ("image_id", "id", "__key__", "key", "path", "file_name", "filename")
@@ -41,18 +42,12 @@ def items_of(source: Source) -> Iterator[Item]:
     The id of a file is its path in the source, that of a row its id or number, that of a member of a tar its
     name. Where an id is not unique, "#2" is added to the second one.
     """
-    if isinstance(source, (str, os.PathLike)):
-        source = Path(source)
-        if source.is_dir():
-            return _of_folder(source)
-        if source.is_file():
-            return _of_file(source)
-        if glob.has_magic(str(source)):
-            return _of_glob(str(source))
-        raise BatchError(
-            f"there is no {source}: give a folder, a glob, a text file of paths, a Parquet file, or a tar"
-        )
-    return _of_paths(map(str, source), Path())
+    path = _path(source)
+    if path is not None and path.is_dir():
+        return _of_folder(path)
+    if path is not None and _is_packed(path):
+        return _of_packed(path)
+    return _of_paths(*_paths(source))
 
 
 def named(source: Source) -> str:
@@ -64,28 +59,50 @@ def named(source: Source) -> str:
 
 def count(source: Source) -> int | None:
     """How many images there are, as far as that is known without reading them."""
-    path = Path(source) if isinstance(source, (str, os.PathLike)) else None
-    if path is not None and path.is_file() and path.suffix == ".parquet":
+    path = _path(source)
+    if path is not None and path.is_dir():
+        return sum(1 for _ in _of_folder(path))
+    if path is not None and path.suffix.lower() == PARQUET:
         return int(pyarrow("parquet").ParquetFile(path).metadata.num_rows)
-    if path is not None and _is_tar(path):
+    if path is not None and _is_packed(path):
         return None
-    return sum(1 for _ in items_of(source))
+    number = 0
+    for text in _paths(source)[0]:
+        if _is_packed(Path(text)):
+            return None
+        number += 1
+    return number
+
+
+def _path(source: Source) -> Path | None:
+    """A source that is there under its own name."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = Path(source)
+    return path if path.exists() else None
 
 
 # --- files
 
 
 def _of_folder(folder: Path, at: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Item]:
-    """The image files in a folder and in those inside, in the order of their names."""
-    here = os.stat(folder)
-    if (here.st_dev, here.st_ino) in above:
-        return  # a link to a folder that it is in
-    above |= {(here.st_dev, here.st_ino)}
+    """The image files in a folder and in those inside, in the order of their names.
+
+    Images of formats that cannot be decoded are among them, and become errors.
+    """
     try:
+        here = os.stat(folder)
         with os.scandir(folder) as entries:
             names = sorted((entry.name, entry.is_dir()) for entry in entries)
     except OSError as error:
-        raise BatchError(f"{folder} cannot be read: {error.strerror}") from error
+        if not at:
+            raise BatchError(f"{folder} cannot be read: {error.strerror}") from error
+        reason = BadImage(f"is a folder that cannot be read: {error.strerror}")
+        yield Item(_item(at, folder).id, lambda: _raise(reason))
+        return
+    if (here.st_dev, here.st_ino) in above:
+        return  # a link to a folder that it is in
+    above |= {(here.st_dev, here.st_ino)}
     for name, is_folder in names:
         if is_folder:
             yield from _of_folder(folder / name, f"{at}{name}/", above)
@@ -93,25 +110,37 @@ def _of_folder(folder: Path, at: str = "", above: frozenset[tuple[int, int]] = f
             yield _item(f"{at}{name}", folder / name)
 
 
-def _of_glob(pattern: str) -> Iterator[Item]:
+def _paths(source: Source) -> tuple[Iterator[str], Path]:
+    """The files that a glob, a text file or a list names, and the folder that their paths are relative to."""
+    path = _path(source)
+    if not isinstance(source, (str, os.PathLike)):
+        return map(str, source), Path()
+    if path is not None and path.suffix == ".txt":
+        return _lines(path), path.parent
+    if path is None and glob.has_magic(str(source)):
+        return _found(str(source))
+    if path is None:
+        raise BatchError(
+            f"there is no {source}: give a folder, a glob, a text file of paths, a Parquet file, or a tar"
+        )
+    raise BatchError(
+        f"{source} is one file: give a folder, a glob, a text file of paths (.txt), a Parquet file "
+        f"({PARQUET}), or a tar ({', '.join(TARS)})"
+    )
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+        yield from (line.rstrip("\r\n") for line in lines if line.strip())
+
+
+def _found(pattern: str) -> tuple[Iterator[str], Path]:
+    """What a glob finds."""
     parts = Path(pattern).parts
     fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     base = Path(*parts[:fixed])
     found = sorted(set(glob.iglob(pattern, recursive=True)))
-    return _of_paths((os.path.relpath(path, base) for path in found if not os.path.isdir(path)), base)
-
-
-def _of_file(path: Path) -> Iterator[Item]:
-    if path.suffix == ".parquet":
-        return _unique(_of_parquet(path))
-    if _is_tar(path):
-        return _unique(_of_tar(path))
-    if path.suffix == ".txt":
-        return _of_paths(_lines(path), path.parent)
-    raise BatchError(
-        f"{path} is one file: give a folder, a glob, a text file of paths (.txt), a Parquet file (.parquet), "
-        f"or a tar ({', '.join(TARS)})"
-    )
+    return (os.path.relpath(path, base) for path in found if not os.path.isdir(path)), base
 
 
 def _of_paths(paths: Iterable[str], base: Path) -> Iterator[Item]:
@@ -122,16 +151,11 @@ def _of_paths(paths: Iterable[str], base: Path) -> Iterator[Item]:
             continue
         seen.add(text)
         path = base / text
-        if path.suffix == ".parquet" or _is_tar(path):
-            yield from (Item(f"{text}/{item.id}", item.read) for item in _of_file(path))
+        if _is_packed(path):
+            name = _item(text, path).id
+            yield from (Item(f"{name}/{item.id}", item.read) for item in _of_packed(path))
         else:
             yield _item(text, path)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The paths in a text file, which are relative to the folder that it is in."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
-        yield from (line.rstrip("\r\n") for line in lines if line.strip())
 
 
 def _item(name: str, path: Path) -> Item:
@@ -153,6 +177,10 @@ def _read(path: Path) -> bytes:
         raise BadImage(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
+def _raise(reason: BadImage) -> bytes:
+    raise reason
+
+
 def _check_bytes(size: int) -> None:
     if size > MAX_BYTES:
         raise BadImage(f"has {size} bytes, more than the {MAX_BYTES} that are allowed")
@@ -161,8 +189,12 @@ def _check_bytes(size: int) -> None:
 # --- files of many images
 
 
-def _is_tar(path: Path) -> bool:
-    return path.name.lower().endswith(TARS)
+def _is_packed(path: Path) -> bool:
+    return path.name.lower().endswith((*TARS, PARQUET))
+
+
+def _of_packed(path: Path) -> Iterator[Item]:
+    return _unique(_of_parquet(path) if path.suffix.lower() == PARQUET else _of_tar(path))
 
 
 def _of_tar(path: Path) -> Iterator[Item]:
