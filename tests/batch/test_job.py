@@ -13,7 +13,8 @@ import pytest
 from tests.batch.tables import reasons, rows
 from tests.command.networks import colours
 from tvm_passes import batch, runtime
-from tvm_passes.batch import BatchError, detector, job, local, table
+from tvm_passes.batch import BatchError, detector, local, table
+from tvm_passes.batch.output import locked
 
 REASONS = {
     "empty.jpg": "is empty",
@@ -90,7 +91,7 @@ def test_another_job_than_the_one_that_was_begun(photos, detector_folder, output
 
 def test_two_jobs_at_once(photos, detector_folder, output):
     with (
-        job._locked(output),
+        locked(output),
         pytest.raises(BatchError, match=r"another job is writing .*: wait for it"),
     ):
         batch.detect(photos, output, detector_folder("encoded"), resume=True)

@@ -167,7 +167,7 @@ def test_files_that_cannot_be_read(files, monkeypatch):
     for item in folder, pipe:
         with pytest.raises(BadImage, match="is not a file"):
             item.read()
-    monkeypatch.setattr("tvm_passes.batch.sources.MAX_BYTES", 4)
+    monkeypatch.setattr("tvm_passes.batch.item.MAX_BYTES", 4)
     with pytest.raises(BadImage, match="has 5 bytes, more than the 4 that are allowed"):
         image.read()
 

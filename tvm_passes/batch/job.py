@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import json
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
@@ -21,18 +16,17 @@ import tvm
 from .. import runtime
 from .coco import write_coco
 from .decode import MAX_PIXELS
-from .detector import Batch, Detector, Row
+from .detector import Batch, Detector
 from .errors import BatchError
 from .figures import Figures, Progress
 from .local import Failed, run_in_threads
 from .optional import pyarrow
+from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
 from .sources import Item, Source, count, items_of, named
-from .table import ROWS, Table, detections_schema, errors_schema, ids_of, whole_file
+from .table import ROWS, ids_of
 
-JOB = ".job.json"  # in the table of detections: what the job is, which --resume has to find the same
 FORMATS = ("parquet", "coco")
 ENGINES = ("local",)
-SECONDS_OF_WORK = 60  # after which rows are written, however few
 MAX_DECODERS = 16  # for each device
 
 
@@ -105,7 +99,7 @@ def detect(
         Is called several times a second.
     """
     _check(source, format, engine, rows_per_part, decoders)
-    table, errors = _paths(Path(output))
+    table, errors = paths_of(Path(output))
     is_new = not table.exists()
     if not is_new and not resume:
         raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
@@ -114,9 +108,9 @@ def detect(
     ]
     cores = len(os.sched_getaffinity(0))
     decoders = decoders or max(1, min(cores - 1, MAX_DECODERS * len(detectors)))
-    with _errors_of_the_disk(table), _locked(table), contextlib.ExitStack() as stack:
-        _check_same(table, {"source": named(source), "manifest": detectors[0].manifest})
-        tables = _Tables(table, errors, rows_per_part)
+    with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
+        check_same(table, {"source": named(source), "manifest": detectors[0].manifest})
+        tables = Tables(table, errors, rows_per_part)
         done = {*ids_of(table), *ids_of(errors)}
         file = stack.enter_context(open(trace, "w", encoding="utf-8")) if trace else None
         figures = Figures(file)
@@ -158,28 +152,6 @@ def detect(
     )
 
 
-class _Tables:
-    """The two tables of a job."""
-
-    def __init__(self, detections: Path, errors: Path, rows: int) -> None:
-        self._detections = Table(detections, detections_schema(), rows)
-        self._errors = Table(errors, errors_schema(), rows)
-        self._flushed = time.monotonic()
-
-    def write(self, result: Row | Failed) -> None:
-        if isinstance(result, Failed):
-            self._errors.append({"image_id": result.id, "reason": result.reason})
-        else:
-            self._detections.append(result)
-        if time.monotonic() - self._flushed > SECONDS_OF_WORK:
-            self.flush()
-
-    def flush(self) -> None:
-        self._detections.flush()
-        self._errors.flush()
-        self._flushed = time.monotonic()
-
-
 def _check(source: Source, format: str, engine: str, rows_per_part: int, decoders: int | None) -> None:
     """Before anything that takes time."""
     for name, given, known in (("format", format, FORMATS), ("engine", engine, ENGINES)):
@@ -190,15 +162,6 @@ def _check(source: Source, format: str, engine: str, rows_per_part: int, decoder
             raise BatchError(f"{name} must be at least 1, not {number}")
     pyarrow("parquet")  # raises where it is not installed
     items_of(source)  # raises where there is nothing
-
-
-def _paths(output: Path) -> tuple[Path, Path]:
-    """Of the tables of detections and of errors."""
-    table = output if output.suffix == ".parquet" else output.with_suffix(".parquet")
-    own = "" if table.stem == "detections" else f"{table.stem}."
-    if table.is_file():
-        raise BatchError(f"{table} is a file: give a folder to write to, or the name of a new one")
-    return table, table.with_name(f"{own}errors.parquet")
 
 
 def _devices(model: str | os.PathLike[str], gpus: int | None) -> list[str]:
@@ -232,46 +195,3 @@ def _count_meanwhile(source: Source, figures: Figures, done: int) -> None:
             figures.total = None if total is None else max(total - done, 0)
 
     threading.Thread(target=run, daemon=True, name="count").start()
-
-
-# --- what is on the disk
-
-
-def _check_same(table: Path, job: Mapping[str, Any]) -> None:
-    """Record what the job is, or compare it with what was recorded."""
-    path = table / JOB
-    if not path.exists():
-        with whole_file(path) as file:
-            file.write(json.dumps(job, indent=1).encode())
-        return
-    before = json.loads(path.read_text(encoding="utf-8"))
-    if before.get("manifest") != job["manifest"]:
-        raise BatchError(f"{table} was begun with another model: give that one, or another output")
-    if before.get("source") != job["source"]:
-        raise BatchError(
-            f"{table} was begun with the source {before.get('source')}, not {job['source']}: give that one, "
-            "or another output"
-        )
-
-
-@contextlib.contextmanager
-def _locked(table: Path) -> Iterator[None]:
-    """Two jobs do not write into one table; the lock of one that was killed is gone."""
-    table.mkdir(parents=True, exist_ok=True)
-    with open(table / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BatchError(f"another job is writing {table}: wait for it, or give another output") from None
-        yield
-
-
-@contextlib.contextmanager
-def _errors_of_the_disk(table: Path) -> Iterator[None]:
-    resume = "what was written is whole; give --resume (resume=True) then"
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BatchError(f"the disk of {table} is full: free some of it; {resume}") from error
-        raise BatchError(f"{error.filename or table} cannot be written ({error}): {resume}") from error
