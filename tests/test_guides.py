@@ -242,7 +242,7 @@ def something_is_drawn(names):
 def both_are_in_the_table(names):
     assert names["summary"].images == 2 and not names["summary"].errors
     assert sorted(names["table"].column("image_id").to_pylist()) == ["first.jpg", "second.png"]
-    assert [len(boxes) for boxes in names["columns"]["boxes"]] == [1, 1]
+    assert [len(boxes) for boxes in names["found"].column("boxes").to_pylist()] == [1, 1]
 
 
 CHECKS = {

@@ -16,6 +16,8 @@ from .errors import BadImage, BatchError
 from .found import Found
 from .letterbox import Placed, letterbox
 from .network import load_networks
+from .optional import pyarrow
+from .table import detections_schema, table_of
 
 Row = dict[str, Any]  # of the table of detections: see `table.py`
 Prepared = tuple[np.ndarray, Placed]
@@ -26,9 +28,9 @@ class Detector:
     """A detector that was compiled to a folder, for images of any size.
 
     It can be called with a batch as Ray Data has them, a dict of columns: "bytes", encoded images, or
-    "image", uint8 arrays (height, width, 3). The result has a row for each image, with the columns of the
-    table of `detect` and "error", the reason why an image could not be used, or None. "image_id" is the
-    column "image_id" or "path" of the batch, if there is one.
+    "image", uint8 arrays (height, width, 3). The result is a pyarrow.Table with a row for each image: the
+    columns of the table of `detect`, and "error", the reason why an image could not be used, or null.
+    "image_id" is the column "image_id" or "path" of the batch, if there is one.
 
         options = {"folder": "detector"}
         ds.map_batches(Detector, fn_constructor_kwargs=options, num_gpus=1, concurrency=(1, 4))
@@ -66,7 +68,7 @@ class Detector:
         self.manifest = str(manifest["sha256"])
         self.labels = tuple(map(str, manifest["about"].get("labels") or ()))
 
-    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
+    def __call__(self, batch: Mapping[str, Any]) -> Any:
         encoded = "bytes" in batch
         if not encoded and "image" not in batch:
             raise BatchError(f'a batch must have a column "bytes" or "image", and has {", ".join(batch)}')
@@ -88,7 +90,9 @@ class Detector:
                     rows[place].update(self.finish(rows[place]["image_id"], one, prepared[place][1]))
                 except BadImage as reason:
                     rows[place]["error"] = str(reason)
-        return {name: [row[name] for row in rows] for name in [*self._row(""), "error"]}
+        pa = pyarrow()
+        # Of known types, also where a batch has no detection or no error.
+        return table_of(rows, detections_schema().append(pa.field("error", pa.string())))
 
     def prepare(self, image: np.ndarray) -> Prepared:
         """An image in the size of the network's input, and where it is in there; from any thread."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +68,19 @@ class Table:
         """Write the rows that were appended as a part."""
         if not self._rows:
             return
-        pa, parquet = pyarrow(), pyarrow("parquet")
-        columns = [
-            pa.array([_plain(row[field.name]) for row in self._rows], field.type) for field in self.schema
-        ]
-        table = pa.Table.from_arrays(columns, schema=self.schema)
+        parquet, table = pyarrow("parquet"), table_of(self._rows, self.schema)
         path = self.folder / f"part-{self._next:06}.parquet"
         with whole_file(path) as file:
             parquet.write_table(table, file)
         self._rows, self._bytes = [], 0  # first: a row may be lost to an interruption, but not be there twice
         self._next += 1
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
+    """Rows as a table of pyarrow."""
+    pa = pyarrow()
+    columns = [pa.array([_plain(row[field.name]) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _plain(value: Any) -> Any:
