@@ -31,11 +31,9 @@ class Placed:
         """For an input whose size may be any, the image is not resized."""
         height, width = image
         given = taken.height or height, taken.width or width
-        if given[1] * height <= given[0] * width:  # in whole numbers, rounded down as torchvision does
-            resized = max(1, height * given[1] // width), given[1]
-        else:
-            resized = given[0], max(1, width * given[0] // height)
-        return Placed(image, resized, given)
+        # With torchvision's own roundings, by which a side may become a pixel shorter than it could be.
+        scale = min(given[0] / height, given[1] / width)
+        return Placed(image, (max(1, int(height * scale)), max(1, int(width * scale))), given)
 
     @property
     def factor(self) -> tuple[float, float]:
