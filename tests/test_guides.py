@@ -7,6 +7,7 @@ passes for CUDA: no GPU is needed.
 
 import argparse
 import importlib.util
+import pathlib
 import re
 import runpy
 import shlex
@@ -21,6 +22,7 @@ from torch import nn
 
 import tvm_passes
 from docs import generate
+from tests.batch.networks import painted, painted_detector, save
 from tests.frontends.traffic import town, traffic
 from tests.models.zoo import tiny_detector, tiny_mask_rcnn
 from tvm_passes.command.main import _parser
@@ -196,7 +198,15 @@ def scene():
     }
 
 
-SETUP = {"camera": exported_network, "scenes": scene}
+def photos_and_a_detector():
+    for name in ("first.jpg", "second.png"):
+        save(pathlib.Path("photos", name), painted(60, 80, (10, 10, 50, 50)))
+    mod = painted_detector()
+    tvm_passes.runtime.save("detector", tvm_passes.runtime.build_library(mod, "llvm"), mod, "llvm")
+    return {}
+
+
+SETUP = {"batch": photos_and_a_detector, "camera": exported_network, "scenes": scene}
 
 
 def detections_agree(names):
@@ -229,8 +239,15 @@ def something_is_drawn(names):
     assert names["images"].shape == (2, 224, 224, channels) and names["images"].any()
 
 
+def both_are_in_the_table(names):
+    assert names["summary"].images == 2 and not names["summary"].errors
+    assert sorted(names["table"].column("image_id").to_pylist()) == ["first.jpg", "second.png"]
+    assert [len(boxes) for boxes in names["found"].column("boxes").to_pylist()] == [1, 1]
+
+
 CHECKS = {
     "README": detections_agree,
+    "batch": both_are_in_the_table,
     "importing": refused_with_its_place,
     "detection": detections_agree,
     "super-resolution": upscaled,

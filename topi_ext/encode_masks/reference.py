@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..paste_masks import reference
-from .kernel import default_capacity
+from .kernel import BITS, MAX_BYTES, default_capacity
 
 
 def encode_masks(
@@ -40,18 +40,19 @@ def encoded(images: np.ndarray, form: str = "rle", capacity: int | None = None) 
 def _string(image: np.ndarray) -> bytes:
     """COCO's compressed run lengths of one image."""
     pixels = image.ravel(order="F")
-    changes = np.flatnonzero(np.diff(pixels, prepend=0))
-    counts = np.diff(changes, prepend=0, append=pixels.size).tolist()
-    result = bytearray()
-    for index, count in enumerate(counts):
-        number = count - counts[index - 2] if index > 2 else count
-        while True:
-            five, number = number & 31, number >> 5
-            is_last = number == (-1 if five & 16 else 0)
-            result.append(48 + five + (0 if is_last else 32))
-            if is_last:
-                break
-    return bytes(result)
+    return string_of_changes(np.flatnonzero(np.diff(pixels, prepend=0)), pixels.size)
+
+
+def string_of_changes(changes: np.ndarray, pixels: int) -> bytes:
+    """COCO's compressed run lengths: of how many pixels, and which of them differ from the one before."""
+    numbers = np.diff(changes, prepend=0, append=pixels)
+    numbers[3:] -= numbers[1:-2].copy()
+    shifted = numbers[:, None] >> (BITS * np.arange(MAX_BYTES))
+    five = shifted & 31
+    is_last = shifted >> BITS == np.where(five & 16, -1, 0)
+    last = is_last.argmax(axis=1)[:, None]
+    byte = np.arange(MAX_BYTES)
+    return bytes((48 + five + np.where(byte < last, 32, 0)).astype("uint8")[byte <= last])
 
 
 def decoded(rows: np.ndarray, image_size: Sequence[int], form: str = "rle") -> np.ndarray:
@@ -64,21 +65,23 @@ def decoded(rows: np.ndarray, image_size: Sequence[int], form: str = "rle") -> n
         return np.unpackbits(rows, axis=2, count=width)
     result = np.zeros((len(rows), width, height), "uint8")
     for image, row in zip(result, rows):
-        counts = _counts(row[row != 0].tolist()) or [height * width]
+        counts = counts_of_string(row[row != 0])
+        counts = counts if len(counts) else np.array([height * width])
         values = np.arange(len(counts), dtype="uint8") & 1
         image[:] = np.repeat(values, counts).reshape(width, height)
     return result.transpose(0, 2, 1)
 
 
-def _counts(string: list[int]) -> list[int]:
-    counts: list[int] = []
-    number = shift = 0
-    for byte in string:
-        five, more = (byte - 48) & 31, (byte - 48) & 32
-        number |= five << shift
-        shift += 5
-        if not more:
-            number -= (five & 16) << (shift - 4)  # its sign
-            counts.append(number + counts[-2] if len(counts) > 2 else number)
-            number = shift = 0
+def counts_of_string(string: bytes | np.ndarray) -> np.ndarray:
+    """The lengths of runs of zeros and ones in turn, from COCO's compressed form."""
+    five = np.frombuffer(string, "uint8").astype("int64") - 48
+    ends = np.flatnonzero(five & 32 == 0) + 1
+    begins = np.append(0, ends)[:-1]
+    if not len(ends):
+        return ends
+    shift = BITS * (np.arange(len(five)) - np.repeat(begins, ends - begins))
+    counts = np.add.reduceat((five & 31) << shift, begins)
+    counts -= ((five[ends - 1] & 16) << 1) << (BITS * (ends - begins - 1))  # the sign
+    counts[1::2] = np.cumsum(counts[1::2])
+    counts[2::2] = np.cumsum(counts[2::2])
     return counts

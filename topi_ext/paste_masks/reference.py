@@ -17,8 +17,8 @@ def paste_masks(
     for mask, box, image in zip(masks[:, 0].astype("float32"), boxes.astype("float32"), result[:, 0]):
         if np.isfinite(box).all():
             left, top, right, bottom = grown(box, len(mask))
-            rows = _weights(top, bottom, len(mask), image_size[0])
-            columns = _weights(left, right, len(mask), image_size[1])
+            rows = weights(top, bottom, len(mask), image_size[0])
+            columns = weights(left, right, len(mask), image_size[1])
             image[:] = rows @ mask @ columns.T
     return result if threshold is None else (result >= np.float32(threshold)).astype("uint8")
 
@@ -33,7 +33,7 @@ def grown(box: np.ndarray, side: int) -> np.ndarray:
     return np.trunc(np.clip(corners, -MAX_COORDINATE, MAX_COORDINATE)).astype("int64")
 
 
-def _weights(first: int, last: int, side: int, length: int) -> np.ndarray:
+def weights(first: int, last: int, side: int, length: int) -> np.ndarray:
     """How much each pixel of the mask counts in each of the image, along one axis."""
     weights = np.zeros((length, side + 2), "float32")
     at = np.arange(max(first, 0), min(last + 1, length))

@@ -7,54 +7,21 @@ draw_detections(image, found, labels).save("found.png")
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, SupportsInt
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from ..batch.found import Found, detections_in
+
 __all__ = ["at_least", "detections_in", "draw_detections", "label_name", "scaled"]
 
 MIN_SCORE = 0.5
 MASK_OPACITY = 0.45
-Found = dict[str, np.ndarray]  # detections: boxes, scores, labels, and masks or keypoints if there are any
 Colour = tuple[int, int, int]
 
 GOLDEN = 0.618034  # of the color wheel: consecutive classes get very different hues
-
-
-def detections_in(outputs: Mapping[str, Any]) -> Found | None:
-    """Boxes, scores, labels, and masks and keypoints if there are any, as arrays by name; or None.
-
-    `outputs` are arrays or tensors by name. Where the names do not tell, as in many ONNX files, types do:
-    boxes are the only float tensor of shape (n, 4), labels the only integer vector, scores the only float
-    vector, masks the only float tensor of rank 4.
-    """
-    arrays = {name: np.asarray(value) for name, value in outputs.items()}
-    if {"boxes", "scores", "labels"} <= set(arrays):
-        return {
-            name: arrays[name]
-            for name in ("boxes", "scores", "labels", "masks", "keypoints")
-            if name in arrays
-        }
-
-    def only(rank: int, kinds: str, *last: int) -> np.ndarray | None:
-        fitting = [
-            array
-            for array in arrays.values()
-            if array.ndim == rank and array.dtype.kind in kinds and array.shape[rank - len(last) :] == last
-        ]
-        return fitting[0] if len(fitting) == 1 else None
-
-    sought = {
-        "boxes": only(2, "f", 4),
-        "scores": only(1, "f"),
-        "labels": only(1, "iu"),
-        "masks": only(4, "f"),
-    }
-    found = {name: array for name, array in sought.items() if array is not None}
-    lengths = {len(array) for array in found.values()}
-    return found if {"boxes", "scores", "labels"} <= set(found) and len(lengths) == 1 else None
 
 
 def at_least(found: Found, score: float) -> Found:

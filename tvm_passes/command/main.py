@@ -24,6 +24,15 @@ MODEL is one of
                                parameters
 NAME and function may have literal arguments: 'torchvision:ssd300_vgg16(num_classes=8)'."""
 
+SOURCE = """\
+SOURCE is one of
+  photos/                      a folder: all image files in it, and in the folders inside
+  'photos/*.jpg'               a glob; it may find Parquet files and tars, too
+  photos.txt                   paths, one a line, relative to the folder of this file
+  photos.parquet               a table with a column of encoded images
+  photos.tar                   a tar of images, as WebDataset writes it
+Images that cannot be used are in a table of errors, with the reason; the others go on."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit status: 0, 1 for an error, 2 for an error in the command line."""
@@ -93,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(
         command(
             "run", "run a compiled model on an image, and draw the detections or save the image it returns"
+        )
+    )
+    _add_detect(
+        command(
+            "detect", "run a compiled detector on many images, and write a table of what it finds", SOURCE
         )
     )
     _add_profile(command("profile", "time a model before and after the passes, kernel by kernel", MODEL))
@@ -189,6 +203,41 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print detections as JSON instead of a table")
 
 
+def _add_detect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help="the images; see below")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        required=True,
+        help="the table to write, a folder of Parquet files such as detections.parquet; the errors are in "
+        "errors.parquet beside it",
+    )
+    parser.add_argument(
+        "--model", metavar="DIR", required=True, help="the folder that tvm-passes compile wrote"
+    )
+    parser.add_argument("--gpus", metavar="N", type=int, help="how many GPUs to use; by default all")
+    parser.add_argument(
+        "--batch",
+        metavar="N|auto",
+        type=_batch,
+        default="auto",
+        help="images that are computed at once, a size that the model was compiled for; auto: the largest",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with a job that was interrupted, and do only the rest"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("parquet", "coco"),
+        default="parquet",
+        help="coco: write the detections also as one JSON file in COCO's format",
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write what each thread did when, for chrome://tracing or Perfetto"
+    )
+
+
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_pipeline(parser)
@@ -204,6 +253,12 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="OUT.csv", help="write the time of each kernel")
     parser.add_argument("--chart", metavar="OUT.png", help="draw a chart of the times by kind")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the tables")
+
+
+def _batch(text: str) -> int | str:
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of images: give one, or auto")
+    return text if text == "auto" else int(text)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -17,7 +17,9 @@ from rich.table import Table
 from topi_ext.encode_masks import reference
 
 from .. import runtime
-from .draw import Found, at_least, detections_in, draw_detections, label_name, scaled
+from ..batch.found import Found
+from ..batch.network import described
+from .draw import at_least, detections_in, draw_detections, label_name, scaled
 from .errors import CommandError, check_can_write
 from .images import ImageInput, image_of, read_image, write_image
 from .progress import say, step
@@ -56,11 +58,8 @@ def _loaded(folder: str) -> tuple[dict[str, Any], runtime.Model]:
 def _image_input(folder: str, manifest: dict[str, Any]) -> ImageInput:
     taken = [ImageInput.of(each["shape"], each["dtype"]) for each in manifest["inputs"]]
     if len(taken) != 1 or taken[0] is None:
-        described = ", ".join(
-            f"{each['name']}: {each['dtype']} {each['shape']}" for each in manifest["inputs"]
-        )
         raise CommandError(
-            f"{folder} takes {described}, not one image: use tvm_passes.runtime.load in Python"
+            f"{folder} takes {described(manifest)}, not one image: use tvm_passes.runtime.load in Python"
         )
     return taken[0]
 

@@ -91,7 +91,7 @@ def load(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest of a folder that `save` wrote, if this version can read it."""
+    """The manifest of a folder that `save` wrote, if this version can read it; `sha256` identifies it."""
     path = Path(folder) / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -105,9 +105,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise FolderError(
             f"{folder} has the format {manifest['format']}, and this version reads {FORMAT}: compile again"
         )
-    if manifest.pop("sha256", None) != _digest_of(manifest):
+    digest = manifest.pop("sha256", None)
+    if digest != _digest_of(manifest):
         raise FolderError(f"{path} was changed after it was written: compile again")
-    return manifest
+    return {**manifest, "sha256": digest}
 
 
 def _versions() -> dict[str, str]:

@@ -1,0 +1,146 @@
+"""What is found, in the pixels of each image; batches as Ray Data gives them."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as coco
+
+from tests.batch.networks import SIZE, painted
+from tests.command.networks import colours
+from tvm_passes import runtime
+from tvm_passes.batch import BatchError, Detector
+
+SIZES = [(480, 640), (640, 480), (90, 300), (300, 90), (48, 64), (40, 44)]
+BOXES = (0.2, 0.1, 0.5, 0.6), None, (0.55, 0.3, 0.95, 0.9)  # in parts of the image
+
+
+def boxes_in(height, width):
+    """The same in pixels."""
+    return [
+        None if box is None else tuple(int(part * length) for part, length in zip(box, (width, height) * 2))
+        for box in BOXES
+    ]
+
+
+@pytest.fixture(scope="module")
+def detectors(detector_folder):
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            made[kind] = Detector(detector_folder(kind))
+        return made[kind]
+
+    return of
+
+
+def found_in(detector, *images):
+    rows = detector({"image": list(images)}).to_pylist()
+    assert [row["error"] for row in rows] == [None] * len(images)
+    return [dict(row, boxes=np.array(row["boxes"])) for row in rows]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["encoded", "raw", "pasted"])
+def test_boxes_masks_and_keypoints_are_those_of_the_image(detectors, kind, size):
+    height, width = size
+    wanted = [box for box in boxes_in(*size) if box]
+    (row,) = found_in(detectors(kind), painted(height, width, *boxes_in(*size)))
+    assert (row["height"], row["width"]) == size and row["labels"] == [0, 2]
+    pixel = max(height / SIZE[0], width / SIZE[1], 1)  # one of the input, in the image
+    np.testing.assert_allclose(row["boxes"], wanted, atol=pixel + 0.01)
+    for box, string in zip(wanted, row["masks"]):
+        left, top, right, bottom = box
+        expected = np.zeros(size, "uint8")
+        expected[top:bottom, left:right] = 1
+        mask = {"size": list(size), "counts": string}
+        (overlap,) = coco.iou([mask], [coco.encode(np.asfortranarray(expected))], [0])[0]
+        border = 2 * (right - left + bottom - top)
+        assert overlap >= 1 - 2 * pixel * border / expected.sum()
+        assert overlap > 0.5
+    if kind == "encoded":
+        centers = [((left + right) / 2, (top + bottom) / 2, 1) for left, top, right, bottom in wanted]
+        np.testing.assert_allclose(np.array(row["keypoints"])[:, 0], centers, atol=pixel + 0.01)
+
+
+def test_the_same_masks_by_all_ways_of_a_network(detectors):
+    image = painted(*SIZE, *boxes_in(*SIZE))  # of its own size: nothing is resized
+    encoded, raw, pasted = (found_in(detectors(kind), image)[0] for kind in ("encoded", "raw", "pasted"))
+    assert encoded["masks"] == raw["masks"] == pasted["masks"]
+
+
+def test_boxes_are_clipped_and_those_without_area_left_out(detectors):
+    detector = detectors("raw")
+    _, placed = detector.prepare(painted(100, 50))  # resized to 48 x 24, in 48 x 64
+    nan = float("nan")
+    boxes = [[-5, -5, 10, 10], [30, 5, 40, 10], [3, 3, 3, 9], [8, 8, 4, 4], [nan, 0, 5, 5], [20, 40, 60, 60]]
+    found = {
+        "boxes": np.float32(boxes),
+        "scores": np.linspace(0, 1, 6, dtype="float32"),
+        "labels": np.arange(6),
+        "masks": np.ones((6, 1, 28, 28), "float32"),
+    }
+    row = detector.finish("a", found, placed)
+    assert row["labels"].tolist() == [0, 5] and len(row["masks"]) == len(row["scores"]) == 2
+    np.testing.assert_allclose(
+        row["boxes"], [[0, 0, 20.8333, 20.8333], [41.6667, 83.3333, 50, 100]], atol=1e-3
+    )
+
+
+def test_batches_are_filled_and_padded(detectors):
+    four = detectors("four")
+    assert four.batch == 4
+    images = [painted(*size, *boxes_in(*size)) for size in SIZES[:5]]
+    together = found_in(four, *images)
+    for image, row in zip(images, together):
+        (alone,) = found_in(four, image)
+        np.testing.assert_array_equal(row["boxes"], alone["boxes"])
+        np.testing.assert_array_equal(row["scores"], alone["scores"])
+    assert together[0]["boxes"].shape == (2, 4)
+    assert not np.array_equal(together[0]["boxes"], together[1]["boxes"])
+
+
+def test_a_batch_of_ray_data(detectors):
+    """Its columns are arrays of objects; a bad image has its error, and nothing else."""
+    file = io.BytesIO()
+    Image.fromarray(painted(*SIZE, *boxes_in(*SIZE))).save(file, "PNG")
+    batch = {
+        "bytes": np.array([file.getvalue(), b"", file.getvalue()], object),
+        "path": np.array(["a.png", "b.png", "c.png"]),
+    }
+    table = detectors("four")(batch)
+    columns = table.to_pydict()
+    assert columns["image_id"] == ["a.png", "b.png", "c.png"]
+    assert columns["error"] == [None, "is empty", None] and columns["height"] == [SIZE[0], None, SIZE[0]]
+    assert [len(boxes) for boxes in columns["boxes"]] == [2, 0, 2]
+    assert detectors("encoded")({"bytes": [b""]}).schema == table.schema  # whatever is found
+    with pytest.raises(BatchError, match='must have a column "bytes" or "image", and has pixels'):
+        detectors("four")({"pixels": []})
+
+
+def test_sizes_of_batches_that_a_folder_does_not_have(detector_folder):
+    with pytest.raises(BatchError, match="compiled for batches of 4, not 3: give one of these"):
+        Detector(detector_folder("four"), batch=3)
+
+
+def saved(folder, mod):
+    runtime.save(folder, runtime.build_library(mod, "llvm"), mod, "llvm")
+    return folder
+
+
+def test_other_folders(tmp_path):
+    from tests.command.networks import bright_pixels
+
+    with pytest.raises(BatchError, match=r"has no manifest.json: give a folder that was compiled to"):
+        Detector(tmp_path)
+    other = saved(tmp_path / "other", bright_pixels()[0])
+    with pytest.raises(BatchError, match=r"returns where: .*no boxes, scores and labels are recognized"):
+        Detector(other)({"image": [painted(24, 32)]})
+
+
+def test_a_detector_of_another_module(tmp_path):
+    (row,) = found_in(Detector(saved(tmp_path, colours()[0])), painted(48, 64, (0, 0, 64, 48)))
+    np.testing.assert_allclose(row["boxes"][0], [4, 6, 24, 28])
+    assert row["scores"][0] > 0.99 and row["masks"] is None and row["keypoints"] is None

@@ -1,0 +1,253 @@
+"""Every image ends in exactly one of two tables, whatever happens to the job."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.batch.tables import reasons, rows
+from tests.command.networks import colours
+from tvm_passes import batch, runtime
+from tvm_passes.batch import BatchError, detector, local, table
+from tvm_passes.batch.output import locked
+
+REASONS = {
+    "empty.jpg": "is empty",
+    "text.jpg": "is no image of a known format",
+    "cut.jpg": "is truncated or damaged",
+    "day1/gone.png": "does not exist",
+}
+
+
+@pytest.fixture(scope="session")
+def clean(photos, detector_folder, tmp_path_factory):
+    """The rows of a job that nothing interrupted."""
+    output = tmp_path_factory.mktemp("clean") / "detections.parquet"
+    batch.detect(photos, output, detector_folder("encoded"))
+    return rows(output)
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "detections.parquet"
+
+
+def check(output, clean):
+    """All images are there once, as in a clean run, and the others are errors."""
+    assert rows(output) == clean
+    found = reasons(output.with_name("errors.parquet"))
+    assert set(found) == set(REASONS)
+    assert all(found[name].startswith(reason) for name, reason in REASONS.items())
+    assert not [*output.glob(".*.parquet"), *output.with_name("errors.parquet").glob(".*.parquet")]
+
+
+def test_a_job(photos, detector_folder, output, clean, monkeypatch):
+    told = []
+    monkeypatch.setattr(local, "SECONDS_BETWEEN", 0)
+    summary = batch.detect(
+        photos, output, detector_folder("encoded"), rows_per_part=5, on_progress=told.append
+    )
+    assert 15 <= told[-1].images + told[-1].errors <= 16 and told[-1].total in (None, 16)
+    check(output, clean)
+    assert (summary.images, summary.errors, summary.done_before) == (12, 4, 0)
+    assert summary.bound in ("decode", "run", "map back", "write") and summary.images_per_second > 0
+    assert len(list(output.glob("part-*.parquet"))) == 3
+    row = clean["0.png"]
+    assert (row["height"], row["width"]) == (160, 100) and row["labels"] == [0, 1]
+    assert row["model"] == "encoded"
+    assert row["manifest"] == runtime.read_manifest(detector_folder("encoded"))["sha256"]
+
+
+def test_batches_across_images_find_the_same(photos, detector_folder, output, clean):
+    batch.detect(photos, output, detector_folder("four"), decoders=3)
+    assert {name: row["boxes"] for name, row in rows(output).items()} == {
+        name: row["boxes"] for name, row in clean.items()
+    }
+
+
+def test_an_output_that_exists(photos, detector_folder, output, clean):
+    folder = detector_folder("encoded")
+    assert batch.detect(photos, output, folder, resume=True).images == 12  # there is nothing to go on with
+    with pytest.raises(BatchError, match=r"detections.parquet exists: give --resume \(resume=True\)"):
+        batch.detect(photos, output, folder)
+    summary = batch.detect(photos, output, folder, resume=True)
+    assert (summary.images, summary.errors, summary.done_before) == (0, 0, 16)
+    check(output, clean)
+
+
+def test_another_job_than_the_one_that_was_begun(photos, detector_folder, output, clean):
+    batch.detect(photos, output, detector_folder("encoded"))
+    with pytest.raises(BatchError, match="was begun with another model: give that one, or another output"):
+        batch.detect(photos, output, detector_folder("raw"), resume=True)
+    with pytest.raises(BatchError, match=r"was begun with the source .*, not .*day1: give that one"):
+        batch.detect(photos / "day1", output, detector_folder("encoded"), resume=True)
+    check(output, clean)
+
+
+def test_two_jobs_at_once(photos, detector_folder, output):
+    with (
+        locked(output),
+        pytest.raises(BatchError, match=r"another job is writing .*: wait for it"),
+    ):
+        batch.detect(photos, output, detector_folder("encoded"), resume=True)
+
+
+KILLED = """
+import os, pathlib, signal, sys, time
+from tvm_passes import batch
+source, output, model, *wanted = sys.argv[1:]
+real = batch.Detector.run
+def slow(self, images):
+    time.sleep(0.02)
+    return real(self, images)
+batch.Detector.run = slow
+for number in map(int, wanted):
+    child = os.fork()  # before any thread: importing everything takes longer than the jobs
+    if not child:
+        batch.detect(source, output, model, resume=True, rows_per_part=1)
+        os._exit(0)
+    while len(list(pathlib.Path(output).glob("part-*"))) < number:
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+"""
+
+
+def test_killed_again_and_again(photos, detector_folder, output, clean):
+    """By SIGKILL, each time when some more images are there; what is there then is whole."""
+    arguments = photos, output, detector_folder("encoded"), 1, 3, 4, 7, 9
+    subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], check=True, timeout=60)
+    assert rows(output).items() <= clean.items()
+    summary = batch.detect(photos, output, detector_folder("encoded"), resume=True)
+    assert 0 < summary.images <= 3
+    check(output, clean)
+
+
+def test_the_disk_is_full(photos, detector_folder, output, clean, monkeypatch):
+    real, written = os.fsync, []
+
+    def fsync(file):
+        written.append(file)
+        if len(written) > 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file)
+
+    monkeypatch.setattr(table.os, "fsync", fsync)
+    with pytest.raises(BatchError, match=r"the disk of .* is full: free some of it; .*give --resume"):
+        batch.detect(photos, output, detector_folder("encoded"), rows_per_part=2)
+    monkeypatch.undo()
+    assert 0 < len(rows(output)) < 12 and rows(output).items() <= clean.items()
+    assert not list(output.glob(".part*"))
+    batch.detect(photos, output, detector_folder("encoded"), resume=True)
+    check(output, clean)
+
+
+def test_interrupted_from_the_keyboard(photos, detector_folder, output, clean):
+    """What was found until then is written, and no thread goes on."""
+    before = threading.active_count()
+
+    def interrupt(progress):
+        if progress.images >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "SECONDS_BETWEEN", 0)
+        with pytest.raises(KeyboardInterrupt):
+            batch.detect(photos, output, detector_folder("encoded"), on_progress=interrupt)
+    assert threading.active_count() <= before
+    assert 3 <= len(rows(output)) < 12
+    summary = batch.detect(photos, output, detector_folder("encoded"), resume=True)
+    assert summary.done_before + summary.images + summary.errors == 16 and summary.done_before >= 3
+    check(output, clean)
+
+
+def test_the_network_fails(photos, detector_folder, output, clean):
+    def fail(self, images):
+        raise RuntimeError("the device\nis gone")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detector.Detector, "run", fail)
+        with pytest.raises(
+            BatchError, match=r"the network failed on 0.png .the device is gone.: .*give --resume"
+        ):
+            batch.detect(photos, output, detector_folder("encoded"), decoders=1)
+    batch.detect(photos, output, detector_folder("encoded"), resume=True)
+    check(output, clean)
+
+
+def test_memory_is_bounded(photos, detector_folder, output, monkeypatch):
+    """However slow the network is, no more images are decoded than the queues hold."""
+    alive, most, lock = [0], [0], threading.Lock()
+    prepare, run = detector.Detector.prepare, detector.Detector.run
+
+    def count(by):
+        with lock:
+            alive[0] += by
+            most[0] = max(most[0], alive[0])
+
+    def prepared(self, image):
+        count(1)
+        return prepare(self, image)
+
+    def ran(self, images):
+        time.sleep(0.02)
+        count(-len(images))
+        return run(self, images)
+
+    monkeypatch.setattr(detector.Detector, "prepare", prepared)
+    monkeypatch.setattr(detector.Detector, "run", ran)
+    batch.detect(photos, output, detector_folder("encoded"), decoders=2)
+    assert most[0] <= 2 + local.BATCHES_AHEAD + 1  # in the hands of decoders, in the queue, of the network
+    assert alive[0] == 0
+
+
+def test_a_trace(photos, detector_folder, output, tmp_path):
+    batch.detect(photos, output, detector_folder("four"), trace=tmp_path / "trace.json")
+    *events, process = json.loads((tmp_path / "trace.json").read_text())
+    assert process["ph"] == "M"
+    assert {event["name"] for event in events} == {"decode", "run", "map back", "write"}
+    assert sum(event["args"]["images"] for event in events if event["name"] == "run") == 12
+    assert all(event["ph"] == "X" and event["dur"] >= 0 for event in events)
+
+
+def test_the_table_of_errors_has_the_name_of_the_table(photos, detector_folder, tmp_path):
+    summary = batch.detect(photos / "day1", tmp_path / "night.parquet", detector_folder("encoded"))
+    assert summary.error_table == tmp_path / "night.errors.parquet"
+    assert set(reasons(summary.error_table)) == {"gone.png"}
+
+
+def test_options_that_are_none(photos, detector_folder, output, tmp_path):
+    folder = detector_folder("encoded")
+    for options, reason in (
+        ({"format": "csv"}, "format must be parquet or coco, not 'csv'"),
+        ({"engine": "spark"}, "engine must be local, not 'spark'"),
+        ({"gpus": 2}, "was compiled for llvm.*: leave out --gpus, or compile for a GPU"),
+        ({"decoders": 0}, "decoders must be at least 1, not 0"),
+        ({"batch": 8}, "was compiled for batches of 1, not 8"),
+    ):
+        with pytest.raises(BatchError, match=reason):
+            batch.detect(photos, output, folder, **options)
+    with pytest.raises(BatchError, match=r"has no manifest.json"):
+        batch.detect(photos, output, tmp_path)
+    output.write_text("")
+    with pytest.raises(BatchError, match="is a file: give a folder to write to"):
+        batch.detect(photos, output, folder)
+
+
+def test_pyarrow_is_missing(photos, detector_folder, output, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BatchError, match=r"pyarrow is missing: run `pip install tvm-vision-passes\[batch\]`"):
+        batch.detect(photos, output, detector_folder("encoded"))
+
+
+def test_colours_of_another_network(tmp_path, photos):
+    mod, _ = colours()
+    runtime.save(tmp_path / "model", runtime.build_library(mod, "llvm"), mod, "llvm")
+    batch.detect(photos / "day0", tmp_path / "a.parquet", tmp_path / "model")
+    found = rows(tmp_path / "a.parquet")
+    assert all(len(row["boxes"]) == 3 and row["masks"] is None for row in found.values()) and found

@@ -1,0 +1,53 @@
+"""A bounded queue between threads that can be closed by those who put, and stopped by anyone."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+CLOSED = object()  # what `get` gives when nothing comes any more
+NOTHING = object()  # what it gives when nothing came in time
+
+
+class Stopped(Exception):
+    """The work is over, whatever is left of it."""
+
+
+class Channel:
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._items: deque[Any] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = self._is_stopped = False
+
+    def put(self, item: Any) -> None:
+        """Wait for room."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped or len(self._items) < self._size)
+            if self._is_stopped:
+                raise Stopped
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait for an item."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped or self._is_closed or self._items, timeout)
+            if self._is_stopped:
+                raise Stopped
+            if not self._items:
+                return CLOSED if self._is_closed else NOTHING
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()

@@ -1,0 +1,158 @@
+"""A detector of images of any size: fitted in, run in batches, and brought back to the pixels of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+import numpy as np
+
+from .. import runtime
+from . import run_lengths
+from .decode import MAX_PIXELS, decode
+from .errors import BadImage, BatchError
+from .found import Found
+from .letterbox import Placed, letterbox
+from .network import load_networks
+from .optional import pyarrow
+from .table import detections_schema, table_of
+
+Row = dict[str, Any]  # of the table of detections: see `table.py`
+Prepared = tuple[np.ndarray, Placed]
+Batch = Union[int, str]
+
+
+class Detector:
+    """A detector that was compiled to a folder, for images of any size.
+
+    It can be called with a batch as Ray Data has them, a dict of columns: "bytes", encoded images, or
+    "image", uint8 arrays (height, width, 3). The result is a pyarrow.Table with a row for each image: the
+    columns of the table of `detect`, and "error", the reason why an image could not be used, or null.
+    "image_id" is the column "image_id" or "path" of the batch, if there is one.
+
+        options = {"folder": "detector"}
+        ds.map_batches(Detector, fn_constructor_kwargs=options, num_gpus=1, concurrency=(1, 4))
+
+    Parameters
+    ----------
+    folder : str
+        What `tvm_passes.runtime.save` or `tvm-passes compile` wrote. It takes one image of floats from 0 to
+        1, or of uint8, or a batch of those.
+    device : str, optional
+        Such as "cuda:1"; by default the first one of the target's kind.
+    batch : int or "auto"
+        How many images are computed at once: a size that the folder was compiled for. "auto" is the largest.
+    max_pixels : int
+        Larger images are refused before they are decoded.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        device: str | None = None,
+        *,
+        batch: Batch = "auto",
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        networks = load_networks(folder, device)
+        sizes = ", ".join(map(str, sorted(networks)))
+        if batch != "auto" and batch not in networks:
+            raise BatchError(f"{folder} was compiled for batches of {sizes}, not {batch}: give one of these")
+        self.batch = max(networks) if batch == "auto" else int(batch)
+        self._networks = {size: each for size, each in networks.items() if size <= self.batch}
+        self.max_pixels = max_pixels
+        manifest = runtime.read_manifest(folder)
+        self.model = str(manifest["about"].get("model") or Path(folder).resolve().name)
+        self.manifest = str(manifest["sha256"])
+        self.labels = tuple(map(str, manifest["about"].get("labels") or ()))
+
+    def __call__(self, batch: Mapping[str, Any]) -> Any:
+        encoded = "bytes" in batch
+        if not encoded and "image" not in batch:
+            raise BatchError(f'a batch must have a column "bytes" or "image", and has {", ".join(batch)}')
+        images = batch["bytes" if encoded else "image"]
+        ids = batch.get("image_id", batch.get("path", [""] * len(images)))
+        rows, prepared = [], {}
+        for place, (image_id, image) in enumerate(zip(ids, images)):
+            rows.append({**self._row(str(image_id)), "error": None})
+            try:
+                prepared[place] = self.prepare(decode(image, self.max_pixels) if encoded else image)
+            except BadImage as reason:
+                rows[place]["error"] = str(reason)
+        places = list(prepared)
+        for begin in range(0, len(places), self.batch):
+            part = places[begin : begin + self.batch]
+            found = self.run([prepared[place][0] for place in part])
+            for place, one in zip(part, found):
+                try:
+                    rows[place].update(self.finish(rows[place]["image_id"], one, prepared[place][1]))
+                except BadImage as reason:
+                    rows[place]["error"] = str(reason)
+        pa = pyarrow()
+        # Of known types, also where a batch has no detection or no error.
+        return table_of(rows, detections_schema().append(pa.field("error", pa.string())))
+
+    def prepare(self, image: np.ndarray) -> Prepared:
+        """An image in the size of the network's input, and where it is in there; from any thread."""
+        network = self._networks[self.batch]
+        return letterbox(image, network.images.taken, network.images.channels)
+
+    def run(self, images: Sequence[np.ndarray]) -> list[Found]:
+        """What the network finds in prepared images, of which there are at most `batch`."""
+        size = min(size for size in self._networks if size >= len(images))
+        return self._networks[size](images)
+
+    def finish(self, image_id: str, found: Found, placed: Placed) -> Row:
+        """What was found, in the pixels of the image; from any thread.
+
+        Boxes are clipped to the image; detections without a box in it are left out.
+        """
+        height, width = placed.image
+        factor = np.array(placed.factor, "float32")
+        whole = found["boxes"].astype("float32") * np.tile(factor, 2)
+        boxes = whole.clip(0, np.array([width, height] * 2, "float32"))
+        kept = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(axis=1))  # not those of NaN
+        row = self._row(image_id)
+        row.update(height=height, width=width, boxes=boxes[kept])
+        row["scores"] = found["scores"][kept].astype("float32")
+        row["labels"] = found["labels"][kept].astype("int64")
+        if "masks" in found:
+            row["masks"] = _masks(found["masks"][kept], whole[kept], placed)
+        if "keypoints" in found:
+            points = found["keypoints"][kept].astype("float32")
+            points[..., :2] = (points[..., :2] * factor).clip(0, np.array([width, height], "float32"))
+            row["keypoints"] = points
+        return row
+
+    def _row(self, image_id: str) -> Row:
+        """A row of an image without detections."""
+        return {
+            "image_id": image_id,
+            "height": None,
+            "width": None,
+            "boxes": np.empty((0, 4), "float32"),
+            "scores": np.empty(0, "float32"),
+            "labels": np.empty(0, "int64"),
+            "masks": None,
+            "keypoints": None,
+            "model": self.model,
+            "manifest": self.manifest,
+        }
+
+
+def _masks(masks: np.ndarray, boxes: np.ndarray, placed: Placed) -> list[bytes]:
+    """COCO's run lengths of masks that are encoded, pasted into the network's input, or of their boxes."""
+    if masks.ndim == 2:
+        try:
+            strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
+        except ValueError as error:
+            raise BadImage(f"has masks that do not fit: {error}") from error
+    elif masks.shape[-2:] == placed.given:
+        images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
+        strings = [run_lengths.of_pixels(image, placed.given) for image in images]
+    else:
+        small = masks.reshape(-1, *masks.shape[-2:])
+        return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
+    return [run_lengths.in_the_image(string, placed) for string in strings]

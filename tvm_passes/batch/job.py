@@ -1,0 +1,197 @@
+"""A job: every image of a source ends in one of two tables, whatever interrupts it and however often."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+
+from .. import runtime
+from .coco import write_coco
+from .decode import MAX_PIXELS
+from .detector import Batch, Detector
+from .errors import BatchError
+from .figures import Figures, Progress
+from .local import Failed, run_in_threads
+from .optional import pyarrow
+from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
+from .sources import Item, Source, count, items_of, named
+from .table import ROWS, ids_of
+
+FORMATS = ("parquet", "coco")
+ENGINES = ("local",)
+MAX_DECODERS = 16  # for each device
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job did; `done_before` counts the images that were in the tables already."""
+
+    images: int
+    errors: int
+    done_before: int
+    seconds: float
+    images_per_second: float
+    bound: str | None  # what the job waited for: decode, run, map back, or write
+    detections: Path
+    error_table: Path
+
+
+def detect(
+    source: Source,
+    output: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    gpus: int | None = None,
+    batch: Batch = "auto",
+    resume: bool = False,
+    format: str = "parquet",
+    engine: str = "local",
+    trace: str | os.PathLike[str] | None = None,
+    max_pixels: int = MAX_PIXELS,
+    decoders: int | None = None,
+    rows_per_part: int = ROWS,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Summary:
+    """Run a compiled detector on many images, and write what it finds in each into a table.
+
+    Every image of the source is in exactly one of two tables in the end: with its detections in `output`, or
+    with the reason why it cannot be used in a table of errors beside it. Both are folders of Parquet files,
+    whose columns `table.py` has; each file is there only when it is whole. After whatever interruption,
+    `resume=True` does what is left, and nothing twice.
+
+    Parameters
+    ----------
+    source : path, or list of paths
+        A folder, in which all image files are taken; a glob; a text file of paths; a Parquet file with a
+        column of encoded images; a tar, as WebDataset writes it; or a list of such files.
+    output : path
+        The folder to write, such as "detections.parquet"; the errors are in "errors.parquet" then, and in
+        "NAME.errors.parquet" beside any other "NAME.parquet".
+    model : path
+        The folder of a compiled detector.
+    gpus : int, optional
+        How many GPUs to use; by default all.
+    batch : int or "auto"
+        See `Detector`.
+    resume : bool
+        Whether to go on with a job that was interrupted.
+    format : "parquet" or "coco"
+        "coco" writes the detections also as one file, NAME.json, with COCO's fields, when the job is done.
+    engine : "local"
+        Threads of this process.
+    trace : path, optional
+        A JSON file for chrome://tracing or Perfetto, with what each thread did when.
+    max_pixels : int
+        Larger images are errors.
+    decoders : int, optional
+        Threads that decode and resize images.
+    rows_per_part : int
+        Images of a Parquet file, at most.
+    on_progress : function, optional
+        Is called several times a second.
+    """
+    _check(source, format, engine, rows_per_part, decoders)
+    table, errors = paths_of(Path(output))
+    is_new = not table.exists()
+    if not is_new and not resume:
+        raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
+    detectors = [
+        Detector(model, device, batch=batch, max_pixels=max_pixels) for device in _devices(model, gpus)
+    ]
+    cores = len(os.sched_getaffinity(0))
+    decoders = decoders or max(1, min(cores - 1, MAX_DECODERS * len(detectors)))
+    with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
+        check_same(table, {"source": named(source), "manifest": detectors[0].manifest})
+        tables = Tables(table, errors, rows_per_part)
+        done = {*ids_of(table), *ids_of(errors)}
+        file = stack.enter_context(open(trace, "w", encoding="utf-8")) if trace else None
+        figures = Figures(file)
+        _count_meanwhile(source, figures, len(done))
+        results = run_in_threads(
+            _but(items_of(source), done),
+            detectors,
+            figures,
+            decoders,
+            lambda: on_progress(figures.progress()),
+        )
+        try:
+            with contextlib.closing(results):
+                for result in results:
+                    with figures.working("write"):
+                        tables.write(result)
+                    figures.errors += isinstance(result, Failed)
+                    figures.images += not isinstance(result, Failed)
+        except OSError:
+            raise  # the disk is full: another part would be lost, too
+        except BaseException:
+            tables.flush()
+            raise
+        with figures.working("write"):
+            tables.flush()
+            if format == "coco":
+                write_coco(table, table.with_suffix(".json"), detectors[0].labels)
+        figures.end_trace()
+        ended = figures.progress()
+    return Summary(
+        ended.images,
+        ended.errors,
+        len(done),
+        ended.seconds,
+        ended.images_per_second,
+        ended.bound,
+        table,
+        errors,
+    )
+
+
+def _check(source: Source, format: str, engine: str, rows_per_part: int, decoders: int | None) -> None:
+    """Before anything that takes time."""
+    for name, given, known in (("format", format, FORMATS), ("engine", engine, ENGINES)):
+        if given not in known:
+            raise BatchError(f"{name} must be {' or '.join(known)}, not {given!r}")
+    for name, number in (("rows_per_part", rows_per_part), ("decoders", decoders)):
+        if number is not None and number < 1:
+            raise BatchError(f"{name} must be at least 1, not {number}")
+    pyarrow("parquet")  # raises where it is not installed
+    items_of(source)  # raises where there is nothing
+
+
+def _devices(model: str | os.PathLike[str], gpus: int | None) -> list[str]:
+    try:
+        target = tvm.target.Target(runtime.read_manifest(model)["target"])
+    except runtime.FolderError as error:
+        raise BatchError(str(error)) from error
+    kind = target.kind.name
+    if kind != "cuda":
+        if gpus:
+            raise BatchError(f"{model} was compiled for {target}: leave out --gpus, or compile for a GPU")
+        return ["cpu"]
+    found = 0
+    while tvm.cuda(found).exist:
+        found += 1
+    if gpus is not None and not 1 <= gpus <= found:
+        raise BatchError(f"there are {found} GPUs here: give --gpus from 1 to {found}, not {gpus}")
+    return [f"cuda:{index}" for index in range(gpus or max(found, 1))]
+
+
+def _but(items: Iterator[Item], done: set[str]) -> Iterator[Item]:
+    return (item for item in items if item.id not in done)
+
+
+def _count_meanwhile(source: Source, figures: Figures, done: int) -> None:
+    """Counting a million files takes a while, and so the job does not wait for it."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):  # the job itself reports it
+            total = count(source)
+            figures.total = None if total is None else max(total - done, 0)
+
+    threading.Thread(target=run, daemon=True, name="count").start()

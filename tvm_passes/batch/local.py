@@ -1,0 +1,201 @@
+"""The engine `local`: threads of one process, and one network for each device.
+
+    sources -> decode (many threads) -> run (one for each device) -> map back (the same) -> whoever calls
+
+Between them are queues of fixed size: each waits for the one behind it, so memory is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from ..errors import one_line
+from .channel import CLOSED, NOTHING, Channel, Stopped
+from .decode import decode
+from .detector import Detector, Row
+from .errors import BadImage, BatchError
+from .figures import Figures
+from .found import Found
+from .letterbox import Placed
+from .sources import Item
+
+BATCHES_AHEAD = 2  # of prepared images, for each device
+RESULTS = 64  # rows that wait to be written
+SECONDS_BETWEEN = 0.2  # between two moments at which the caller is told how far the job is
+
+
+class Failed(NamedTuple):
+    """An image that cannot be used."""
+
+    id: str
+    reason: str
+
+
+def run_in_threads(
+    items: Iterable[Item],
+    detectors: Sequence[Detector],
+    figures: Figures,
+    decoders: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Generator[Row | Failed, None, None]:
+    """The row of each image, or why there is none, in any order; `tick` is called again and again.
+
+    Closing the iterator, and an exception in it, ends all threads.
+    """
+    engine = _Engine(iter(items), detectors, figures, decoders)
+    try:
+        yield from engine.results(tick)
+    finally:
+        engine.stop()
+
+
+class _Prepared(NamedTuple):
+    id: str
+    array: object
+    placed: Placed
+
+
+class _Ran(NamedTuple):
+    images: list[_Prepared]
+    found: list[Found]
+
+
+class _Engine:
+    def __init__(
+        self, items: Iterator[Item], detectors: Sequence[Detector], figures: Figures, decoders: int
+    ) -> None:
+        self._items, self._detectors, self._figures = items, detectors, figures
+        self._turn = threading.Lock()  # of whoever takes the next item
+        self._error: BaseException | None = None
+        batch = max(detector.batch for detector in detectors)
+        self._prepared = Channel(BATCHES_AHEAD * batch * len(detectors))
+        self._ran = Channel(len(detectors))
+        self._results = Channel(RESULTS)
+        self._threads: list[threading.Thread] = []
+        figures.threads.update({"decode": decoders, "run": len(detectors), "map back": len(detectors)})
+        all_alone = threading.Barrier(decoders + 1)
+        with _threads_of_torch_kept():
+            self._start("decode", [lambda: self._decode(all_alone)] * decoders, self._prepared)
+            all_alone.wait()
+        runs = [lambda detector=each: self._run(detector) for each in detectors]
+        self._start("run", runs, self._ran)
+        self._start("map back", [self._map_back] * len(detectors), self._results)
+
+    def results(self, tick: Callable[[], None]) -> Iterator[Row | Failed]:
+        told = time.monotonic()
+        try:
+            while True:
+                result = self._results.get(SECONDS_BETWEEN)
+                if result is CLOSED:
+                    break
+                if result is not NOTHING:
+                    yield result
+                if time.monotonic() - told >= SECONDS_BETWEEN:
+                    tick()
+                    told = time.monotonic()
+        except Stopped:
+            pass
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        for channel in (self._prepared, self._ran, self._results):
+            channel.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, name: str, works: Sequence[Callable[[], None]], into: Channel) -> None:
+        """Threads that put into a channel, which the last one closes."""
+        left = [len(works)]
+
+        def body(work: Callable[[], None]) -> None:
+            try:
+                work()
+            except Stopped:
+                pass
+            except BaseException as error:
+                self._error = self._error or error
+                for channel in (self._prepared, self._ran, self._results):
+                    channel.stop()
+            with self._turn:
+                left[0] -= 1
+                if not left[0]:
+                    into.close()
+
+        for number, work in enumerate(works):
+            thread = threading.Thread(target=body, args=[work], name=f"{name} {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    # --- what each thread does
+
+    def _decode(self, all_alone: threading.Barrier) -> None:
+        torch.set_num_threads(1)  # of this thread: there are as many of these as there are cores
+        all_alone.wait()
+        detector = self._detectors[0]
+        while True:
+            try:
+                with self._turn:
+                    item = next(self._items, None)
+            except OSError as error:
+                raise BatchError(f"the source cannot be read: {error}") from error
+            if item is None:
+                return
+            try:
+                with self._figures.working("decode", image=item.id):
+                    array, placed = detector.prepare(decode(item.read(), detector.max_pixels))
+            except BadImage as reason:
+                self._results.put(Failed(item.id, str(reason)))
+            else:
+                self._prepared.put(_Prepared(item.id, array, placed))
+
+    def _run(self, detector: Detector) -> None:
+        is_last = False
+        while not is_last:
+            images: list[_Prepared] = []
+            while len(images) < detector.batch and not is_last:
+                image = self._prepared.get()
+                is_last = image is CLOSED
+                images += [] if is_last else [image]
+            if not images:
+                return
+            try:
+                with self._figures.working("run", images=len(images)):
+                    found = detector.run([image.array for image in images])  # type: ignore[misc]
+            except BatchError:
+                raise
+            except Exception as error:
+                names = ", ".join(image.id for image in images)
+                raise BatchError(
+                    f"the network failed on {names} ({one_line(error)}): what was written is whole; give "
+                    "--resume (resume=True) to try again"
+                ) from error
+            self._ran.put(_Ran(images, found))
+
+    def _map_back(self) -> None:
+        while True:
+            ran = self._ran.get()
+            if ran is CLOSED:
+                return
+            for image, found in zip(ran.images, ran.found):
+                try:
+                    with self._figures.working("map back", image=image.id):
+                        row = self._detectors[0].finish(image.id, found, image.placed)
+                except BadImage as reason:
+                    self._results.put(Failed(image.id, str(reason)))
+                else:
+                    self._results.put(row)
+
+
+@contextlib.contextmanager
+def _threads_of_torch_kept() -> Iterator[None]:
+    """Inside, threads set how many torch has in them, which other threads would get, too."""
+    number = torch.get_num_threads()
+    yield
+    torch.set_num_threads(number)

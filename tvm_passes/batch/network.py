@@ -1,0 +1,125 @@
+"""A compiled detector of a fixed batch size, from images as arrays to the detections of each."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import runtime
+from .errors import BatchError
+from .found import Found, detections_in
+from .image_input import ImageInput
+
+
+def load_networks(folder: str | os.PathLike[str], device: str | None = None) -> dict[int, Network]:
+    """The networks of a folder that was compiled to, by the number of images that each takes."""
+    try:
+        manifest = runtime.read_manifest(folder)
+        images = Images.of(manifest)
+        rows = manifest["padded_rows"]
+        shapes = [output["shape"] for output in manifest["outputs"]]
+        # Only what is contiguous can be cut before it is copied from the device.
+        is_cut = bool(rows) and all(
+            not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)
+        )
+        model = runtime.load(folder, device, cut=is_cut)
+    except runtime.FolderError as error:
+        raise BatchError(str(error)) from error
+    if images is None:
+        raise BatchError(f"{folder} takes {described(manifest)}, not images: compile a detector")
+    network = Network(model, images, [] if is_cut else rows, str(folder))
+    return {images.number: network}
+
+
+@dataclass(frozen=True)
+class Images:
+    """How a network takes images: as one input for all of them, or one for each."""
+
+    taken: ImageInput  # one image
+    number: int
+    are_apart: bool
+    channels: str  # their order, RGB or BGR
+
+    @staticmethod
+    def of(manifest: Mapping[str, Any]) -> Images | None:
+        types = {(tuple(each["shape"]), each["dtype"]) for each in manifest["inputs"]}
+        if len(types) != 1:
+            return None
+        ((shape, dtype),) = types
+        number = shape[0] or 1 if len(shape) == 4 else 1
+        taken = ImageInput.of((1, *shape[1:]) if len(shape) == 4 else shape, dtype)
+        inputs = len(manifest["inputs"])
+        if taken is None or (number > 1 and inputs > 1):
+            return None
+        return Images(taken, number * inputs, inputs > 1, manifest["about"].get("channels", "RGB"))
+
+    def arrays(self, images: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The inputs of a call; a batch that is not full is filled up with its last image."""
+        full = [*images, *[images[-1]] * (self.number - len(images))]
+        if self.taken.layout == "CHW":
+            return full
+        return [image[None] for image in full] if self.are_apart else [np.stack(full)]
+
+
+@dataclass(frozen=True)
+class Network:
+    model: runtime.Model
+    images: Images
+    rows: Sequence[
+        Sequence[int]
+    ]  # of each padded output, its axis of detections and the index of their number
+    title: str
+
+    def __call__(self, images: Sequence[np.ndarray]) -> list[Found]:
+        """What is found in each of the images, of which there are no more than the network takes."""
+        outputs = self.model(*self.images.arrays(images))
+        if not isinstance(outputs, dict):
+            outputs = dict(zip(self.model.output_names or [], [outputs]))
+        outputs = _without_padding(outputs, self.rows)
+        found = [detections_in(_of_image(outputs, index)) for index in range(len(images))]
+        if None in found:
+            types = ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in outputs.items())
+            raise BatchError(
+                f"{self.title} returns {types}, in which no boxes, scores and labels are recognized: name "
+                "the outputs so, as torchvision's detectors do"
+            )
+        return [one for one in found if one is not None]
+
+
+def _without_padding(
+    outputs: Mapping[str, np.ndarray], rows: Sequence[Sequence[int]]
+) -> dict[str, np.ndarray]:
+    if not rows:
+        return dict(outputs)
+    *named, (_, numbers) = outputs.items()
+    numbers = numbers.reshape(-1)
+    return {
+        name: array[(slice(None),) * row[0] + (slice(numbers[row[1]]),)] if row else array
+        for (name, array), row in zip(named, rows)
+    }
+
+
+def _of_image(outputs: Mapping[str, np.ndarray], index: int) -> dict[str, np.ndarray]:
+    """The outputs of one image of the batch."""
+    prefix = f"output{index}."  # `from_pytorch` names the tensors in a list of dicts so
+    own = {name[len(prefix) :]: array for name, array in outputs.items() if name.startswith(prefix)}
+    if own:
+        return own
+    if not any(array.ndim == 3 and array.shape[-1] == 4 for array in outputs.values()):
+        return dict(outputs)
+    # Boxes have an axis of images, and so has everything.
+    own = {name: array[index] for name, array in outputs.items()}
+    numbers = [name for name, array in own.items() if array.size == 1 and name.startswith("num")]
+    if len(numbers) == 1:  # as EfficientNMS gives it
+        number = int(own.pop(numbers[0]).item())
+        own = {name: array[:number] for name, array in own.items()}
+    return own
+
+
+def described(manifest: Mapping[str, Any]) -> str:
+    return ", ".join(f"{each['name']}: {each['dtype']} {each['shape']}" for each in manifest["inputs"])

@@ -1,0 +1,92 @@
+"""Where a job writes: its two tables, and what it takes to go on with them later."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .detector import Row
+from .errors import BatchError
+from .local import Failed
+from .table import Table, detections_schema, errors_schema, whole_file
+
+JOB = ".job.json"  # in the table of detections: what the job is, which --resume has to find the same
+LOCK = ".lock"
+SECONDS_OF_WORK = 60  # after which rows are written, however few
+
+
+def paths_of(output: Path) -> tuple[Path, Path]:
+    """Of the tables of detections and of errors."""
+    table = output if output.suffix == ".parquet" else output.with_suffix(".parquet")
+    own = "" if table.stem == "detections" else f"{table.stem}."
+    if table.is_file():
+        raise BatchError(f"{table} is a file: give a folder to write to, or the name of a new one")
+    return table, table.with_name(f"{own}errors.parquet")
+
+
+class Tables:
+    """The two tables of a job."""
+
+    def __init__(self, detections: Path, errors: Path, rows: int) -> None:
+        self._detections = Table(detections, detections_schema(), rows)
+        self._errors = Table(errors, errors_schema(), rows)
+        self._flushed = time.monotonic()
+
+    def write(self, result: Row | Failed) -> None:
+        if isinstance(result, Failed):
+            self._errors.append({"image_id": result.id, "reason": result.reason})
+        else:
+            self._detections.append(result)
+        if time.monotonic() - self._flushed > SECONDS_OF_WORK:
+            self.flush()
+
+    def flush(self) -> None:
+        self._detections.flush()
+        self._errors.flush()
+        self._flushed = time.monotonic()
+
+
+def check_same(table: Path, job: Mapping[str, Any]) -> None:
+    """Record what the job is, or compare it with what was recorded."""
+    path = table / JOB
+    if not path.exists():
+        with whole_file(path) as file:
+            file.write(json.dumps(job, indent=1).encode())
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before.get("manifest") != job["manifest"]:
+        raise BatchError(f"{table} was begun with another model: give that one, or another output")
+    if before.get("source") != job["source"]:
+        raise BatchError(
+            f"{table} was begun with the source {before.get('source')}, not {job['source']}: give that one, "
+            "or another output"
+        )
+
+
+@contextlib.contextmanager
+def locked(table: Path) -> Iterator[None]:
+    """Two jobs do not write into one table; the lock of one that was killed is gone."""
+    table.mkdir(parents=True, exist_ok=True)
+    with open(table / LOCK, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BatchError(f"another job is writing {table}: wait for it, or give another output") from None
+        yield
+
+
+@contextlib.contextmanager
+def errors_of_the_disk(table: Path) -> Iterator[None]:
+    resume = "what was written is whole; give --resume (resume=True) then"
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BatchError(f"the disk of {table} is full: free some of it; {resume}") from error
+        raise BatchError(f"{error.filename or table} cannot be written ({error}): {resume}") from error

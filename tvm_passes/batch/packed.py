@@ -1,0 +1,110 @@
+"""Files of many images: tars, as WebDataset writes them, and Parquet files with encoded images."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .decode import SUFFIXES
+from .errors import BadImage, BatchError
+from .item import MAX_BYTES, Item, as_text, check_bytes
+from .optional import pyarrow
+
+PARQUET = ".parquet"
+TARS = (".tar", ".tar.gz", ".tgz")
+BYTES_COLUMNS = ("bytes", "image", "image_bytes", "jpg", "png", "webp")  # in the order of preference
+ID_COLUMNS = ("image_id", "id", "__key__", "key", "path", "file_name", "filename")
+ROWS = 16  # of a Parquet file that are read at a time
+
+
+def is_packed(path: Path) -> bool:
+    return path.name.lower().endswith((*TARS, PARQUET))
+
+
+def of_packed(path: Path) -> Iterator[Item]:
+    return _unique(_of_parquet(path) if path.suffix.lower() == PARQUET else _of_tar(path))
+
+
+def _of_tar(path: Path) -> Iterator[Item]:
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            for member in tar:
+                if not member.isdir() and os.path.splitext(member.name)[1].lower() in SUFFIXES:
+                    yield Item(as_text(member.name), _member(tar, member))
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise BatchError(f"{path} is damaged: {error}; what came before is done") from error
+
+
+def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[], bytes]:
+    """Read now, since a tar is read in order, unless it is not to be read at all; links are not followed."""
+    is_read = member.isreg() and member.size <= MAX_BYTES
+    data = tar.extractfile(member).read() if is_read else b""  # type: ignore[union-attr]
+    if is_read and len(data) < member.size:
+        raise tarfile.ReadError("it ends in the middle of an image")
+
+    def read() -> bytes:
+        if not member.isreg():
+            raise BadImage("is not a file")
+        check_bytes(member.size)
+        return data
+
+    return read
+
+
+def _of_parquet(path: Path) -> Iterator[Item]:
+    pa = pyarrow()
+    try:
+        file = pyarrow("parquet").ParquetFile(path)
+        schema = file.schema_arrow
+        column = next((name for name in BYTES_COLUMNS if _holds_bytes(schema, name)), None)
+        if column is None:
+            raise BatchError(
+                f"{path} has the columns {', '.join(schema.names)}, none of which is of bytes and is one of "
+                f"{', '.join(BYTES_COLUMNS)}: rename it"
+            )
+        id_column = next((name for name in ID_COLUMNS if name in schema.names), None)
+        row = 0
+        for part in file.iter_batches(ROWS, columns=[column, *([id_column] if id_column else [])]):
+            images = part.column(column)
+            if pa.types.is_struct(images.type):  # as Hugging Face's datasets have them
+                images = images.field("bytes")
+            ids = part.column(id_column).to_pylist() if id_column else [None] * len(images)
+            for given, image in zip(ids, images):
+                yield Item(str(row if given is None else given), _value(image.as_py()))
+                row += 1
+    except (pa.ArrowException, OSError) as error:
+        raise BatchError(f"{path} cannot be read: {error}; what came before is done") from error
+
+
+def _value(data: bytes | None) -> Callable[[], bytes]:
+    def read() -> bytes:
+        if data is None:
+            raise BadImage("is null")
+        check_bytes(len(data))
+        return data
+
+    return read
+
+
+def _holds_bytes(schema: object, name: str) -> bool:
+    pa = pyarrow()
+    if name not in schema.names:  # type: ignore[attr-defined]
+        return False
+    type_ = schema.field(name).type  # type: ignore[attr-defined]
+    if pa.types.is_struct(type_) and type_.get_field_index("bytes") >= 0:
+        type_ = type_.field("bytes").type
+    return pa.types.is_binary(type_) or pa.types.is_large_binary(type_)
+
+
+def _unique(items: Iterator[Item]) -> Iterator[Item]:
+    """The same with a number added to an id that was there before."""
+    seen: set[str] = set()
+    for item in items:
+        name, number = item.id, 1
+        while name in seen:
+            number += 1
+            name = f"{item.id}#{number}"
+        seen.add(name)
+        yield item._replace(id=name)
