@@ -10,7 +10,7 @@ from tests.ops.convolutions import CLIP, LEAKY, Case, options
 from tests.ops.test_conv2d_nhwc_onednn import compiled, executor_of, of_any_batch, ran
 from topi_ext.conv2d_nhwc import onednn, winograd, winograd_transforms
 from topi_ext.conv2d_nhwc.problem import AT_RUN_TIME
-from topi_ext.conv2d_nhwc.vector_exp import vector_exp
+from topi_ext.conv2d_nhwc.vector_math import vector_exp, vector_tanh
 
 import tvm
 from tvm import te
@@ -54,6 +54,7 @@ def is_close(found, expected):
         of_float32((9, 8), 16, 24, activation="sigmoid", padding=(2, 0, 0, 3)),
         of_float32((8, 12), 16, 64, activation=CLIP, block_size=2, padding=0),
         of_float32((3, 3), 128, 16, padding=0),
+        *(of_float32((5, 6), 8, 8, activation=name) for name in ("tanh", "gelu_tanh", "mish", "hard_swish")),
     ],
     ids=str,
 )
@@ -160,7 +161,7 @@ def test_taken(case, monkeypatch):
         problem_of(of_float32((80, 80), 64, 64, dilation=2)),
         problem_of(of_float32((80, 80), 64, 64, groups=2)),
         problem_of(of_float32((80, 80), 64, 64, kernel=(1, 1))),
-        problem_of(of_float32((80, 80), 64, 64, activation="tanh")),
+        problem_of(of_float32((80, 80), 64, 64, activation="gelu")),
         problem_of(LARGE, weight_id=""),  # would be transformed in each call
         problem_of(LARGE, dtype="bfloat16"),  # too inaccurate
         problem_of(LARGE, bias="bfloat16"),
@@ -194,19 +195,24 @@ def test_transforms_are_exact_in_fractions():
     np.testing.assert_allclose(found, [weight @ data[at : at + 3] for at in range(4)], rtol=1e-12)
 
 
-def test_vector_exp():
-    x = np.concatenate([np.linspace(-87, 88, 100_001), [0.0, -0.0, 1e-30]]).astype("float32")
+def computed(function, x):
     given = te.placeholder(x.shape, name="x")
-    result = te.compute(x.shape, lambda i: vector_exp(given[i]))
+    result = te.compute(x.shape, lambda i: function(given[i]))
     run = tvm.build(te.create_schedule(result.op), [given, result], "llvm")
     arrays = [tvm.nd.array(x), tvm.nd.array(np.zeros_like(x))]
     run(*arrays)
-    np.testing.assert_allclose(arrays[1].numpy(), np.exp(x.astype("float64")), rtol=2e-7)
-    beyond = np.array([-np.inf, -200, 200, np.inf, np.nan], "float32")
-    given = te.placeholder(beyond.shape, name="x")
-    result = te.compute(beyond.shape, lambda i: vector_exp(given[i]))
-    run = tvm.build(te.create_schedule(result.op), [given, result], "llvm")
-    arrays = [tvm.nd.array(beyond), tvm.nd.array(np.zeros_like(beyond))]
-    run(*arrays)
-    found = arrays[1].numpy()
+    return arrays[1].numpy()
+
+
+def test_vector_exp():
+    x = np.concatenate([np.linspace(-87, 88, 100_001), [0.0, -0.0, 1e-30]]).astype("float32")
+    np.testing.assert_allclose(computed(vector_exp, x), np.exp(x.astype("float64")), rtol=2e-7)
+    found = computed(vector_exp, np.array([-np.inf, -200, 200, np.inf, np.nan], "float32"))
     assert (found[:2] < 2e-38).all() and (found[2:4] > 2e38).all() and np.isnan(found[4])
+
+
+def test_vector_tanh():
+    x = np.concatenate([np.linspace(-12, 12, 100_001), np.logspace(-30, 0, 1000)]).astype("float32")
+    np.testing.assert_allclose(computed(vector_tanh, x), np.tanh(x.astype("float64")), rtol=5e-7)
+    found = computed(vector_tanh, np.array([-np.inf, np.inf, 0, np.nan], "float32"))
+    np.testing.assert_allclose(found, [-1, 1, 0, np.nan], rtol=2e-7)

@@ -14,6 +14,8 @@ from .problem import Activation, Problem
 LANES = 16
 PIXELS = 4
 
+Function = Callable[[tir.PrimExpr], tir.PrimExpr]
+
 
 def conv2d_nhwc(
     problem: Problem,
@@ -84,7 +86,8 @@ def activate(
     activation: Activation,
     value: tir.PrimExpr,
     slope: tir.PrimExpr | None = None,
-    exp: Callable[[tir.PrimExpr], tir.PrimExpr] = te.exp,
+    exp: Function = te.exp,
+    tanh: Function = te.tanh,
 ) -> tir.PrimExpr:
     """The activation of a float32 value; the kernels of all targets use it."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
@@ -100,7 +103,7 @@ def activate(
     if activation.name == "silu":
         return value / (one + exp(-value))
     if activation.name == "tanh":
-        return te.tanh(value)
+        return tanh(value)
     if activation.name == "hard_swish":
         return value * te.max(te.min(value + 3, tir.const(6, "float32")), zero) / 6
     if activation.name == "gelu":
@@ -109,9 +112,9 @@ def activate(
         inner = (value + value * value * value * tir.const(0.044715, "float32")) * tir.const(
             math.sqrt(2 / math.pi), "float32"
         )
-        return value * (one + te.tanh(inner)) / 2
+        return value * (one + tanh(inner)) / 2
     if activation.name == "mish":  # by the tanh of log(1 + e), which is 1 before the exponential e overflows
-        e = te.exp(te.min(value, tir.const(20, "float32")))
+        e = exp(te.min(value, tir.const(20, "float32")))
         return value * (e * (e + 2) / (e * (e + 2) + 2))
     return value
 

@@ -28,14 +28,14 @@ from .._processor import options_of_processor
 from .._types import IntExpr
 from .cpu import LANES, activate
 from .problem import Activation
-from .vector_exp import vector_exp
+from .vector_math import vector_exp, vector_tanh
 
 SIDE, KERNEL = 4, 3
 SEEN = SIDE + KERNEL - 1  # pixels, in each direction
 NUMBERS = SEEN**2
 POINTS = [Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3)]
 HALF = 2  # rows of a tile's results
-ACTIVATIONS = {"none", "relu", "leaky_relu", "prelu", "clip", "sigmoid", "silu", "hard_swish"}
+activated = functools.partial(activate, exp=vector_exp, tanh=vector_tanh)
 
 FOR_SEVERAL_THREADS = 2**14  # numbers of a kind in a block: for fewer it takes longer to wake threads
 
@@ -149,10 +149,10 @@ def _of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., Non
                 with ib.if_scope(tir.all(down_ < height, across_ < width)):
                     at = tir.Ramp(((image * height + down_) * width + across_) * filters + filter_, 1, lanes)
                     value = sums[y * SIDE + x] if bias is None else sums[y * SIDE + x] + bias
-                    value = keep("value", activate(epilogue.activation, value, slope, exp=vector_exp))
+                    value = keep("value", activated(epilogue.activation, value, slope))
                     if epilogue.residual:
                         value = keep("value", value + residual[at])
-                    result[at] = activate(epilogue.final_activation, value, exp=vector_exp)
+                    result[at] = activated(epilogue.final_activation, value)
     return kernel.compiled()
 
 

@@ -1,0 +1,72 @@
+"""The exponential and the hyperbolic tangent of vectors; LLVM would compute one lane after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import te, tir
+
+from .._floats import BITS_OF_INFINITY, MAGNITUDE
+
+LOG2_E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
+LEAST, GREATEST = -87.33654, 88.37626  # whose exponentials are normal numbers
+# Of the Cephes library: exp(r) = 1 + r + r² * polynomial, for |r| up to half of log 2
+EXP = 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5
+BIAS, BITS_OF_FRACTION = 127, 23
+# Of the Eigen library: tanh(x) = x * polynomial of x² / polynomial of x², and 1 beyond the bound
+BOUND = 7.90531110763549805
+TANH = (
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
+)
+TANH_BELOW = 1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03
+
+
+def vector_exp(x: tir.PrimExpr) -> tir.PrimExpr:
+    """Within 2e-7 of the exponential of a float32, or of several; for NaN it is NaN.
+
+    Beyond `LEAST` and `GREATEST`, the result is that of these.
+    """
+    clipped = _clipped(x, LEAST, GREATEST)
+    power = tir.floor(clipped * _constant(LOG2_E) + _constant(0.5))
+    rest = clipped - power * _constant(LN2_HIGH) - power * _constant(LN2_LOW)
+    value = _polynomial(EXP, rest) * rest * rest + rest + _constant(1)
+    exponent = (power.astype(_integer(x)) + tir.const(BIAS, "int32")) << tir.const(BITS_OF_FRACTION, "int32")
+    return _unless_nan(x, value * tir.reinterpret(x.dtype, exponent))
+
+
+def vector_tanh(x: tir.PrimExpr) -> tir.PrimExpr:
+    """Within 5e-7 of the hyperbolic tangent of a float32, or of several; for NaN it is NaN."""
+    clipped = _clipped(x, -BOUND, BOUND)
+    square = clipped * clipped
+    return _unless_nan(x, clipped * _polynomial(TANH, square) / _polynomial(TANH_BELOW, square))
+
+
+def _polynomial(coefficients: Sequence[float], x: tir.PrimExpr) -> tir.PrimExpr:
+    """The coefficients are those of the highest power first."""
+    value = _constant(coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + _constant(coefficient)
+    return value
+
+
+def _clipped(x: tir.PrimExpr, low: float, high: float) -> tir.PrimExpr:
+    return te.max(te.min(x, _constant(high)), _constant(low))
+
+
+def _unless_nan(x: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
+    bits = tir.reinterpret(_integer(x), x) & tir.const(MAGNITUDE, "int32")
+    return tir.Select(bits > tir.const(BITS_OF_INFINITY, "int32"), x, value)
+
+
+def _integer(x: tir.PrimExpr) -> str:
+    return str(x.dtype).replace("float", "int")
+
+
+def _constant(value: float) -> tir.PrimExpr:
+    return tir.const(value, "float32")
