@@ -197,9 +197,15 @@ def test_primitives_are_given_up(monkeypatch):
 
 def test_threads_have_their_own():
     case = in_float32(Case((20, 20), 16, 32, **options(activation=LEAKY, final_activation=CLIP)))
+    for found, expected in ran_by_threads(case, threads=4):
+        np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+def ran_by_threads(case, threads):
+    """(found, expected) of each thread, which has data of its own; all run the same library many times."""
     arrays = case.arrays()
     lib = relay.build(tvm.IRModule.from_expr(case.function(arrays)), TARGET)
-    results = [None] * 4
+    results = [None] * threads
 
     def run(at):
         executor = graph_executor.GraphModule(lib["default"](tvm.cpu()))
@@ -208,10 +214,9 @@ def test_threads_have_their_own():
             found = ran(executor, own)
         results[at] = found, case.expected(own)
 
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(results))]
-    for thread in threads:
+    started = [threading.Thread(target=run, args=(at,)) for at in range(threads)]
+    for thread in started:
         thread.start()
-    for thread in threads:
+    for thread in started:
         thread.join()
-    for found, expected in results:
-        np.testing.assert_allclose(found, expected, **CLOSE)
+    return results

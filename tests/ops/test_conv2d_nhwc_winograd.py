@@ -1,13 +1,12 @@
 """Winograd's algorithm on CPUs: versus NumPy, where it is taken, weights that change, threads."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.ops.convolutions import CLIP, LEAKY, Case, options
-from tests.ops.test_conv2d_nhwc_onednn import compiled, executor_of, of_any_batch, ran
+from tests.ops.test_conv2d_nhwc_onednn import compiled, executor_of, of_any_batch, ran, ran_by_threads
 from topi_ext.conv2d_nhwc import onednn, winograd, winograd_transforms
 from topi_ext.conv2d_nhwc.problem import AT_RUN_TIME
 from topi_ext.conv2d_nhwc.vector_math import vector_exp, vector_tanh
@@ -105,23 +104,7 @@ def test_batches_share_transformed_weights(always):
 
 def test_threads_have_their_own(monkeypatch, always):
     monkeypatch.setattr(onednn, "_of_thread", onednn._OfThread())  # of each thread
-    case = of_float32((20, 20), 16, 32, activation="silu")
-    arrays = case.arrays()
-    results = [None] * 3
-
-    def run(at):
-        own = {**arrays, "data": arrays["data"] * (at + 1)}
-        executor = executor_of(case.function(arrays))
-        for _ in range(10):
-            found = ran(executor, own)
-        results[at] = found, case.expected(own)
-
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(results))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for found, expected in results:
+    for found, expected in ran_by_threads(of_float32((20, 20), 16, 32, activation="silu"), threads=3):
         is_close(found, expected)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import te, tir
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 LEAST, GREATEST = -87.33654, 88.37626  # whose exponentials are normal numbers
@@ -36,7 +36,9 @@ def vector_exp(x: tir.PrimExpr) -> tir.PrimExpr:
     power = tir.floor(clipped * _constant(LOG2_E) + _constant(0.5))
     rest = clipped - power * _constant(LN2_HIGH) - power * _constant(LN2_LOW)
     value = _polynomial(EXP, rest) * rest * rest + rest + _constant(1)
-    exponent = (power.astype(_integer(x)) + tir.const(BIAS, "int32")) << tir.const(BITS_OF_FRACTION, "int32")
+    exponent = (power.astype(bits(x).dtype) + tir.const(BIAS, "int32")) << tir.const(
+        BITS_OF_FRACTION, "int32"
+    )
     return _unless_nan(x, value * tir.reinterpret(x.dtype, exponent))
 
 
@@ -60,12 +62,8 @@ def _clipped(x: tir.PrimExpr, low: float, high: float) -> tir.PrimExpr:
 
 
 def _unless_nan(x: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
-    bits = tir.reinterpret(_integer(x), x) & tir.const(MAGNITUDE, "int32")
-    return tir.Select(bits > tir.const(BITS_OF_INFINITY, "int32"), x, value)
-
-
-def _integer(x: tir.PrimExpr) -> str:
-    return str(x.dtype).replace("float", "int")
+    magnitude = bits(x) & tir.const(MAGNITUDE, "int32")
+    return tir.Select(magnitude > tir.const(BITS_OF_INFINITY, "int32"), x, value)
 
 
 def _constant(value: float) -> tir.PrimExpr:
