@@ -29,7 +29,6 @@ import tvm
 from tvm.contrib import nvcc
 
 from ..bootstrap import user_cache
-from .early_launch import with_waits
 
 COMPILE, BUILD = "tvm_callback_cuda_compile", "target.build.cuda"
 OUTPUT_DIR = "cuda.kernels_output_dir"
@@ -99,7 +98,6 @@ def _compile(code: str, target: tvm.target.Target) -> bytearray:
     if OUTPUT_DIR in tvm.transform.PassContext.current().config:
         return _stock_compile(code, target)
     version = nvcc.get_target_compute_version(tvm.target.Target.current(allow_none=True)).replace(".", "")
-    code = with_waits(code, int(re.findall(r"\d+", version)[0]))  # it may be 90a
     source = Source(code, ("-gencode", f"arch=compute_{version},code=sm_{version}"))
     if _state.asked is not None:
         _state.asked.append(source)

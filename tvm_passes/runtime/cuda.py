@@ -13,7 +13,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -24,8 +24,6 @@ from typing import Any
 from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
-
-from .early_launch import let_kernels_start_early
 
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
@@ -81,14 +79,6 @@ class Driver:
                     f"libcuda.so.1 has no {name}: there is no driver, or one older than CUDA 11.4"
                 )
             function.argtypes, function.restype = types, c_int
-
-    def has(self, functions: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Whether there are these functions of a newer driver, which can be called from then on."""
-        found = {name: getattr(self._library, name, None) for name in functions}
-        for name, function in found.items():
-            if function is not None:
-                function.argtypes, function.restype = functions[name], c_int
-        return None not in found.values()
 
     def __call__(self, name: str, *args: Any) -> None:
         status = getattr(self._library, name)(*args)
@@ -183,21 +173,28 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, stream: int, own_workspaces: bool) -> Iterator[None]:
-        """Make TVM use the stream inside the block."""
-        before = current_stream()
+        """Make TVM use the stream inside the block, unless it launches what has workspaces of its own."""
         shared = {} if own_workspaces else vars(_this_thread)
         with _on_device(self._device):
             for event in {self._done, shared.get(self._device.device_id, self._done)}:
                 event.hold(stream)
-            _use_stream(self._device, stream)
             try:
-                yield
+                with contextlib.nullcontext() if own_workspaces else self._used(stream):
+                    yield
             finally:
-                _use_stream(self._device, before)
                 self._done.record(stream)
                 if self._only_on_default:
                     self._done.hold(0)  # where the memory that outputs had is used again
                 shared[self._device.device_id] = self._done
+
+    @contextlib.contextmanager
+    def _used(self, stream: int) -> Iterator[None]:
+        before = current_stream()
+        _use_stream(self._device, stream)
+        try:
+            yield
+        finally:
+            _use_stream(self._device, before)
 
     @contextlib.contextmanager
     def running(self, stream: int) -> Iterator[None]:
@@ -288,7 +285,7 @@ class CapturedRun:
 
     def _fastest(self, orders: Sequence[Sequence[Launch]], stream: int | None) -> int | None:
         """The graph that takes the least time, of these orders of the launches."""
-        graphs = [graph for order in orders for graph in self._graphs_of(order, stream)]
+        graphs = [self._graph_of(order, stream) for order in orders]
         times = dict.fromkeys(graphs, math.inf)
         for _ in range(TIMED_LAUNCHES if len(graphs) > 1 else 0):
             for graph in graphs:  # in turn, since whatever else disturbs them comes and goes
@@ -299,11 +296,7 @@ class CapturedRun:
                 driver()("cuGraphExecDestroy", graph)
         return fastest
 
-    def _graphs_of(self, launches: Sequence[Launch], stream: int | None) -> list[int | None]:
-        """The launches as a graph, and as one whose kernels start early, if that is another one.
-
-        An early kernel takes room from kernels of other branches.
-        """
+    def _graph_of(self, launches: Sequence[Launch], stream: int | None) -> int | None:
         self._in(0, driver(), "cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
         try:
             self._capture(launches, stream)
@@ -313,13 +306,11 @@ class CapturedRun:
             raise CannotCapture(str(reason).strip().splitlines()[-1]) from reason
         try:
             graph = self._in(0, _end_capture, stream)
-            executables = [driver().made("cuGraphInstantiateWithFlags", graph, 0)]
-            if let_kernels_start_early(driver(), graph):
-                executables.append(driver().made("cuGraphInstantiateWithFlags", graph, 0))
+            executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
         except CudaError as reason:
             raise CannotCapture(str(reason)) from reason
         driver()("cuGraphDestroy", graph)
-        return executables
+        return executable
 
     def _capture(self, launches: Sequence[Launch], stream: int | None) -> None:
         """Queue all parts, each after the last nodes of those that it waits for."""

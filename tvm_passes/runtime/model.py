@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from tvm.runtime import Device
 
 from . import cuda, tensors
 from .executors import Library, executor_of
+from .replay import Replay
 from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of
 
 
@@ -59,9 +61,9 @@ class Model:
     - Tensors must be on the model's device; NumPy arrays are copied there. An input is read in place if it is
       contiguous and its address a multiple of 64, else from a copy. Torch tensors that are not views are
       aligned so, NumPy arrays often are not. With a CUDA graph, every input is copied on the device.
-    - Given torch tensors on a GPU, the work goes on torch's current stream, else on TVM's. A call waits for
-      it only to return NumPy arrays or to cut. A call on another stream than the previous one waits for that
-      one on the device. Calls from several threads run one after the other.
+    - Given arrays of TVM on a GPU, the work goes on TVM's stream, else on torch's current one. A call waits
+      for it only to return NumPy arrays or to cut. A call on another stream than the previous one waits for
+      that one on the device. Calls from several threads run one after the other.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Model:
             )
         self._cuda_graph = cuda_graph
         self._captured: cuda.CapturedRun | None = None
+        self._replay: Replay | None = None
         self._is_to_capture = bool(cuda_graph) and not why_not
 
     def __repr__(self) -> str:
@@ -110,6 +113,13 @@ class Model:
 
     def __call__(self, *args: Tensor, **named: Tensor) -> Any:
         values = self._arguments(args, named)
+        if self._replay is not None:
+            given = [*values.values()]
+            kind = self._replay.kind_of(given)
+            if kind is not None:
+                stream = self._stream(TORCH)
+                with self._lock, self._turns.turn(stream, own_workspaces=True):
+                    return self._named(self._replay.run(given, kind, stream))
         kinds = [self._check_input(name, value) for name, value in values.items()]
         kind = next((kind for kind in KINDS if kind in kinds), NUMPY)
         stream = self._stream(kind)
@@ -123,7 +133,9 @@ class Model:
             if self.cut:
                 outputs = self._detections(outputs, stream)
             results = [kind.result(output, self._copy_outputs, stream) for output in outputs]
-        return results[0] if len(results) == 1 else dict(zip(self.output_names or (), results))
+            if self._captured is not None and self._replay is None and kind is not tensors.TVM:
+                self._replay = self._replay_of(self._captured)
+        return self._named(results)
 
     # --- inputs
 
@@ -187,7 +199,7 @@ class Model:
         if kind is TORCH:
             import torch
 
-            return torch.cuda.current_stream(self.device.device_id).cuda_stream
+            return torch._C._cuda_getCurrentRawStream(self.device.device_id)
         return cuda.current_stream()
 
     def _run(self, arrays: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
@@ -202,6 +214,14 @@ class Model:
             with self._turns.running(stream):
                 executor.run()
         return executor.results()
+
+    def _replay_of(self, captured: cuda.CapturedRun) -> Replay | None:
+        """None where torch is not in use, or has no CUDA."""
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_available():
+            return None
+        inputs = [self._buffers[name] for name in self.inputs]
+        return Replay(captured.launch, inputs, self._executor.results(), self.cut or (), self._copy_outputs)
 
     def _capture(self, stream: int) -> None:
         try:
@@ -226,6 +246,9 @@ class Model:
         if self.cut:
             self.cut = _cuts(self.cut, types)
         self._outputs_are_known = True
+
+    def _named(self, results: list[Tensor]) -> Any:
+        return results[0] if len(results) == 1 else dict(zip(self.output_names or (), results))
 
     def _detections(self, outputs: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
         """The outputs without padding. Reading the number of detections is the only wait for the device."""

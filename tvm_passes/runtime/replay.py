@@ -1,0 +1,141 @@
+"""Calls of a captured model by torch: all that they share is settled before.
+
+TVM takes no part in them. torch copies inputs to where the graph reads them, and knows the outputs from
+before. DLPack for each tensor, and a number read into memory that is not pinned, would take longer than some
+networks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+
+from .tensors import NUMPY, TORCH, Kind, Tensor
+
+
+class Replay:
+    """The inputs and outputs of a captured model, as torch tensors of their memory.
+
+    Parameters
+    ----------
+    launch : callable
+        Queues the work on a stream.
+    inputs, outputs : sequences of tvm.nd.NDArray
+        Of the model, on its device; `outputs` with the number of detections where there is a `cut`.
+    cut : sequence
+        As `Model` has it, for each output but the last; empty without a cut.
+    fresh : bool
+        Whether results of torch are copies.
+    """
+
+    def __init__(
+        self,
+        launch: Callable[[int], object],
+        inputs: Sequence[tvm.nd.NDArray],
+        outputs: Sequence[tvm.nd.NDArray],
+        cut: Sequence[tuple[int, ...]],
+        fresh: bool,
+    ) -> None:
+        import torch
+
+        with torch.inference_mode(False):  # in which they could not be written outside it
+            self._inputs, self._outputs = (
+                [TORCH.result(array, False, 0) for array in arrays] for arrays in (inputs, outputs)
+            )
+            self._numbers: Any = _pinned(self._outputs[-1]) if cut else None
+        self._launch, self._cut, self._fresh = launch, cut, fresh
+
+    @functools.cached_property
+    def _staged(self) -> list[Any]:
+        """A tensor of the host for each input, from which the device can copy."""
+        return [_pinned(tensor) for tensor in self._inputs]
+
+    @functools.cached_property
+    def _arrays(self) -> list[Any]:
+        """The same as NumPy arrays; None for bfloat16, which NumPy lacks."""
+        return [None if str(each.dtype) == "torch.bfloat16" else each.numpy() for each in self._staged]
+
+    def kind_of(self, values: Sequence[Tensor]) -> Kind | None:
+        """TORCH or NUMPY, if all values are of that kind, and as the model takes them."""
+        if len(values) != len(self._inputs):
+            return None
+        if all(map(_is_like, values, self._inputs)):
+            return TORCH
+        if not all(type(value) is np.ndarray for value in values):
+            return None
+        pairs = zip(values, self._arrays)
+        return (
+            NUMPY if all(array is not None and _same_type(value, array) for value, array in pairs) else None
+        )
+
+    def run(self, values: Sequence[Tensor], kind: Kind, stream: int) -> list[Tensor]:
+        """What the model makes of these values, on torch's stream, whose address is `stream`."""
+        self._fill(values, kind)
+        self._launch(stream)
+        return self._results(kind)
+
+    def _fill(self, values: Sequence[Tensor], kind: Kind) -> None:
+        if kind is NUMPY:
+            for value, array in zip(values, self._arrays):
+                np.copyto(array, value)
+            values = self._staged
+        for value, buffer in zip(values, self._inputs):
+            buffer.copy_(value.detach(), non_blocking=True)
+
+    def _results(self, kind: Kind) -> list[Tensor]:
+        """The outputs, cut: reading the number is the only wait."""
+        import torch
+
+        outputs = [tensor.detach() for tensor in self._outputs]  # whose owner may change what they say
+        if self._cut:
+            numbers = outputs.pop()
+            self._numbers.copy_(numbers, non_blocking=True)
+            if numbers.is_cuda:
+                torch.cuda.current_stream(numbers.device).synchronize()
+            numbers = self._numbers.reshape(-1).tolist()
+            outputs = [
+                output.narrow(rows[0], 0, numbers[rows[1]]) if rows else output
+                for output, rows in zip(outputs, self._cut)
+            ]
+        if kind is NUMPY:
+            return [_as_numpy(output) for output in outputs]
+        return [output.clone() for output in outputs] if self._fresh else outputs
+
+
+def _is_like(value: Tensor, tensor: Any) -> bool:
+    """Whether it is an ordinary tensor of the same type, on the same device."""
+    import torch
+
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_nested:
+        return False
+    if value.layout is not torch.strided or value.device != tensor.device or not _same_type(value, tensor):
+        return False
+    try:
+        value.data_ptr()
+    except RuntimeError:  # inside torch.func's transforms
+        return False
+    return True
+
+
+def _same_type(value: Tensor, other: Tensor) -> bool:
+    return value.dtype == other.dtype and value.shape == other.shape
+
+
+def _pinned(tensor: Any) -> Any:
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+
+
+def _as_numpy(tensor: Any) -> np.ndarray:
+    import torch
+
+    tensor = tensor.float() if tensor.dtype is torch.bfloat16 else tensor  # which NumPy lacks
+    return tensor.numpy(force=True).copy() if tensor.device.type == "cpu" else tensor.numpy(force=True)
