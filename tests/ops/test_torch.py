@@ -177,12 +177,14 @@ def test_paste_masks(device, compiled, threshold):
 
 @pytest.mark.parametrize("form", ["rle", "bits"])
 def test_encode_masks(device, compiled, form):
-    for count in (5, 0, 11):
-        arrays = objects(count, (60, 80), 7)
-        found = ops.encode_masks(*tensors(device, *arrays), (60, 80), threshold=0.4, form=form)
-        expected = encode_reference.encode_masks(*arrays, (60, 80), threshold=0.4, form=form)
+    for count, size in ((5, (60, 80)), (0, (60, 80)), (11, (33, 1))):
+        arrays = objects(count, size, 7)
+        found = ops.encode_masks(*tensors(device, *arrays), size, threshold=0.4, form=form)
+        expected = encode_reference.encode_masks(*arrays, size, threshold=0.4, form=form)
         np.testing.assert_array_equal(found.cpu().numpy(), expected)
     assert len(compiled) == 1
+    with pytest.raises(ValueError, match="must have from 1 to 2.*31 - 1 pixels, not 65536x32768"):
+        ops.encode_masks(*tensors(device, *arrays), (1 << 16, 1 << 15))
 
 
 def test_heatmaps_to_keypoints(device, compiled):
@@ -339,6 +341,20 @@ def test_workspace_is_given(emulated_cuda, n):
     expected, number = nms_reference.batched_nms(*arrays[:3], 0.5)
     np.testing.assert_array_equal(indices, expected)
     assert count == number
+
+
+@pytest.mark.parametrize("threshold", [0.4, 0.0])  # 0: pixels outside boxes count
+@pytest.mark.parametrize("form", ["rle", "bits"])
+def test_sizes_of_images(emulated_cuda, form, threshold):
+    def build(masks, boxes, *image_size):
+        return topi_ext.encode_masks(masks, boxes, image_size, form=form, threshold=threshold)
+
+    for height, width in ((40, 37), (33, 64)):
+        arrays = objects(3, (height, width), 7)
+        axes, sizes = [("N", 1, 7, 7), ("N", 4)], {"height": height, "width": width}
+        (encoded,), _ = on_emulated(emulated_cuda, build, arrays, axes, sizes)
+        expected = encode_reference.encode_masks(*arrays, (height, width), form=form, threshold=threshold)
+        np.testing.assert_array_equal(encoded, expected)
 
 
 @pytest.mark.parametrize("width", [44, 45])

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from tvm import te, tir
 
-from .._kernel import between
+from .._kernel import between, ceil_div
+from .._types import IntExpr
 from ..paste_masks.kernel import Masks
-from .kernel import Runs, Window, eight_pixels, pixel, write
+from .kernel import Runs, Window, eight_pixels, encoded, pixel, write
 
 
 def run_lengths(
-    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float, capacity: int
+    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[IntExpr], threshold: float, capacity: IntExpr
 ) -> te.Tensor:
     """The result of `topi_ext.encode_masks` in the form "rle"."""
     height, width = image_size
@@ -39,19 +40,21 @@ def run_lengths(
                     with ib.if_scope(value != before[0]):
                         before[0] = value
                         write(ib, local, runs.next(x * height + y), at, put)
-            write(ib, local, runs.next(tir.const(height * width)), at, put)
+            write(ib, local, runs.next(height * width), at, put)
             used = local("used", tir.Select(at[0] <= capacity, at[0], 0))
             with between(ib, used, capacity) as place:
                 out[number, place] = tir.const(0, "uint8")
         return ib.get()
 
-    return te.extern([[count, capacity]], [masks, boxes], emit, dtype=["uint8"], name="encode_masks")
+    return encoded([masks, boxes], image_size, [([count, capacity], "uint8")], emit)
 
 
-def packed_bits(masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float) -> te.Tensor:
+def packed_bits(
+    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[IntExpr], threshold: float
+) -> te.Tensor:
     """The result of `topi_ext.encode_masks` in the form "bits"."""
     height, width = image_size
-    count, row_bytes = masks.shape[0], -(-width // 8)
+    count, row_bytes = masks.shape[0], ceil_div(width, 8)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
@@ -63,8 +66,7 @@ def packed_bits(masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], t
                 out[number, y, at] = eight_pixels(ib, placed, number, y, at, width)
         return ib.get()
 
-    shape = [count, height, row_bytes]
-    return te.extern([shape], [masks, boxes], emit, dtype=["uint8"], name="encode_masks")
+    return encoded([masks, boxes], image_size, [([count, height, row_bytes], "uint8")], emit)
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:

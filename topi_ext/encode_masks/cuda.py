@@ -15,9 +15,10 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 from tvm.topi.generic import schedule_extern
 
 from .._kernel import barrier, between, ceil_div, in_a_row, launch
+from .._types import IntExpr
 from .._warp import first_bit, from_lane_before
 from ..paste_masks.kernel import Masks
-from .kernel import Runs, Window, eight_pixels, pixel, size_of, write
+from .kernel import Runs, Window, eight_pixels, encoded, pixel, size_of, write
 
 WORD, LANES = 32, 32
 THREADS, BLOCKS = 256, 16  # of the kernels for bits; blocks for each mask
@@ -27,12 +28,12 @@ State = list[tir.PrimExpr]  # of `Runs`, or a number of bytes
 
 
 def run_lengths(
-    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float, capacity: int
+    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[IntExpr], threshold: float, capacity: IntExpr
 ) -> te.Tensor:
     """The result of `topi_ext.encode_masks` in the form "rle"."""
     height, width = image_size
     count = masks.shape[0]
-    shapes = [[count, capacity], [count, ceil_div(height, WORD), width]]
+    outputs = [([count, capacity], "uint8"), ([count, ceil_div(height, WORD), width], "uint32")]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = tir.ir_builder.create()
@@ -47,11 +48,12 @@ def run_lengths(
                 _Encoding(ib, words, outs[0], image_size, thread).emit()
         return ib.get()
 
-    types = ["uint8", "uint32"]
-    return te.extern(shapes, [masks, boxes], emit, dtype=types, name="encode_masks")[0]
+    return encoded([masks, boxes], image_size, outputs, emit)
 
 
-def packed_bits(masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float) -> te.Tensor:
+def packed_bits(
+    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[IntExpr], threshold: float
+) -> te.Tensor:
     """The result of `topi_ext.encode_masks` in the form "bits"."""
     height, width = image_size
     count, row_bytes = masks.shape[0], ceil_div(width, 8)
@@ -71,8 +73,7 @@ def packed_bits(masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], t
                 out[number.astype(index_type) * (height * row_bytes) + place] = byte
         return ib.get()
 
-    shape = [count, height, row_bytes]
-    return te.extern([shape], [masks, boxes], emit, dtype=["uint8"], name="encode_masks")
+    return encoded([masks, boxes], image_size, [([count, height, row_bytes], "uint8")], emit)
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
@@ -87,7 +88,7 @@ class _Words:
         ib: IRBuilder,
         masks: Masks,
         words: tir.Buffer,
-        image_size: Sequence[int],
+        image_size: Sequence[IntExpr],
         threshold: float,
         number: tir.PrimExpr,
     ) -> None:
@@ -147,11 +148,16 @@ class _Encoding:
     """Writes the run lengths of one mask, by all threads of a block, each with a column at a time."""
 
     def __init__(
-        self, ib: IRBuilder, words: _Words, out: tir.Buffer, image_size: Sequence[int], thread: tir.PrimExpr
+        self,
+        ib: IRBuilder,
+        words: _Words,
+        out: tir.Buffer,
+        image_size: Sequence[IntExpr],
+        thread: tir.PrimExpr,
     ) -> None:
         self.ib, self.local, self._words, self._thread = ib, words.local, words, thread
         self._area = image_size[0] * image_size[1]
-        self._capacity = int(out.shape[1])
+        self._capacity = out.shape[1]
         self._out, index_type = in_a_row(ib, out)
         self._begin = self.local("row", words.number.astype(index_type) * self._capacity)
         self._shared = ib.allocate("int32", 4 * WARPS, "of_warps", scope="shared")
@@ -178,7 +184,7 @@ class _Encoding:
                 runs.state, [local("state", value) for value in _appended(_values(runs.state), runs_of_all)]
             )
             end[0] = end[0] + size_of_all
-        last = runs.next(tir.const(self._area))
+        last = runs.next(self._area)
         with ib.if_scope(self._thread == 0):
             write(ib, local, last, local.variable("at", end[0]), self._put)
         total = local("total", end[0] + size_of(last))

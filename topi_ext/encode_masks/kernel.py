@@ -12,9 +12,12 @@ from functools import reduce
 from operator import add
 
 from tvm import te, tir
+from tvm.runtime import convert
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals
+from .._register import known
+from .._types import IntExpr
 from ..paste_masks.kernel import Masks, Neighbours, Span
 
 BITS = 5  # of a number in each byte
@@ -26,6 +29,22 @@ EXTRA = 64  # for what comes before, after, and between columns
 def default_capacity(width: int) -> int:
     """The bytes for a mask in an image of this width."""
     return FOUR_RUNS * width + EXTRA
+
+
+def encoded(
+    inputs: Sequence[te.Tensor],
+    image_size: Sequence[IntExpr],
+    outputs: Sequence[tuple[Sequence[IntExpr], str]],
+    emit: Callable[[Sequence[tir.Buffer], Sequence[tir.Buffer]], tir.Stmt],
+) -> te.Tensor:
+    """The first of the outputs, each of which has a shape and a type; `emit` writes them.
+
+    A kernel for all sizes of images reads them from the shape of one more, in which nothing is written.
+    """
+    is_for_all = any(known(length) is None for length in image_size)
+    shapes, types = zip(*outputs, *([(image_size, "uint8")] if is_for_all else []))
+    tensors = te.extern([*shapes], [*inputs], emit, dtype=[*types], name="encode_masks")
+    return tensors if isinstance(tensors, te.Tensor) else tensors[0]
 
 
 @dataclass(frozen=True)
@@ -42,10 +61,10 @@ class Window:
     right: tir.PrimExpr
 
     @staticmethod
-    def of(local: Locals, rows: Span, columns: Span, image_size: Sequence[int], nothing: int) -> Window:
+    def of(local: Locals, rows: Span, columns: Span, image_size: Sequence[IntExpr], nothing: int) -> Window:
         height, width = image_size
         if nothing:  # then the pixels outside boxes are ones, and change at the first pixel
-            return Window(*map(tir.const, (0, height, 0, width)))
+            return Window(*map(convert, (0, height, 0, width)))
         is_somewhere = tir.all(rows.begin < rows.end, columns.begin < columns.end)
         left = local("left", columns.begin)
         return Window(

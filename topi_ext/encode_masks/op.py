@@ -12,6 +12,8 @@ from tvm.runtime import convert
 from tvm.te.hybrid import script
 
 from .. import _register
+from .._kernel import ceil_div
+from .._register import known
 from ..paste_masks.op import ARGUMENTS, checked_options, number_of_masks
 from .kernel import default_capacity
 
@@ -40,7 +42,7 @@ def encode_masks(
     boxes : relay.Expr
         (N, 4), float32 or float16: the corners x1, y1, x2, y2 in the image.
     image_size : (int, int)
-        Height and width of the images.
+        Height and width of the images. Each may be a tir.Var, where a kernel is to serve all sizes.
     threshold : float
         A pixel is 1 where `paste_masks` gives at least this.
     form : "rle" or "bits"
@@ -84,7 +86,7 @@ def encode_masks(
         image_size=[height, width],
         threshold=float(threshold),
         form=form,
-        encoded_shape=[capacity] if form == "rle" else [height, -(-width // 8)],
+        encoded_shape=[capacity] if form == "rle" else [height, ceil_div(width, 8)],
     )
     return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
 
@@ -92,7 +94,10 @@ def encode_masks(
 def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     count = number_of_masks(NAME, types)
-    return None if count is None else relay.TensorType([count, *attrs["encoded_shape"]], "uint8")
+    if count is None:
+        return None
+    of_each = [relay.Any() if known(length) is None else length for length in attrs["encoded_shape"]]
+    return relay.TensorType([count, *of_each], "uint8")
 
 
 @script
@@ -118,7 +123,7 @@ def _shape_function(
 
 def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     image_size, of_each = (
-        [int(length) for length in attrs[name]] for name in ("image_size", "encoded_shape")
+        [known(length) or length for length in attrs[name]] for name in ("image_size", "encoded_shape")
     )
     threshold = float(attrs["threshold"])
     if attrs["form"] == "bits":

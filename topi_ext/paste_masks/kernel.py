@@ -16,6 +16,7 @@ from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals, is_finite, rounded
 from .._kernel import clamp
+from .._types import IntExpr
 
 MAX_COORDINATE = 1e9
 Neighbours = tuple[tuple[tir.PrimExpr, tir.PrimExpr], ...]  # pixels along an axis, with their weights
@@ -43,7 +44,7 @@ class Masks:
         ib: IRBuilder,
         masks: tir.Buffer,
         boxes: tir.Buffer,
-        image_size: Sequence[int],
+        image_size: Sequence[IntExpr],
         threshold: float | None,
         scope: str,
     ) -> None:
@@ -59,7 +60,7 @@ class Masks:
         height, width = self._image_size
         return self._span(y1, y2, invalid, height), self._span(x1, x2, invalid, width)
 
-    def _span(self, low: tir.PrimExpr, high: tir.PrimExpr, invalid: tir.PrimExpr, length: int) -> Span:
+    def _span(self, low: tir.PrimExpr, high: tir.PrimExpr, invalid: tir.PrimExpr, length: IntExpr) -> Span:
         side = self._side
         half = (high - low) * tir.const(0.5) * self.local.exact((side + 2) / side)
         # Rounded only once, with the sum, it would be truncated to another pixel.

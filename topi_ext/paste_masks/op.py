@@ -81,8 +81,9 @@ def paste_masks(
 
 def checked_options(name: str, image_size: Sequence[int], threshold: float | None) -> tuple[int, int]:
     """The height and width of images; raises an error for those, or a threshold, that no masks can have."""
-    height, width = (int(length) for length in image_size)
-    if min(height, width) < 1 or height * width >= 2**31:
+    height, width = (length if isinstance(length, tir.Var) else int(length) for length in image_size)
+    is_known = not isinstance(height, tir.Var) and not isinstance(width, tir.Var)
+    if is_known and (min(height, width) < 1 or height * width >= 2**31):
         raise ValueError(f"{name}: the image must have from 1 to 2**31 - 1 pixels, not {height}x{width}")
     if threshold is not None and math.isnan(threshold):
         raise ValueError(f"{name}: the threshold is NaN")

@@ -16,6 +16,7 @@ import topi_ext
 from tvm import relay
 
 from .._types import IntExpr
+from ..paste_masks.op import checked_options
 from ..warp_affine.op import MAX_PIXELS
 from ._call import Call
 from ._operator import operator
@@ -221,12 +222,25 @@ def paste_masks(
     "int? capacity=None) -> Tensor"
 )
 def encode_masks(
-    masks: torch.Tensor, boxes: torch.Tensor, image_size: Sequence[int], **options: Any
+    masks: torch.Tensor,
+    boxes: torch.Tensor,
+    image_size: Sequence[int],
+    *,
+    threshold: float = 0.5,
+    form: str = "rle",
+    capacity: int | None = None,
 ) -> torch.Tensor:
-    """`topi_ext.encode_masks` on tensors. One kernel serves all numbers of masks, as in `paste_masks`."""
+    """`topi_ext.encode_masks` on tensors. One kernel serves all numbers of masks and sizes of images."""
+    size = checked_options("encode_masks", image_size, threshold)
     tensors = {"masks": (masks, "N 1 m m"), "boxes": (boxes, "N 4")}
-    image_size = tuple(map(int, image_size))
-    return _call("encode_masks", topi_ext.encode_masks, tensors, image_size=image_size, **options)
+    options = {"threshold": threshold, "form": form, "capacity": capacity}
+    return _call("encode_masks", _encode_masks, tensors, size, **options)
+
+
+def _encode_masks(
+    masks: relay.Expr, boxes: relay.Expr, height: IntExpr, width: IntExpr, **options: Any
+) -> relay.Expr:
+    return topi_ext.encode_masks(masks, boxes, (height, width), **options)
 
 
 @operator(
