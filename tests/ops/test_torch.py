@@ -183,7 +183,7 @@ def test_encode_masks(device, compiled, form):
         expected = encode_reference.encode_masks(*arrays, size, threshold=0.4, form=form)
         np.testing.assert_array_equal(found.cpu().numpy(), expected)
     assert len(compiled) == 1
-    with pytest.raises(ValueError, match="must have from 1 to 2.*31 - 1 pixels, not 65536x32768"):
+    with pytest.raises(ValueError, match="not 65536x32768"):
         ops.encode_masks(*tensors(device, *arrays), (1 << 16, 1 << 15))
 
 
