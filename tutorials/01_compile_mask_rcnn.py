@@ -8,7 +8,6 @@ time by kind of operator, versus stock TVM. On two cores it takes about five min
 compiler, and half as long with `--no-stock`.
 """
 
-import os
 from functools import partial
 
 import torch
@@ -30,8 +29,6 @@ BEFORE, AFTER = "before", "after"
 
 def main(arguments=None):
     args = parsed(arguments)
-    # By default, TVM uses only half of the cores.
-    os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
     with quiet():  # TVM warns about every kernel that is not tuned
         run(args)
 

@@ -7,8 +7,6 @@ the preprocessing itself. On two cores this takes about two minutes. It writes t
 faster_rcnn.png, which shows the detections.
 """
 
-import os
-
 import torch
 
 import frontends
@@ -22,8 +20,6 @@ from . import detectors
 
 def main(arguments=None):
     args = detectors.parser(__doc__, short_side=256).parse_args(arguments)
-    # By default, TVM uses only half of the cores.
-    os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
     with quiet():  # the tracer warns about sizes that it treats as constants, TVM about untuned kernels
         run(args)
 

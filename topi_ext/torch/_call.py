@@ -29,10 +29,7 @@ _kernels: dict[tuple[Any, ...], Kernel] = {}
 _compiling = threading.Lock()
 _stream_of_tvm = tvm.get_global_func("runtime.get_cuda_stream", allow_missing=True)
 
-# By default TVM uses half of the cores, and binds its threads to the same ones in every process.
-os.environ.setdefault("TVM_NUM_THREADS", str(torch.get_num_threads()))
-os.environ.setdefault("TVM_BIND_THREADS", "0")
-# The threads are not there in a forked process, such as a worker of a DataLoader, which would wait for them.
+# TVM's threads are not there in a forked process, such as a worker of a DataLoader: it would wait for them.
 os.register_at_fork(after_in_child=lambda: os.environ.update(TVM_NUM_THREADS="1"))
 
 

@@ -1,0 +1,179 @@
+"""Time a job of many images, its stages alone and together: `python -m tests.benchmarks.bench_batch`.
+
+Photographs are JPEGs in memory, of 1280x720. Each stage alone runs in one thread: decode and fit into the
+network's input, the network on what was prepared, bring what it finds back to the photographs, write. The job
+is the engine `local` from these bytes to rows. What the engine itself costs is measured with a network that
+only waits for as long as a GPU would compute: of that time, the job should need nothing more.
+
+Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x1333 in float16.
+"""
+
+import argparse
+import io
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+import topi_ext
+import tvm_passes
+from tests.benchmarks import _common as common
+from tests.benchmarks._models import of_torchvision
+from tests.zoo.outcome import imported
+from tvm_passes import batch, runtime
+from tvm_passes.batch.decode import decode
+from tvm_passes.batch.figures import Figures
+from tvm_passes.batch.local import run_in_threads
+from tvm_passes.batch.output import Tables
+from tvm_passes.batch.sources import Item
+
+WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
+SECONDS = 3  # that a stage runs alone, at least
+WAIT = 0.004  # of the network that only waits: seconds for a batch
+WAITED = 8  # its batch
+
+
+def main():
+    args = parser().parse_args()
+    on_gpu = torch.cuda.is_available() and not args.cpu
+    size = (800, 1333) if on_gpu else (256, 320)
+    photos = photographs()
+    with tempfile.TemporaryDirectory() as folder:
+        model = args.model or compiled(Path(folder), size, on_gpu)
+        devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
+        detectors = [batch.Detector(model, device) for device in devices]
+        rows = alone(detectors[0], photos, Path(folder))
+        network = rows[2][1]
+        decoders = args.decoders or max(1, len(os.sched_getaffinity(0)) - 1)
+        for count in range(1, len(detectors) + 1):
+            rate, bound = job(detectors[:count], photos, args.images * count, decoders)
+            rows.append(
+                [f"the job, {count} x {devices[0][:4].rstrip(':')}, {decoders} decoders", rate, bound]
+            )
+            print(f"{rate:.1f} images a second by {count}, bound by: {bound}", flush=True)
+    overhead = overhead_of_engine(args.images, decoders)
+    facts = [f"- Host: {common.cpu_name()}, {os.cpu_count()} threads", f"- Network: Mask R-CNN, {size}"]
+    facts += [common.environment(common.copy_bandwidth(), times=None)] if on_gpu else []
+    table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", bound] for name, rate, bound in rows]
+    header = ["", "images a second", "of the network's", "bound by"]
+    text = [*facts, "", __doc__.split("\n\n")[1], "", common.markdown_table(header, table), ""]
+    text += [
+        f"The engine took {overhead:.1%} more than a network that waits {WAIT * 1e3:.0f} ms for a batch."
+    ]
+    common.publish("batch", "Many images", "\n".join(text), None if on_gpu else common.cpu_name())
+
+
+def parser():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="a compiled folder, rather than Mask R-CNN")
+    parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
+    parser.add_argument("--gpus", type=int, default=max(torch.cuda.device_count(), 1))
+    parser.add_argument("--images", type=int, default=64, help="of a job, for each device; %(default)s")
+    parser.add_argument("--decoders", type=int, help="threads; by default one less than there are cores")
+    return parser
+
+
+def photographs():
+    """Encoded images: noise that is as smooth as photographs are, of which a JPEG has some 150 kilobytes."""
+    rng = np.random.default_rng(0)
+    encoded = []
+    for _ in range(DISTINCT):
+        coarse = rng.integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), "uint8")
+        image = Image.fromarray(coarse).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=90)
+        encoded.append(file.getvalue())
+    return encoded
+
+
+def compiled(folder, size, on_gpu):
+    """A folder of Mask R-CNN whose masks are small, to be pasted into photographs."""
+    target = common.tensor_core_target("cudnn-frontend") if on_gpu else topi_ext.cpu_target()
+    mod = imported(*of_torchvision("maskrcnn_resnet50_fpn", size))
+    options = {"outputs": "padded"} if on_gpu else {}
+    mod = tvm_passes.detection_pipeline(target, masks="raw", **options)(mod)
+    runtime.save(folder / "model", runtime.build_library(mod, target), mod, target, {"model": "maskrcnn"})
+    return folder / "model"
+
+
+def alone(detector, photos, folder):
+    """[what, images a second in one thread, ""] for each stage."""
+    torch.set_num_threads(1)
+    images = [decode(photo) for photo in photos]
+    prepared = [detector.prepare(image) for image in images]
+    batches = [
+        [array for array, _ in prepared[at : at + detector.batch]]
+        for at in range(0, DISTINCT, detector.batch)
+    ]
+    found = [one for each in batches for one in detector.run(each)]
+    pairs = [(one, placed) for one, (_, placed) in zip(found, prepared)]
+    results = [detector.finish("image", *pair) for pair in pairs]
+    tables = Tables(folder / "detections.parquet", folder / "errors.parquet", 2000)
+
+    def write(result):
+        tables.write(result)
+
+    stages = {
+        "decode": (decode, photos, 1),
+        "fit into the input": (detector.prepare, images, 1),
+        f"network, batches of {detector.batch}": (detector.run, batches, detector.batch),
+        "map back": (lambda pair: detector.finish("image", *pair), pairs, 1),
+        "write": (write, results, 1),
+    }
+    return [[name, rate_of(*stage), ""] for name, stage in stages.items()]
+
+
+def rate_of(call, values, images):
+    """Images a second, of which each value has so many."""
+    call(values[0])
+    start, calls = time.perf_counter(), 0
+    while time.perf_counter() - start < SECONDS:
+        call(values[calls % len(values)])
+        calls += 1
+    return calls * images / (time.perf_counter() - start)
+
+
+def job(detectors, photos, count, decoders):
+    """Images a second of a job, and what bounds it; nothing is written."""
+    figures = Figures()
+    items = (Item(str(at), lambda at=at: photos[at % len(photos)]) for at in range(count))
+    start = time.perf_counter()
+    done = sum(1 for _ in run_in_threads(items, detectors, figures, decoders))
+    assert done == count
+    return count / (time.perf_counter() - start), figures.progress().bound
+
+
+def overhead_of_engine(count, decoders):
+    """By how much a job takes longer than its network, which waits, while all else is next to nothing."""
+    small = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(small, "PNG")
+    count *= WAITED
+    start = time.perf_counter()
+    job([_Waiting()], [small.getvalue()], count, decoders)
+    return (time.perf_counter() - start) / (count / WAITED * WAIT) - 1
+
+
+class _Waiting:
+    """A detector that computes nothing."""
+
+    batch, max_pixels = WAITED, 64
+
+    def prepare(self, image):
+        return image, None
+
+    def run(self, images):
+        time.sleep(WAIT)
+        return images
+
+    def finish(self, image_id, _found, _placed):
+        return {"image_id": image_id}
+
+
+if __name__ == "__main__":
+    main()
