@@ -1,6 +1,6 @@
 """Convolutions to test and to time: small ones of all kinds, and large ones."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -89,6 +89,10 @@ class Case:
     def expected(self, arrays):
         options = {name: value for name, value in self.options.items() if name != "weight_id"}
         return reference.conv2d_nhwc(**arrays, **options, rounded=False)
+
+
+def in_float32(case):
+    return replace(case, dtype="float32", bias=case.bias and "float32")
 
 
 def options(**given):

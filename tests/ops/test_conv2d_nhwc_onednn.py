@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import ACTIVATED, CASES, CLIP, GROUPED, LEAKY, Case, options
+from tests.ops.convolutions import ACTIVATED, CASES, CLIP, GROUPED, LEAKY, Case, in_float32, options
 from topi_ext.conv2d_nhwc import conv2d_nhwc, onednn, op
 from topi_ext.onednn import library
 
@@ -19,10 +19,6 @@ TARGET = tvm.target.Target("llvm -libs=onednn")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN is not installed")
-
-
-def in_float32(case):
-    return replace(case, dtype="float32", bias=case.bias and "float32")
 
 
 def executor_of(function, target=TARGET):
