@@ -6,7 +6,7 @@ keep an explicit stack.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
@@ -117,27 +117,22 @@ def calls_of(mod: tvm.IRModule, name: str) -> list[relay.Call]:
 
 def children(node: relay.Expr) -> list[relay.Expr]:
     """The expressions directly below a node."""
-    if isinstance(node, relay.Call):
-        return [node.op, *node.args]
-    if isinstance(node, relay.Tuple):
-        return list(node.fields)
-    if isinstance(node, relay.TupleGetItem):
-        return [node.tuple_value]
-    if isinstance(node, relay.Function):
-        return [*node.params, node.body]
-    if isinstance(node, relay.If):
-        return [node.cond, node.true_branch, node.false_branch]
-    if isinstance(node, relay.Let):
-        return [node.var, node.value, node.body]
-    if isinstance(node, relay.Match):
-        return [node.data, *(clause.rhs for clause in node.clauses)]
-    if isinstance(node, RefCreate):
-        return [node.value]
-    if isinstance(node, RefRead):
-        return [node.ref]
-    if isinstance(node, RefWrite):
-        return [node.ref, node.value]
-    return []
+    below = BELOW.get(type(node))
+    return below(node) if below else []
+
+
+BELOW: dict[type, Callable[[Any], list[relay.Expr]]] = {  # by type, of which there are a million to ask for
+    relay.Call: lambda node: [node.op, *node.args],
+    relay.Tuple: lambda node: list(node.fields),
+    relay.TupleGetItem: lambda node: [node.tuple_value],
+    relay.Function: lambda node: [*node.params, node.body],
+    relay.If: lambda node: [node.cond, node.true_branch, node.false_branch],
+    relay.Let: lambda node: [node.var, node.value, node.body],
+    relay.Match: lambda node: [node.data, *(clause.rhs for clause in node.clauses)],
+    RefCreate: lambda node: [node.value],
+    RefRead: lambda node: [node.ref],
+    RefWrite: lambda node: [node.ref, node.value],
+}
 
 
 def with_children(node: relay.Expr, new: list[relay.Expr], span: relay.Span | None) -> relay.Expr:

@@ -137,10 +137,9 @@ MIN_ROUNDS = 100
 
 def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     """Apply rules to every function until none applies; the same module if none ever did."""
-    before = mod
-    # A chain in which each rewrite makes the next one match takes a round per link.
-    rounds = max(MIN_ROUNDS, sum(len(Graph(function).nodes) for function in relay_functions(mod).values()))
-    for _ in range(rounds):
+    before, rounds = mod, 0
+    while rounds < MIN_ROUNDS or rounds < _number_of_nodes(before):
+        rounds += 1
         typed = relay.transform.InferType()(mod)
         report.forget_refusals()
         changed = {}
@@ -158,6 +157,11 @@ def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) ->
             typed.update_func(name, function)  # which InferType made anew
         mod = typed
     raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
+
+
+def _number_of_nodes(mod: tvm.IRModule) -> int:
+    """As many rounds as a chain may take in which each rewrite makes the next one match."""
+    return sum(len(Graph(function).nodes) for function in relay_functions(mod).values())
 
 
 def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> dict[relay.Expr, relay.Expr]:
