@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import runtime
-from ..runtime.folder import MANIFEST
+from ..runtime.manifest import MANIFEST
 from .errors import CommandError
 from .pipelines import prepare
 from .progress import say, step
