@@ -11,29 +11,54 @@ from typing import Any
 import numpy as np
 
 from .. import runtime
+from ..runtime.folder import Saved
 from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
 
 
-def load_networks(folder: str | os.PathLike[str], device: str | None = None) -> dict[int, Network]:
-    """The networks of a folder that was compiled to, by the number of images that each takes."""
+def load_networks(
+    folder: str | os.PathLike[str], device: str | None = None, batch: int | str = "auto"
+) -> dict[int, Network]:
+    """The networks of a folder that was compiled to, by the number of images that each takes.
+
+    They have common weights, and take images of the same size. With a number as `batch`, there is one for
+    so many images, and none for more.
+    """
     try:
-        manifest = runtime.read_manifest(folder)
-        images = Images.of(manifest)
-        rows = manifest["padded_rows"]
-        shapes = [output["shape"] for output in manifest["outputs"]]
-        # Only what is contiguous can be cut before it is copied from the device.
-        is_cut = bool(rows) and all(
-            not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)
-        )
-        model = runtime.load(folder, device, cut=is_cut)
+        saved = Saved(folder, device)
+        images = {size: _images_of(folder, each) for size, each in saved.networks.items()}
+        numbers = {each.number: size for size, each in images.items()}
+        if len({each.of_one for each in images.values()}) > 1 or len(numbers) < len(images):
+            raise BatchError(f"{folder} has networks that do not take the same images: compile again")
+        if batch != "auto" and batch not in numbers:
+            sizes = ", ".join(map(str, sorted(numbers)))
+            raise BatchError(f"{folder} was compiled for batches of {sizes}, not {batch}: give one of these")
+        most = max(numbers) if batch == "auto" else int(batch)
+        return {
+            number: _loaded(saved, size, images[size], str(folder))
+            for number, size in numbers.items()
+            if number <= most
+        }
     except runtime.FolderError as error:
         raise BatchError(str(error)) from error
+
+
+def _images_of(folder: str | os.PathLike[str], network: Mapping[str, Any]) -> Images:
+    images = Images.of(network)
     if images is None:
-        raise BatchError(f"{folder} takes {described(manifest)}, not images: compile a detector")
-    network = Network(model, images, [] if is_cut else rows, str(folder))
-    return {images.number: network}
+        raise BatchError(f"{folder} takes {described(network)}, not images: compile a detector")
+    return images
+
+
+def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Network:
+    rows = saved.networks[size]["padded_rows"]
+    shapes = [output["shape"] for output in saved.networks[size]["outputs"]]
+    # Only what is contiguous can be cut before it is copied from the device.
+    is_cut = bool(rows) and all(
+        not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)
+    )
+    return Network(saved.model(size, cut=is_cut), images, [] if is_cut else rows, title)
 
 
 @dataclass(frozen=True)
@@ -57,6 +82,12 @@ class Images:
         if taken is None or (number > 1 and inputs > 1):
             return None
         return Images(taken, number * inputs, inputs > 1, manifest["about"].get("channels", "RGB"))
+
+    @property
+    def of_one(self) -> tuple[Any, ...]:
+        """What an image must be like, however many there are."""
+        taken = self.taken
+        return taken.height, taken.width, taken.channels, taken.layout[-1], taken.dtype, self.channels
 
     def arrays(self, images: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The inputs of a call; a batch that is not full is filled up with its last image."""

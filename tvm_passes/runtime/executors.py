@@ -116,7 +116,6 @@ def _sharing(
 ) -> tvm.runtime.Module:
     """TVM's graph executor, which reads weights where they are and copies only those that it cannot read."""
     rows, storage = graph["node_row_ptr"], graph["attrs"]["storage_id"][1]
-    written = {storage[entry] for step in concurrency.steps_of(graph) for entry in step.writes}
     is_alone = len(set(graph["attrs"].get("device_index", ["", []])[1])) < 2
     memory: dict[int, tvm.nd.NDArray] = {}
     copied = {}
@@ -125,8 +124,7 @@ def _sharing(
         array = weights.get(name)
         if array is None:
             continue
-        is_there = is_alone and array.device == device and TVM.shared(array, device) is not None
-        if is_there and number not in written:
+        if is_alone and array.device == device and TVM.shared(array, device) is not None:
             memory[number] = array
         else:
             copied[name] = array
