@@ -62,8 +62,9 @@ def save_sizes(
     target: str | tvm.target.Target,
     about: dict[str, Any] | None = None,
 ) -> None:
-    """Write a network for each of several batch sizes: by the size, what `save` takes. Equal weights are
-    stored once, whichever networks they are of.
+    """Write networks for several batch sizes into one folder: by the size, what `save` takes of each.
+
+    Equal weights are stored once, whichever networks they are of. `about` is of all of them.
     """
     folder = _made(folder)
     sizes, stored = {}, {}
@@ -85,7 +86,8 @@ def load(
     """The `Model` that was saved, if it is complete and for this machine; `options` are those of `Model`.
 
     `batch` is one of the sizes that a folder of several was saved for, by `save_sizes` or `tvm-passes compile
-    --batch`. `cut=True` is for detectors that return padded outputs and the number of detections.
+    --batch`. `cut=True` is for detectors that return padded outputs and the number of detections. Weights are
+    not copied again, unless `copy_weights=True` asks for it.
     """
     return Saved(folder, device).model(batch, **options)
 
