@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.command.networks import SIZE, bright_pixels
 from tests.helpers import module
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from tvm_passes import runtime
@@ -107,6 +108,17 @@ def test_a_folder_without_sizes(tmp_path):
         runtime.load(tmp_path, batch=3)
     with pytest.raises(FolderError, match="was not compiled for batch sizes: use load"):
         runtime.load_sizes(tmp_path)
+
+
+def test_a_network_without_weights_beside_one_with(tmp_path):
+    mods = {1: bright_pixels()[0], 3: network(3, is_dynamic=True)}
+    runtime.save_sizes(
+        tmp_path, {size: (runtime.build_library(mod, "llvm"), mod) for size, mod in mods.items()}, "llvm"
+    )
+    image = np.zeros((1, 3, *SIZE), "float32")
+    assert runtime.load(tmp_path, batch=1)(image).shape == (0, 4)
+    with pytest.raises(ValueError, match="give a network for at least one batch size"):
+        runtime.save_sizes(tmp_path, {}, "llvm")
 
 
 @pytest.mark.parametrize("name", [library_of(1), library_of(3), PARAMETERS])

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import runtime
 from ..runtime.folder import Saved
+from ..runtime.manifest import networks_of
 from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
@@ -27,10 +28,8 @@ def load_networks(
     """
     try:
         saved = Saved(folder, device)
-        images = {size: _images_of(folder, each) for size, each in saved.networks.items()}
+        images = images_by_size(saved.manifest, folder)
         numbers = {each.number: size for size, each in images.items()}
-        if len({each.of_one for each in images.values()}) > 1 or len(numbers) < len(images):
-            raise BatchError(f"{folder} has networks that do not take the same images: compile again")
         if batch != "auto" and batch not in numbers:
             sizes = ", ".join(map(str, sorted(numbers)))
             raise BatchError(f"{folder} was compiled for batches of {sizes}, not {batch}: give one of these")
@@ -44,16 +43,22 @@ def load_networks(
         raise BatchError(str(error)) from error
 
 
-def _images_of(folder: str | os.PathLike[str], network: Mapping[str, Any]) -> Images:
-    images = Images.of(network)
-    if images is None:
-        raise BatchError(f"{folder} takes {described(network)}, not images: compile a detector")
-    return images
+def images_by_size(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> dict[int | None, Images]:
+    """How each network of a folder takes images, by the batch size in its manifest."""
+    found = {}
+    for size, network in networks_of(manifest).items():
+        images = Images.of(network)
+        if images is None:
+            raise BatchError(f"{folder} takes {described(network)}, not images: compile a detector")
+        found[size] = images
+    if len({each.of_one for each in found.values()}) > 1:
+        raise BatchError(f"{folder} has networks that do not take the same images: compile again")
+    return found
 
 
 def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Network:
-    rows = saved.networks[size]["padded_rows"]
-    shapes = [output["shape"] for output in saved.networks[size]["outputs"]]
+    network = networks_of(saved.manifest)[size]
+    rows, shapes = network["padded_rows"], [output["shape"] for output in network["outputs"]]
     # Only what is contiguous can be cut before it is copied from the device.
     is_cut = bool(rows) and all(
         not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)

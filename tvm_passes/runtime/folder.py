@@ -66,6 +66,8 @@ def save_sizes(
 
     Equal weights are stored once, whichever networks they are of. `about` is of all of them.
     """
+    if not networks:
+        raise ValueError("save_sizes: give a network for at least one batch size")
     folder = _made(folder)
     sizes, stored = {}, {}
     for size, (lib, mod) in sorted(networks.items()):
@@ -97,7 +99,7 @@ def load_sizes(
 ) -> dict[int, Model]:
     """The models that `save_sizes` saved, by batch size; equal weights are in memory once. See `load`."""
     saved = Saved(folder, device)
-    sizes = [size for size in saved.networks if size is not None]
+    sizes = [size for size in networks_of(saved.manifest) if size is not None]
     if not sizes:
         raise FolderError(f"{folder} was not compiled for batch sizes: use load")
     return {size: saved.model(size, **options) for size in sizes}
@@ -110,23 +112,18 @@ class Saved:
         self, folder: str | os.PathLike[str], device: str | tvm.runtime.Device | None = None
     ) -> None:
         self._folder = Path(folder)
-        self._manifest = read_manifest(folder)
-        runs_here.check_files(self._folder, self._manifest)
-        self._device = device_of(device or tvm.target.Target(self._manifest["target"]).kind.name)
-        runs_here.check_machine(self._folder, self._manifest, self._device)
+        self.manifest = read_manifest(folder)
+        runs_here.check_files(self._folder, self.manifest)
+        self._device = device_of(device or tvm.target.Target(self.manifest["target"]).kind.name)
+        runs_here.check_machine(self._folder, self.manifest, self._device)
         self._stored = tvm.runtime.load_param_dict((self._folder / PARAMETERS).read_bytes())
         self._weights: Weights = {}  # on the device
 
-    @property
-    def networks(self) -> dict[int | None, dict[str, Any]]:
-        """What the manifest says of each network, by batch size; None for the one of a folder without."""
-        return networks_of(self._manifest)
-
     def model(self, batch: int | None = None, **options: Any) -> Model:
         """See `load`."""
-        size = size_of(self._folder, self._manifest, batch)
-        network = self.networks[size]
-        names = network.get("weights") or {name: name for name in self._stored}
+        size = size_of(self._folder, self.manifest, batch)
+        network = networks_of(self.manifest)[size]
+        names = network.get("weights", {name: name for name in self._stored})
         weights = {name: self._weight(stored) for name, stored in names.items()}
         if options.get("cut") is True and network["padded_rows"]:
             options["cut"] = network["padded_rows"]
