@@ -269,13 +269,6 @@ def _batch(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def _batches(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers of images: give such as 1,8")
-    return tuple(sorted(set(map(int, parts))))
-
-
 def _size(text: str) -> tuple[int, int]:
     """(height, width)"""
     height, _, width = text.partition("x")
@@ -301,6 +294,13 @@ def _camera(text: str) -> tuple[int, int, str]:
             f"'{text}' ends neither in RGB nor in BGR, the order of the channels"
         )
     return (*_size(size), channels or "RGB")
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers of images: give such as 1,8")
+    return tuple(sorted(set(map(int, parts))))
 
 
 if __name__ == "__main__":
