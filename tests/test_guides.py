@@ -201,8 +201,10 @@ def scene():
 def photos_and_a_detector():
     for name in ("first.jpg", "second.png"):
         save(pathlib.Path("photos", name), painted(60, 80, (10, 10, 50, 50)))
-    mod = painted_detector()
-    tvm_passes.runtime.save("detector", tvm_passes.runtime.build_library(mod, "llvm"), mod, "llvm")
+    mods = {size: painted_detector(size) for size in (1, 2)}
+    networks = {size: (tvm_passes.runtime.build_library(mod, "llvm"), mod) for size, mod in mods.items()}
+    tvm_passes.runtime.save("detector", *networks[1], "llvm")
+    tvm_passes.runtime.save_sizes("sizes", networks, "llvm")
     return {}
 
 
@@ -243,6 +245,7 @@ def both_are_in_the_table(names):
     assert names["summary"].images == 2 and not names["summary"].errors
     assert sorted(names["table"].column("image_id").to_pylist()) == ["first.jpg", "second.png"]
     assert [len(boxes) for boxes in names["found"].column("boxes").to_pylist()] == [1, 1]
+    assert list(names["models"]) == [1, 2] and names["model"].inputs["images"].shape[0] == 2
 
 
 CHECKS = {

@@ -4,6 +4,7 @@ import pytest
 
 from tests.batch.networks import painted, painted_detector, save
 from tvm_passes import runtime
+from tvm_passes.batch.network import Network
 
 KINDS = {
     "encoded": {"masks": "encoded", "keypoints": True},
@@ -11,6 +12,7 @@ KINDS = {
     "pasted": {"masks": "pasted"},
     "four": {"batch": 4},
 }
+SIZES = 1, 2, 5  # of the kind "sizes"
 
 
 @pytest.fixture(scope="session")
@@ -21,12 +23,30 @@ def detector_folder(tmp_path_factory):
     def compiled(kind):
         folder = root / kind
         if not folder.exists():
-            mod = painted_detector(**KINDS[kind])
             about = {"model": kind, "labels": ["red", "green", "blue"]}
-            runtime.save(folder, runtime.build_library(mod, "llvm"), mod, "llvm", about)
+            if kind == "sizes":
+                mods = {size: painted_detector(size) for size in SIZES}
+                networks = {size: (runtime.build_library(mod, "llvm"), mod) for size, mod in mods.items()}
+                runtime.save_sizes(folder, networks, "llvm", about)
+            else:
+                mod = painted_detector(**KINDS[kind])
+                runtime.save(folder, runtime.build_library(mod, "llvm"), mod, "llvm", about)
         return folder
 
     return compiled
+
+
+@pytest.fixture
+def sizes_that_ran(monkeypatch):
+    """The batch sizes of the networks that are called, in order."""
+    real, ran = Network.__call__, []
+
+    def call(self, images):
+        ran.append(self.images.number)
+        return real(self, images)
+
+    monkeypatch.setattr(Network, "__call__", call)
+    return ran
 
 
 @pytest.fixture(scope="session")

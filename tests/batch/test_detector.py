@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco
 
-from tests.batch.networks import SIZE, painted
+from tests.batch.networks import SIZE, painted, painted_detector
 from tests.command.networks import colours
 from tvm_passes import runtime
 from tvm_passes.batch import BatchError, Detector
@@ -120,9 +120,40 @@ def test_a_batch_of_ray_data(detectors):
         detectors("four")({"pixels": []})
 
 
-def test_sizes_of_batches_that_a_folder_does_not_have(detector_folder):
-    with pytest.raises(BatchError, match="compiled for batches of 4, not 3: give one of these"):
-        Detector(detector_folder("four"), batch=3)
+def test_images_take_the_smallest_size_that_holds_them(detectors, sizes_that_ran):
+    sizes = detectors("sizes")
+    assert sizes.batch == 5
+    images = [painted(*size, *boxes_in(*size)) for size in (*SIZES, SIZES[0])]
+    together = found_in(sizes, *images)
+    assert sizes_that_ran == [5, 2]
+    alone = [found_in(sizes, image)[0] for image in images]
+    assert sizes_that_ran == [5, 2] + [1] * 7
+    for one, other in zip(together, alone):
+        np.testing.assert_array_equal(one["boxes"], other["boxes"])
+        np.testing.assert_array_equal(one["scores"], other["scores"])
+    found_in(sizes, *images[:3])
+    assert sizes_that_ran[-1] == 5
+
+
+def test_a_size_that_is_not_the_largest(detector_folder, sizes_that_ran):
+    detector = Detector(detector_folder("sizes"), batch=2)
+    assert detector.batch == 2
+    found_in(detector, *[painted(48, 64)] * 3)
+    assert sizes_that_ran == [2, 1]
+
+
+@pytest.mark.parametrize("kind, sizes", [("four", "4"), ("sizes", "1, 2, 5")])
+def test_sizes_of_batches_that_a_folder_does_not_have(detector_folder, kind, sizes):
+    with pytest.raises(BatchError, match=f"compiled for batches of {sizes}, not 3: give one of these"):
+        Detector(detector_folder(kind), batch=3)
+
+
+def test_networks_that_do_not_take_the_same_images(tmp_path):
+    mods = {1: painted_detector(), 2: painted_detector(2, size=(48, 48))}
+    networks = {size: (runtime.build_library(mod, "llvm"), mod) for size, mod in mods.items()}
+    runtime.save_sizes(tmp_path, networks, "llvm")
+    with pytest.raises(BatchError, match="has networks that do not take the same images: compile again"):
+        Detector(tmp_path)
 
 
 def saved(folder, mod):

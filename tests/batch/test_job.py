@@ -70,6 +70,14 @@ def test_batches_across_images_find_the_same(photos, detector_folder, output, cl
     }
 
 
+def test_the_last_batch_costs_no_more_than_its_size(photos, detector_folder, output, clean, sizes_that_ran):
+    batch.detect(photos, output, detector_folder("sizes"))
+    assert sizes_that_ran == [5, 5, 2]
+    assert {name: row["boxes"] for name, row in rows(output).items()} == {
+        name: row["boxes"] for name, row in clean.items()
+    }
+
+
 def test_an_output_that_exists(photos, detector_folder, output, clean):
     folder = detector_folder("encoded")
     assert batch.detect(photos, output, folder, resume=True).images == 12  # there is nothing to go on with

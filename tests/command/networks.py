@@ -25,6 +25,10 @@ def upscaler_and_image():
     return upscaler(), torch.rand(1, 3, *SIZE)
 
 
+def pair_and_images():
+    return nn.Bilinear(SIZE[1], SIZE[1], 2), (torch.rand(1, 3, *SIZE), torch.rand(1, 3, *SIZE))
+
+
 def colours(dtype="float32", height=SIZE[0], width=SIZE[1]):
     """A detector in Relay: each colour of an image is found, with its mean as score, in a box of its own."""
     image = relay.var("image", shape=(1, 3, height, width), dtype=dtype)

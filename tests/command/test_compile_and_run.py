@@ -1,6 +1,8 @@
 """`tvm-passes compile` writes a folder; `tvm-passes run` draws what is found in an image, or made of it."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,13 +10,15 @@ import torch
 from PIL import Image
 from pycocotools import mask as coco
 
+from frontends import Camera
 from tests.command.networks import HERE, SIZE, upscaler, write_onnx
 from tests.models.zoo import random_image, tiny_detector
 from topi_ext import cpu_target
 from tvm_passes import runtime
+from tvm_passes.command import progress
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.images import ImageInput, image_of
-from tvm_passes.command.models import SEED
+from tvm_passes.command.models import SEED, TorchModel
 
 import tvm
 
@@ -176,6 +180,46 @@ def test_for_this_machine(tvm_passes_command, compiled, photo):
     assert json.loads((folder / "manifest.json").read_text())["target"] == str(cpu_target())
     (found,) = json.loads(tvm_passes_command("run", folder, "--image", photo(plain(0, 255, 0)), "--json").out)
     assert found["label"] == "1"
+
+
+def test_several_batch_sizes(tvm_passes_command, compiled, photo, tmp_path):
+    folder, images = tmp_path / "sizes", []
+    with pytest.MonkeyPatch.context() as patch:  # steps of a moment are not shown
+        patch.setattr(progress, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
+        answer = tvm_passes_command("compile", UPSCALER, "-o", folder, "--batch", "2,1")
+    assert answer.status == 0, answer.err
+    for size in ("1 image", "2 images"):
+        for shown in (f"Import {UPSCALER} for {size}: ", f"{UPSCALER} for {size}: Compile for native: "):
+            assert f"\n{shown}" in answer.err
+    assert runtime.read_manifest(folder)["about"]["model"] == UPSCALER
+    for number, each in enumerate((folder, compiled(UPSCALER))):
+        out = tmp_path / f"{number}.png"
+        answer = tvm_passes_command("run", each, "--image", photo(noise()), "-o", out)
+        assert answer.status == 0, answer.err
+        images.append(np.asarray(Image.open(out)))
+    np.testing.assert_array_equal(*images)
+    batch = np.random.default_rng(0).random((2, 3, *SIZE), "float32")
+    models = runtime.load_sizes(folder)
+    one = np.concatenate([models[1](image[None]) for image in batch])
+    np.testing.assert_allclose(models[2](batch), one, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_size_without_one_image(tvm_passes_command, photo, tmp_path):
+    model = write_onnx(tmp_path / "network.onnx", "Relu")
+    answer = tvm_passes_command("compile", model, "-o", tmp_path / "two", "--batch", "2")
+    assert answer.status == 0 and "tvm-passes detect photos" in answer.err
+    assert runtime.read_manifest(tmp_path / "two", batch=2)["inputs"][0]["shape"] == [2, 3, *SIZE]
+    answer = tvm_passes_command("run", tmp_path / "two", "--image", photo(noise()))
+    assert answer.status == 1
+    assert "batches of 2, not for one image: use tvm-passes detect, or compile with" in answer.error
+
+
+@pytest.mark.parametrize("camera, shapes", [(None, [(3, *SIZE)] * 3), (Camera(*SIZE), [(3, 3, *SIZE)])])
+def test_a_detector_takes_a_list_of_images_or_those_of_a_camera(camera, shapes):
+    detector = TorchModel("detector", tiny_detector(), (torch.rand(3, *SIZE),), camera)
+    of_three = detector.in_batches_of(3)
+    assert [tuple(tensor.shape) for tensor in of_three.inputs] == shapes
+    assert of_three.camera == (camera and Camera(*SIZE, batch=3))
 
 
 def test_a_folder_is_written_again_but_no_other_files(tvm_passes_command, compiled, tmp_path):

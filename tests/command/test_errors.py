@@ -71,6 +71,43 @@ def changed(path, change):
     return model.SerializeToString()
 
 
+BATCHES = {  # which cannot be compiled for several images
+    COLOURS: "returns a Relay module, which has a batch size: leave out --batch",
+    "flat.onnx": "flat.onnx does not take a batch of images: leave out --batch",
+    "fixed.onnx": r"returns float32 \[1, 3, 24, 32\], not one for each image: export it with",
+    f"{HERE}:pair_and_images": r"takes \[1, 3, 24, 32\], \[1, 3, 24, 32\], not a batch of images",
+}
+
+
+@pytest.mark.parametrize("model", BATCHES)
+def test_models_that_take_no_batch(tvm_passes_command, files, model):
+    write_onnx(files / "flat.onnx", "Relu", shape=(3, 24))
+    (files / "fixed.onnx").write_bytes(fixed_to_one_image(files / "relu.onnx"))
+    answer = tvm_passes_command("compile", model, "-o", files / "out", "--batch", "2")
+    assert answer.status == 1 and re.search(BATCHES[model], answer.error), answer.error
+    assert not (files / "out").exists()
+
+
+@pytest.mark.parametrize("text", ["0", "1,", "a", "1;8", ""])
+def test_batch_sizes_that_are_none(tvm_passes_command, files, text):
+    answer = tvm_passes_command("compile", COLOURS, "-o", files / "out", "--batch", text)
+    assert answer.status == 2
+    assert f"'{text}' is not a list of numbers of images: give such as 1,8" in answer.error
+
+
+def fixed_to_one_image(path):
+    """The mean of all images, which says that there is one."""
+    import onnx
+
+    model = onnx.load(path)
+    node = model.graph.node[0]
+    node.op_type = "ReduceMean"
+    node.attribute.extend(
+        [onnx.helper.make_attribute("axes", [0]), onnx.helper.make_attribute("keepdims", 1)]
+    )
+    return model.SerializeToString()
+
+
 BROKEN = {  # what is done to a file, and what is said of it
     "half": (lambda path: path.read_bytes()[: path.stat().st_size // 2], "is not an ONNX model"),
     "noise": (lambda path: bytes(range(256)), "is not an ONNX model"),

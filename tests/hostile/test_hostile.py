@@ -18,7 +18,7 @@ from tests.hostile.mutators import change_bytes
 from tests.hostile.trial import Trial, is_clear
 from tvm_passes import runtime
 from tvm_passes.runtime import FolderError
-from tvm_passes.runtime.folder import LIBRARY, MANIFEST, PARAMETERS
+from tvm_passes.runtime.manifest import MANIFEST, PARAMETERS, library_of
 
 import tvm
 from tvm import relay
@@ -312,7 +312,7 @@ class TestFolders:
         folder = shutil.copytree(compiled, tmp_path / "copy")
         chance, refused = random.Random(0), 0
         for _ in range(500):
-            name = chance.choice((MANIFEST, MANIFEST, PARAMETERS, LIBRARY))
+            name = chance.choice((MANIFEST, MANIFEST, PARAMETERS, library_of(None)))
             good = (compiled / name).read_bytes()
             (folder / name).write_bytes(change_bytes(good, chance))
             try:

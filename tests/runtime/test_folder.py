@@ -15,12 +15,13 @@ from tests.helpers import module
 from topi_ext.onednn import library as onednn
 from tvm_passes import runtime
 from tvm_passes.runtime import FolderError
-from tvm_passes.runtime.folder import LIBRARY, MANIFEST, PARAMETERS, _digest_of
+from tvm_passes.runtime.manifest import MANIFEST, PARAMETERS, digest_of, library_of
 
 import tvm
 from tvm import relay
 
 TARGET = "llvm"
+LIBRARY = library_of(None)
 
 
 def saved_to(folder, mod, target=TARGET):
@@ -45,7 +46,7 @@ def rewrite(folder, forge=False, **changes):
     manifest.update(changes)
     if forge:
         del manifest["sha256"]
-        manifest["sha256"] = _digest_of(manifest)
+        manifest["sha256"] = digest_of(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
@@ -137,8 +138,8 @@ def test_a_manifest_that_is_none(folder, text):
 
 
 def test_a_manifest_of_another_format(folder):
-    rewrite(folder, format=2)
-    with pytest.raises(FolderError, match="has the format 2, and this version reads 1: compile again"):
+    rewrite(folder, format=9)
+    with pytest.raises(FolderError, match="has the format 9, and this version reads 1 and 2: compile again"):
         runtime.load(folder)
 
 
@@ -158,7 +159,7 @@ def test_another_machine(folder):
 
 def test_instructions_that_this_machine_lacks(folder, monkeypatch):
     rewrite(folder, forge=True, target="llvm -mcpu=skylake-avx512")
-    monkeypatch.setattr("tvm_passes.runtime.folder._features_here", lambda: {"sse3", "avx", "avx2"})
+    monkeypatch.setattr("tvm_passes.runtime.runs_here._features_here", lambda: {"sse3", "avx", "avx2"})
     with pytest.raises(FolderError, match=r"this machine lacks .*avx512f"):
         runtime.load(folder)
 

@@ -44,6 +44,7 @@ class Detector:
         Such as "cuda:1"; by default the first one of the target's kind.
     batch : int or "auto"
         How many images are computed at once: a size that the folder was compiled for. "auto" is the largest.
+        Fewer images take the smallest size that holds them.
     max_pixels : int
         Larger images are refused before they are decoded.
     """
@@ -56,12 +57,8 @@ class Detector:
         batch: Batch = "auto",
         max_pixels: int = MAX_PIXELS,
     ) -> None:
-        networks = load_networks(folder, device)
-        sizes = ", ".join(map(str, sorted(networks)))
-        if batch != "auto" and batch not in networks:
-            raise BatchError(f"{folder} was compiled for batches of {sizes}, not {batch}: give one of these")
-        self.batch = max(networks) if batch == "auto" else int(batch)
-        self._networks = {size: each for size, each in networks.items() if size <= self.batch}
+        self._networks = load_networks(folder, device, batch)
+        self.batch = max(self._networks)
         self.max_pixels = max_pixels
         manifest = runtime.read_manifest(folder)
         self.model = str(manifest["about"].get("model") or Path(folder).resolve().name)

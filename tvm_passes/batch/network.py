@@ -11,29 +11,59 @@ from typing import Any
 import numpy as np
 
 from .. import runtime
+from ..runtime.folder import Saved
+from ..runtime.manifest import networks_of
 from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
 
 
-def load_networks(folder: str | os.PathLike[str], device: str | None = None) -> dict[int, Network]:
-    """The networks of a folder that was compiled to, by the number of images that each takes."""
+def load_networks(
+    folder: str | os.PathLike[str], device: str | None = None, batch: int | str = "auto"
+) -> dict[int, Network]:
+    """The networks of a folder that was compiled to, by the number of images that each takes.
+
+    They have common weights, and take images of the same size. With a number as `batch`, there is one for
+    so many images, and none for more.
+    """
     try:
-        manifest = runtime.read_manifest(folder)
-        images = Images.of(manifest)
-        rows = manifest["padded_rows"]
-        shapes = [output["shape"] for output in manifest["outputs"]]
-        # Only what is contiguous can be cut before it is copied from the device.
-        is_cut = bool(rows) and all(
-            not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)
-        )
-        model = runtime.load(folder, device, cut=is_cut)
+        saved = Saved(folder, device)
+        images = images_by_size(saved.manifest, folder)
+        numbers = {each.number: size for size, each in images.items()}
+        if batch != "auto" and batch not in numbers:
+            sizes = ", ".join(map(str, sorted(numbers)))
+            raise BatchError(f"{folder} was compiled for batches of {sizes}, not {batch}: give one of these")
+        most = max(numbers) if batch == "auto" else int(batch)
+        return {
+            number: _loaded(saved, size, images[size], str(folder))
+            for number, size in numbers.items()
+            if number <= most
+        }
     except runtime.FolderError as error:
         raise BatchError(str(error)) from error
-    if images is None:
-        raise BatchError(f"{folder} takes {described(manifest)}, not images: compile a detector")
-    network = Network(model, images, [] if is_cut else rows, str(folder))
-    return {images.number: network}
+
+
+def images_by_size(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> dict[int | None, Images]:
+    """How each network of a folder takes images, by the batch size in its manifest."""
+    found = {}
+    for size, network in networks_of(manifest).items():
+        images = Images.of(network)
+        if images is None:
+            raise BatchError(f"{folder} takes {described(network)}, not images: compile a detector")
+        found[size] = images
+    if len({each.of_one for each in found.values()}) > 1:
+        raise BatchError(f"{folder} has networks that do not take the same images: compile again")
+    return found
+
+
+def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Network:
+    network = networks_of(saved.manifest)[size]
+    rows, shapes = network["padded_rows"], [output["shape"] for output in network["outputs"]]
+    # Only what is contiguous can be cut before it is copied from the device.
+    is_cut = bool(rows) and all(
+        not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)
+    )
+    return Network(saved.model(size, cut=is_cut), images, [] if is_cut else rows, title)
 
 
 @dataclass(frozen=True)
@@ -57,6 +87,12 @@ class Images:
         if taken is None or (number > 1 and inputs > 1):
             return None
         return Images(taken, number * inputs, inputs > 1, manifest["about"].get("channels", "RGB"))
+
+    @property
+    def of_one(self) -> tuple[Any, ...]:
+        """What an image must be like, however many there are."""
+        taken = self.taken
+        return taken.height, taken.width, taken.channels, taken.layout[-1], taken.dtype, self.channels
 
     def arrays(self, images: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The inputs of a call; a batch that is not full is filled up with its last image."""

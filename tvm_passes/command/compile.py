@@ -4,32 +4,60 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
+
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
+
+import tvm
 
 from .. import runtime
-from ..runtime.folder import MANIFEST
+from ..runtime.executors import Library
+from ..runtime.manifest import MANIFEST
 from .errors import CommandError
-from .pipelines import prepare
+from .models import Model
+from .pipelines import find, prepare, target_of
 from .progress import say, step
 
 
 def run(args: argparse.Namespace) -> None:
-    folder = Path(args.output)
+    folder, target = Path(args.output), target_of(args.target)
     _check_free(folder)
-    work = prepare(args)
-    with step("Apply the passes"):
-        mod = work.passes(work.mod)
-    with step(f"Compile for {args.target}"):
-        lib = runtime.build_library(mod, work.target)
+    model = find(args)
+    sizes = {size: _compiled(args, model.in_batches_of(size)) for size in args.batch}
+    only = None if sizes else _compiled(args, model)
+    pipeline, *_ = only or next(iter(sizes.values()))
     about = {
-        "model": work.model.title,
-        "pipeline": work.pipeline,
-        "labels": list(work.model.labels),
+        "model": model.title,
+        "pipeline": pipeline,
+        "labels": list(model.labels),
         "channels": args.camera[2] if args.camera else "RGB",
     }
     with step(f"Write {folder}"):
-        runtime.save(folder, lib, mod, work.target, about)
-    size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    say(f"{folder}: {size:.1f} MB; run it by: tvm-passes run {folder} --image image.png -o out.png")
+        if only:
+            runtime.save(folder, only.lib, only.mod, target, about)
+        else:
+            networks = {size: (each.lib, each.mod) for size, each in sizes.items()}
+            runtime.save_sizes(folder, networks, target, about)
+    written = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+    how = f"run {folder} --image image.png -o out.png"
+    if sizes and 1 not in sizes:
+        how = f"detect photos -o detections.parquet --model {folder}"
+    say(f"{folder}: {written:.1f} MB; run it by: tvm-passes {how}")
+
+
+class Compiled(NamedTuple):
+    pipeline: str
+    lib: Library
+    mod: tvm.IRModule
+
+
+def _compiled(args: argparse.Namespace, model: Model) -> Compiled:
+    work = prepare(args, model)
+    whose = f"{model.title}: " if args.batch else ""
+    with step(f"{whose}Apply the passes"):
+        mod = work.passes(work.mod)
+    with step(f"{whose}Compile for {args.target}"):
+        return Compiled(work.pipeline, runtime.build_library(mod, work.target), mod)
 
 
 def _check_free(folder: Path) -> None:

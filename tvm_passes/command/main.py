@@ -176,6 +176,14 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
 def _add_compile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
+    parser.add_argument(
+        "--batch",
+        metavar="N[,N...]",
+        type=_batches,
+        default=(),
+        help="numbers of images to compile for, such as 1,8: a network for each, with common weights; "
+        "tvm-passes detect takes the smallest that holds the images it has",
+    )
     _add_pipeline(parser)
 
 
@@ -286,6 +294,13 @@ def _camera(text: str) -> tuple[int, int, str]:
             f"'{text}' ends neither in RGB nor in BGR, the order of the channels"
         )
     return (*_size(size), channels or "RGB")
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers of images: give such as 1,8")
+    return tuple(sorted(set(map(int, parts))))
 
 
 if __name__ == "__main__":

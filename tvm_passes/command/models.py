@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import difflib
 import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
@@ -73,6 +74,20 @@ class TorchModel:
 
         return frontends.from_pytorch(self.module, self.inputs, camera=self.camera)
 
+    def in_batches_of(self, size: int) -> TorchModel:
+        """For several images, of which a detector of torchvision takes a list."""
+        shapes = [list(tensor.shape) for tensor in self.inputs]
+        if len(shapes) != 1 or len(shapes[0]) not in ((3, 4) if is_detector(self.module) else (4,)):
+            given = ", ".join(map(str, shapes))
+            raise CommandError(f"{self.title} takes {given}, not a batch of images: leave out --batch")
+        (image,) = self.inputs
+        inputs = (image,) * size
+        if image.dim() == 4 or (self.camera and size > 1):
+            first = image[:1] if image.dim() == 4 else image[None]
+            inputs = (first.expand(size, -1, -1, -1).contiguous(),)
+        title, camera = _titled(self.title, size), _of_batch(self.camera, size)
+        return replace(self, title=title, inputs=inputs, camera=camera)
+
 
 class OnnxModel:
     """An ONNX file; its weights are constants."""
@@ -85,6 +100,7 @@ class OnnxModel:
             raise CommandError("--weights is for torchvision:NAME; an ONNX file has its own")
         self.title = str(path)
         self.path = path
+        self.batch = 1
         self.camera = camera_of(args)
         self.shapes = dict(args.input_shape)
         if args.size or None in self.shapes:
@@ -93,23 +109,38 @@ class OnnxModel:
     def imported(self) -> Imported:
         import frontends
 
-        return frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
+        mod, params = frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
+        if self.batch > 1:
+            self._check_outputs(mod)
+        return mod, params
+
+    def in_batches_of(self, size: int) -> OnnxModel:
+        """With another first extent of the only input."""
+        name, declared = self._only_input() or (None, [])
+        shape = self.shapes.get(name, declared)
+        if len(shape) != 4:
+            raise CommandError(f"{self.title} does not take a batch of images: leave out --batch")
+        model = copy.copy(self)
+        model.title, model.camera = _titled(self.title, size), _of_batch(self.camera, size)
+        model.batch, model.shapes = size, {name: (size, *shape[1:])}
+        return model
+
+    def _check_outputs(self, mod: tvm.IRModule) -> None:
+        """A file that was exported for one image may have its number in a shape inside."""
+        type_ = mod["main"].checked_type.ret_type
+        for each in type_.fields if isinstance(type_, relay.TupleType) else [type_]:
+            if not each.shape or getattr(each.shape[0], "value", self.batch) != self.batch:
+                raise CommandError(
+                    f"{self.title} returns {each.dtype} {list(each.shape)}, not one for each image: export "
+                    "it with a dynamic batch axis, or leave out --batch"
+                )
 
     def _name_shapes(self, args: argparse.Namespace) -> None:
         """Shapes given without a name, or as the size of images, are those of the only input."""
-        try:
-            graph = onnx.load(str(self.path), load_external_data=False).graph
-        except (DecodeError, OSError):
+        only = self._only_input()
+        if only is None:
             return  # the importer reports it
-        weights = {tensor.name for tensor in graph.initializer}
-        inputs = {value.name: value.type.tensor_type.shape for value in graph.input}
-        inputs = {name: shape for name, shape in inputs.items() if name not in weights}
-        if len(inputs) != 1:
-            raise CommandError(
-                f"{self.title} has the inputs {', '.join(inputs) or '(none)'}: give --input-shape NAME=…"
-            )
-        ((name, declared),) = inputs.items()
-        lengths = [dim.dim_value or None for dim in declared.dim]
+        name, lengths = only
         if None in self.shapes:
             self.shapes = {name: self.shapes[None]}
         elif len(lengths) not in (3, 4):
@@ -119,6 +150,22 @@ class OnnxModel:
         else:
             before = [length or 1 for length in lengths[:-2]]
             self.shapes = {name: (*before, *args.size)}
+
+    def _only_input(self) -> tuple[str, list[int | None]] | None:
+        """Its name and its lengths; None if the file cannot be read."""
+        try:
+            graph = onnx.load(str(self.path), load_external_data=False).graph
+        except (DecodeError, OSError):
+            return None
+        weights = {tensor.name for tensor in graph.initializer}
+        inputs = {value.name: value.type.tensor_type.shape for value in graph.input}
+        inputs = {name: shape for name, shape in inputs.items() if name not in weights}
+        if len(inputs) != 1:
+            raise CommandError(
+                f"{self.title} has the inputs {', '.join(inputs) or '(none)'}: give --input-shape NAME=…"
+            )
+        ((name, declared),) = inputs.items()
+        return name, [dim.dim_value or None for dim in declared.dim]
 
 
 @dataclass
@@ -135,8 +182,19 @@ class RelayModel:
     def imported(self) -> Imported:
         return relay.transform.InferType()(self.mod), self.params
 
+    def in_batches_of(self, _size: int) -> RelayModel:
+        raise CommandError(f"{self.title} returns a Relay module, which has a batch size: leave out --batch")
+
 
 Model = Union[TorchModel, OnnxModel, RelayModel]
+
+
+def _titled(title: str, batch: int) -> str:
+    return f"{title} for {batch} image{'s' * (batch > 1)}"
+
+
+def _of_batch(camera: Camera | None, batch: int) -> Camera | None:
+    return None if camera is None else replace(camera, batch=batch)
 
 
 def camera_of(args: argparse.Namespace) -> Camera | None:

@@ -42,14 +42,20 @@ class Work:
     passes: tvm.transform.Pass
 
 
-def prepare(args: argparse.Namespace) -> Work:
-    """Import the model and choose its pipeline, and report both."""
-    target = target_of(args.target)
+def find(args: argparse.Namespace) -> Model:
+    """Find the model, and report it."""
     with step(f"Find {args.model}"):
         model = find_model(args)
     if model.note:
         say(model.note)
-    with step(f"Import {args.model}"):
+    return model
+
+
+def prepare(args: argparse.Namespace, model: Model | None = None) -> Work:
+    """Import the model, by default that of the arguments, and choose its pipeline, and report both."""
+    target = target_of(args.target)
+    model = model or find(args)
+    with step(f"Import {model.title}"):
         mod, params = _imported(model)
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
         mod = relay.transform.InferType()(mod)

@@ -19,6 +19,7 @@ from topi_ext.encode_masks import reference
 from .. import runtime
 from ..batch.found import Found
 from ..batch.network import described
+from ..runtime.manifest import networks_of
 from .draw import at_least, detections_in, draw_detections, label_name, scaled
 from .errors import CommandError, check_can_write
 from .images import ImageInput, image_of, read_image, write_image
@@ -49,8 +50,14 @@ def run(args: argparse.Namespace) -> None:
 def _loaded(folder: str) -> tuple[dict[str, Any], runtime.Model]:
     with step(f"Load {folder}"):
         try:
-            manifest = runtime.read_manifest(folder)
-            return manifest, runtime.load(folder, cut=bool(manifest["padded_rows"]))
+            sizes = networks_of(runtime.read_manifest(folder))
+            if not {1, None} & sizes.keys():
+                raise CommandError(
+                    f"{folder} was compiled for batches of {', '.join(map(str, sizes))}, not for one image: "
+                    "use tvm-passes detect, or compile with --batch 1 among them"
+                )
+            batch, manifest = next((size, each) for size, each in sizes.items() if size in (1, None))
+            return manifest, runtime.load(folder, batch=batch, cut=bool(manifest["padded_rows"]))
         except runtime.FolderError as error:
             raise CommandError(str(error)) from error
 

@@ -6,6 +6,8 @@
     runtime.save("detector", runtime.build_library(mod, "cuda", params), mod, "cuda")
     model = runtime.load("detector")
 
+    models = runtime.load_sizes("detector-of-1-and-8")  # {1: model, 8: model}, with common weights
+
     kernels = runtime.profile(model, image.numpy())
 
     lib = tvm.runtime.load_module("detector.so")  # that export_library wrote
@@ -17,7 +19,8 @@ A library by itself has no names of outputs and, for the virtual machine, no typ
 from .build import build_library, compile
 from .coco import coco_masks
 from .failure import CompileFailure
-from .folder import FolderError, load, read_manifest, save
+from .folder import load, load_sizes, save, save_sizes
+from .manifest import FolderError, read_manifest
 from .model import Model
 from .profiling import call_ms, ms_by_kind, profile
 from .tuning import tune
@@ -31,9 +34,11 @@ __all__ = [
     "coco_masks",
     "compile",
     "load",
+    "load_sizes",
     "ms_by_kind",
     "profile",
     "read_manifest",
     "save",
+    "save_sizes",
     "tune",
 ]

@@ -43,8 +43,8 @@ def compile(
     device : str or tvm.runtime.Device, optional
         The device to run on, by default the first of the target's kind.
     options
-        Those of `Model`: `cut`, `copy_outputs`, `cuda_graph`. `cut=True` uses the attribute `padded_rows` of
-        `main`, if it has one.
+        Those of `Model`: `cut`, `copy_outputs`, `copy_weights`, `cuda_graph`. `cut=True` uses the attribute
+        `padded_rows` of `main`, if it has one.
     """
     target = tvm.target.Target(target)
     mod = relay.transform.InferType()(mod)

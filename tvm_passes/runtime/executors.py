@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Union
 
@@ -20,20 +20,24 @@ from tvm.runtime.vm import Executable, VirtualMachine
 
 from . import concurrency
 from .cuda import Launch
+from .tensors import TVM
 
 Library = Union[tvm.runtime.Module, Executable, GraphExecutorFactoryModule]
 
 
 def executor_of(
-    lib: tvm.runtime.Module, device: tvm.runtime.Device
+    lib: tvm.runtime.Module, device: tvm.runtime.Device, copy_weights: bool = True
 ) -> GraphExecutor | VirtualMachineExecutor:
-    """The executor for a result of `relay.build` or `relay.vm.compile`, loaded from a file or not."""
+    """The executor for a result of `relay.build` or `relay.vm.compile`, loaded from a file or not.
+
+    The virtual machine never copies weights that are on its device.
+    """
     if not isinstance(lib, tvm.runtime.Module):
         raise TypeError(f"Model: {lib!r} is not a module; of a file, give tvm.runtime.load_module(file)")
     if lib.implements_function("vm_load_executable"):
         return VirtualMachineExecutor(lib, device)
     if lib.implements_function("get_graph_json"):
-        return GraphExecutor(lib, device)
+        return GraphExecutor(lib, device, copy_weights)
     raise TypeError(
         f"Model: a module of type {lib.type_key} is a result of neither relay.build nor relay.vm.compile"
     )
@@ -45,11 +49,16 @@ class GraphExecutor:
     name = "graph executor"
     only_on_default_stream = False
 
-    def __init__(self, lib: tvm.runtime.Module, device: tvm.runtime.Device) -> None:
+    def __init__(
+        self, lib: tvm.runtime.Module, device: tvm.runtime.Device, copy_weights: bool = True
+    ) -> None:
         graph, weights = json.loads(lib["get_graph_json"]()), lib["get_graph_params"]()
         # Only TVM's debugger can run the steps one by one.
         self._is_planned = concurrency.is_planned(graph)
-        new = lib["debug_create"]("default", device) if self._is_planned else lib["default"](device)
+        if copy_weights:
+            new = lib["debug_create"]("default", device) if self._is_planned else lib["default"](device)
+        else:
+            new = _sharing(weights, lib, graph, device, self._is_planned)
         self._module, self._graph = graph_executor.GraphModule(new), graph
         attrs = {name: values for name, (_, values) in graph["attrs"].items()}
         names = [node["name"] for node in graph["nodes"]]
@@ -96,6 +105,41 @@ class GraphExecutor:
             self._module.get_output(index) if place is None else self._given[place]
             for index, place in enumerate(self._returned)
         ]
+
+
+def _sharing(
+    weights: Mapping[str, tvm.nd.NDArray],
+    lib: tvm.runtime.Module,
+    graph: concurrency.Graph,
+    device: tvm.runtime.Device,
+    is_planned: bool,
+) -> tvm.runtime.Module:
+    """TVM's graph executor, which reads weights where they are and copies only those that it cannot read."""
+    rows, storage = graph["node_row_ptr"], graph["attrs"]["storage_id"][1]
+    is_alone = len(set(graph["attrs"].get("device_index", ["", []])[1])) < 2
+    memory: dict[int, tvm.nd.NDArray] = {}
+    copied = {}
+    for node in graph["arg_nodes"]:
+        name, number = graph["nodes"][node]["name"], storage[rows[node]]
+        array = weights.get(name)
+        if array is None:
+            continue
+        if is_alone and array.device == device and TVM.shared(array, device) is not None:
+            memory[number] = array
+        else:
+            copied[name] = array
+    # TVM asks for the memory of weights that are a part of a library, and allocates the rest.
+    create = "tvm.graph_executor_debug.create" if is_planned else "tvm.graph_executor.create"
+    new = tvm.get_global_func(create)(
+        lib["get_graph_json"](),
+        lib.imported_modules[0],
+        lambda _module, number, _template, _device: memory.get(number),
+        device.device_type,
+        device.device_id,
+    )
+    for name, array in copied.items():
+        new["set_input"](name, array)
+    return new
 
 
 class VirtualMachineExecutor:

@@ -46,6 +46,9 @@ class Model:
         Whether outputs stay valid after the next call. False saves the copy: the next call overwrites outputs
         of the graph executor, and outputs may share memory with inputs or weights. NumPy arrays are always
         copies.
+    copy_weights : bool
+        Whether the graph executor has its own copy of weights. False saves the copy of those that `lib` has
+        on this device already, where they must not be changed.
     cuda_graph : "auto", True or False
         Whether the first call on CUDA captures the launches of the graph executor, which later calls replay.
         Where that is not possible, "auto" warns and runs without, True raises. Work on TVM's stream is
@@ -75,11 +78,12 @@ class Model:
         input_types: Mapping[str, relay.TensorType] | None = None,
         cut: bool | Sequence[Sequence[int]] = False,
         copy_outputs: bool = True,
+        copy_weights: bool = True,
         cuda_graph: bool | str = "auto",
     ) -> None:
         self.lib = getattr(lib, "module", lib)
         self.device = device_of(device)
-        self._executor = executor_of(self.lib, self.device)
+        self._executor = executor_of(self.lib, self.device, copy_weights)
         types = {**self._executor.inputs, **(input_types or {})}
         self.inputs = {name: _Type.of(types[name]) for name in self._executor.inputs}
         self.output_names = None if output_names is None else list(map(str, output_names))

@@ -72,7 +72,7 @@ def tune(model: Model, *inputs: Tensor, processes: int | None = None) -> None:
 
 def _calls_of(model: Model, inputs: tuple[Tensor, ...]) -> list[Call]:
     """What a run of the model calls of cuDNN; without a CUDA graph, which is run by other threads."""
-    twin = Model(model.lib, model.device, cuda_graph=False)
+    twin = Model(model.lib, model.device, copy_weights=False, cuda_graph=False)
     with session.recorded() as calls:
         twin(*inputs)
     return calls

@@ -1,0 +1,80 @@
+"""Whether a compiled folder runs in this process: its files, versions, machine and device."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from pathlib import Path
+from typing import Any
+
+from topi_ext.bootstrap import tvm_in_use
+from topi_ext.onednn import library as onednn
+
+import tvm
+
+from .manifest import PARAMETERS, FolderError, digest_of_file, library_of, networks_of
+
+
+def check_files(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raise FolderError if another version wrote the folder, or its files are not those that were written."""
+    for name, here in versions().items():
+        if manifest["versions"][name] != here:
+            found = f"{name} {manifest['versions'][name]}, and this is {here}"
+            raise FolderError(f"{folder} was compiled with {found}: compile again")
+    for name in (*map(library_of, networks_of(manifest)), PARAMETERS):
+        if not (folder / name).is_file():
+            raise FolderError(f"{folder} has no {name}: compile again")
+        if digest_of_file(folder / name) != manifest["files"].get(name):
+            raise FolderError(f"{folder / name} is not the file that was written there: compile again")
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages that a library may call at run time: TVM and this project."""
+    try:
+        own = importlib.metadata.version("tvm-vision-passes")
+    except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        own = "not installed"
+    return {"TVM": tvm_in_use.version, "tvm-vision-passes": own}
+
+
+def check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.Device) -> None:
+    """Raise FolderError if the folder was compiled for another machine or device."""
+    target = tvm.target.Target(manifest["target"])
+    compiled = f"{folder} was compiled for {target}"
+    if manifest["machine"] != platform.machine():
+        raise FolderError(f"{compiled}, and this machine is {platform.machine()}: compile for this one")
+    if target.kind.name == "llvm":
+        lacking = _features(target) - _features_here()
+        if lacking:
+            names = ", ".join(sorted(lacking))
+            raise FolderError(f"{compiled}, and this machine lacks {names}: compile for this one")
+        if onednn.NAME in target.libs and onednn.library() is None:
+            raise FolderError(
+                f"{compiled}, and oneDNN is missing here: {onednn.INSTALL}, or compile for llvm"
+            )
+        return
+    if not device.exist:
+        raise FolderError(f"{compiled}, and there is no such device here: compile for llvm, or run elsewhere")
+    wanted, found = str(target.attrs.get("arch", "")), device.compute_version
+    here = f"sm_{found.replace('.', '')}" if found else ""
+    if wanted and here and wanted.rstrip("a") != here:
+        raise FolderError(f'{compiled}, and this GPU is {here}: compile for "cuda -arch={here}"')
+
+
+def _features(target: tvm.target.Target) -> set[str]:
+    """The vector extensions that an LLVM target requires, by their names in Linux."""
+    names = [str(each) for each in target.attrs.get("mattr", []) if str(each).startswith("+")]
+    if target.attrs.get("mcpu"):
+        names += [str(each) for each in tvm.get_global_func("target.llvm_get_cpu_features")(target)]
+    plain = {_plain(name) for name in names}
+    return {name for name in plain if name.startswith(("avx", "fma", "sse"))}
+
+
+def _features_here() -> set[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith("flags")), "")
+    return {_plain(flag) for flag in flags.split()} | {"sse3"}  # Linux calls it pni
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("+").replace("_", "").replace(".", "")
