@@ -30,7 +30,8 @@ MATRIX = 2048  # the side of the matrices whose product may be the peak
 CHANNELS, PIXELS = 512, 48  # of the convolution of 3x3 that may be it
 SAME = {"detection": 0.05, "subpixel": 1e-3}  # by how much the same results may be off: see `off_by`
 IN_HALF = 1.5  # the part of what torch itself is off by, in a smaller type, that is added to this
-IN_OTHER_ORDER = 1.0  # and of what it is off by in another layout, whose sums are rounded in another order
+OTHER_ORDER = "torch channels_last"  # whose sums are rounded in another order
+IN_OTHER_ORDER = 1.0  # the part of what that is off by, that is added for all others
 BEST = "best peer / ours"
 
 
@@ -53,8 +54,8 @@ class Row:
     def is_same(self):
         """{who runs it: whether it computes what torch in float32 does, as nearly as its type lets torch}"""
         limit = SAME[ON_CPU[self.name].pipeline] + IN_HALF * self.off.get("torch", 0.0)
-        limit += IN_OTHER_ORDER * self.off.get("torch channels_last", 0.0)
-        return {who: off <= limit for who, off in self.off.items()}
+        more = IN_OTHER_ORDER * self.off.get(OTHER_ORDER, 0.0)
+        return {who: off <= limit + more * (who != OTHER_ORDER) for who, off in self.off.items()}
 
     def floor(self, clock):
         return self.operations / self.peak[clock] * 1e3

@@ -64,6 +64,10 @@ def _nms(row):
     return cells("nms-nvidia-h200", row, peer, "ours", "best torchvision / ours")
 
 
+def _on_cpu(row, peer):
+    return cells("models-amd-epyc", row, "ours", peer, "best peer / ours")
+
+
 MASK_RCNN, BATCH = "detection-nvidia-h200", "detection_batch-nvidia-h200"
 EAGER, AUTOCAST, COMPILED = "eager, float32", "eager, autocast", "torch.compile, autocast"
 RATIO = "best torchvision / ours"
@@ -85,6 +89,11 @@ QUOTES = {
         "EDSR-baseline x4": cells("subpixel-nvidia-h200", "EDSR-baseline x4, 540x960", *NETWORK),
         "of 20,000 boxes": cells("nms-nvidia-h200", "20,000 / 80", "ours", "shifted", RATIO),
         "RoIAlign": POOLED,
+        "Mask R-CNN, 800x1333": _on_cpu("Mask R-CNN R50, 800x1333", "OpenVINO"),
+        "RetinaNet, 800x1333": _on_cpu("RetinaNet R50, 800x1333", "OpenVINO"),
+        "YOLOv8n, 640x640": _on_cpu("YOLOv8n, 640x640", "ONNX Runtime"),
+        "RT-DETR, 640x640": _on_cpu("RT-DETR R50, 640x640", "OpenVINO"),
+        "EDSR-baseline x4, 180x320": _on_cpu("EDSR-baseline x4, 180x320", "OpenVINO"),
     },
     "docs/guides/camera.md": {
         layout: cells(
