@@ -16,6 +16,7 @@ from ..engine.graph import Graph, belongs_to_a_backend
 from .concurrency import plan_memory
 from .executors import Library
 from .failure import explained
+from .llvm_parts import on_all_cores
 from .model import Model
 
 PLAIN = (relay.Var, relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, relay.GlobalVar, tvm.ir.Op)
@@ -53,7 +54,7 @@ def compile(
     if options.get("cut") is True:
         options["cut"] = attrs.get("padded_rows", True)
     return Model(
-        _library(mod, target, params),
+        _library(mod, target, params, run_here=True),
         device or tvm.device(target.kind.name),
         output_names=attrs.get("output_names"),
         input_types={param.name_hint: param.checked_type for param in main.params},
@@ -68,19 +69,24 @@ def build_library(
 
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
-    return _library(mod, target, params)
+    return _library(mod, target, params, run_here=False)
 
 
 def _library(
-    mod: tvm.IRModule, target: str | tvm.target.Target, params: dict[str, tvm.nd.NDArray] | None
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target,
+    params: dict[str, tvm.nd.NDArray] | None,
+    run_here: bool,
 ) -> Library:
     mod = relay.transform.InferType()(mod)
     _check_parameters(mod["main"])
     target = tvm.target.Target(target)
     with quiet(), _at_level_3():
         _check_processor(target)
+        is_for_cpu = target.kind.name == "llvm"
         try:
-            return _built(mod, target, params)
+            with on_all_cores(run_here) if is_for_cpu else contextlib.nullcontext():
+                return _built(mod, target, params)
         except Exception as error:  # TVM raises many types, and does not say where in the model
             raise explained(error, mod, target, lambda kernel: _built(kernel, target)) from error
 
