@@ -24,7 +24,6 @@ from .errors import Refused, ServeError
 from .replica import Replica
 
 NAME = "detector"
-LOOPBACK = "127.0.0.1"
 RETRIES = 2  # of a request whose replica died; it may be the one that kills them
 AHEAD = 64  # requests in a replica, whose images are decoded while others are computed
 OBJECTS = 2**29  # bytes of shared memory, in which images go to the replicas
@@ -109,14 +108,13 @@ def _kind_of(folder: str) -> str:
 
 @contextlib.contextmanager
 def _ray(is_verbose: bool) -> Iterator[None]:
-    """A Ray that nobody else can reach; its logs are in /tmp/ray."""
+    """A Ray of our own; its logs are in /tmp/ray."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     level = logging.INFO if is_verbose else logging.ERROR
     logging.getLogger("ray.serve").setLevel(level)
     ray.init(
         address="local",
         include_dashboard=False,
-        _node_ip_address=LOOPBACK,
         object_store_memory=OBJECTS,
         log_to_driver=is_verbose,
         logging_level=level,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
@@ -31,14 +30,8 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         yield here
 
 
-def serve_until_stopped(app: Any, here: socket.socket, seconds: float, on_ready: Callable[[], None]) -> None:
-    """Answer until SIGINT or SIGTERM; requests that are in work then have some seconds left."""
-
-    class Announcing(Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets=sockets)
-            on_ready()
-
+def server_of(app: Any, seconds: float, on_ready: Callable[[], None]) -> Server:
+    """A server that stops at SIGINT or SIGTERM; requests that are in work then have some seconds left."""
     config = Config(
         app,
         http=_Connection,
@@ -52,7 +45,17 @@ def serve_until_stopped(app: Any, here: socket.socket, seconds: float, on_ready:
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=round(seconds) + 1,
     )
-    asyncio.run(Announcing(config).serve(sockets=[here]))
+    return _Announcing(config, on_ready)
+
+
+class _Announcing(Server):
+    def __init__(self, config: Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets=sockets)
+        self._on_ready()
 
 
 class _Connection(H11Protocol):

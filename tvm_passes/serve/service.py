@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def run(
     from .line import Line
     from .metrics import Metrics
     from .replicas import started
-    from .server import bound, serve_until_stopped
+    from .server import bound, server_of
 
     limits = limits or Limits()
     with bound(host, port) as here, started(str(folder), replicas, limits.timeout, is_verbose) as workers:
@@ -56,7 +57,8 @@ def run(
         service = Service(workers.detect, workers.health, limits, line, metrics)
         name = f"[{host}]" if ":" in host else host
         url = f"http://{name}:{here.getsockname()[1]}/"
-        serve_until_stopped(service.app, here, limits.timeout, lambda: on_ready(url))
+        server = server_of(service.app, limits.timeout, lambda: on_ready(url))
+        asyncio.run(server.serve(sockets=[here]))
 
 
 def _check_installed() -> None:
