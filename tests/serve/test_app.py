@@ -27,6 +27,8 @@ async def detect(image, threshold):
             await asyncio.sleep(0.01)
     if image == b"dead":
         raise Refused(503, "workers died")
+    if image == b"odd":
+        raise ValueError("which nobody foresaw")
     if image == b"bad":
         return Answer(400, error("the image is bad"))
     return Answer(200, b'{"threshold":%g,"length":%d}' % (threshold, len(image)), 3)
@@ -63,6 +65,7 @@ def test_an_image_in_chunks(url):
         ("/detect", b"1", "text/html", 415, "text/html"),
         ("/detect", b"1", "", 415, "missing"),
         ("/detect", b"dead", "image/png", 503, "workers died"),
+        ("/detect", b"odd", "image/png", 500, "its log says why"),
         ("/detect", bytes(2001), "image/png", 413, "2000 bytes"),
         ("/detect", iter([bytes(1500)] * 2), "image/png", 413, "2000 bytes"),
         ("/detect", b"1", "multipart/form-data; boundary=x", 400, "no file"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from .multipart import check_type, image_in
 Detect = Callable[[bytes, float], Awaitable[Answer]]  # of an encoded image and a threshold of scores
 Health = Callable[[], Awaitable["dict[str, int]"]]  # how many replicas are in which state
 
+LOGGER = logging.getLogger(__name__)
 PAGE = Path(__file__).with_name("page")
 JSON = "application/json"
 LINGER = 5.0  # seconds that a body which is of no use is still read
@@ -72,6 +74,9 @@ class Service:
                 answer = await self._answer(image, threshold)
             except Refused as refused:
                 response = Response(answers.error(refused.reason), refused.status, refused.headers, JSON)
+            except Exception:
+                LOGGER.exception("a request failed")
+                response = Response(answers.error("the service failed: its log says why"), 500, media_type=JSON)
             else:
                 batch = answer.batch
                 response = Response(answer.body, answer.status, media_type=JSON)

@@ -66,6 +66,7 @@ def _check_installed() -> None:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
-            raise ServeError(f"{error.name} is missing, which the service needs: {INSTALL}") from None
+            package = (error.name or name).partition(".")[0]
+            raise ServeError(f"{package} is missing, which the service needs: {INSTALL}") from None
         except ImportError as error:
             raise ServeError(f"{name} cannot be used ({error}): {INSTALL}") from error

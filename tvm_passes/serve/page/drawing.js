@@ -24,7 +24,8 @@ export function draw(canvas, image, { height, width }, detections) {
   if (image) context.drawImage(image, 0, 0, canvas.width, canvas.height);
   drawMasks(context, detections.filter(found => found.mask));
   const across = canvas.width / width, down = canvas.height / height;
-  const thickness = Math.max(2, canvas.width / 400);
+  const zoom = canvas.width / (canvas.clientWidth || canvas.width); // lines and text look the same on any screen
+  const thickness = 2 * zoom;
   for (const found of [...detections].reverse()) { // the best ones on top
     const [left, top, right, bottom] = found.box;
     context.strokeStyle = context.fillStyle = color(found.label);
@@ -36,12 +37,12 @@ export function draw(canvas, image, { height, width }, detections) {
       context.arc(x * across, y * down, 1.5 * thickness, 0, 2 * Math.PI);
       context.fill();
     }
-    drawText(context, `${nameOf(found)} ${found.score.toFixed(2)}`, left * across, top * down);
+    drawText(context, `${nameOf(found)} ${found.score.toFixed(2)}`, left * across, top * down, 13 * zoom);
   }
 }
 
-function drawText(context, text, x, y) {
-  const { width } = context.canvas, size = Math.max(12, Math.round(width / 55));
+function drawText(context, text, x, y, size) {
+  const { width } = context.canvas;
   context.font = `${size}px system-ui, sans-serif`;
   const length = context.measureText(text).width + 0.6 * size;
   const left = Math.max(0, Math.min(x, width - length)), top = y >= 1.3 * size ? y - 1.3 * size : y;

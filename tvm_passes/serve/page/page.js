@@ -85,6 +85,7 @@ element("file").addEventListener("change", event => {
   takeOne(event.target.files);
 });
 threshold.addEventListener("input", show);
+window.addEventListener("resize", show);
 document.querySelector("form").addEventListener("submit", event => event.preventDefault());
 document.addEventListener("paste", event => takeOne(event.clipboardData.files));
 for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
