@@ -50,7 +50,12 @@ def say(url, *parts, then=lambda: None):
 
 
 def head(length, content_type="image/png", path="/detect"):
-    lines = f"POST {path} HTTP/1.1", "Host: here", f"Content-Type: {content_type}", f"Content-Length: {length}"
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: here",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {length}",
+    )
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 

@@ -16,7 +16,16 @@ class Process:
     """`url` is where the service is."""
 
     def __init__(self, folder, *options):
-        command = [sys.executable, "-m", "tvm_passes", "serve", str(folder), "--port", "0", *map(str, options)]
+        command = [
+            sys.executable,
+            "-m",
+            "tvm_passes",
+            "serve",
+            str(folder),
+            "--port",
+            "0",
+            *map(str, options),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "250"}
         # A group of its own, as that of a command in a terminal, which Ctrl-C is sent to.
         self._process = subprocess.Popen(

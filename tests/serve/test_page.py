@@ -95,7 +95,11 @@ def test_a_dropped_image_is_drawn_with_what_is_in_it(page, photo):
     assert shown.shape == (160, 200, 3)
     for label, (left, top, right, bottom) in enumerate((RED, GREEN)):
         own = color(page, label)
-        for x, y in ((left, (top + bottom) // 2), (right, (top + bottom) // 2), ((left + right) // 2, bottom)):
+        for x, y in (
+            (left, (top + bottom) // 2),
+            (right, (top + bottom) // 2),
+            ((left + right) // 2, bottom),
+        ):
             np.testing.assert_allclose(shown[y, x], own, atol=2)  # the box
         np.testing.assert_allclose(shown[(top + bottom) // 2, (left + right) // 2], own, atol=2)  # a keypoint
         painted_color = np.array([20, 20, 20])
@@ -108,7 +112,9 @@ def test_a_dropped_image_is_drawn_with_what_is_in_it(page, photo):
 def test_what_is_in_the_image_is_told(page, photo):
     page.choose("#file", photo)
     wait_for_detections(page)
-    rows = "[...document.querySelectorAll('#rows tr')].map(row => row.innerText.split('\\t').map(x => x.trim()))"
+    rows = (
+        "[...document.querySelectorAll('#rows tr')].map(row => row.innerText.split('\\t').map(x => x.trim()))"
+    )
     assert page.evaluate(rows) == [
         ["green", "0.211", "100, 50, 180, 140"],
         ["red", "0.070", "20, 30, 60, 90"],

@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("ray.serve")
 
-from ray.exceptions import ActorDiedError, RayTaskError  # noqa: E402
+from ray.exceptions import ActorDiedError, RayTaskError
 
-from tvm_passes.serve.answers import Answer  # noqa: E402
-from tvm_passes.serve.errors import Refused  # noqa: E402
-from tvm_passes.serve.replica import Replica  # noqa: E402
-from tvm_passes.serve.replicas import Replicas  # noqa: E402
+from tvm_passes.serve.answers import Answer
+from tvm_passes.serve.errors import Refused
+from tvm_passes.serve.replica import Replica
+from tvm_passes.serve.replicas import Replicas
 
 FOUND = Answer(200, b"{}", 1)
 

@@ -57,7 +57,11 @@ def test_the_answer_is_what_the_detector_finds(service, folder):
 
 
 def test_broken_images(service):
-    for image, reason in ((b"", "is empty"), (b"\x89PNG", "no image of a known format"), (IMAGES[0][:90], "trunc")):
+    for image, reason in (
+        (b"", "is empty"),
+        (b"\x89PNG", "no image of a known format"),
+        (IMAGES[0][:90], "trunc"),
+    ):
         reply = post(service, image)
         assert reply.status == 400 and reason in reply.error
     assert post(service, bytes(10**5 + 1)).status == 413

@@ -34,8 +34,8 @@ JSON = "application/json"
 LINGER = 5.0  # seconds that a body which is of no use is still read
 GONE = 499  # in the metrics: a client that did not wait for its answer
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src blob: data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "cache-control": "no-cache",
 }
@@ -60,28 +60,20 @@ class Service:
 
     async def detect(self, request: Request) -> Response:
         start = time.perf_counter()
-        batch = 0
+        is_read, headers = False, {}
         try:
             image, threshold = await self._image_of(request)
+            is_read = True
+            answer = await self._answer(image, threshold)
         except Refused as refused:
-            response: Response = _LastAnswer(
-                answers.error(refused.reason), refused.status, refused.headers, JSON
-            )
+            answer, headers = Answer(refused.status, answers.error(refused.reason)), refused.headers
         except ClientDisconnect:
-            response = Response(status_code=GONE)
-        else:
-            try:
-                answer = await self._answer(image, threshold)
-            except Refused as refused:
-                response = Response(answers.error(refused.reason), refused.status, refused.headers, JSON)
-            except Exception:
-                LOGGER.exception("a request failed")
-                response = Response(answers.error("the service failed: its log says why"), 500, media_type=JSON)
-            else:
-                batch = answer.batch
-                response = Response(answer.body, answer.status, media_type=JSON)
-        self._metrics.answered(response.status_code, time.perf_counter() - start, batch)
-        return response
+            answer = Answer(GONE, b"")
+        except Exception:
+            LOGGER.exception("a request failed")
+            answer = Answer(500, answers.error("the service failed: its log says why"))
+        self._metrics.answered(answer.status, time.perf_counter() - start, answer.batch)
+        return (Response if is_read else _LastAnswer)(answer.body, answer.status, headers, JSON)
 
     async def _image_of(self, request: Request) -> tuple[bytes, float]:
         """What has to be refused is refused as soon as that is known, before the body is read if possible."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,9 @@ class Replica:
 
     def __init__(self, folder: str, decoders: int, patience: float) -> None:
         self._patience, self._began = patience, None
-        self._decoders = ThreadPoolExecutor(decoders, "decode", initializer=torch.set_num_threads, initargs=(1,))
+        self._decoders = ThreadPoolExecutor(
+            decoders, "decode", initializer=torch.set_num_threads, initargs=(1,)
+        )
         self._runner = ThreadPoolExecutor(1, "run")
         self._problem = None
         try:
@@ -80,7 +82,7 @@ class Replica:
         found = await in_thread(self._runner, self._found_in, arrays)
         return [(each, len(arrays)) for each in found]
 
-    def _found_in(self, arrays: list[np.ndarray]) -> list[Union[Found, Exception]]:
+    def _found_in(self, arrays: list[np.ndarray]) -> list[Found | Exception]:
         self._began = time.monotonic()
         try:
             return list(self._detector.run(arrays))

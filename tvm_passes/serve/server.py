@@ -26,7 +26,9 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         try:
             here.bind((host, port))
         except (OSError, OverflowError) as error:
-            raise ServeError(f"cannot listen on {host}:{port} ({error}): give another --host or --port") from error
+            raise ServeError(
+                f"cannot listen on {host}:{port} ({error}): give another --host or --port"
+            ) from error
         yield here
 
 
