@@ -44,7 +44,7 @@ class Replica:
             return
         self._run.set_max_batch_size(self._detector.batch)
         self._blank, _ = self._detector.prepare(BLANK)
-        for size in {1, self._detector.batch}:  # kernels are loaded now, and not by the first request
+        for size in self._detector.sizes:  # kernels are loaded now, and not by the first request
             self._detector.run([self._blank] * size)
 
     async def about(self) -> dict[str, Any]:
