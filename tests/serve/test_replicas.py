@@ -2,7 +2,6 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 
 pytest.importorskip("ray.serve")
@@ -11,7 +10,6 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from tvm_passes.serve.answers import Answer
 from tvm_passes.serve.errors import Refused
-from tvm_passes.serve.replica import Replica
 from tvm_passes.serve.replicas import Replicas
 
 FOUND = Answer(200, b"{}", 1)
@@ -73,44 +71,3 @@ def test_nobody_computes_what_nobody_waits_for():
     with pytest.raises(asyncio.TimeoutError):
         detect(handle, 0.05)
     assert handle.is_cancelled
-
-
-# --- a worker whose network fails
-
-
-class Failing(Replica):
-    """Its network fails on images of `odd`, and on all of them when it is broken."""
-
-    def __init__(self, is_broken=False):
-        self._detector, self._blank, self.is_broken = self, "blank", is_broken
-        self._began, self._patience, self.has_left = None, 0.0, False
-
-    def run(self, images):
-        if self.is_broken or "odd" in images:
-            raise RuntimeError("CUDA: an illegal memory access was encountered")
-        return [np.zeros(1)] * len(images)
-
-
-def test_only_the_image_that_is_the_reason_fails():
-    found = Failing()._found_in(["even", "odd", "even"])
-    assert [isinstance(each, Exception) for each in found] == [False, True, False]
-
-
-def test_a_worker_whose_device_failed_leaves(monkeypatch):
-    class Left(BaseException):
-        pass
-
-    def leave(status):
-        raise Left
-
-    monkeypatch.setattr("os._exit", leave)
-    with pytest.raises(Left):
-        Failing(is_broken=True)._found_in(["even"])
-
-
-def test_a_run_that_hangs_is_not_healthy():
-    worker = Failing()
-    worker.check_health()
-    worker._began = -1.0
-    with pytest.raises(RuntimeError, match="has not answered"):
-        worker.check_health()

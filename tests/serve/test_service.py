@@ -1,14 +1,12 @@
 """`tvm-passes serve` with Ray: what it answers, whatever happens to its workers."""
 
-import io
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from PIL import Image
 
-from tests.batch.networks import painted
+from tests.batch.networks import png
 from tests.serve.client import ask, metric, until
 from tests.serve.processes import descendants, served
 from tvm_passes.batch import Detector
@@ -30,12 +28,6 @@ def service(folder):
     options = "--max-queued", QUEUED, "--timeout", TIMEOUT, "--max-bytes", 10**5
     with served(folder, *options) as service:
         yield service
-
-
-def png(height, width, *boxes):
-    file = io.BytesIO()
-    Image.fromarray(painted(height, width, *boxes)).save(file, "PNG")
-    return file.getvalue()
 
 
 IMAGES = [png(100 + 9 * i, 160 - 7 * i, (10, 20, 40 + i, 60), (50, 10, 80, 40 + i)) for i in range(BATCH)]
