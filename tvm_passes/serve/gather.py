@@ -1,7 +1,8 @@
 """Batches of whatever waits, taken when there is time to compute them.
 
 Serve's own `@serve.batch` closes a batch a few milliseconds after its first image came, also when the network
-is busy for longer: many small batches wait then, where few full ones could.
+is busy for longer: many small batches wait then, where few full ones could. It is also in a replica, so that
+each image is a call of its own, which takes more of the server's time than HTTP does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 class Gather:
     """Calls `compute` with up to `size` items, and for up to `at_once` batches at the same time.
 
-    An item is not kept waiting where nothing is computed: then it is a batch.
+    An item is not kept waiting where nothing is computed: then it is a batch. `compute` returns a result for
+    each item, which may be an exception to raise.
     """
 
     def __init__(self, compute: Callable[[list[Any]], Awaitable[list[Any]]], size: int, at_once: int) -> None:
@@ -61,4 +63,4 @@ class Gather:
         else:
             for (_, future), result in zip(batch, results):
                 if not future.done():
-                    future.set_result(result)
+                    (future.set_exception if isinstance(result, Exception) else future.set_result)(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,9 +19,7 @@ from ..batch.letterbox import Placed
 from ..errors import one_line
 from . import answers
 from .answers import Answer
-from .gather import Gather
 
-BATCHES = 2  # one is decoded while another one is run
 BLANK = np.zeros((32, 32, 3), "uint8")
 
 
@@ -42,7 +40,6 @@ class Replica:
         except BatchError as error:  # which `about` tells: Serve would hide it in a traceback, and try again
             self._problem = str(error)
             return
-        self._batches = Gather(self._compute, self._detector.batch, BATCHES)
         self._blank, _ = self._detector.prepare(BLANK)
         for size in self._detector.sizes:  # kernels are loaded now, and not by the first request
             self._detector.run([self._blank] * size)
@@ -52,32 +49,24 @@ class Replica:
             return {"problem": self._problem}
         return {"model": self._detector.model, "batch": self._detector.batch, "pid": os.getpid()}
 
-    async def detect(self, image: bytes, threshold: float) -> Answer:
+    async def detect(self, items: list[tuple[bytes, float]]) -> list[Answer]:
+        """The answers to requests that are computed together: images, with their thresholds of scores."""
         if self._problem:
-            return Answer(500, answers.error(self._problem))
-        found, placed, batch = await self._batches(image)
-        if isinstance(found, BadImage):
-            return _refused(found)
-        if isinstance(found, Exception):
-            return Answer(500, answers.error(f"the network failed on this image: {one_line(found)}"))
-        try:
-            return Answer(200, await self._in_thread(self._json, found, placed, threshold), batch)
-        except BadImage as reason:
-            return _refused(reason)
-
-    async def _compute(self, images: list[bytes]) -> list[tuple[Any, Any, int]]:
-        """For each image what is found, or why nothing is; where it is in the input; how many were run."""
-        prepared = await asyncio.gather(*(self._in_thread(self._prepared, image) for image in images))
+            return [Answer(500, answers.error(self._problem))] * len(items)
+        prepared = await self._each(self._prepared, [image for image, _ in items])
         arrays = [array for array, _ in prepared if array is not None]
         loop = asyncio.get_running_loop()
         found = iter(await loop.run_in_executor(self._runner, self._found_in, arrays) if arrays else [])
-        return [
-            (where, None, 0) if array is None else (next(found), where, len(arrays))
-            for array, where in prepared
+        work = [
+            (where if array is None else next(found), where, threshold, len(arrays))
+            for (array, where), (_, threshold) in zip(prepared, items)
         ]
+        return await self._each(self._answer, work)
 
-    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+    async def _each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Of all items in the threads."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(*(loop.run_in_executor(self._threads, function, item) for item in items))
 
     def check_health(self) -> None:
         began = self._began
@@ -90,9 +79,17 @@ class Replica:
         except BadImage as reason:
             return None, reason
 
-    def _json(self, found: Found, placed: Placed, threshold: float) -> bytes:
-        row = self._detector.finish("", found, placed)
-        return answers.detections(row, self._detector.labels, threshold)
+    def _answer(self, work: tuple[Found | Exception, Any, float, int]) -> Answer:
+        found, placed, threshold, batch = work
+        if isinstance(found, BadImage):
+            return Answer(400, answers.error(f"the image {found}"))
+        if isinstance(found, Exception):
+            return Answer(500, answers.error(f"the network failed on this image: {one_line(found)}"))
+        try:
+            row = self._detector.finish("", found, placed)
+        except BadImage as reason:
+            return Answer(400, answers.error(f"the image {reason}"))
+        return Answer(200, answers.detections(row, self._detector.labels, threshold), batch)
 
     def _found_in(self, arrays: list[np.ndarray]) -> list[Found | Exception]:
         self._began = time.monotonic()
@@ -114,7 +111,3 @@ class Replica:
             self._detector.run([self._blank])
         except Exception:
             os._exit(1)
-
-
-def _refused(reason: BadImage) -> Answer:
-    return Answer(400, answers.error(f"the image {reason}"))

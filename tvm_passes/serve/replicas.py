@@ -21,35 +21,55 @@ from .. import runtime
 from ..errors import one_line
 from .answers import Answer
 from .errors import Refused, ServeError
+from .gather import Gather
 from .replica import Replica
 
 NAME = "detector"
 RETRIES = 2  # of a request whose replica died; it may be the one that kills them
-AHEAD = 64  # requests in a replica, whose images are decoded while others are computed
+BATCHES = 3  # of a replica: one is decoded, one is run, and one is encoded
 OBJECTS = 2**29  # bytes of shared memory, in which images go to the replicas
 SECONDS_TO_ASK = 5.0  # for the state of the replicas
+
+Item = tuple[bytes, float]  # an encoded image, and a threshold of scores
 
 
 class Replicas:
     def __init__(self, handle: Any, number: int, batch: int) -> None:
-        self._handle, self.number, self.batch = handle, number, batch
-        self.on_retry: Callable[[], None] = lambda: None
+        self._handle = handle
+        self._gather = Gather(self._compute, batch, number * BATCHES)
+        self.at_once = number * BATCHES * batch  # images
+        self.on_retry: Callable[[int], None] = lambda _: None
 
     async def detect(self, image: bytes, threshold: float) -> Answer:
         """What a replica answers; where it dies, what another one does."""
-        for retries_left in reversed(range(RETRIES + 1)):
-            response = self._handle.detect.remote(image, threshold)
-            try:
-                return Answer(*await response)
-            except asyncio.CancelledError:
-                response.cancel()
-                raise
-            except RayActorError:
-                if retries_left:
-                    self.on_retry()
-            except RayError as error:
-                raise Refused(500, f"the worker failed: {one_line(error)}") from error
+        answer: Answer = await self._gather((image, threshold))
+        return answer
+
+    async def _compute(self, items: list[Item]) -> list[Any]:
+        """The answers to items, or exceptions: together or, if their replica dies, one by one.
+
+        It may be one of them that kills replicas, and the others shall not be lost with it.
+        """
+        try:
+            return await self._call(items)
+        except RayActorError:
+            return await asyncio.gather(*map(self._again, items), return_exceptions=True)
+
+    async def _again(self, item: Item) -> Answer:
+        for _ in range(RETRIES):
+            self.on_retry(1)
+            with contextlib.suppress(RayActorError):
+                (answer,) = await self._call([item])
+                return answer
         raise Refused(503, "workers died while they computed this image: try again later")
+
+    async def _call(self, items: list[Item]) -> list[Answer]:
+        try:
+            return [Answer(*answer) for answer in await self._handle.detect.remote(items)]
+        except RayActorError:
+            raise
+        except RayError as error:
+            raise Refused(500, f"the worker failed: {one_line(error)}") from error
 
     async def health(self) -> dict[str, int]:
         """How many replicas are in which state; nothing where that cannot be known."""
@@ -77,7 +97,7 @@ def started(folder: str, number: int | None, timeout: float, is_verbose: bool) -
             Replica,
             name=NAME,
             num_replicas=number,
-            max_ongoing_requests=AHEAD,
+            max_ongoing_requests=2 * BATCHES,
             ray_actor_options={
                 "num_cpus": 0,
                 "num_gpus": int(kind == "cuda"),

@@ -51,7 +51,7 @@ def run(
 
     limits = limits or Limits()
     with bound(host, port) as here, started(str(folder), replicas, limits.timeout, is_verbose) as workers:
-        line = Line(workers.number * workers.batch, limits.max_queued)
+        line = Line(workers.at_once, limits.max_queued)
         metrics = Metrics(line)
         workers.on_retry = metrics.retries.inc
         service = Service(workers.detect, workers.health, limits, line, metrics)
