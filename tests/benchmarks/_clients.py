@@ -114,7 +114,10 @@ def by_status(outcomes):
     return ", ".join(f"{status}: {counts[status]}" for status in sorted(counts))
 
 
-def quantiles(outcomes):
-    """Of the milliseconds of what was answered with 200: 50, 95 and 99%."""
-    cuts = statistics.quantiles((o.seconds * 1e3 for o in outcomes if o.status == 200), n=100)
+def quantiles(outcomes, status=200):
+    """Of the milliseconds until an answer with this status: 50, 95 and 99%."""
+    times = [outcome.seconds * 1e3 for outcome in outcomes if outcome.status == status]
+    if len(times) < 2:
+        return ["-"] * 3
+    cuts = statistics.quantiles(times, n=100)
     return [f"{cuts[percent - 1]:.0f}" for percent in (50, 95, 99)]

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from ray import serve
 from ray.exceptions import RayActorError, RayError
+from ray.serve.exceptions import RayServeException
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
@@ -46,22 +47,26 @@ class Replicas:
         return answer
 
     async def _compute(self, items: list[Item]) -> list[Any]:
-        """The answers to items, or exceptions: together or, if their replica dies, one by one.
+        """The answers to items, or exceptions: together or, if their replica dies, one after the other.
 
         It may be one of them that kills replicas, and the others shall not be lost with it.
         """
         try:
             return await self._call(items)
         except RayActorError:
-            return await asyncio.gather(*map(self._again, items), return_exceptions=True)
+            return [await self._again(item) for item in items]
 
-    async def _again(self, item: Item) -> Answer:
+    async def _again(self, item: Item) -> Answer | Refused:
         for _ in range(RETRIES):
             self.on_retry(1)
-            with contextlib.suppress(RayActorError):
+            try:
                 (answer,) = await self._call([item])
                 return answer
-        raise Refused(503, "workers died while they computed this image: try again later")
+            except RayActorError:
+                pass
+            except Refused as refused:
+                return refused
+        return Refused(503, "workers died while they computed this image: try again later")
 
     async def _call(self, items: list[Item]) -> list[Answer]:
         try:
@@ -70,6 +75,8 @@ class Replicas:
             raise
         except RayError as error:
             raise Refused(500, f"the worker failed: {one_line(error)}") from error
+        except RayServeException as error:
+            raise Refused(503, f"there is no worker ({one_line(error)}): try again later") from error
 
     async def health(self) -> dict[str, int]:
         """How many replicas are in which state; nothing where that cannot be known."""
@@ -112,7 +119,7 @@ def started(folder: str, number: int | None, timeout: float, is_verbose: bool) -
             application = deployment.bind(os.path.abspath(folder), threads, max(60.0, 2 * timeout))
             handle = serve.run(application, name=NAME, route_prefix=None)
             about = handle.about.remote().result(timeout_s=timeout)
-        except (RayError, RuntimeError, TimeoutError) as error:
+        except (RayError, RayServeException, RuntimeError, TimeoutError) as error:
             raise ServeError(f"the workers cannot be started: {one_line(error)}") from error
         if "problem" in about:
             raise ServeError(about["problem"])
