@@ -30,10 +30,10 @@ PHOTO = 480, 640
 QUEUED, TIMEOUT, MAX_BYTES = 128, 20, 2 * 2**20
 NOTE = """
 Latency is from the first byte that is sent to the last one of the answer, by the clients' clocks: 50, 95 and
-99% of what was answered with 200, and 95% of what was answered with 503. A client sends its next image when it
-has the answer to the last one, and waits as long as `Retry-After` says after a 503. Clients and service share
-the cores. The killed worker is the only one: what it had, and what came until there was another, was answered
-by the next one.
+99% of what was answered with 200, and 95% of what was answered with 503. A client sends its next image when
+it has the answer to the last one, and waits as long as `Retry-After` says after a 503. Clients and service
+share the cores. The killed worker is the only one: what it had, and what came until there was another, was
+answered by the next one.
 """
 
 
