@@ -6,7 +6,7 @@ const OPACITY = 0.45; // of masks
 
 // A color for each label, far from those of its neighbours.
 export function color(label) {
-  return `hsl(${(((label * 137.5) % 360) + 360) % 360} 90% 50%)`;
+  return `hsl(${(((label * 137.5) % 360) + 360) % 360} 90% 60%)`;
 }
 
 export function nameOf(found) {
