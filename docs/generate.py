@@ -34,7 +34,7 @@ IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
 # The modules whose `__all__` is public.
 PUBLIC = (
     *("topi_ext", "topi_ext.authoring", "topi_ext.torch"),
-    *("tvm_passes", "tvm_passes.batch", "tvm_passes.engine", "tvm_passes.runtime"),
+    *("tvm_passes", "tvm_passes.batch", "tvm_passes.engine", "tvm_passes.runtime", "tvm_passes.serve"),
     *(f"tvm_passes.command.{name}" for name in ("chart", "draw", "images", "progress")),
     *("frontends", "frontends.l5kit"),
 )

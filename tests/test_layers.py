@@ -21,6 +21,7 @@ LAYERS = (
     ),
     ("tvm_passes.pipeline", "tvm_passes.runtime"),
     ("tvm_passes.batch",),
+    ("tvm_passes.serve",),
     ("tvm_passes",),  # the package itself, which hands all these on
     ("frontends",),
     ("tvm_passes.command", "tvm_passes.__main__"),

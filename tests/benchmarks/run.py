@@ -65,6 +65,7 @@ def benchmarks(target):
         Benchmark("conv2d_nhwc"),
         Benchmark("subpixel", on_cpu=on_cpu),
         Benchmark("import", modules=("onnx", "torchvision"), on_cpu=()),
+        Benchmark("serve", modules=("ray", "torchvision"), on_cpu=()),
         Benchmark("compile", modules=("torchvision",), on_cpu=()),
         Benchmark("zoo", modules=("torchvision",)),
         Benchmark("super_resolution", modules=("spandrel",), on_cpu=on_cpu),

@@ -49,14 +49,17 @@ class Page:
         self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self._send(f"{domain}.enable")
-        size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        self.resize(WIDTH, HEIGHT)
+
+    def resize(self, width, height, mobile=False):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         self._send("Emulation.setDeviceMetricsOverride", **size)
 
-    def open(self, path, fragment=""):
-        """Load a file, whatever was loaded before; the seconds until it is drawn."""
+    def open(self, place, fragment=""):
+        """Load a file or an address, whatever was loaded before; the seconds until it is drawn."""
         self._go("about:blank")
         start = time.perf_counter()
-        self._go(f"{path.as_uri()}{fragment}")
+        self._go(f"{place if isinstance(place, str) else place.as_uri()}{fragment}")
         self.drawn()
         return time.perf_counter() - start
 
@@ -104,6 +107,26 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self._send("Input.dispatchKeyEvent", type=kind, key=key, text=text if kind == "keyDown" else "")
         self.drawn()
+
+    def drop(self, path, x, y):
+        """A file, as from the desktop."""
+        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self._send("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
+    def choose(self, selector, path):
+        """A file in an input of files."""
+        root = self._send("DOM.getDocument")["root"]["nodeId"]
+        node = self._send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self._send("DOM.setFileInputFiles", nodeId=node, files=[str(path)])
+
+    def wait_for(self, expression):
+        """Until an expression of JavaScript is true."""
+        end = time.monotonic() + SECONDS
+        while not self.evaluate(expression):
+            if time.monotonic() > end:
+                raise PageError(f"{expression} does not become true")
+            self.drawn()
 
     def screenshot(self):
         """As the bytes of a PNG."""

@@ -123,6 +123,11 @@ class Detector:
             row["keypoints"] = points
         return row
 
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of images that a run is compiled for; others are filled up to the next one."""
+        return sorted(self._networks)
+
     def _row(self, image_id: str) -> Row:
         """A row of an image without detections."""
         return {

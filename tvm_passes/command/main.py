@@ -109,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
             "detect", "run a compiled detector on many images, and write a table of what it finds", SOURCE
         )
     )
+    _add_serve(command("serve", "answer HTTP requests with what a compiled detector finds in their images"))
     _add_profile(command("profile", "time a model before and after the passes, kernel by kernel", MODEL))
     return parser
 
@@ -246,6 +247,38 @@ def _add_detect(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="the folder that tvm-passes compile wrote")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; by default, only this machine can connect"
+    )
+    parser.add_argument("--port", metavar="N", type=int, default=8000, help="0: any that is free")
+    parser.add_argument(
+        "--replicas",
+        metavar="N|auto",
+        type=_replicas,
+        default="auto",
+        help="processes that compute; auto: one for each GPU, or one on a CPU",
+    )
+    parser.add_argument(
+        "--max-queued",
+        metavar="N",
+        type=int,
+        default=128,
+        help="requests that may wait; others are answered with 503 at once",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=30.0,
+        help="seconds that an image may take to arrive, and then to be computed",
+    )
+    parser.add_argument(
+        "--max-bytes", metavar="N", type=int, default=20 * 2**20, help="bytes of a request, at most"
+    )
+
+
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
     _add_pipeline(parser)
@@ -266,6 +299,12 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 def _batch(text: str) -> int | str:
     if text != "auto" and not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of images: give one, or auto")
+    return text if text == "auto" else int(text)
+
+
+def _replicas(text: str) -> int | str:
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes: give one, or auto")
     return text if text == "auto" else int(text)
 
 

@@ -1,0 +1,40 @@
+"""The errors of `tvm-passes serve`, before anything is started."""
+
+import socket
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        (["--replicas", "0"], "'0' is not a number of processes: give one, or auto"),
+        (["--max-queued", "-1"], "max_queued must be at least 0, not -1"),
+        (["--timeout", "0"], "timeout must be a positive number of seconds, not 0.0"),
+        (["--max-bytes", "0"], "max_bytes must be at least 1, not 0"),
+    ],
+)
+def test_options(tvm_passes_command, options, reason):
+    answer = tvm_passes_command("serve", "nowhere", *options)
+    assert answer.status in (1, 2) and reason in answer.error
+
+
+@pytest.mark.parametrize("missing", ["ray", "uvicorn"])
+def test_what_is_missing(tvm_passes_command, monkeypatch, missing):
+    for name in ("ray", "ray.serve", "starlette", "uvicorn", "prometheus_client"):
+        monkeypatch.setitem(sys.modules, name, type(sys)(name))
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"{missing}.serve", raising=False)
+    answer = tvm_passes_command("serve", "nowhere")
+    assert answer.status == 1
+    assert f"{missing} is missing" in answer.error and "tvm-vision-passes[ray]" in answer.error
+
+
+def test_a_folder_or_an_address_that_cannot_be_used(tvm_passes_command, tmp_path):
+    pytest.importorskip("ray.serve")
+    assert "has no manifest.json" in tvm_passes_command("serve", tmp_path, "--port", "0").error
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = tvm_passes_command("serve", tmp_path, "--port", port)
+    assert f"cannot listen on 127.0.0.1:{port}" in answer.error and "give another --host" in answer.error
