@@ -20,7 +20,7 @@ def load_networks(folder: str | os.PathLike[str], device: str | None = None) -> 
     """The networks of a folder that was compiled to, by the number of images that each takes."""
     try:
         manifest = runtime.read_manifest(folder)
-        images = Images.of(manifest)
+        images = images_of(manifest, folder)
         rows = manifest["padded_rows"]
         shapes = [output["shape"] for output in manifest["outputs"]]
         # Only what is contiguous can be cut before it is copied from the device.
@@ -30,10 +30,15 @@ def load_networks(folder: str | os.PathLike[str], device: str | None = None) -> 
         model = runtime.load(folder, device, cut=is_cut)
     except runtime.FolderError as error:
         raise BatchError(str(error)) from error
-    if images is None:
-        raise BatchError(f"{folder} takes {described(manifest)}, not images: compile a detector")
     network = Network(model, images, [] if is_cut else rows, str(folder))
     return {images.number: network}
+
+
+def images_of(manifest: Mapping[str, Any], folder: str | os.PathLike[str]) -> Images:
+    images = Images.of(manifest)
+    if images is None:
+        raise BatchError(f"{folder} takes {described(manifest)}, not images: compile a detector")
+    return images
 
 
 @dataclass(frozen=True)
