@@ -180,6 +180,29 @@ def test_the_network_fails(photos, detector_folder, output, clean):
     check(output, clean)
 
 
+@pytest.mark.parametrize("kind", ["encoded", "four"])
+def test_the_network_fails_on_some_images(photos, detector_folder, output, clean, monkeypatch, kind):
+    """On those with something green: they are errors, and the others of their batches are not lost."""
+    run, green = detector.Detector.run, {"0.png", "4.png", "8.png"}
+
+    def fail(self, images):
+        if any(image[1].max() > 0.9 for image in images):
+            raise RuntimeError("too green")
+        return run(self, images)
+
+    monkeypatch.setattr(detector.Detector, "run", fail)
+    summary = batch.detect(photos, output, detector_folder(kind))
+    assert (summary.images, summary.errors) == (9, 7)
+    found = reasons(output.with_name("errors.parquet"))
+    assert {name: found.pop(name) for name in green} == dict.fromkeys(
+        green, "makes the network fail: too green"
+    )
+    assert set(found) == set(REASONS)
+    assert {name: row["boxes"] for name, row in rows(output).items()} == {
+        name: row["boxes"] for name, row in clean.items() if name not in green
+    }
+
+
 def test_memory_is_bounded(photos, detector_folder, output, monkeypatch):
     """However slow the network is, no more images are decoded than the queues hold."""
     alive, most, lock = [0], [0], threading.Lock()

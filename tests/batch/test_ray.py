@@ -26,8 +26,10 @@ from tvm_passes.runtime import read_manifest
 def cluster():
     """Ray on this machine, as it is where a job does not start it."""
     pytest.importorskip("ray.data")
-    with on_ray._connected(None):
-        yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # tests of other processes do not wait, either
+        with on_ray._connected(None):
+            yield
 
 
 @pytest.fixture(scope="session")

@@ -230,7 +230,7 @@ def _add_detect(parser: argparse.ArgumentParser) -> None:
         "--workers",
         metavar="N",
         type=int,
-        help="processes of Ray with a network each, where there are no GPUs",
+        help="processes of Ray that run the network, without GPUs",
     )
     parser.add_argument(
         "--batch",
