@@ -107,14 +107,16 @@ def test_interrupted_and_resumed_by_threads(detect, clean, monkeypatch):
     assert summary.done_before >= 1 and summary.images == len(clean[0]) - 1
 
 
-def test_an_error_in_a_task_ends_the_job(detect, tmp_path):
-    cut = tmp_path / "photos.tar"
-    cut.write_bytes(b"which is none" * 100)
+@pytest.mark.parametrize("source", ["photos.tar", ["photos.tar"]])
+def test_an_error_in_a_task_ends_the_job(detect, tmp_path, monkeypatch, source):
+    """Whose processes are in another folder."""
+    (tmp_path / "photos.tar").write_bytes(b"which is none" * 100)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(BatchError, match=r"^.*photos.tar is damaged: .*; what came before is done$"):
-        detect(cut)
+        detect(source)
 
 
-def test_options(photos, detector_folder, tmp_path, monkeypatch):
+def test_options(photos, detector_folder, tmp_path):
     def detect(**options):
         batch.detect(photos, tmp_path / "detections.parquet", detector_folder("encoded"), **options)
 
@@ -122,9 +124,15 @@ def test_options(photos, detector_folder, tmp_path, monkeypatch):
         detect(workers=2)
     with pytest.raises(BatchError, match="workers must be at least 1, not 0"):
         detect(engine="ray", workers=0)
+    pytest.importorskip("ray.data")
+    with pytest.raises(BatchError, match=r"nothing answers at 127.0.0.1:1 \(.*refused.*\): see `ray status`"):
+        detect(engine="ray", address="127.0.0.1:1", resume=True)
+
+
+def test_ray_is_missing(photos, detector_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
     with pytest.raises(BatchError, match=r"ray is missing: run `pip install tvm-vision-passes\[ray\]`"):
-        detect(engine="ray")
+        batch.detect(photos, tmp_path / "a.parquet", detector_folder("encoded"), engine="ray")
 
 
 # --- an actor, in this process

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -42,6 +43,7 @@ from .sources import Source, left_in
 
 IMAGES, BYTES = 16, 2**25  # of a chunk, at most; one image may have more bytes
 CHUNKS_TO_WRITE = 2  # that wait
+SECONDS_TO_ANSWER, SECONDS_TO_STOP = 5, 10
 CALLS = 2  # of an actor at the same time: one runs the network, the other one maps back
 DECODING = 4  # of so many processors, one is not for the networks, where these are on processors, too
 
@@ -108,7 +110,7 @@ def run_on_ray(
                         yield result
         finally:
             chunks.stop()
-            thread.join()
+            thread.join(SECONDS_TO_STOP)  # or when Ray gives it something, or ends
     for error in errors:
         raise _in_one_sentence(error) from error
 
@@ -116,6 +118,8 @@ def run_on_ray(
 @contextlib.contextmanager
 def _connected(address: str | None) -> Iterator[None]:
     """To a cluster, to the Ray of this process, or else to one that ends with the job."""
+    if address is not None:
+        _check_answers(address)
     if ray().is_initialized():
         yield
         return
@@ -129,7 +133,7 @@ def _connected(address: str | None) -> Iterator[None]:
                 logging_level=logging.CRITICAL,
                 **({} if address else here),
             )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         what = f"there is no Ray at {address}" if address else "Ray does not start"
         raise BatchError(f"{what} ({one_line(error)}): see `ray status`") from error
     try:
@@ -138,6 +142,17 @@ def _connected(address: str | None) -> Iterator[None]:
             yield
     finally:
         ray().shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Before Ray, which would try for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise BatchError(f"nothing answers at {address} ({one_line(error)}): see `ray status`") from error
 
 
 @contextlib.contextmanager
@@ -196,12 +211,12 @@ def _planned(
     data = ray("data")
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     size, each = _actors(model.is_on_gpu, gpus, workers)
-    free = ray().cluster_resources().get("CPU", 1) - size * each.get("num_cpus", 0)
+    free = ray().cluster_resources().get("CPU", 1) - size * each.get("num_cpus", 1)
     figures.threads.update({"decode": decoders or max(1, int(free)), "run": size, "map back": size * CALLS})
     # Ray makes one task of two stages unless they need different things. The one that reads would leave a
     # processor idle most of the time; the byte of the actors only makes them different from what is before.
     images = data.read_datasource(
-        _datasource(partial(_read, ray().put((source, Path.cwd(), done)), model.chunk)),
+        _datasource(partial(_read, ray().put((_absolute(source), Path.cwd(), done)), model.chunk)),
         override_num_blocks=1,
         num_cpus=0,
     )
@@ -220,6 +235,11 @@ def _planned(
     )
     each["memory"] = 1
     return prepared.map_batches(_Network, fn_constructor_args=[model], compute=actors, **whole_chunks, **each)
+
+
+def _absolute(source: Source) -> Source:
+    """For processes that are in other folders; the ids of a list's files are its paths as they are."""
+    return os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
 
 
 def _actors(is_on_gpu: bool, gpus: int | None, workers: int | None) -> tuple[int, dict[str, float]]:
