@@ -38,6 +38,7 @@ def test_a_folder(detect, tmp_path):
     [
         (["--batch", "none"], "'none' is not a number of images: give one, or auto"),
         (["--batch", "3"], "was compiled for batches of 4, not 3"),
+        (["--address", "auto"], 'are for the engine "ray": give --engine ray, too'),
         (["--gpus", "1"], "leave out --gpus, or compile for a GPU"),
         (["--trace", "/nowhere/trace.json"], "there is no folder /nowhere"),
     ],

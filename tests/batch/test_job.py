@@ -13,7 +13,7 @@ import pytest
 from tests.batch.tables import reasons, rows
 from tests.command.networks import colours
 from tvm_passes import batch, runtime
-from tvm_passes.batch import BatchError, detector, local, table
+from tvm_passes.batch import BatchError, detector, local, results, table
 from tvm_passes.batch.output import locked
 
 REASONS = {
@@ -48,7 +48,7 @@ def check(output, clean):
 
 def test_a_job(photos, detector_folder, output, clean, monkeypatch):
     told = []
-    monkeypatch.setattr(local, "SECONDS_BETWEEN", 0)
+    monkeypatch.setattr(results, "SECONDS_BETWEEN", 0)
     summary = batch.detect(
         photos, output, detector_folder("encoded"), rows_per_part=5, on_progress=told.append
     )
@@ -164,7 +164,7 @@ def test_interrupted_from_the_keyboard(photos, detector_folder, output, clean):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "SECONDS_BETWEEN", 0)
+        patch.setattr(results, "SECONDS_BETWEEN", 0)
         with pytest.raises(KeyboardInterrupt):
             batch.detect(photos, output, detector_folder("encoded"), on_progress=interrupt)
     assert threading.active_count() <= before
@@ -186,6 +186,29 @@ def test_the_network_fails(photos, detector_folder, output, clean):
             batch.detect(photos, output, detector_folder("encoded"), decoders=1)
     batch.detect(photos, output, detector_folder("encoded"), resume=True)
     check(output, clean)
+
+
+@pytest.mark.parametrize("kind", ["encoded", "four"])
+def test_the_network_fails_on_some_images(photos, detector_folder, output, clean, monkeypatch, kind):
+    """On those with something green: they are errors, and the others of their batches are not lost."""
+    run, green = detector.Detector.run, {"0.png", "4.png", "8.png"}
+
+    def fail(self, images):
+        if any(image[1].max() > 0.9 for image in images):
+            raise RuntimeError("too green")
+        return run(self, images)
+
+    monkeypatch.setattr(detector.Detector, "run", fail)
+    summary = batch.detect(photos, output, detector_folder(kind))
+    assert (summary.images, summary.errors) == (9, 7)
+    found = reasons(output.with_name("errors.parquet"))
+    assert {name: found.pop(name) for name in green} == dict.fromkeys(
+        green, "makes the network fail: too green"
+    )
+    assert set(found) == set(REASONS)
+    assert {name: row["boxes"] for name, row in rows(output).items()} == {
+        name: row["boxes"] for name, row in clean.items() if name not in green
+    }
 
 
 def test_memory_is_bounded(photos, detector_folder, output, monkeypatch):
@@ -233,7 +256,7 @@ def test_options_that_are_none(photos, detector_folder, output, tmp_path):
     folder = detector_folder("encoded")
     for options, reason in (
         ({"format": "csv"}, "format must be parquet or coco, not 'csv'"),
-        ({"engine": "spark"}, "engine must be local, not 'spark'"),
+        ({"engine": "spark"}, "engine must be local or ray, not 'spark'"),
         ({"gpus": 2}, "was compiled for llvm.*: leave out --gpus, or compile for a GPU"),
         ({"decoders": 0}, "decoders must be at least 1, not 0"),
         ({"batch": 8}, "was compiled for batches of 1, not 8"),

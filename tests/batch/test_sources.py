@@ -2,6 +2,7 @@
 
 import io
 import os
+import pickle
 import tarfile
 
 import pyarrow as pa
@@ -24,7 +25,9 @@ def files(tmp_path, monkeypatch):
 
 
 def contents(source):
-    return [(item.id, item.read().decode()) for item in items_of(source)]
+    """What another process reads, to which an item is sent."""
+    items = (pickle.loads(pickle.dumps(item)) for item in items_of(source))
+    return [(item.id, item.read().decode()) for item in items]
 
 
 def test_a_folder(files):

@@ -13,6 +13,7 @@ from .. import runtime
 from . import run_lengths
 from .decode import MAX_PIXELS, decode
 from .errors import BadImage, BatchError
+from .failing import run_each
 from .found import Found
 from .letterbox import Placed, letterbox
 from .network import load_networks
@@ -81,7 +82,8 @@ class Detector:
         places = list(prepared)
         for begin in range(0, len(places), self.batch):
             part = places[begin : begin + self.batch]
-            found = self.run([prepared[place][0] for place in part])
+            ids = [rows[place]["image_id"] for place in part]
+            found = self.run_each([prepared[place][0] for place in part], ids)
             for place, one in zip(part, found):
                 try:
                     rows[place].update(self.finish(rows[place]["image_id"], one, prepared[place][1]))
@@ -101,11 +103,17 @@ class Detector:
         size = min(size for size in self._networks if size >= len(images))
         return self._networks[size](images)
 
-    def finish(self, image_id: str, found: Found, placed: Placed) -> Row:
+    def run_each(self, images: Sequence[np.ndarray], ids: Sequence[str]) -> list[Found | BadImage]:
+        """The same, or the reason why the network fails on an image, although it works on another one."""
+        return run_each(self.run, images, ids)
+
+    def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
         """What was found, in the pixels of the image; from any thread.
 
         Boxes are clipped to the image; detections without a box in it are left out.
         """
+        if isinstance(found, BadImage):
+            raise found
         height, width = placed.image
         factor = np.array(placed.factor, "float32")
         whole = found["boxes"].astype("float32") * np.tile(factor, 2)

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 STAGES = ("decode", "run", "map back", "write")
+
+
+class Work(NamedTuple):
+    """What a thread did, in any process."""
+
+    stage: str
+    start: float  # by `time.time`, which processes share
+    seconds: float
+    process: int
+    thread: int
+    about: dict[str, Any]
+
+
+@contextlib.contextmanager
+def measured(add: Callable[[Work], None], stage: str, **about: Any) -> Iterator[None]:
+    start, begin = time.time(), time.perf_counter()
+    try:
+        yield
+    finally:
+        took = time.perf_counter() - begin
+        add(Work(stage, start, took, os.getpid(), threading.get_native_id(), about))
 
 
 @dataclass
@@ -36,12 +58,13 @@ class Progress:
 
 
 class Figures:
-    """Collects the time that threads work in each stage."""
+    """Collects the time that threads work in each stage, those of other processes among them."""
 
     def __init__(self, trace: IO[str] | None = None) -> None:
         self.images = self.errors = 0
         self.total: int | None = None
         self.threads = dict.fromkeys(STAGES, 1)
+        self._began = time.time()
         self._begin = time.perf_counter()
         self._busy = dict.fromkeys(STAGES, 0.0)
         self._lock = threading.Lock()
@@ -49,21 +72,18 @@ class Figures:
         if trace:
             trace.write("[\n")
 
-    @contextlib.contextmanager
-    def working(self, stage: str, **about: Any) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            took = time.perf_counter() - start
-            with self._lock:
-                self._busy[stage] += took
-                if self._trace:
-                    self._trace.write(self._event(stage, start, took, about) + ",\n")
+    def working(self, stage: str, **about: Any) -> contextlib.AbstractContextManager[None]:
+        return measured(self.add, stage, **about)
 
-    def _event(self, stage: str, start: float, took: float, about: dict[str, Any]) -> str:
-        event = {"name": stage, "ph": "X", "pid": 0, "tid": threading.get_native_id(), "args": about}
-        return json.dumps({**event, "ts": (start - self._begin) * 1e6, "dur": took * 1e6})
+    def add(self, work: Work) -> None:
+        with self._lock:
+            self._busy[work.stage] += work.seconds
+            if self._trace:
+                self._trace.write(self._event(work) + ",\n")
+
+    def _event(self, work: Work) -> str:
+        event = {"name": work.stage, "ph": "X", "pid": work.process, "tid": work.thread, "args": work.about}
+        return json.dumps({**event, "ts": (work.start - self._began) * 1e6, "dur": work.seconds * 1e6})
 
     def progress(self) -> Progress:
         seconds = time.perf_counter() - self._begin
@@ -74,5 +94,6 @@ class Figures:
 
     def end_trace(self) -> None:
         if self._trace:
-            name = {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": "tvm-passes detect"}}
+            about = {"args": {"name": "tvm-passes detect"}}
+            name = {"name": "process_name", "ph": "M", "pid": os.getpid(), **about}
             self._trace.write(json.dumps(name) + "]\n")

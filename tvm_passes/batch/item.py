@@ -12,10 +12,14 @@ MAX_BYTES = 2**28  # of an encoded image
 
 
 class Item(NamedTuple):
-    """An image that is not read yet; `read` raises BadImage if that cannot be done."""
+    """An image that is not read yet; `read` raises BadImage if that cannot be done.
+
+    It can be pickled, so that another process reads the image.
+    """
 
     id: str
     read: Callable[[], bytes]
+    size: int = 0  # of what it holds already
 
 
 def as_text(name: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
@@ -19,14 +20,20 @@ from .decode import MAX_PIXELS
 from .detector import Batch, Detector
 from .errors import BatchError
 from .figures import Figures, Progress
-from .local import Failed, run_in_threads
-from .optional import pyarrow
+from .local import run_in_threads
+from .network import images_of
+from .on_ray import Model, run_on_ray
+from .optional import pyarrow, ray
 from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
-from .sources import Item, Source, count, items_of, named
+from .results import Failed, Result
+from .sources import Source, count, items_of, left_in, named
 from .table import ROWS, ids_of
 
+# From the ids that are done to all other results.
+Engine = Callable[[set[str], Figures, Callable[[], None]], Generator[Result, None, None]]
+
 FORMATS = ("parquet", "coco")
-ENGINES = ("local",)
+ENGINES = ("local", "ray")
 MAX_DECODERS = 16  # for each device
 
 
@@ -54,6 +61,8 @@ def detect(
     resume: bool = False,
     format: str = "parquet",
     engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
     trace: str | os.PathLike[str] | None = None,
     max_pixels: int = MAX_PIXELS,
     decoders: int | None = None,
@@ -85,43 +94,47 @@ def detect(
         Whether to go on with a job that was interrupted.
     format : "parquet" or "coco"
         "coco" writes the detections also as one file, NAME.json, with COCO's fields, when the job is done.
-    engine : "local"
-        Threads of this process.
+    engine : "local" or "ray"
+        "local" is threads of this process. "ray" is tasks and actors of Ray, on one machine or on several,
+        which all have the source and the model under the same paths.
+    address : str, optional
+        Of a Ray cluster, or "auto"; by default, Ray is started on this machine for the job.
+    workers : int, optional
+        With Ray and without GPUs: how many processes run the network; by default one on each machine.
     trace : path, optional
         A JSON file for chrome://tracing or Perfetto, with what each thread did when.
     max_pixels : int
         Larger images are errors.
     decoders : int, optional
-        Threads that decode and resize images.
+        Threads that decode and resize images, or Ray's tasks.
     rows_per_part : int
         Images of a Parquet file, at most.
     on_progress : function, optional
         Is called several times a second.
     """
-    _check(source, format, engine, rows_per_part, decoders)
+    _check(source, format, engine, rows_per_part, decoders=decoders, workers=workers)
+    if engine != "ray" and (address is not None or workers is not None):
+        raise BatchError('address and workers are for the engine "ray": give --engine ray, too')
     table, errors = paths_of(Path(output))
     is_new = not table.exists()
     if not is_new and not resume:
         raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
-    detectors = [
-        Detector(model, device, batch=batch, max_pixels=max_pixels) for device in _devices(model, gpus)
-    ]
-    cores = len(os.sched_getaffinity(0))
-    decoders = decoders or max(1, min(cores - 1, MAX_DECODERS * len(detectors)))
+    manifest = _manifest(model, gpus)
+    run: Engine
+    if engine == "ray":
+        for_ray = {"gpus": gpus, "workers": workers, "decoders": decoders, "address": address}
+        run = _on_ray(source, Path(model), manifest, batch, max_pixels, **for_ray)
+    else:
+        run = _in_threads(source, Path(model), manifest, batch, max_pixels, gpus, decoders)
     with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
-        check_same(table, {"source": named(source), "manifest": detectors[0].manifest})
+        check_same(table, {"source": named(source), "manifest": manifest["sha256"]})
         tables = Tables(table, errors, rows_per_part)
         done = {*ids_of(table), *ids_of(errors)}
+        done_before = len(done)
         file = stack.enter_context(open(trace, "w", encoding="utf-8")) if trace else None
         figures = Figures(file)
-        _count_meanwhile(source, figures, len(done))
-        results = run_in_threads(
-            _but(items_of(source), done),
-            detectors,
-            figures,
-            decoders,
-            lambda: on_progress(figures.progress()),
-        )
+        _count_meanwhile(source, figures, done_before)
+        results = run(done, figures, lambda: on_progress(figures.progress()))
         try:
             with contextlib.closing(results):
                 for result in results:
@@ -137,13 +150,14 @@ def detect(
         with figures.working("write"):
             tables.flush()
             if format == "coco":
-                write_coco(table, table.with_suffix(".json"), detectors[0].labels)
+                labels = [*map(str, manifest["about"].get("labels") or ())]
+                write_coco(table, table.with_suffix(".json"), labels)
         figures.end_trace()
         ended = figures.progress()
     return Summary(
         ended.images,
         ended.errors,
-        len(done),
+        done_before,
         ended.seconds,
         ended.images_per_second,
         ended.bound,
@@ -152,38 +166,71 @@ def detect(
     )
 
 
-def _check(source: Source, format: str, engine: str, rows_per_part: int, decoders: int | None) -> None:
+def _check(source: Source, format: str, engine: str, rows_per_part: int, **numbers: int | None) -> None:
     """Before anything that takes time."""
     for name, given, known in (("format", format, FORMATS), ("engine", engine, ENGINES)):
         if given not in known:
             raise BatchError(f"{name} must be {' or '.join(known)}, not {given!r}")
-    for name, number in (("rows_per_part", rows_per_part), ("decoders", decoders)):
+    for name, number in {"rows_per_part": rows_per_part, **numbers}.items():
         if number is not None and number < 1:
             raise BatchError(f"{name} must be at least 1, not {number}")
     pyarrow("parquet")  # raises where it is not installed
+    if engine == "ray":
+        ray("data")
     items_of(source)  # raises where there is nothing
 
 
-def _devices(model: str | os.PathLike[str], gpus: int | None) -> list[str]:
+def _manifest(model: str | os.PathLike[str], gpus: int | None) -> dict[str, Any]:
     try:
-        target = tvm.target.Target(runtime.read_manifest(model)["target"])
+        manifest = runtime.read_manifest(model)
     except runtime.FolderError as error:
         raise BatchError(str(error)) from error
-    kind = target.kind.name
-    if kind != "cuda":
-        if gpus:
-            raise BatchError(f"{model} was compiled for {target}: leave out --gpus, or compile for a GPU")
-        return ["cpu"]
+    if gpus and not _is_for_gpus(manifest):
+        target = tvm.target.Target(manifest["target"])
+        raise BatchError(f"{model} was compiled for {target}: leave out --gpus, or compile for a GPU")
+    return manifest
+
+
+def _is_for_gpus(manifest: Mapping[str, Any]) -> bool:
+    return bool(tvm.target.Target(manifest["target"]).kind.name == "cuda")
+
+
+def _in_threads(
+    source: Source,
+    model: Path,
+    manifest: Mapping[str, Any],
+    batch: Batch,
+    max_pixels: int,
+    gpus: int | None,
+    decoders: int | None,
+) -> Engine:
+    devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
+    detectors = [Detector(model, device, batch=batch, max_pixels=max_pixels) for device in devices]
+    cores = len(os.sched_getaffinity(0))
+    number = decoders or max(1, min(cores - 1, MAX_DECODERS * len(detectors)))
+    return lambda done, figures, tick: run_in_threads(left_in(source, done), detectors, figures, number, tick)
+
+
+def _gpus_here(wanted: int | None) -> list[str]:
     found = 0
     while tvm.cuda(found).exist:
         found += 1
-    if gpus is not None and not 1 <= gpus <= found:
-        raise BatchError(f"there are {found} GPUs here: give --gpus from 1 to {found}, not {gpus}")
-    return [f"cuda:{index}" for index in range(gpus or max(found, 1))]
+    if wanted is not None and not 1 <= wanted <= found:
+        raise BatchError(f"there are {found} GPUs here: give --gpus from 1 to {found}, not {wanted}")
+    return [f"cuda:{index}" for index in range(wanted or max(found, 1))]
 
 
-def _but(items: Iterator[Item], done: set[str]) -> Iterator[Item]:
-    return (item for item in items if item.id not in done)
+def _on_ray(
+    source: Source,
+    model: Path,
+    manifest: Mapping[str, Any],
+    batch: Batch,
+    max_pixels: int,
+    **options: Any,
+) -> Engine:
+    images = images_of(manifest, model)
+    described = Model(model.resolve(), images, batch, max_pixels, _is_for_gpus(manifest))
+    return lambda done, figures, tick: run_on_ray(source, done, described, figures, tick=tick, **options)
 
 
 def _count_meanwhile(source: Source, figures: Figures, done: int) -> None:

@@ -9,32 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from ..errors import one_line
-from .channel import CLOSED, NOTHING, Channel, Stopped
+from .channel import CLOSED, Channel, Stopped
 from .decode import decode
-from .detector import Detector, Row
-from .errors import BadImage, BatchError
+from .detector import Detector
+from .errors import BadImage
 from .figures import Figures
 from .found import Found
 from .letterbox import Placed
+from .results import Failed, Result, taken_from
 from .sources import Item
 
 BATCHES_AHEAD = 2  # of prepared images, for each device
 RESULTS = 64  # rows that wait to be written
-SECONDS_BETWEEN = 0.2  # between two moments at which the caller is told how far the job is
-
-
-class Failed(NamedTuple):
-    """An image that cannot be used."""
-
-    id: str
-    reason: str
 
 
 def run_in_threads(
@@ -43,7 +35,7 @@ def run_in_threads(
     figures: Figures,
     decoders: int,
     tick: Callable[[], None] = lambda: None,
-) -> Generator[Row | Failed, None, None]:
+) -> Generator[Result, None, None]:
     """The row of each image, or why there is none, in any order; `tick` is called again and again.
 
     Closing the iterator, and an exception in it, ends all threads.
@@ -57,13 +49,13 @@ def run_in_threads(
 
 class _Prepared(NamedTuple):
     id: str
-    array: object
+    array: np.ndarray
     placed: Placed
 
 
 class _Ran(NamedTuple):
     images: list[_Prepared]
-    found: list[Found]
+    found: list[Found | BadImage]
 
 
 class _Engine:
@@ -87,20 +79,8 @@ class _Engine:
         self._start("run", runs, self._ran)
         self._start("map back", [self._map_back] * len(detectors), self._results)
 
-    def results(self, tick: Callable[[], None]) -> Iterator[Row | Failed]:
-        told = time.monotonic()
-        try:
-            while True:
-                result = self._results.get(SECONDS_BETWEEN)
-                if result is CLOSED:
-                    break
-                if result is not NOTHING:
-                    yield result
-                if time.monotonic() - told >= SECONDS_BETWEEN:
-                    tick()
-                    told = time.monotonic()
-        except Stopped:
-            pass
+    def results(self, tick: Callable[[], None]) -> Iterator[Result]:
+        yield from taken_from(self._results, tick)
         if self._error is not None:
             raise self._error
 
@@ -140,11 +120,8 @@ class _Engine:
         all_alone.wait()
         detector = self._detectors[0]
         while True:
-            try:
-                with self._turn:
-                    item = next(self._items, None)
-            except OSError as error:
-                raise BatchError(f"the source cannot be read: {error}") from error
+            with self._turn:
+                item = next(self._items, None)
             if item is None:
                 return
             try:
@@ -165,17 +142,8 @@ class _Engine:
                 images += [] if is_last else [image]
             if not images:
                 return
-            try:
-                with self._figures.working("run", images=len(images)):
-                    found = detector.run([image.array for image in images])  # type: ignore[misc]
-            except BatchError:
-                raise
-            except Exception as error:
-                names = ", ".join(image.id for image in images)
-                raise BatchError(
-                    f"the network failed on {names} ({one_line(error)}): what was written is whole; give "
-                    "--resume (resume=True) to try again"
-                ) from error
+            with self._figures.working("run", images=len(images)):
+                found = detector.run_each([each.array for each in images], [each.id for each in images])
             self._ran.put(_Ran(images, found))
 
     def _map_back(self) -> None:

@@ -56,6 +56,11 @@ def images_by_size(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> 
     return found
 
 
+def images_of(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> Images:
+    """How the network of a folder takes images, the one for the largest batch if there are several."""
+    return max(images_by_size(manifest, folder).values(), key=lambda each: each.number)
+
+
 def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Network:
     network = networks_of(saved.manifest)[size]
     rows, shapes = network["padded_rows"], [output["shape"] for output in network["outputs"]]

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .detector import Row
 from .errors import BatchError
-from .local import Failed
+from .results import Failed, Result
 from .table import Table, detections_schema, errors_schema, whole_file
 
 JOB = ".job.json"  # in the table of detections: what the job is, which --resume has to find the same
@@ -38,7 +37,7 @@ class Tables:
         self._errors = Table(errors, errors_schema(), rows)
         self._flushed = time.monotonic()
 
-    def write(self, result: Row | Failed) -> None:
+    def write(self, result: Result) -> None:
         if isinstance(result, Failed):
             self._errors.append({"image_id": result.id, "reason": result.reason})
         else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from .decode import SUFFIXES
@@ -32,25 +33,26 @@ def _of_tar(path: Path) -> Iterator[Item]:
         with tarfile.open(path, "r|*") as tar:
             for member in tar:
                 if not member.isdir() and os.path.splitext(member.name)[1].lower() in SUFFIXES:
-                    yield Item(as_text(member.name), _member(tar, member))
+                    yield _member(tar, member)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise BatchError(f"{path} is damaged: {error}; what came before is done") from error
 
 
-def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[], bytes]:
+def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Item:
     """Read now, since a tar is read in order, unless it is not to be read at all; links are not followed."""
     is_read = member.isreg() and member.size <= MAX_BYTES
     data = tar.extractfile(member).read() if is_read else b""  # type: ignore[union-attr]
     if is_read and len(data) < member.size:
         raise tarfile.ReadError("it ends in the middle of an image")
 
-    def read() -> bytes:
-        if not member.isreg():
-            raise BadImage("is not a file")
-        check_bytes(member.size)
-        return data
+    return Item(as_text(member.name), partial(_checked, data, member.isreg(), member.size), len(data))
 
-    return read
+
+def _checked(data: bytes, is_file: bool, size: int) -> bytes:
+    if not is_file:
+        raise BadImage("is not a file")
+    check_bytes(size)
+    return data
 
 
 def _of_parquet(path: Path) -> Iterator[Item]:
@@ -72,20 +74,18 @@ def _of_parquet(path: Path) -> Iterator[Item]:
                 images = images.field("bytes")
             ids = part.column(id_column).to_pylist() if id_column else [None] * len(images)
             for given, image in zip(ids, images):
-                yield Item(str(row if given is None else given), _value(image.as_py()))
+                data = image.as_py()
+                yield Item(str(row if given is None else given), partial(_value, data), len(data or b""))
                 row += 1
     except (pa.ArrowException, OSError) as error:
         raise BatchError(f"{path} cannot be read: {error}; what came before is done") from error
 
 
-def _value(data: bytes | None) -> Callable[[], bytes]:
-    def read() -> bytes:
-        if data is None:
-            raise BadImage("is null")
-        check_bytes(len(data))
-        return data
-
-    return read
+def _value(data: bytes | None) -> bytes:
+    if data is None:
+        raise BadImage("is null")
+    check_bytes(len(data))
+    return data
 
 
 def _holds_bytes(schema: object, name: str) -> bool:

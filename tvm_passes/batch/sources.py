@@ -11,7 +11,8 @@ import glob
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Union
 
@@ -24,18 +25,30 @@ from .packed import PARQUET, TARS, is_packed, of_packed
 Source = Union[str, os.PathLike[str], Sequence[Union[str, os.PathLike[str]]]]
 
 
-def items_of(source: Source) -> Iterator[Item]:
+def items_of(source: Source, folder: Path = Path()) -> Iterator[Item]:
     """The images of a source, each once, with ids that are the same at every run.
 
     The id of a file is its path in the source, that of a row its id or number, that of a member of a tar its
-    name. Where an id is not unique, "#2" is added to the second one.
+    name. Where an id is not unique, "#2" is added to the second one. The paths of a list are relative to
+    `folder`.
     """
     path = _path(source)
     if path is not None and path.is_dir():
         return _of_folder(path)
     if path is not None and is_packed(path):
         return of_packed(path)
-    return _of_paths(*_paths(source))
+    paths, base = _paths(source)
+    return _of_paths(paths, folder / base)
+
+
+def left_in(source: Source, done: Collection[str], folder: Path = Path()) -> Iterator[Item]:
+    """The images whose ids are not among those that are done."""
+    try:
+        for item in items_of(source, folder):
+            if item.id not in done:
+                yield item
+    except OSError as error:
+        raise BatchError(f"the source cannot be read: {error}") from error
 
 
 def named(source: Source) -> str:
@@ -87,7 +100,7 @@ def _of_folder(folder: Path, at: str = "", above: frozenset[tuple[int, int]] = f
         if not at:
             raise BatchError(f"{folder} cannot be read: {error.strerror}") from error
         reason = BadImage(f"is a folder that cannot be read: {error.strerror}")
-        yield Item(as_text(at), lambda: _raise(reason))
+        yield Item(as_text(at), partial(_raise, reason))
         return
     if (here.st_dev, here.st_ino) in above:
         return  # a link to a folder that it is in
@@ -141,13 +154,13 @@ def _of_paths(paths: Iterable[str], base: Path) -> Iterator[Item]:
         seen.add(text)
         path = base / text
         if is_packed(path):
-            yield from (Item(f"{as_text(text)}/{item.id}", item.read) for item in of_packed(path))
+            yield from (item._replace(id=f"{as_text(text)}/{item.id}") for item in of_packed(path))
         else:
             yield _item(text, path)
 
 
 def _item(name: str, path: Path) -> Item:
-    return Item(as_text(name), lambda: _read(path))
+    return Item(as_text(name), partial(_read, path))
 
 
 def _read(path: Path) -> bytes:

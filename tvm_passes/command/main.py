@@ -227,6 +227,21 @@ def _add_detect(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpus", metavar="N", type=int, help="how many GPUs to use; by default all")
     parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="local: threads of this process; ray: Ray's tasks and actors, here or on a cluster",
+    )
+    parser.add_argument(
+        "--address", metavar="ADDRESS", help="of a Ray cluster, or auto; by default, Ray starts here"
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="processes of Ray that run the network, without GPUs",
+    )
+    parser.add_argument(
         "--batch",
         metavar="N|auto",
         type=_batch,

@@ -1,0 +1,213 @@
+"""The engine `ray`: the same tables as by threads, whatever is killed meanwhile."""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from tests.batch.networks import SIZE
+from tests.batch.tables import reasons, rows
+from tvm_passes import batch
+from tvm_passes.batch import BatchError, Detector, on_ray
+from tvm_passes.batch.chunks import packed, unpacked
+from tvm_passes.batch.decode import MAX_PIXELS
+from tvm_passes.batch.failing import NetworkFailed
+from tvm_passes.batch.figures import Figures
+from tvm_passes.batch.letterbox import Placed
+from tvm_passes.batch.network import images_of
+from tvm_passes.runtime import read_manifest
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Ray on this machine, as it is where a job does not start it."""
+    pytest.importorskip("ray.data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # tests of other processes do not wait, either
+        with on_ray._connected(None):
+            yield
+
+
+@pytest.fixture(scope="session")
+def many(photos, tmp_path_factory):
+    """The photographs, most of them several times."""
+    folder = tmp_path_factory.mktemp("many")
+    for path in photos.iterdir():
+        for copy in range(6 if path.is_file() else 1):
+            (folder / f"{copy}-{path.name}").symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def clean(many, detector_folder, tmp_path_factory):
+    """The tables of the engine `local`."""
+    output = tmp_path_factory.mktemp("local") / "detections.parquet"
+    batch.detect(many, output, detector_folder("encoded"))
+    return tables(output)
+
+
+def tables(output):
+    return rows(output), reasons(output.with_name("errors.parquet"))
+
+
+@pytest.fixture
+def detect(cluster, many, detector_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(on_ray, "IMAGES", 3)  # so that there is more than one chunk
+
+    def run(source=many, engine="ray", **options):
+        output = tmp_path / "detections.parquet"
+        summary = batch.detect(source, output, detector_folder("encoded"), engine=engine, **options)
+        return summary, output
+
+    return run
+
+
+def test_as_by_threads_although_processes_are_killed(detect, clean, tmp_path, monkeypatch):
+    """One that decodes and one that runs the network, as soon as they have done something."""
+    add, killed = Figures.add, {}
+
+    def added(self, work):
+        if work.stage in ("decode", "run") and work.stage not in killed:
+            killed[work.stage] = work.process
+            os.kill(work.process, signal.SIGKILL)
+        add(self, work)
+
+    monkeypatch.setattr(Figures, "add", added)
+    told = []
+    summary, output = detect(on_progress=told.append, trace=tmp_path / "trace.json")
+    assert tables(output) == clean
+    assert (summary.images, summary.errors) == (len(clean[0]), len(clean[1]))
+    assert summary.bound in ("decode", "run", "map back", "write") and told
+    events = json.loads((tmp_path / "trace.json").read_text())
+    decoding, running = (
+        {event["pid"] for event in events if event["name"] == stage} for stage in ("decode", "run")
+    )
+    assert decoding > {killed["decode"]} and running > {killed["run"]} and not decoding & running
+
+
+def test_interrupted_and_resumed_by_threads(detect, clean, monkeypatch):
+    """From the keyboard, when an image is written."""
+    write = batch.job.Tables.write
+
+    def interrupted(self, result):
+        write(self, result)
+        if not isinstance(result, batch.results.Failed):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch.job.Tables, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            detect()
+    summary, output = detect(engine="local", resume=True)
+    assert tables(output) == clean
+    assert summary.done_before >= 1 and summary.images == len(clean[0]) - 1
+
+
+@pytest.mark.parametrize("source", ["photos.tar", ["photos.tar"]])
+def test_an_error_in_a_task_ends_the_job(detect, tmp_path, monkeypatch, source):
+    """Whose processes are in another folder."""
+    (tmp_path / "photos.tar").write_bytes(b"which is none" * 100)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BatchError, match=r"^.*photos.tar is damaged: .*; what came before is done$"):
+        detect(source)
+
+
+def test_options(photos, detector_folder, tmp_path):
+    def detect(**options):
+        batch.detect(photos, tmp_path / "detections.parquet", detector_folder("encoded"), **options)
+
+    with pytest.raises(BatchError, match='are for the engine "ray": give --engine ray, too'):
+        detect(workers=2)
+    with pytest.raises(BatchError, match="workers must be at least 1, not 0"):
+        detect(engine="ray", workers=0)
+    pytest.importorskip("ray.data")
+    with pytest.raises(BatchError, match=r"nothing answers at 127.0.0.1:1 \(.*refused.*\): see `ray status`"):
+        detect(engine="ray", address="127.0.0.1:1", resume=True)
+
+
+def test_ray_is_missing(photos, detector_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+    with pytest.raises(BatchError, match=r"ray is missing: run `pip install tvm-vision-passes\[ray\]`"):
+        batch.detect(photos, tmp_path / "a.parquet", detector_folder("encoded"), engine="ray")
+
+
+# --- an actor, in this process
+
+
+@pytest.fixture
+def model(detector_folder):
+    folder = detector_folder("encoded")
+    images = images_of(read_manifest(folder), folder)
+    return on_ray.Model(folder, images, "auto", MAX_PIXELS, is_on_gpu=True)
+
+
+@pytest.fixture
+def actor(model):
+    return on_ray._Network(model)
+
+
+def given(*values):
+    placed = Placed(SIZE, SIZE, SIZE)
+    images = [on_ray._Prepared(str(value), np.full((3, *SIZE), value, "float32"), placed) for value in values]
+    return packed(on_ray._Chunk(images, [on_ray.Failed("before", "is empty")], []))
+
+
+def failing_at(limit):
+    """Detector.run, which fails on bright images."""
+    real = Detector.run
+
+    def run(self, images):
+        if max(image.max() for image in images) >= limit:
+            raise RuntimeError("CUDA: an illegal memory access")
+        return real(self, images)
+
+    return run
+
+
+def test_an_image_on_which_the_network_fails(actor, monkeypatch):
+    monkeypatch.setattr(Detector, "run", failing_at(0.9))
+    (chunk,) = (chunk for table in actor(given(0.5, 1.0)) for chunk in unpacked(table))
+    before, first, second = chunk.results
+    assert before == ("before", "is empty") and first["image_id"] == "0.5"
+    assert second == ("1.0", "makes the network fail: CUDA: an illegal memory access")
+
+
+def test_a_context_that_died_ends_its_process(actor, monkeypatch):
+    """But not a process in which nothing has ever worked: that is the job's end, with the reason."""
+    exits = []
+
+    def leave(status):
+        exits.append(status)
+        raise SystemExit
+
+    monkeypatch.setattr(os, "_exit", leave)
+    run = Detector.run
+    monkeypatch.setattr(Detector, "run", failing_at(0))
+    with pytest.raises(NetworkFailed, match=r"the network failed on 0.5 \(CUDA: an illegal .*--resume"):
+        list(actor(given(0.5)))
+    assert not exits
+    monkeypatch.setattr(Detector, "run", run)
+    assert list(actor(given(0.5)))
+    monkeypatch.setattr(Detector, "run", failing_at(0))
+    with pytest.raises(SystemExit):
+        list(actor(given(0.5)))
+    assert exits == [1]
+
+
+def test_a_batch_that_the_folder_does_not_have(model):
+    network = on_ray._Network(dataclasses.replace(model, batch=8))
+    with pytest.raises(BatchError, match=r"was compiled for batches of 1, not 8: give one of these"):
+        list(network(given(0.5)))
+
+
+def test_chunks_are_read_without_a_copy():
+    value = {"image": np.arange(1000.0).reshape(10, 100), "text": "a"}
+    table = packed(value)
+    (back,) = unpacked(table)
+    assert back["text"] == "a" and not back["image"].flags.writeable
+    np.testing.assert_array_equal(back["image"], value["image"])
+    assert not list(unpacked(table.slice(0, 0)))

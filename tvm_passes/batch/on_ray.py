@@ -1,0 +1,352 @@
+"""The engine `ray`: Ray Data's tasks and actors, on one machine or on many.
+
+    sources (a task) -> decode (tasks) -> run and map back (actors, a network in each) -> whoever calls
+
+What moves between them are chunks of images. Ray starts killed tasks and actors again, and holds back those
+whose results nobody takes, so memory is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+
+from topi_ext.quiet import is_verbose
+
+from ..errors import one_line
+from .channel import Channel, Stopped
+from .chunks import packed, unpacked
+from .decode import decode
+from .detector import Batch, Detector
+from .errors import BadImage, BatchError
+from .failing import NetworkFailed
+from .figures import Figures, Work, measured
+from .item import Item
+from .letterbox import Placed, letterbox
+from .network import Images
+from .optional import ray
+from .results import Failed, Result, taken_from
+from .sources import Source, left_in
+
+IMAGES, BYTES = 16, 2**25  # of a chunk, at most; one image may have more bytes
+CHUNKS_TO_WRITE = 2  # that wait
+SECONDS_TO_ANSWER, SECONDS_TO_STOP = 5, 10
+CALLS = 2  # of an actor at the same time: one runs the network, the other one maps back
+DECODING = 4  # of so many processors, one is not for the networks, where these are on processors, too
+
+
+class _Prepared(NamedTuple):
+    id: str
+    array: np.ndarray
+    placed: Placed
+
+
+class _Chunk(NamedTuple):
+    """What became of some images until now."""
+
+    images: list[_Prepared]
+    results: list[Result]
+    works: list[Work]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the processes need to know of a network."""
+
+    folder: Path
+    images: Images
+    batch: Batch
+    max_pixels: int
+    is_on_gpu: bool
+
+    @property
+    def chunk(self) -> int:
+        return max(IMAGES, self.images.number if self.batch == "auto" else int(self.batch))
+
+
+def run_on_ray(
+    source: Source,
+    done: set[str],
+    model: Model,
+    figures: Figures,
+    *,
+    gpus: int | None = None,
+    workers: int | None = None,
+    decoders: int | None = None,
+    address: str | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> Generator[Result, None, None]:
+    """The row of each image that is not done, or why there is none, in any order; these are done then.
+
+    `tick` is called again and again. Closing the iterator, and an exception in it, ends all tasks.
+    """
+    chunks = Channel(CHUNKS_TO_WRITE)
+    errors: list[BaseException] = []
+    with _connected(address):
+        data = _planned(source, done, model, figures, gpus, workers, decoders)
+        thread = threading.Thread(target=_pass_on, args=[data, chunks, errors], name="ray", daemon=True)
+        thread.start()
+        try:
+            for chunk in taken_from(chunks, tick):
+                for work in chunk.works:
+                    figures.add(work)
+                for result in chunk.results:
+                    image_id = result.id if isinstance(result, Failed) else result["image_id"]
+                    if image_id not in done:  # in a source that changed while a task was started again
+                        done.add(image_id)
+                        yield result
+        finally:
+            chunks.stop()
+            thread.join(SECONDS_TO_STOP)  # or when Ray gives it something, or ends
+    for error in errors:
+        raise _in_one_sentence(error) from error
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    """To a cluster, to the Ray of this process, or else to one that ends with the job."""
+    if address is not None:
+        _check_answers(address)
+    if ray().is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"num_cpus": max(2, len(os.sched_getaffinity(0))), "include_dashboard": False}
+    try:
+        with _silent():
+            ray().init(
+                address or "local",
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                **({} if address else here),
+            )
+    except (OSError, RuntimeError, ValueError) as error:
+        what = f"there is no Ray at {address}" if address else "Ray does not start"
+        raise BatchError(f"{what} ({one_line(error)}): see `ray status`") from error
+    try:
+        # What became of killed tasks is printed on standard output, for which Ray has no switch.
+        with mock.patch.object(ray("_private.worker"), "print_to_stdstream", create=True):
+            yield
+    finally:
+        ray().shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Before Ray, which would try for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_ANSWER).close()
+    except OSError as error:
+        raise BatchError(f"nothing answers at {address} ({one_line(error)}): see `ray status`") from error
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Ray's C++ prints errors that are none, unless it is told not to, which it then prints itself."""
+    if is_verbose():
+        yield
+        return
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _pass_on(data: Any, chunks: Channel, errors: list[BaseException]) -> None:
+    try:
+        for table in data.iter_batches(batch_size=None, batch_format="pyarrow"):
+            for chunk in unpacked(table):
+                chunks.put(chunk)
+    except Stopped:
+        pass
+    except BaseException as error:
+        errors.append(error)
+    chunks.close()
+
+
+def _in_one_sentence(error: BaseException) -> BatchError:
+    """The task's own, if it is meant for the user."""
+    causes = [error]
+    while (cause := getattr(causes[-1], "cause", None) or causes[-1].__cause__) is not None:
+        causes.append(cause)
+        if isinstance(cause, BatchError):
+            return BatchError(str(cause).partition("\n")[0])  # Ray adds lines
+    return BatchError(
+        f"Ray has ended the job ({one_line(causes[-1])}): what was written is whole; give --resume "
+        "(resume=True) to try again"
+    )
+
+
+def _planned(
+    source: Source,
+    done: set[str],
+    model: Model,
+    figures: Figures,
+    gpus: int | None,
+    workers: int | None,
+    decoders: int | None,
+) -> Any:
+    """A data set that is computed when it is read."""
+    data = ray("data")
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    size, each = _actors(model.is_on_gpu, gpus, workers)
+    free = ray().cluster_resources().get("CPU", 1) - size * each.get("num_cpus", 1)
+    figures.threads.update({"decode": decoders or max(1, int(free)), "run": size, "map back": size * CALLS})
+    # Ray makes one task of two stages unless they need different things. The one that reads would leave a
+    # processor idle most of the time; the byte of the actors only makes them different from what is before.
+    images = data.read_datasource(
+        _datasource(partial(_read, ray().put((_absolute(source), Path.cwd(), done)), model.chunk)),
+        override_num_blocks=1,
+        num_cpus=0,
+    )
+    images.context.target_max_block_size = 1  # byte: a chunk goes on at once, not joined to others
+    images.context.enable_progress_bars = False
+    whole_chunks = {"batch_size": 1, "batch_format": "pyarrow"}
+    prepared = images.map_batches(
+        _prepare,
+        fn_kwargs={"model": model},
+        num_cpus=1,
+        compute=data.TaskPoolStrategy(size=decoders),
+        **whole_chunks,
+    )
+    actors = data.ActorPoolStrategy(
+        size=size, max_concurrent_calls_per_actor=CALLS, enable_true_multi_threading=True
+    )
+    each["memory"] = 1
+    return prepared.map_batches(_Network, fn_constructor_args=[model], compute=actors, **whole_chunks, **each)
+
+
+def _absolute(source: Source) -> Source:
+    """For processes that are in other folders; the ids of a list's files are its paths as they are."""
+    return os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
+
+
+def _actors(is_on_gpu: bool, gpus: int | None, workers: int | None) -> tuple[int, dict[str, float]]:
+    """How many networks there are, and what each takes."""
+    resources = ray().cluster_resources()
+    processors = int(resources.get("CPU", 1))
+    if is_on_gpu:
+        found = int(resources.get("GPU", 0))
+        if not 1 <= (gpus or found) <= found:
+            raise BatchError(f"Ray has {found} GPUs: give --gpus from 1 to {found}, not {gpus or 'all'}")
+        number = gpus or found
+        return number, {"num_gpus": 1, **({} if number < processors else {"num_cpus": 0})}
+    nodes = sum(node["Alive"] for node in ray().nodes())
+    number = workers or nodes
+    share = (processors - max(1, processors // DECODING)) / number
+    return number, {"num_cpus": int(share) if share >= 1 else round(share, 3)}
+
+
+def _datasource(read: Callable[[], Iterator[Any]]) -> Any:
+    """For Ray Data: one task, which reads while the others work."""
+    block, datasource = ray("data.block"), ray("data.datasource")
+    unknown = block.BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+
+    class Images(datasource.Datasource):  # type: ignore[name-defined]
+        def estimate_inmemory_data_size(self) -> None:
+            return None
+
+        def get_read_tasks(self, *_: Any, **__: Any) -> list[Any]:
+            return [datasource.ReadTask(read, unknown)]
+
+    return Images()
+
+
+# --- what tasks and actors do
+
+
+def _read(job: Any, number: int) -> Iterator[Any]:
+    """Chunks of items, the same ones when it is started again."""
+    source, folder, done = ray().get(job)
+    chunk: list[Item] = []
+    for item in left_in(source, done, folder):
+        chunk.append(item)
+        if len(chunk) == number or sum(item.size for item in chunk) >= BYTES:
+            yield packed(chunk)
+            chunk = []
+    if chunk:
+        yield packed(chunk)
+
+
+def _prepare(table: Any, model: Model) -> Iterator[Any]:
+    torch.set_num_threads(1)
+    for items in unpacked(table):
+        chunk = _Chunk([], [], [])
+        for item in items:
+            try:
+                with measured(chunk.works.append, "decode", image=item.id):
+                    image = decode(item.read(), model.max_pixels)
+                    array, placed = letterbox(image, model.images.taken, model.images.channels)
+            except BadImage as reason:
+                chunk.results.append(Failed(item.id, str(reason)))
+            else:
+                chunk.images.append(_Prepared(item.id, array, placed))
+        yield packed(chunk)
+
+
+class _Network:
+    """What an actor does."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._turn = threading.Lock()  # of the call that runs the network
+        self._detector: Detector | None = None
+        self._has_worked = False
+
+    def __call__(self, table: Any) -> Iterator[Any]:
+        for chunk in unpacked(table):
+            images, results, works = chunk
+            with self._turn:
+                detector = self._loaded()
+                found = []
+                for begin in range(0, len(images), detector.batch):
+                    part = images[begin : begin + detector.batch]
+                    with measured(works.append, "run", images=len(part)):
+                        found += self._run(detector, part)
+            for image, one in zip(images, found):
+                try:
+                    with measured(works.append, "map back", image=image.id):
+                        results.append(detector.finish(image.id, one, image.placed))
+                except BadImage as reason:
+                    results.append(Failed(image.id, str(reason)))
+            yield packed(_Chunk([], results, works))
+
+    def _loaded(self) -> Detector:
+        """Not before the first call, whose error ends the job: an actor that cannot begin is tried again."""
+        if self._detector is None:
+            model = self._model
+            self._detector = Detector(model.folder, batch=model.batch, max_pixels=model.max_pixels)
+        return self._detector
+
+    def _run(self, detector: Detector, images: list[_Prepared]) -> list[Any]:
+        try:
+            found = detector.run_each([image.array for image in images], [image.id for image in images])
+        except NetworkFailed:
+            if self._model.is_on_gpu and self._has_worked:
+                # After some errors, no call of CUDA works in this process any more. Ray starts another one
+                # and tries this call again; if it fails there as the first one, the job ends with the reason.
+                os._exit(1)
+            raise
+        self._has_worked = True
+        return found
