@@ -198,7 +198,7 @@ def _is_for_gpus(manifest: Mapping[str, Any]) -> bool:
 def _in_threads(
     source: Source,
     model: Path,
-    manifest: Mapping[str, Any],
+    manifest: dict[str, Any],
     batch: Batch,
     max_pixels: int,
     gpus: int | None,
@@ -223,7 +223,7 @@ def _gpus_here(wanted: int | None) -> list[str]:
 def _on_ray(
     source: Source,
     model: Path,
-    manifest: Mapping[str, Any],
+    manifest: dict[str, Any],
     batch: Batch,
     max_pixels: int,
     **options: Any,
