@@ -15,7 +15,7 @@ def images_of(*shapes, dtype="float32"):
 def arrays_of(images, number):
     each = images.taken
     shape = (2, 5, 3) if each.layout == "NHWC" else (each.channels, 2, 5)
-    return images.arrays([np.full(shape, value, each.dtype) for value in range(number)])
+    return images.inputs([np.full(shape, value, each.dtype) for value in range(number)])
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,9 @@ def actor(model):
 
 def given(*values):
     placed = Placed(SIZE, SIZE, SIZE)
-    images = [on_ray._Prepared(str(value), np.full((3, *SIZE), value, "float32"), placed) for value in values]
+    images = [
+        on_ray._Prepared(str(value), np.full((*SIZE, 3), 255 * value, "uint8"), placed) for value in values
+    ]
     return packed(on_ray._Chunk(images, [on_ray.Failed("before", "is empty")], []))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,13 +16,13 @@ from .decode import MAX_PIXELS, decode
 from .errors import BadImage, BatchError
 from .failing import run_each
 from .found import Found
-from .letterbox import Placed, letterbox
+from .letterbox import Placed, Prepared, letterbox
 from .network import load_networks
+from .on_gpu import OnGpu
 from .optional import pyarrow
 from .table import detections_schema, table_of
 
 Row = dict[str, Any]  # of the table of detections: see `table.py`
-Prepared = tuple[np.ndarray, Placed]
 Batch = Union[int, str]
 
 
@@ -60,6 +61,7 @@ class Detector:
     ) -> None:
         self._networks = load_networks(folder, device, batch)
         self.batch = max(self._networks)
+        self._gpu = OnGpu.of(self._networks[self.batch].model)
         self.max_pixels = max_pixels
         manifest = runtime.read_manifest(folder)
         self.model = str(manifest["about"].get("model") or Path(folder).resolve().name)
@@ -93,17 +95,18 @@ class Detector:
         # Of known types, also where a batch has no detection or no error.
         return table_of(rows, detections_schema().append(pa.field("error", pa.string())))
 
-    def prepare(self, image: np.ndarray) -> Prepared:
+    def prepare(self, image: np.ndarray) -> tuple[Prepared, Placed]:
         """An image in the size of the network's input, and where it is in there; from any thread."""
-        network = self._networks[self.batch]
-        return letterbox(image, network.images.taken, network.images.channels)
+        images = self._networks[self.batch].images
+        fit = self._gpu.letterbox if self._gpu else letterbox
+        return fit(image, images.taken, images.channels)
 
-    def run(self, images: Sequence[np.ndarray]) -> list[Found]:
+    def run(self, images: Sequence[Prepared]) -> list[Found]:
         """What the network finds in prepared images, of which there are at most `batch`."""
         size = min(size for size in self._networks if size >= len(images))
         return self._networks[size](images)
 
-    def run_each(self, images: Sequence[np.ndarray], ids: Sequence[str]) -> list[Found | BadImage]:
+    def run_each(self, images: Sequence[Prepared], ids: Sequence[str]) -> list[Found | BadImage]:
         """The same, or the reason why the network fails on an image, although it works on another one."""
         return run_each(self.run, images, ids)
 
@@ -124,12 +127,30 @@ class Detector:
         row["scores"] = found["scores"][kept].astype("float32")
         row["labels"] = found["labels"][kept].astype("int64")
         if "masks" in found:
-            row["masks"] = _masks(found["masks"][kept], whole[kept], placed)
+            row["masks"] = self._masks(found["masks"][kept], whole[kept], placed)
         if "keypoints" in found:
             points = found["keypoints"][kept].astype("float32")
             points[..., :2] = (points[..., :2] * factor).clip(0, np.array([width, height], "float32"))
             row["keypoints"] = points
         return row
+
+    def _masks(self, masks: np.ndarray, boxes: np.ndarray, placed: Placed) -> list[bytes]:
+        """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
+        if masks.ndim == 2:
+            try:
+                strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
+            except ValueError as error:
+                raise BadImage(f"has masks that do not fit: {error}") from error
+        elif masks.shape[-2:] == placed.given:
+            images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
+            strings = [run_lengths.of_pixels(image, placed.given) for image in images]
+        else:
+            small = masks.reshape(-1, *masks.shape[-2:])
+            if self._gpu:
+                with contextlib.suppress(ValueError):  # it is done without the GPU then
+                    return self._gpu.run_lengths(small, boxes, placed.image)
+            return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
+        return [run_lengths.in_the_image(string, placed) for string in strings]
 
     @property
     def sizes(self) -> list[int]:
@@ -150,19 +171,3 @@ class Detector:
             "model": self.model,
             "manifest": self.manifest,
         }
-
-
-def _masks(masks: np.ndarray, boxes: np.ndarray, placed: Placed) -> list[bytes]:
-    """COCO's run lengths of masks that are encoded, pasted into the network's input, or of their boxes."""
-    if masks.ndim == 2:
-        try:
-            strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
-        except ValueError as error:
-            raise BadImage(f"has masks that do not fit: {error}") from error
-    elif masks.shape[-2:] == placed.given:
-        images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
-        strings = [run_lengths.of_pixels(image, placed.given) for image in images]
-    else:
-        small = masks.reshape(-1, *masks.shape[-2:])
-        return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
-    return [run_lengths.in_the_image(string, placed) for string in strings]

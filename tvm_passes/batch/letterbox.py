@@ -7,12 +7,15 @@ after torchvision's detectors have normalized it, and 0 is what they pad with.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
 
 from .image_input import ImageInput
+
+Prepared = Any  # an image in the size of an input: a NumPy array, or a tensor on a GPU
 
 PADDING = (0.485, 0.456, 0.406)
 LUMINANCE = (0.299, 0.587, 0.114)
@@ -47,18 +50,30 @@ def letterbox(image: np.ndarray, taken: ImageInput, channels: str = "RGB") -> tu
     Resized as `torch.nn.functional.interpolate` does, bilinearly without antialiasing, which torchvision's
     detectors use and `topi_ext.preprocess` computes.
     """
+    found, placed = fitted(pixels_of(image), taken, channels)
+    return found.numpy(), placed
+
+
+def pixels_of(image: np.ndarray) -> torch.Tensor:
+    """An image as a tensor, of the same memory if possible."""
     if not (image.flags.writeable and image.flags.c_contiguous):  # which torch wants, and Ray does not give
         image = image.copy(order="C")
+    return torch.from_numpy(image)
+
+
+def fitted(image: torch.Tensor, taken: ImageInput, channels: str) -> tuple[torch.Tensor, Placed]:
+    """The same for tensors, on any device."""
     height, width, _ = image.shape
     placed = Placed.of((height, width), taken)
-    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()
+    pixels = image.permute(2, 0, 1)[None].float()
     if placed.resized != placed.image:
         pixels = interpolate(pixels, size=placed.resized, mode="bilinear", align_corners=False)
-    whole = torch.tensor(PADDING).mul(255).repeat(*placed.given, 1).permute(2, 0, 1)
+    padding = torch.tensor(PADDING, device=image.device).mul(255)
+    whole = padding.repeat(*placed.given, 1).permute(2, 0, 1)
     whole[:, : placed.resized[0], : placed.resized[1]] = pixels[0]
     if taken.layout == "NHWC":
         ordered = whole.flip(0) if channels == "BGR" else whole
-        return ordered.round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy(), placed
+        return ordered.round().to(torch.uint8).permute(1, 2, 0).contiguous(), placed
     if taken.channels == 1:
-        whole = torch.tensordot(torch.tensor(LUMINANCE), whole, 1)[None]
-    return (whole / 255).contiguous().numpy().astype(taken.dtype, copy=False), placed
+        whole = torch.tensordot(torch.tensor(LUMINANCE, device=image.device), whole, 1)[None]
+    return (whole / 255).contiguous().to(getattr(torch, taken.dtype)), placed

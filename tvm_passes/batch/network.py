@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from .. import runtime
 from ..runtime.folder import Saved
@@ -16,6 +17,7 @@ from ..runtime.manifest import networks_of
 from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
+from .letterbox import Prepared
 
 
 def load_networks(
@@ -99,12 +101,14 @@ class Images:
         taken = self.taken
         return taken.height, taken.width, taken.channels, taken.layout[-1], taken.dtype, self.channels
 
-    def arrays(self, images: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def inputs(self, images: Sequence[Prepared]) -> list[Prepared]:
         """The inputs of a call; a batch that is not full is filled up with its last image."""
         full = [*images, *[images[-1]] * (self.number - len(images))]
         if self.taken.layout == "CHW":
             return full
-        return [image[None] for image in full] if self.are_apart else [np.stack(full)]
+        if self.are_apart:
+            return [image[None] for image in full]
+        return [torch.stack(full) if isinstance(full[0], torch.Tensor) else np.stack(full)]
 
 
 @dataclass(frozen=True)
@@ -116,12 +120,13 @@ class Network:
     ]  # of each padded output, its axis of detections and the index of their number
     title: str
 
-    def __call__(self, images: Sequence[np.ndarray]) -> list[Found]:
+    def __call__(self, images: Sequence[Prepared]) -> list[Found]:
         """What is found in each of the images, of which there are no more than the network takes."""
-        outputs = self.model(*self.images.arrays(images))
+        outputs = self.model(*self.images.inputs(images))
         if not isinstance(outputs, dict):
             outputs = dict(zip(self.model.output_names or [], [outputs]))
-        outputs = _without_padding(outputs, self.rows)
+        arrays = {name: _as_array(each) for name, each in outputs.items()}
+        outputs = _without_padding(arrays, self.rows)
         found = [detections_in(_of_image(outputs, index)) for index in range(len(images))]
         if None in found:
             types = ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in outputs.items())
@@ -130,6 +135,10 @@ class Network:
                 "the outputs so, as torchvision's detectors do"
             )
         return [one for one in found if one is not None]
+
+
+def _as_array(output: Prepared) -> np.ndarray:
+    return output.numpy(force=True) if isinstance(output, torch.Tensor) else output
 
 
 def _without_padding(

@@ -1,0 +1,90 @@
+"""What a GPU does of a job, on the device of the tests: as it is done without one."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.batch.networks import painted
+from tvm_passes.batch import BadImage, Detector, run_lengths
+from tvm_passes.batch.image_input import ImageInput
+from tvm_passes.batch.letterbox import letterbox
+from tvm_passes.batch.on_gpu import OnGpu
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+INPUTS = [
+    ImageInput(48, 64, 3, "NCHW", "float32"),
+    ImageInput(48, 64, 3, "CHW", "float16"),
+    ImageInput(48, 64, 1, "NCHW", "float32"),
+    ImageInput(48, 64, 3, "NHWC", "uint8"),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("taken", INPUTS, ids=str)
+def test_images_are_fitted_in(device, taken):
+    for size in ((90, 40), (30, 200), (48, 64)):
+        image = np.random.default_rng(0).integers(0, 256, (*size, 3), "uint8")
+        image.flags.writeable = False
+        found, placed = OnGpu(device).letterbox(image, taken, "BGR")
+        expected, place = letterbox(image, taken, "BGR")
+        assert placed == place and found.device.type == device
+        limit = 1 if taken.dtype == "uint8" else 1e-3
+        np.testing.assert_allclose(found.cpu().numpy(), expected, atol=limit if device == "cuda" else 0)
+
+
+def some_masks(count, size):
+    rng = np.random.default_rng(count)
+    rows, columns = np.mgrid[:28, :28]
+    centre = rng.uniform(8, 20, (2, count, 1, 1))
+    far = np.hypot(rows - centre[0], columns - centre[1])
+    masks = (1 / (1 + np.exp(far - rng.uniform(4, 12, (count, 1, 1))))).astype("float32")
+    corners = np.sort(rng.uniform(-0.2, 1.2, (count, 2, 2)), axis=1) * size[::-1]
+    return masks, corners.reshape(count, 4).astype("float32")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_run_lengths(device):
+    for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20))):
+        masks, boxes = some_masks(count, size)
+        found = OnGpu(device).run_lengths(masks, boxes, size)
+        assert found == [run_lengths.of_box(mask, box, size) for mask, box in zip(masks, boxes)]
+
+
+@pytest.mark.parametrize("kind", ["raw", "encoded", "four"])
+def test_a_detector_finds_the_same(detector_folder, monkeypatch, kind):
+    images = [painted(90 + each, 120, (10, 20, 60 + each, 80)) for each in range(3)]
+    without = Detector(detector_folder(kind))
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    with_it = Detector(detector_folder(kind))
+    prepared = [with_it.prepare(image) for image in images]
+    assert all(isinstance(tensor, torch.Tensor) for tensor, _ in prepared)
+    assert with_it({"image": images}).equals(without({"image": images}))
+
+
+def test_a_mask_of_too_many_runs(detector_folder, monkeypatch):
+    """Goes without the GPU, which has no room for it."""
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    detector = Detector(detector_folder("raw"))
+
+    def run_lengths_(*_):
+        raise ValueError("1 of 3 masks take more than 100 bytes")
+
+    expected = detector({"image": [painted(90, 120, (10, 20, 60, 80))]})
+    monkeypatch.setattr(detector._gpu, "run_lengths", run_lengths_)
+    assert detector({"image": [painted(90, 120, (10, 20, 60, 80))]}).equals(expected)
+
+
+def test_an_image_on_which_the_network_fails(detector_folder, monkeypatch):
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    detector = Detector(detector_folder("raw"))
+    run = detector.run
+
+    def failing(images):
+        if max(float(image.max()) for image in images) > 0.9:
+            raise RuntimeError("a bright image")
+        return run(images)
+
+    monkeypatch.setattr(detector, "run", failing)
+    images = [detector.prepare(painted(48, 64, box))[0] for box in ((1, 1, 9, 9), None)]
+    bad, good = detector.run_each(images, ["bright", "dark"])
+    assert isinstance(bad, BadImage) and "boxes" in good

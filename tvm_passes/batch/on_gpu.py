@@ -1,0 +1,78 @@
+"""What a GPU does beside the network: it fits images into the input, and writes masks as run lengths.
+
+Each thread has a stream of its own for that, so that copies and small kernels go on while the network runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from topi_ext.torch import encode_masks
+
+from .. import runtime
+from .image_input import ImageInput
+from .letterbox import Placed, fitted, pixels_of
+
+
+class OnGpu:
+    """Work on a device of torch, from any thread."""
+
+    def __init__(self, device: str | torch.device) -> None:
+        self._device = torch.device(device)
+        self._of_thread = threading.local()
+
+    @staticmethod
+    def of(model: runtime.Model) -> OnGpu | None:
+        """For the device of a model; None if that is no GPU that torch can use."""
+        device = model.device
+        is_on_gpu = device.device_type == device.kDLCUDA and torch.cuda.is_available()
+        return OnGpu(f"cuda:{device.device_id}") if is_on_gpu else None
+
+    def letterbox(self, image: np.ndarray, taken: ImageInput, channels: str) -> tuple[torch.Tensor, Placed]:
+        """See `letterbox`; the tensor is for the device's default stream, on which the network runs."""
+        with self._own_stream() as stream:
+            found, placed = fitted(self._copied(pixels_of(image)), taken, channels)
+        if stream is not None:
+            default = torch.cuda.default_stream(self._device)
+            default.wait_stream(stream)
+            found.record_stream(default)
+        return found, placed
+
+    def run_lengths(self, masks: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> list[bytes]:
+        """COCO's run lengths of small masks (n, m, m), pasted into an image of this size.
+
+        Raises ValueError for a mask of more runs than there is room for, and where nvcc is missing, which
+        compiles the kernel.
+        """
+        if self._device.type == "cuda" and not shutil.which("nvcc"):
+            raise ValueError("nvcc is missing")
+        if not len(masks):
+            return []
+        with self._own_stream():
+            given = [self._copied(torch.from_numpy(np.ascontiguousarray(each))) for each in (masks, boxes)]
+            encoded = encode_masks(given[0][:, None], given[1], size)
+            longest = int(encoded.count_nonzero(1).max())  # most of the room is empty
+            encoded = encoded[:, : longest + 1].cpu()
+        return [each["counts"] for each in runtime.coco_masks(encoded, size)]
+
+    @contextlib.contextmanager
+    def _own_stream(self) -> Iterator[torch.cuda.Stream | None]:
+        """The stream of this thread, as torch's current one; None where there are no streams."""
+        if self._device.type != "cuda":
+            yield None
+            return
+        if not hasattr(self._of_thread, "stream"):
+            self._of_thread.stream = torch.cuda.Stream(self._device)
+        with torch.cuda.stream(self._of_thread.stream):
+            yield self._of_thread.stream
+
+    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self._device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self._device, non_blocking=True)
