@@ -206,6 +206,15 @@ def test_a_batch_that_the_folder_does_not_have(model):
         list(network(given(0.5)))
 
 
+@pytest.mark.parametrize(
+    "size, batch, number", [((48, 64), 1, 16), ((800, 1333), 1, 5), ((800, 1333), 4, 4), ((2000, 2000), 8, 8)]
+)
+def test_chunks_are_of_full_batches(model, size, batch, number):
+    taken = dataclasses.replace(model.images.taken, height=size[0], width=size[1])
+    images = dataclasses.replace(model.images, taken=taken, number=batch)
+    assert dataclasses.replace(model, images=images).chunk == number
+
+
 def test_chunks_are_read_without_a_copy():
     value = {"image": np.arange(1000.0).reshape(10, 100), "text": "a"}
     table = packed(value)

@@ -42,6 +42,7 @@ from .results import Failed, Result, taken_from
 from .sources import Source, left_in
 
 IMAGES, BYTES = 16, 2**25  # of a chunk, at most; one image may have more bytes
+BYTES_PREPARED = 2**26  # of a chunk, at most, unless a batch has more
 CHUNKS_TO_WRITE = 2  # that wait
 SECONDS_TO_ANSWER, SECONDS_TO_STOP = 5, 10
 CALLS = 2  # of an actor at the same time: one runs the network, the other one maps back
@@ -80,7 +81,11 @@ class Model:
 
     @property
     def chunk(self) -> int:
-        return max(IMAGES, self.images.number if self.batch == "auto" else int(self.batch))
+        """How many images: full batches, as far as they have no more bytes than are moved quickly."""
+        taken, batch = self.images.taken, self.images.number if self.batch == "auto" else int(self.batch)
+        pixels = (taken.height or 1) * (taken.width or 1)
+        number = min(IMAGES, BYTES_PREPARED // (pixels * taken.channels * np.dtype(taken.dtype).itemsize))
+        return max(1, number // batch) * batch
 
 
 def run_on_ray(
