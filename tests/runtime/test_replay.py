@@ -55,6 +55,7 @@ def test_what_is_taken(replay):
     assert replay.kind_of(like_it()) is TORCH and replay.kind_of(like_it(np)) is NUMPY
     assert replay.kind_of([torch.zeros(3, 4).t(), like_it()[1]]) is TORCH
     assert replay.kind_of(like_it()[:1]) is None
+    assert Replay(nothing, [], [array()], (), fresh=True).kind_of([]) is None
     swapped = np.zeros(SHAPE, np.dtype("float32").newbyteorder())
     assert replay.kind_of([swapped, like_it(np)[1]]) is None
 
@@ -115,4 +116,6 @@ def test_bfloat16():
     replay = Replay(nothing, [array("bfloat16")], [array("bfloat16")], (), fresh=False)
     assert replay.kind_of([torch.zeros(SHAPE, dtype=torch.bfloat16)]) is TORCH
     assert replay.kind_of([np.zeros(SHAPE, "float32")]) is None
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert replay.kind_of([np.zeros(SHAPE, ml_dtypes.bfloat16)]) is None
     assert replay.run([], NUMPY, 0)[0].dtype == np.float32

@@ -50,6 +50,7 @@ class Replay:
                 [TORCH.result(array, False, 0) for array in arrays] for arrays in (inputs, outputs)
             )
             self._numbers: Any = _pinned(self._outputs[-1]) if cut else None
+        self._types = [(tuple(array.shape), array.dtype) for array in inputs]
         self._launch, self._cut, self._fresh = launch, cut, fresh
 
     @functools.cached_property
@@ -57,23 +58,13 @@ class Replay:
         """A tensor of the host for each input, from which the device can copy."""
         return [_pinned(tensor) for tensor in self._inputs]
 
-    @functools.cached_property
-    def _arrays(self) -> list[Any]:
-        """The same as NumPy arrays; None for bfloat16, which NumPy lacks."""
-        return [None if str(each.dtype) == "torch.bfloat16" else each.numpy() for each in self._staged]
-
     def kind_of(self, values: Sequence[Tensor]) -> Kind | None:
         """TORCH or NUMPY, if all values are of that kind, and as the model takes them."""
-        if len(values) != len(self._inputs):
+        if not values or len(values) != len(self._inputs):
             return None
         if all(map(_is_like, values, self._inputs)):
             return TORCH
-        if not all(type(value) is np.ndarray for value in values):
-            return None
-        pairs = zip(values, self._arrays)
-        return (
-            NUMPY if all(array is not None and _same_type(value, array) for value, array in pairs) else None
-        )
+        return NUMPY if all(map(_is_of_type, values, self._types)) else None
 
     def run(self, values: Sequence[Tensor], kind: Kind, stream: int) -> list[Tensor]:
         """What the model makes of these values, on torch's stream, whose address is `stream`."""
@@ -83,8 +74,8 @@ class Replay:
 
     def _fill(self, values: Sequence[Tensor], kind: Kind) -> None:
         if kind is NUMPY:
-            for value, array in zip(values, self._arrays):
-                np.copyto(array, value)
+            for value, staged in zip(values, self._staged):
+                np.copyto(staged.numpy(), value)
             values = self._staged
         for value, buffer in zip(values, self._inputs):
             buffer.copy_(value.detach(), non_blocking=True)
@@ -122,6 +113,13 @@ def _is_like(value: Tensor, tensor: Any) -> bool:
     except RuntimeError:  # inside torch.func's transforms
         return False
     return True
+
+
+def _is_of_type(value: Tensor, type_: tuple[tuple[int, ...], str]) -> bool:
+    """Whether it is an ordinary array of NumPy of this shape and type."""
+    if type(value) is not np.ndarray or value.dtype.kind not in "biuf" or not value.dtype.isnative:
+        return False
+    return (value.shape, value.dtype.name) == type_
 
 
 def _same_type(value: Tensor, other: Tensor) -> bool:
