@@ -3,7 +3,9 @@
 Photographs are JPEGs in memory, of 1280x720. Each stage alone runs in one thread: decode and fit into the
 network's input, the network on what was prepared, bring what it finds back to the photographs, write. The job
 is the engine `local` from these bytes to rows. What the engine itself costs is measured with a network that
-only waits for as long as a GPU would compute: of that time, the job should need nothing more.
+only waits for as long as a GPU would compute: of that time, the job should need nothing more. The peer does
+what Ray's example of batch inference with torchvision does in a worker: it decodes, runs the network in eager
+mode, under autocast on a GPU, and copies all that it finds to the host; what Ray takes is not counted.
 
 Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x1333 in float16.
 """
@@ -35,6 +37,7 @@ WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
 SECONDS = 3  # that a stage runs alone, at least
 WAIT = 0.004  # of the network that only waits: seconds for a batch
 WAITED = 8  # its batch
+PEER_BATCH = 4
 
 
 def main():
@@ -43,7 +46,7 @@ def main():
     size = (800, 1333) if on_gpu else (256, 320)
     photos = photographs()
     with tempfile.TemporaryDirectory() as folder:
-        model = args.model or compiled(Path(folder), size, on_gpu)
+        model = args.model or compiled(Path(folder), size, on_gpu, args.batch or (8 if on_gpu else 1))
         devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
         detectors = [batch.Detector(model, device) for device in devices]
         rows = alone(detectors[0], photos, Path(folder))
@@ -51,19 +54,17 @@ def main():
         decoders = args.decoders or max(1, len(os.sched_getaffinity(0)) - 1)
         for count in range(1, len(detectors) + 1):
             rate, bound = job(detectors[:count], photos, args.images * count, decoders)
-            rows.append(
-                [f"the job, {count} x {devices[0][:4].rstrip(':')}, {decoders} decoders", rate, bound]
-            )
+            rows.append([f"the job, {', '.join(devices[:count])}, {decoders} decoders", rate, bound])
             print(f"{rate:.1f} images a second by {count}, bound by: {bound}", flush=True)
+        del detectors  # and their memory
+    rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
     overhead = overhead_of_engine(args.images, decoders)
     facts = [f"- Host: {common.cpu_name()}, {os.cpu_count()} threads", f"- Network: Mask R-CNN, {size}"]
     facts += [common.environment(common.copy_bandwidth(), times=None)] if on_gpu else []
     table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", bound] for name, rate, bound in rows]
     header = ["", "images a second", "of the network's", "bound by"]
     text = [*facts, "", __doc__.split("\n\n")[1], "", common.markdown_table(header, table), ""]
-    text += [
-        f"The engine took {overhead:.1%} more than a network that waits {WAIT * 1e3:.0f} ms for a batch."
-    ]
+    text += [f"A job took {overhead:.1%} longer than its network, which waited {WAIT * 1e3:.0f} ms a batch."]
     common.publish("batch", "Many images", "\n".join(text), None if on_gpu else common.cpu_name())
 
 
@@ -72,6 +73,7 @@ def parser():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path, help="a compiled folder, rather than Mask R-CNN")
+    parser.add_argument("--batch", type=int, help="of the network; by default 8 on a GPU, and else 1")
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
     parser.add_argument("--gpus", type=int, default=max(torch.cuda.device_count(), 1))
     parser.add_argument("--images", type=int, default=64, help="of a job, for each device; %(default)s")
@@ -92,10 +94,10 @@ def photographs():
     return encoded
 
 
-def compiled(folder, size, on_gpu):
+def compiled(folder, size, on_gpu, number):
     """A folder of Mask R-CNN whose masks are small, to be pasted into photographs."""
     target = common.tensor_core_target("cudnn-frontend") if on_gpu else topi_ext.cpu_target()
-    mod = imported(*of_torchvision("maskrcnn_resnet50_fpn", size))
+    mod = imported(*of_torchvision("maskrcnn_resnet50_fpn", size, batch=number))
     options = {"outputs": "padded"} if on_gpu else {}
     mod = tvm_passes.detection_pipeline(target, masks="raw", **options)(mod)
     runtime.save(folder / "model", runtime.build_library(mod, target), mod, target, {"model": "maskrcnn"})
@@ -147,6 +149,21 @@ def job(detectors, photos, count, decoders):
     done = sum(1 for _ in run_in_threads(items, detectors, figures, decoders))
     assert done == count
     return count / (time.perf_counter() - start), figures.progress().bound
+
+
+@torch.no_grad()
+def by_torchvision(photos, size, device):
+    """Images a second."""
+    network, _ = of_torchvision("maskrcnn_resnet50_fpn", size)
+    network = network.to(device)
+    batches = [photos[at : at + PEER_BATCH] for at in range(0, DISTINCT, PEER_BATCH)]
+
+    def run(encoded):
+        images = [torch.from_numpy(decode(photo)).to(device).permute(2, 0, 1) / 255 for photo in encoded]
+        with torch.autocast(device.partition(":")[0], enabled=device != "cpu"):
+            return [{name: each.cpu().numpy() for name, each in found.items()} for found in network(images)]
+
+    return rate_of(run, batches, PEER_BATCH)
 
 
 def overhead_of_engine(count, decoders):
