@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,7 +33,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         yield here
 
 
-def server_of(app: Any, seconds: float, on_ready: Callable[[], None]) -> Server:
+def server_of(app: Any, seconds: float, on_ready: Callable[[], None]) -> Stoppable:
     """A server that stops at SIGINT or SIGTERM; requests that are in work then have some seconds left."""
     config = Config(
         app,
@@ -47,13 +48,24 @@ def server_of(app: Any, seconds: float, on_ready: Callable[[], None]) -> Server:
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=round(seconds) + 1,
     )
-    return _Announcing(config, on_ready)
+    return Stoppable(config, on_ready)
 
 
-class _Announcing(Server):
+class Stoppable(Server):
+    """`is_interrupted` says whether SIGINT stopped it.
+
+    uvicorn sends itself the signal again, which does nothing in a process that was started in the background
+    of a shell script: there, SIGINT is ignored from the start.
+    """
+
     def __init__(self, config: Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self.is_interrupted = False
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self.is_interrupted = self.is_interrupted or sig == signal.SIGINT
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets=sockets)

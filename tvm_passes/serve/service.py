@@ -59,6 +59,8 @@ def run(
         url = f"http://{name}:{here.getsockname()[1]}/"
         server = server_of(service.app, limits.timeout, lambda: on_ready(url))
         asyncio.run(server.serve(sockets=[here]))
+        if server.is_interrupted:
+            raise KeyboardInterrupt
 
 
 def _check_installed() -> None:
