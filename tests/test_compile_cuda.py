@@ -41,7 +41,7 @@ def compiled(monkeypatch):
 
 @pytest.fixture
 def on_four_cores(monkeypatch):
-    monkeypatch.setattr(compile_cuda, "_cores", lambda: 4)
+    monkeypatch.setattr(compile_cuda, "cores", lambda: 4)
     monkeypatch.setattr(compile_cuda, "PART", 500)
 
 
@@ -86,7 +86,7 @@ def test_kernels_are_divided(compiled, on_four_cores):
 
 def test_all_kernels_of_one_core_are_one_source(compiled, monkeypatch, on_four_cores):
     divided = names(module.get_source() for module in kernels(runtime.build_library(network(), TARGET)))
-    monkeypatch.setattr(compile_cuda, "_cores", lambda: 1)
+    monkeypatch.setattr(compile_cuda, "cores", lambda: 1)
     (whole,) = kernels(runtime.build_library(network(), TARGET))
     assert names([whole.get_source()]) == divided and len(divided) >= SOFTMAXES
 

@@ -17,7 +17,7 @@ from tvm_passes.batch.chunks import packed, unpacked
 from tvm_passes.batch.decode import MAX_PIXELS
 from tvm_passes.batch.failing import NetworkFailed
 from tvm_passes.batch.figures import Figures
-from tvm_passes.batch.letterbox import Placed
+from tvm_passes.batch.letterbox import Fitted, Placed
 from tvm_passes.batch.network import images_of
 from tvm_passes.runtime import read_manifest
 
@@ -152,9 +152,7 @@ def actor(model):
 
 def given(*values):
     placed = Placed(SIZE, SIZE, SIZE)
-    images = [
-        on_ray._Prepared(str(value), np.full((*SIZE, 3), 255 * value, "uint8"), placed) for value in values
-    ]
+    images = [Fitted(str(value), np.full((*SIZE, 3), 255 * value, "uint8"), placed) for value in values]
     return packed(on_ray._Chunk(images, [on_ray.Failed("before", "is empty")], []))
 
 

@@ -1,7 +1,6 @@
 """Clients of the service: many that are well-behaved, and some that are not."""
 
 import http.client
-import io
 import socket
 import statistics
 import threading
@@ -10,9 +9,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from urllib.parse import urlsplit
-
-import numpy as np
-from PIL import Image
 
 from tests.serve.client import Reply, ask, head, say
 
@@ -23,16 +19,6 @@ LOST = "no answer"
 class Outcome(NamedTuple):
     status: object  # of HTTP, or LOST
     seconds: float
-
-
-def photos(number, height, width):
-    """JPEGs of smooth noise, as large as photographs of this size are."""
-    rng = np.random.default_rng(0)
-    for _ in range(number):
-        coarse = Image.fromarray(rng.integers(0, 255, (height // 8, width // 8, 3), dtype="uint8"))
-        file = io.BytesIO()
-        coarse.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
-        yield file.getvalue()
 
 
 def crowd(url, images, clients, seconds, at_half=lambda: None):

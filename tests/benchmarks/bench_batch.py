@@ -25,6 +25,7 @@ import topi_ext
 import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks._models import of_torchvision
+from tests.benchmarks._photos import photos as encoded_photos
 from tests.zoo.outcome import imported
 from tvm_passes import batch, runtime
 from tvm_passes.batch.decode import decode
@@ -44,7 +45,7 @@ def main():
     args = parser().parse_args()
     on_gpu = torch.cuda.is_available() and not args.cpu
     size = (800, 1333) if on_gpu else (256, 320)
-    photos = photographs()
+    photos = [*encoded_photos(DISTINCT, HEIGHT, WIDTH)]
     with tempfile.TemporaryDirectory() as folder:
         model = args.model or compiled(Path(folder), size, on_gpu, args.batch or (8 if on_gpu else 1))
         devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
@@ -79,19 +80,6 @@ def parser():
     parser.add_argument("--images", type=int, default=64, help="of a job, for each device; %(default)s")
     parser.add_argument("--decoders", type=int, help="threads; by default one less than there are cores")
     return parser
-
-
-def photographs():
-    """Encoded images: noise that is as smooth as photographs are, of which a JPEG has some 150 kilobytes."""
-    rng = np.random.default_rng(0)
-    encoded = []
-    for _ in range(DISTINCT):
-        coarse = rng.integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), "uint8")
-        image = Image.fromarray(coarse).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
-        file = io.BytesIO()
-        image.save(file, "JPEG", quality=90)
-        encoded.append(file.getvalue())
-    return encoded
 
 
 def compiled(folder, size, on_gpu, number):

@@ -17,6 +17,7 @@ import torch
 import frontends
 from tests.benchmarks import _clients
 from tests.benchmarks import _common as common
+from tests.benchmarks._photos import photos
 from tests.models.zoo import tiny_mask_rcnn
 from tests.serve.client import ask, metric, until
 from tests.serve.processes import served
@@ -86,7 +87,7 @@ def compile_small(folder):
 
 
 def measured(service, clients, seconds):
-    images = list(_clients.photos(16, *PHOTO))
+    images = list(photos(16, *PHOTO))
     for image in images:
         assert ask(service.url, "/detect", image, "image/jpeg").status == 200
 

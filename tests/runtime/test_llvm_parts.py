@@ -20,7 +20,7 @@ def network(dynamic=False):
 
 @pytest.fixture
 def on_three_cores(monkeypatch):
-    monkeypatch.setattr(llvm_parts, "_cores", lambda: 3)
+    monkeypatch.setattr(llvm_parts, "cores", lambda: 3)
 
 
 def modules_of(lib, kind="llvm"):

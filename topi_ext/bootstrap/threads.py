@@ -8,9 +8,13 @@ needs by then. A network on two cores took 20 ms or 70, by chance.
 import os
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def set_threads() -> None:
     """Set what the user's environment does not."""
-    cores = str(len(os.sched_getaffinity(0)))
-    os.environ.setdefault("TVM_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or cores)
+    os.environ.setdefault("TVM_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or str(cores()))
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")

@@ -29,6 +29,7 @@ import tvm
 from tvm.contrib import nvcc
 
 from ..bootstrap import user_cache
+from ..bootstrap.threads import cores
 
 COMPILE, BUILD = "tvm_callback_cuda_compile", "target.build.cuda"
 OUTPUT_DIR = "cuda.kernels_output_dir"
@@ -70,7 +71,7 @@ _state = _State()
 def compile_all(sources: Sequence[Source]) -> dict[Source, bytes]:
     """Each source compiled: from the cache, or all at once by as many processes as there are cores."""
     distinct = list(dict.fromkeys(sources))
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         return dict(zip(distinct, pool.map(_loaded_or_compiled, distinct)))
 
 
@@ -87,10 +88,6 @@ def _version_of(program: str | None) -> str:
     if program is None:
         return ""
     return subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _compile(code: str, target: tvm.target.Target) -> bytearray:
@@ -143,7 +140,7 @@ def _answered(known: dict[Source, bytes]) -> Iterator[None]:
 
 def _parts(mod: tvm.IRModule, code: str) -> list[tvm.IRModule]:
     """The kernels in parts that take equally long to compile, by the length of their source."""
-    count = min(_cores(), len(mod.functions), 1 + len(code) // PART)
+    count = min(cores(), len(mod.functions), 1 + len(code) // PART)
     conventions = [int(function.attrs["calling_conv"]) for function in mod.functions.values()]
     if count == 1 or any(convention != LAUNCHED_BY_THE_HOST for convention in conventions):
         return [mod]

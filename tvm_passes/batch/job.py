@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap.threads import cores  # topi_ext comes before tvm
 
 import tvm
 
@@ -206,8 +206,7 @@ def _in_threads(
 ) -> Engine:
     devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
     detectors = [Detector(model, device, batch=batch, max_pixels=max_pixels) for device in devices]
-    cores = len(os.sched_getaffinity(0))
-    number = decoders or max(1, min(cores - 1, MAX_DECODERS * len(detectors)))
+    number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(detectors)))
     return lambda done, figures, tick: run_in_threads(left_in(source, done), detectors, figures, number, tick)
 
 

@@ -7,7 +7,7 @@ after torchvision's detectors have normalized it, and 0 is what they pad with.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +42,14 @@ class Placed:
     def factor(self) -> tuple[float, float]:
         """From a coordinate (x, y) in the input to one in the image."""
         return self.image[1] / self.resized[1], self.image[0] / self.resized[0]
+
+
+class Fitted(NamedTuple):
+    """An image that is ready for the network."""
+
+    id: str
+    array: Prepared
+    placed: Placed
 
 
 def letterbox(image: np.ndarray, taken: ImageInput, channels: str = "RGB") -> tuple[np.ndarray, Placed]:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from .channel import CLOSED, Channel, Stopped
@@ -21,7 +20,7 @@ from .detector import Detector
 from .errors import BadImage
 from .figures import Figures
 from .found import Found
-from .letterbox import Placed
+from .letterbox import Fitted
 from .results import Failed, Result, taken_from
 from .sources import Item
 
@@ -47,14 +46,8 @@ def run_in_threads(
         engine.stop()
 
 
-class _Prepared(NamedTuple):
-    id: str
-    array: np.ndarray
-    placed: Placed
-
-
 class _Ran(NamedTuple):
-    images: list[_Prepared]
+    images: list[Fitted]
     found: list[Found | BadImage]
 
 
@@ -130,12 +123,12 @@ class _Engine:
             except BadImage as reason:
                 self._results.put(Failed(item.id, str(reason)))
             else:
-                self._prepared.put(_Prepared(item.id, array, placed))
+                self._prepared.put(Fitted(item.id, array, placed))
 
     def _run(self, detector: Detector) -> None:
         is_last = False
         while not is_last:
-            images: list[_Prepared] = []
+            images: list[Fitted] = []
             while len(images) < detector.batch and not is_last:
                 image = self._prepared.get()
                 is_last = image is CLOSED

@@ -24,6 +24,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from topi_ext.bootstrap.threads import cores
 from topi_ext.quiet import is_verbose
 
 from ..errors import one_line
@@ -35,7 +36,7 @@ from .errors import BadImage, BatchError
 from .failing import NetworkFailed
 from .figures import Figures, Work, measured
 from .item import Item
-from .letterbox import Placed, letterbox
+from .letterbox import Fitted, Placed, letterbox
 from .network import Images
 from .optional import ray
 from .results import Failed, Result, taken_from
@@ -49,16 +50,10 @@ CALLS = 2  # of an actor at the same time: one runs the network, the other one m
 DECODING = 4  # of so many processors, one is not for the networks, where these are on processors, too
 
 
-class _Prepared(NamedTuple):
-    id: str
-    array: np.ndarray
-    placed: Placed
-
-
 class _Chunk(NamedTuple):
     """What became of some images until now."""
 
-    images: list[_Prepared]
+    images: list[Fitted]
     results: list[Result]
     works: list[Work]
 
@@ -135,7 +130,7 @@ def _connected(address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = {"num_cpus": max(2, len(os.sched_getaffinity(0))), "include_dashboard": False}
+    here = {"num_cpus": max(2, cores()), "include_dashboard": False}
     try:
         with _silent():
             ray().init(
@@ -311,7 +306,7 @@ def _prepare(table: Any, model: Model) -> Iterator[Any]:
             except BadImage as reason:
                 chunk.results.append(Failed(item.id, str(reason)))
             else:
-                chunk.images.append(_Prepared(item.id, array, placed))
+                chunk.images.append(Fitted(item.id, array, placed))
         yield packed(chunk)
 
 
@@ -352,7 +347,7 @@ class _Network:
             self._detector = Detector(model.folder, batch=model.batch, max_pixels=model.max_pixels)
         return self._detector
 
-    def _run(self, detector: Detector, images: list[_Prepared]) -> list[Any]:
+    def _run(self, detector: Detector, images: list[Fitted]) -> list[Any]:
         try:
             found = detector.run_each([image.array for image in images], [image.id for image in images])
         except NetworkFailed:

@@ -9,8 +9,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
+from ..serve.limits import Limits
 from .errors import CommandError, one_line
 from .progress import quiet, say
 
@@ -244,7 +246,7 @@ def _add_detect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch",
         metavar="N|auto",
-        type=_batch,
+        type=partial(_number_or_auto, "images"),
         default="auto",
         help="images that are computed at once, a size that the model was compiled for; auto: the largest",
     )
@@ -271,7 +273,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replicas",
         metavar="N|auto",
-        type=_replicas,
+        type=partial(_number_or_auto, "processes"),
         default="auto",
         help="processes that compute; auto: one for each GPU, or one on a CPU",
     )
@@ -279,18 +281,18 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "--max-queued",
         metavar="N",
         type=int,
-        default=128,
+        default=Limits.max_queued,
         help="requests that may wait; others are answered with 503 at once",
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=float,
-        default=30.0,
+        default=Limits.timeout,
         help="seconds that an image may take to arrive, and then to be computed",
     )
     parser.add_argument(
-        "--max-bytes", metavar="N", type=int, default=20 * 2**20, help="bytes of a request, at most"
+        "--max-bytes", metavar="N", type=int, default=Limits.max_bytes, help="bytes of a request, at most"
     )
 
 
@@ -311,15 +313,9 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of the tables")
 
 
-def _batch(text: str) -> int | str:
+def _number_or_auto(of: str, text: str) -> int | str:
     if text != "auto" and not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of images: give one, or auto")
-    return text if text == "auto" else int(text)
-
-
-def _replicas(text: str) -> int | str:
-    if text != "auto" and not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of processes: give one, or auto")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of {of}: give one, or auto")
     return text if text == "auto" else int(text)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -137,9 +137,8 @@ MIN_ROUNDS = 100
 
 def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     """Apply rules to every function until none applies; the same module if none ever did."""
-    before, rounds = mod, 0
-    while rounds < MIN_ROUNDS or rounds < _number_of_nodes(before):
-        rounds += 1
+    before = mod
+    for _ in _rounds(before):
         typed = relay.transform.InferType()(mod)
         report.forget_refusals()
         changed = {}
@@ -156,12 +155,15 @@ def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) ->
         for name, function in changed.items():
             typed.update_func(name, function)  # which InferType made anew
         mod = typed
+    rounds = max(_rounds(before))
     raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
 
 
-def _number_of_nodes(mod: tvm.IRModule) -> int:
-    """As many rounds as a chain may take in which each rewrite makes the next one match."""
-    return sum(len(Graph(function).nodes) for function in relay_functions(mod).values())
+def _rounds(mod: tvm.IRModule) -> Iterator[int]:
+    """From 1 on: a chain in which each rewrite makes the next one match takes a round per link."""
+    yield from range(1, 1 + MIN_ROUNDS)
+    nodes = sum(len(Graph(function).nodes) for function in relay_functions(mod).values())
+    yield from range(1 + MIN_ROUNDS, 1 + nodes)
 
 
 def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> dict[relay.Expr, relay.Expr]:

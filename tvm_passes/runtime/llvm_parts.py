@@ -9,13 +9,12 @@ for a function, too.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap.threads import cores  # topi_ext comes before tvm
 
 import tvm
 
@@ -41,15 +40,11 @@ def on_all_cores(run_here: bool) -> Iterator[None]:
     `run_here`: have the machine code made, too, rather than when the first kernel is called.
     """
     before = _state.parts, _state.run_here
-    _state.parts, _state.run_here = min(_cores(), MOST), run_here
+    _state.parts, _state.run_here = min(cores(), MOST), run_here
     try:
         yield
     finally:
         _state.parts, _state.run_here = before
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:

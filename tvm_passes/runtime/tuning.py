@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import selectors
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from topi_ext.bootstrap import user_cache
+from topi_ext.bootstrap.threads import cores
 from topi_ext.cudnn import session
 from topi_ext.cudnn.session import Call
 
@@ -81,7 +81,7 @@ def _calls_of(model: Model, inputs: tuple[Tensor, ...]) -> list[Call]:
 def _processes(device: tvm.runtime.Device) -> int:
     """How many run well at the same time."""
     by_memory = cuda.free_bytes(device) // BYTES_PER_PROCESS
-    return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)), by_memory))
+    return max(1, min(MAX_PROCESSES, cores(), by_memory))
 
 
 def _share(calls: Sequence[Call], device: tvm.runtime.Device, processes: int) -> None:

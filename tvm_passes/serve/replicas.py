@@ -14,7 +14,7 @@ from ray import serve
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap.threads import cores  # topi_ext comes before tvm
 
 import tvm
 
@@ -98,8 +98,7 @@ def started(folder: str, number: int | None, timeout: float, is_verbose: bool) -
         if kind == "cuda" and number is not None and number > gpus:
             raise ServeError(f"there are {gpus} GPUs here: give --replicas from 1 to {gpus}, not {number}")
         number = number or max(gpus, 1)
-        cores = len(os.sched_getaffinity(0))
-        threads = max(1, cores // number)
+        threads = max(1, cores() // number)
         deployment = serve.deployment(
             Replica,
             name=NAME,
