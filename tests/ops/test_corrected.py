@@ -62,6 +62,36 @@ def test_erf_of_float32(count):
     assert np.signbit(found[3])
 
 
+def test_exp_of_float64_is_as_exact_as_the_type():
+    array = np.linspace(-20, 20, 100)
+    np.testing.assert_allclose(computed(relay.exp, array), np.exp(array), rtol=1e-15)
+
+
+@pytest.mark.parametrize("count", [7, 4096])
+def test_exp_of_float32(count):
+    """With and without vectors, from 0 to infinity; NaN stays NaN."""
+    array = np.linspace(-110, 88.72, count).astype("float32")
+    array[:5] = math.nan, math.inf, -math.inf, -0.0, 89
+    with np.errstate(over="ignore"):
+        expected = np.exp(array.astype("float64")).astype("float32")
+    np.testing.assert_allclose(computed(relay.exp, array), expected, rtol=3e-7, atol=1e-44)
+
+
+def test_nested_exponentials_compile():
+    """Each names its operand often, which must not be written out anew each time."""
+    array = np.linspace(-3, 1, 64).astype("float32")
+    expected = array.astype("float64")
+    for _ in range(6):
+        expected = 1 / (1 + np.exp(-np.exp(-expected)))
+
+    def function(x):
+        for _ in range(6):
+            x = relay.sigmoid(relay.exp(relay.negative(x)))
+        return x
+
+    np.testing.assert_allclose(computed(function, array), expected, rtol=1e-6)
+
+
 def test_erf_of_float64_on_cuda(emulated_cuda):
     array = np.linspace(-2, 2, 100)
     x = relay.var("x", shape=array.shape, dtype="float64")
@@ -83,6 +113,22 @@ def test_trilu_in_a_fused_function(dtype, upper):
     triangle = (np.triu if upper else np.tril)(array, 1)
     found = computed(lambda x: relay.concatenate([relay.trilu(x, relay.const(1, dtype), upper), x], 0), array)
     np.testing.assert_array_equal(found, np.concatenate([triangle, array]))
+
+
+@pytest.mark.parametrize("rows", [1, 40, 0])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_concatenation_and_what_is_fused_with_it(rows, axis):
+    """Operands that are computed, one of them twice over, and what follows: with threads and without."""
+    array = np.random.default_rng(0).standard_normal((rows, 16, 60)).astype("float32")
+
+    def function(x):
+        shifted = relay.exp(relay.transpose(x, [0, 2, 1]))
+        parts = [relay.nn.relu(shifted), relay.reshape(x, (-1 if rows else 0, 60, 16)), shifted]
+        return relay.add(relay.sigmoid(relay.concatenate(parts, axis)), relay.const(1.0))
+
+    shifted = np.exp(array.transpose(0, 2, 1))
+    parts = np.concatenate([shifted, array.reshape(rows, 60, 16), shifted], axis)
+    np.testing.assert_allclose(computed(function, array), 1 / (1 + np.exp(-parts)) + 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["linear", "cubic", "nearest_neighbor"])

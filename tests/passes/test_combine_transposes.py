@@ -1,6 +1,10 @@
 """CombineTransposes: structure, numbers, and nothing more the second time."""
 
+import math
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, numbers, ops
 from tvm_passes import CombineTransposes
@@ -8,6 +12,7 @@ from tvm_passes import CombineTransposes
 from tvm import relay
 
 SHAPE = (2, 3, 4, 5)
+PRIMES = {1: [], 2: [2], 3: [3], 4: [2, 2], 6: [2, 3]}
 
 
 def to_nhwc(x):
@@ -66,7 +71,7 @@ def test_split_axes_are_no_match():
 
 
 def heads(x, parts, axes):
-    """Behind a convolution in NHWC: back to NCHW, the channels split, and moved."""
+    """Behind a convolution in NHWC: back to NCHW, the axes split or merged, and moved."""
     return relay.transpose(relay.reshape(to_nchw(x), parts), axes)
 
 
@@ -80,9 +85,12 @@ def heads(x, parts, axes):
         ((2, 4, 5, 1), (2, 1, 1, 4, 5), [0, 3, 4, 1, 2], 0),
         ((2, 4, 5, 3), (2, 3, 4, 5, 1, 1), [0, 2, 5, 3, 4, 1], 0),
         ((1, 1, 1, 1), (1, 1, 1), [2, 1, 0], 0),
+        ((2, 4, 5, 12), (2, 12, 20), [0, 2, 1], 0),  # height and width become one axis, as in YOLO
+        ((2, 4, 5, 12), (24, 20), [1, 0], 1),  # images and channels do
+        ((2, 4, 5, 12), (2, 3, 4, 20), [0, 3, 2, 1], 1),  # and the channels are split
     ],
 )
-def test_across_a_split(shape, parts, axes, transposes):
+def test_across_a_reshape(shape, parts, axes, transposes):
     x = relay.var("x", shape=shape)
     mod = module(x, relay.nn.relu(heads(x, parts, axes)))
     after = assert_same_numbers(CombineTransposes(), mod, numbers(*shape))
@@ -90,15 +98,47 @@ def test_across_a_split(shape, parts, axes, transposes):
     assert_no_second_change(CombineTransposes(), after)
 
 
+@pytest.mark.parametrize("index, mode", [(0, "clip"), (-1, "wrap"), (7, "clip")])
+def test_across_the_only_image_and_a_squeeze(index, mode):
+    x = relay.var("x", shape=(1, 4, 5, 12))
+    image = relay.take(to_nchw(x), relay.const(index), axis=0, mode=mode)
+    columns = relay.squeeze(relay.reshape(image, (12, 20, 1)), [2])
+    mod = module(x, relay.nn.relu(relay.transpose(columns)))
+    after = assert_same_numbers(CombineTransposes(), mod, numbers(1, 4, 5, 12))
+    assert ops(after) == ["reshape", "nn.relu"]
+    assert_no_second_change(CombineTransposes(), after)
+
+
 @pytest.mark.parametrize(
-    "shape, parts, axes",
+    "between",
     [
-        ((2, 4, 5, 12), (2, 12, 20), [0, 2, 1]),  # height and width become one axis
-        ((2, 4, 6, 12), (2, 8, 6, 6), [0, 2, 3, 1]),  # so do parts of channels and height
+        lambda x: relay.reshape(x, (2, 8, 6, 6)),  # parts of channels and height become one axis, not factors
+        lambda x: relay.take(x, relay.const(0), axis=0),  # one image of several
+        lambda x: relay.take(x, relay.const([0, 1]), axis=0),
+        relay.nn.relu,
     ],
 )
-def test_a_reshape_that_merges_is_no_match(shape, parts, axes):
-    x = relay.var("x", shape=shape)
-    mod = module(x, relay.nn.relu(heads(x, parts, axes)))
+def test_what_moves_or_changes_elements_is_no_match(between):
+    x = relay.var("x", shape=(2, 4, 6, 12))
+    mod = module(x, relay.nn.relu(relay.transpose(between(to_nchw(x)))))
     after, report = apply(CombineTransposes(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_reshape_between_any_transposes(data):
+    """Whatever it makes of them, the numbers stay, and no transpose is added."""
+    extents = data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4))
+    axes = data.draw(st.permutations(range(len(extents))))
+    factors = [prime for extent in extents for prime in PRIMES[extent]]
+    parts = data.draw(st.permutations(factors))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(parts)), max_size=3)))
+    shape = [math.prod(parts[a:b]) for a, b in zip([0, *cuts], [*cuts, len(parts)])]
+    order = data.draw(st.permutations(range(len(shape))))
+    x = relay.var("x", shape=extents)
+    y = relay.transpose(relay.reshape(relay.transpose(x, axes), shape), order)
+    mod = module(x, relay.nn.relu(y))
+    after = assert_same_numbers(CombineTransposes(), mod, numbers(*extents))
+    assert ops(after).count("transpose") <= 2
+    assert_no_second_change(CombineTransposes(), after)

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+import tvm
+
 from ..onednn import library as onednn
 from .problem import Problem
 from .samples import Samples
@@ -34,7 +36,7 @@ from .winograd_transforms import (
     of_products,
 )
 
-BLOCK_BYTES = 2 << 20  # of a block's numbers and products
+BLOCK_BYTES = 2 << 20  # of a block's numbers and products, for each thread, which all work on one block
 FLOAT = 4  # bytes
 MIN_TILES = 16  # of a block: a matrix product of fewer rows is slower
 # What the algorithm costs, measured in products: a tile's transforms for each channel and filter; calls; and
@@ -120,7 +122,8 @@ class Convolution:
 def _tiles_of_a_block(problem: Problem) -> int:
     """As many as stay in the cache, or fewer for blocks of the same size."""
     tiles = problem.batch * math.prod(_tiles(problem))
-    most = max(MIN_TILES, BLOCK_BYTES // (FLOAT * NUMBERS * (problem.channels + problem.filters)))
+    of_a_tile = FLOAT * NUMBERS * (problem.channels + problem.filters)
+    most = max(MIN_TILES, BLOCK_BYTES * tvm.runtime.num_threads() // of_a_tile)
     return -(-tiles // -(-tiles // most))
 
 

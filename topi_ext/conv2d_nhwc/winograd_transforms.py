@@ -26,9 +26,9 @@ from tvm.tir.ir_builder import IRBuilder
 from .._floats import Locals
 from .._processor import options_of_processor
 from .._types import IntExpr
+from .._vector_math import vector_exp, vector_tanh
 from .cpu import LANES, activate
 from .problem import Activation
-from .vector_math import vector_exp, vector_tanh
 
 SIDE, KERNEL = 4, 3
 SEEN = SIDE + KERNEL - 1  # pixels, in each direction
@@ -37,7 +37,7 @@ POINTS = [Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction
 HALF = 2  # rows of a tile's results
 activated = functools.partial(activate, exp=vector_exp, tanh=vector_tanh)
 
-FOR_SEVERAL_THREADS = 2**14  # numbers of a kind in a block: for fewer it takes longer to wake threads
+FOR_SEVERAL_THREADS = 2**11  # numbers of a kind in a block: for fewer it takes longer to wake threads
 
 _compiling = threading.Lock()
 

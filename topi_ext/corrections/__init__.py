@@ -8,11 +8,12 @@ Importing a module of this folder applies its correction.
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `bfloat16` | on CPUs, does not compile operators of bfloat16 |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
-| `concatenate` | on CPUs, does not compile one of a tensor and of padded parts of it |
+| `concatenate` | on CPUs, does not compile some; runs what is fused with one on one core |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
 | `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
+| `exp` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `extremes` | loses a row of infinities to -3.4e38, at the index -1; on CPUs, searches without vectors |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
@@ -58,6 +59,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     cuda_reductions,
     cuda_schedules,
     erf,
+    exp,
     extremes,
     global_pooling,
     grid_sample,

@@ -1,33 +1,56 @@
-"""A concatenation of a tensor with a padded part of it, fused with what computes the tensor.
+"""The concatenation on CPUs, fused with what computes its operands, and with what follows it.
 
-TVM's kernel for CPUs takes its operands as compact buffers. A tensor that is computed in the same function
-is laid out with the padding that another operand puts around it, so that it is not compact, and does not
-compile. Importing this module gives the kernel a copy of such a tensor.
+TVM's kernel takes its operands as compact buffers. A tensor that is computed in the same function is laid
+out with the padding that another operand puts around it, so that it is not compact, and does not compile. And
+what is fused with the kernel runs on one core, one element after the other, each operator to memory. Importing
+this module gives the kernel a copy of such a tensor, and what is fused with it the schedule that it has alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from tvm import te, topi
+
+FOR_SEVERAL_THREADS = 2**14  # elements: for fewer it takes longer to wake threads
 
 _stock = topi.x86.concatenate
 
 
 def concatenate(data: Sequence[te.Tensor], axis: int = 0) -> te.Tensor:
-    computed = {read for each in data for read in _reads(each)}
+    computed = {read for each in data for read in _computed_for([each]) if read != each.op}
     return _stock([topi.identity(each) if each.op in computed else each for each in data], axis)
 
 
-def _reads(tensor: te.Tensor) -> Iterator[te.Operation]:
-    """The operations in the same function that a tensor is computed from."""
-    waiting, seen = list(tensor.op.input_tensors), set()
+def schedule(outs: Sequence[te.Tensor] | te.Tensor) -> te.Schedule:
+    outs = [outs] if isinstance(outs, te.Tensor) else list(outs)
+    s = te.create_schedule([out.op for out in outs])
+    operations = [*_computed_for(outs)]
+    written = {out.op for out in outs}
+    for operation in operations:
+        if not isinstance(operation, te.ComputeOp):  # which reads memory
+            written |= {tensor.op for tensor in operation.input_tensors}
+    for operation in operations:
+        if not isinstance(operation, te.ComputeOp) or not topi.tag.is_injective(operation.tag):
+            continue
+        if operation not in written:
+            s[operation].compute_inline()
+        elif math.prod(map(int, operation.output(0).shape)) >= FOR_SEVERAL_THREADS:
+            topi.x86.injective.schedule_injective_from_existing(s, operation.output(0))
+    return s
+
+
+def _computed_for(tensors: Sequence[te.Tensor]) -> Iterator[te.Operation]:
+    """The operations in the same function that tensors are computed by."""
+    waiting, seen = [tensor.op for tensor in tensors], set()
     while waiting:
-        operation = waiting.pop().op
+        operation = waiting.pop()
         if operation not in seen and not isinstance(operation, te.PlaceholderOp):
             seen.add(operation)
-            waiting.extend(operation.input_tensors)
+            waiting.extend(tensor.op for tensor in operation.input_tensors)
             yield operation
 
 
 topi.x86.concatenate = concatenate
+topi.x86.schedule_concatenate_cpu = schedule

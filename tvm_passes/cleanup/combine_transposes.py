@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.layouts import order_of_axes
-from ..engine.expressions import static_shape
+from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
 
 
@@ -32,52 +32,79 @@ class TransposeOfTranspose(Rule):
         return relay.transpose(match.data, plan)
 
 
-class TransposeOfSplit(Rule):
-    """Replace two transposes with a reshape in between that splits axes with a reshape and one transpose.
+class TransposeOfReshape(Rule):
+    """Replace two transposes with reshapes in between by a reshape, one transpose, and a reshape.
 
-    A detector's head, converted to NHWC, has them: back to NCHW, then anchors apart from what is predicted
-    for each, then all that to the end again. What is left moves nothing, and costs nothing.
+    A detector's head, converted to NHWC, has them: back to NCHW, then height and width as one axis, or
+    anchors apart from what is predicted for each, then all channels to the end again. What is left often
+    moves nothing, and costs nothing.
 
-    Why legal: the parts of an axis may be moved one by one, so split first, they move once.
+    Why legal: a reshape keeps the order of the elements. Where the axes before and after it are products of
+    the same factors, these are moved one by one, both moves at once.
     """
 
-    data = wildcard()
-    inner = is_op("transpose")(data) | is_op("layout_transform")(data)
-    split = is_op("reshape")(inner)
-    pattern = is_op("transpose")(split) | is_op("layout_transform")(split)
+    reshaped = wildcard()
+    pattern = is_op("transpose")(reshaped) | is_op("layout_transform")(reshaped)
 
-    def plan(self, match: Match) -> tuple[list[int], list[int]] | Answer:
-        """The shape to split the data to, and where each axis of the result comes from."""
-        inner, outer = order_of_axes(match.inner), order_of_axes(match.root)
-        whole, parts = static_shape(match.inner), static_shape(match.split)
-        if inner is None or outer is None or whole is None or parts is None or 0 in whole:
+    def plan(self, match: Match) -> relay.Expr | Answer:
+        inner = match.reshaped
+        while _keeps_order(inner):
+            inner = inner.args[0]
+        if inner is match.reshaped or op_name(inner) not in ("transpose", "layout_transform"):
             return NO_MATCH
-        groups = _split_axes(whole, parts)
-        if groups is None:
+        before, after = order_of_axes(inner), order_of_axes(match.root)
+        whole, parts, result = map(static_shape, (inner, match.reshaped, match.root))
+        if before is None or after is None or whole is None or parts is None or result is None or 0 in whole:
             return NO_MATCH
-        in_order = [axis for source in range(len(inner)) for axis in groups[inner.index(source)]]
-        return [parts[axis] for axis in in_order], [in_order.index(axis) for axis in outer]
+        factors = _common_factors(whole, parts)
+        if factors is None:
+            return NO_MATCH
+        given = sorted(factors, key=lambda factor: before[factor.of_whole])
+        moved = sorted(factors, key=lambda factor: after.index(factor.of_parts))
+        if moved == given:
+            return relay.reshape(inner.args[0], result)
+        divided = relay.reshape(inner.args[0], [factor.extent for factor in given])
+        data = relay.transpose(divided, [given.index(factor) for factor in moved])
+        is_done = tuple(factor.extent for factor in moved) == result
+        return data if is_done else relay.reshape(data, result)
 
-    def rewrite(self, match: Match, plan: tuple[list[int], list[int]]) -> relay.Expr:
-        shape, axes = plan
-        return relay.transpose(relay.reshape(match.data, shape), axes)
+    def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
+        return plan
 
 
-def _split_axes(whole: Sequence[int], parts: Sequence[int]) -> list[list[int]] | None:
-    """The axes that each axis is split to; None where a reshape does not only split, but also merges."""
-    groups: list[list[int]] = []
-    at = 0
-    for extent in whole:
-        group: list[int] = []
-        while math.prod(parts[axis] for axis in group) < extent and at < len(parts):
-            group.append(at)
-            at += 1
-        if math.prod(parts[axis] for axis in group) != extent:
-            return None
-        groups.append(group)
-    if groups:
-        groups[-1] += range(at, len(parts))  # of extent 1, since the elements are as many
-    return groups or None
+class _Factor(NamedTuple):
+    extent: int
+    of_whole: int  # the axis that it divides, before the reshape
+    of_parts: int  # and after it
+
+
+def _common_factors(whole: Sequence[int], parts: Sequence[int]) -> list[_Factor] | None:
+    """Of which the axes of both shapes are products, in order; None where there are none."""
+    factors: list[_Factor] = []
+    left, of_whole = 1, -1
+    for of_parts, wanted in enumerate(parts):
+        while wanted > 1:
+            if left == 1:
+                of_whole += 1
+                left = whole[of_whole]
+                continue
+            extent = min(left, wanted)
+            if left % extent or wanted % extent:
+                return None
+            factors.append(_Factor(extent, of_whole, of_parts))
+            left, wanted = left // extent, wanted // extent
+    return factors
+
+
+def _keeps_order(expr: relay.Expr) -> bool:
+    """Whether an operator only says anew which axes there are."""
+    if op_name(expr) in ("reshape", "squeeze", "expand_dims"):
+        return True
+    if op_name(expr) != "take" or expr.attrs.axis is None or str(expr.attrs.mode) == "fast":
+        return False
+    data, index = expr.args  # the only one along an axis
+    shape = static_shape(data)
+    return shape is not None and shape[int(expr.attrs.axis)] == 1 and len(index.checked_type.shape) == 0
 
 
 class TransposeOfNothing(Rule):
@@ -105,7 +132,7 @@ class TransposeOfNothing(Rule):
 
 
 class CombineTransposes(RulePass):
-    """Combine transposes, also across a reshape that splits axes, and drop those that move nothing.
+    """Combine transposes, also across reshapes, and drop those that move nothing.
 
     >>> x = relay.var("x", shape=(1, 8, 4, 5))
     >>> y = relay.transpose(relay.layout_transform(x, "NCHW", "NHWC"), [0, 3, 1, 2])
@@ -116,4 +143,4 @@ class CombineTransposes(RulePass):
     }
     """
 
-    rules = (TransposeOfTranspose, TransposeOfSplit, TransposeOfNothing)
+    rules = (TransposeOfTranspose, TransposeOfReshape, TransposeOfNothing)

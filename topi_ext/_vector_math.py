@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tvm import te, tir
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
+from ._floats import BITS_OF_INFINITY, MAGNITUDE, bits
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
-LEAST, GREATEST = -87.33654, 88.37626  # whose exponentials are normal numbers
+LEAST, GREATEST = -104.0, 89.0  # beyond, exponentials round to 0 and to infinity
 # Of the Cephes library: exp(r) = 1 + r + r² * polynomial, for |r| up to half of log 2
 EXP = 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5
 BIAS, BITS_OF_FRACTION = 127, 23
@@ -28,18 +28,19 @@ TANH_BELOW = 1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4
 
 
 def vector_exp(x: tir.PrimExpr) -> tir.PrimExpr:
-    """Within 2e-7 of the exponential of a float32, or of several; for NaN it is NaN.
-
-    Beyond `LEAST` and `GREATEST`, the result is that of these.
-    """
+    """The exponential of a float32, or of several: within 2e-7 of it, or of the smallest normal number."""
     clipped = _clipped(x, LEAST, GREATEST)
-    power = tir.floor(clipped * _constant(LOG2_E) + _constant(0.5))
-    rest = clipped - power * _constant(LN2_HIGH) - power * _constant(LN2_LOW)
+    whole = tir.floor(clipped * _constant(LOG2_E) + _constant(0.5))
+    rest = clipped - whole * _constant(LN2_HIGH) - whole * _constant(LN2_LOW)
     value = _polynomial(EXP, rest) * rest * rest + rest + _constant(1)
-    exponent = (power.astype(bits(x).dtype) + tir.const(BIAS, "int32")) << tir.const(
-        BITS_OF_FRACTION, "int32"
-    )
-    return _unless_nan(x, value * tir.reinterpret(x.dtype, exponent))
+    power = whole.astype(bits(x).dtype)
+    half = power >> tir.const(1, "int32")  # the whole power of 2 may be none of float32's normal numbers
+    return _unless_nan(x, value * _power_of_2(half) * _power_of_2(power - half))
+
+
+def _power_of_2(exponent: tir.PrimExpr) -> tir.PrimExpr:
+    biased = (exponent + tir.const(BIAS, "int32")) << tir.const(BITS_OF_FRACTION, "int32")
+    return tir.reinterpret(exponent.dtype.replace("int", "float"), biased)
 
 
 def vector_tanh(x: tir.PrimExpr) -> tir.PrimExpr:
