@@ -99,7 +99,7 @@ def why_not_whole(shuffle: relay.Call) -> Refusal | None:
     return None
 
 
-def channels_cut(cut: relay.Expr | None) -> tuple[int, int] | None:
+def channels_cut(cut: relay.Expr) -> tuple[int, int] | None:
     """The first of the channels in NHWC that a slice takes, and the one behind the last; None if none is."""
     if op_name(cut) != "strided_slice":
         return None
