@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from tests.helpers import module, numbers, ops, run

@@ -8,7 +8,7 @@ is read afterwards, returned, or not the graph's own: then the operator copies t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,40 +25,33 @@ EVERYTHING = range(sys.maxsize)  # channels
 
 
 @dataclass
-class Writer:
-    """A function that writes some channels of a destination, and which channels it reads of its inputs."""
+class Partial:
+    """A function that reads and writes some channels of its inputs and its result."""
 
-    destination: int  # the place among its inputs
+    read: list[tuple[int, range]]  # of the input at a place
     written: range
-    read: list[tuple[int, range]]  # of the place of an input
+    destination: int | None  # the place of the input that has the other channels of the result
 
 
-def writers_of(lib: GraphExecutorFactoryModule) -> dict[str, Writer]:
-    """The functions of a compiled library that can write into the memory of an input, by name."""
-    functions = (
-        (name, function)
+def partials_of(lib: GraphExecutorFactoryModule) -> dict[str, Partial]:
+    """The functions of a compiled library that read and write some channels, by name."""
+    return {
+        name: _partial(function)
         for name, info in lib.function_metadata.items()
         for function in info.relay_primfuncs.values()
-    )
-    found = ((name, _writer(function)) for name, function in functions)
-    return {name: writer for name, writer in found if writer}
+        if op_name(function.body) == NAME
+    }
 
 
-def _writer(function: relay.Function) -> Writer | None:
-    call = function.body
-    if op_name(call) != NAME:
-        return None
-    access = access_of(call)
-    if access.destination is None:
-        return None
-    params = list(function.params)
-    places = {at: params.index(argument) for at, argument in enumerate(call.args) if argument in params}
-    destination = places.pop(access.destination)
+def _partial(function: relay.Function) -> Partial:
+    access, params = access_of(function.body), list(function.params)
+    places = {at: params.index(arg) for at, arg in enumerate(function.body.args) if arg in params}
+    destination = places.pop(access.destination, None)
     read = [(place, access.read.get(at, EVERYTHING)) for at, place in places.items()]
-    return Writer(destination, access.written, read)
+    return Partial(read, access.written, destination)
 
 
-def aliases(graph: Graph, writers: Mapping[str, Writer]) -> list[int]:
+def aliases(graph: Graph, partials: Mapping[str, Partial]) -> list[int]:
     """Of each entry, the entry in whose memory it is."""
     rows, nodes = graph["node_row_ptr"], graph["nodes"]
     alias = list(range(rows[-1]))
@@ -69,51 +62,49 @@ def aliases(graph: Graph, writers: Mapping[str, Writer]) -> list[int]:
     taken = {rows[index] for index, node in enumerate(nodes) if node["op"] == "null"}
     taken |= {rows[node] + index for node, index, *_ in graph["heads"]}
     for index, node in enumerate(nodes):
-        writer = writers.get(_function(node))
-        if writer is None:
+        partial = partials.get(_function(node))
+        if partial is None or partial.destination is None:
             continue
-        source, output, *_ = node["inputs"][writer.destination]
+        source, output, *_ = node["inputs"][partial.destination]
         memory = alias[rows[source] + output]
         sharing = {entry for entry, of in enumerate(alias) if of == memory}
-        if not sharing & taken and not _is_read_later(graph, index, writer, sharing, writers):
+        if not sharing & taken and not _are_read_later(graph, partials, index, partial.written, sharing):
             alias = [memory if of == rows[index] else of for of in alias]
     return alias
 
 
-def _is_read_later(
-    graph: Graph, writing: int, writer: Writer, sharing: set[int], writers: Mapping[str, Writer]
+def _are_read_later(
+    graph: Graph, partials: Mapping[str, Partial], writing: int, written: range, sharing: set[int]
 ) -> bool:
-    """Whether this node or a later one reads channels that it overwrites, of entries in the same memory."""
+    """Whether a node, while or after it writes channels, or one behind it reads them in the same memory."""
     extents = graph["attrs"]["shape"][1]
     channels = extents[graph["node_row_ptr"][writing]][-1]
     for index, node in enumerate(graph["nodes"][writing:], writing):
-        if _function(node) in ("", NO_STEP):
-            continue
-        for entry, read in _reads(graph, node, writers, index == writing):
-            if extents[entry][-1:] != [channels]:  # reshaped
-                read = EVERYTHING
-            if entry in sharing and range(*_common(read, writer.written)):
+        for entry, read in _reads(graph, node, partials.get(_function(node)), index == writing):
+            is_reshaped = extents[entry][-1:] != [channels]
+            if entry in sharing and (is_reshaped or _overlap(read, written)):
                 return True
     return False
 
 
-def _reads(
-    graph: Graph, node: Graph, writers: Mapping[str, Writer], is_writing: bool
-) -> Iterator[tuple[int, range]]:
+def _reads(graph: Graph, node: Graph, partial: Partial | None, is_writing: bool) -> list[tuple[int, range]]:
     """The entries that a node reads, and which channels; of a destination all, unless it `is_writing` it."""
-    rows, writer = graph["node_row_ptr"], writers.get(_function(node))
+    if _function(node) == NO_STEP:
+        return []  # what reads the result does
+    rows = graph["node_row_ptr"]
     entries = [rows[source] + output for source, output, *_ in node["inputs"]]
-    if writer is None:
-        read: Sequence[tuple[int, range]] = [(place, EVERYTHING) for place in range(len(entries))]
-    else:
-        read = writer.read if is_writing else [*writer.read, (writer.destination, EVERYTHING)]
-    return ((entries[place], channels) for place, channels in read)
+    if partial is None:
+        return [(entry, EVERYTHING) for entry in entries]
+    read = [(entries[place], channels) for place, channels in partial.read]
+    if partial.destination is not None and not is_writing:
+        read.append((entries[partial.destination], EVERYTHING))
+    return read
 
 
-def _common(one: range, other: range) -> tuple[int, int]:
-    return max(one.start, other.start), min(one.stop, other.stop)
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)
 
 
 def _function(node: Graph) -> str:
     """The name of the function that a node calls; empty for inputs and weights."""
-    return node.get("attrs", {}).get("func_name", "")
+    return str(node.get("attrs", {}).get("func_name", ""))

@@ -22,7 +22,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 
-from .aliases import NO_STEP, Graph, aliases, writers_of
+from .aliases import NO_STEP, Graph, aliases, partials_of
 
 WORKSPACE = "workspace"
 LANES = 8  # threads, each of which has a pool of workspaces
@@ -49,7 +49,7 @@ def plan_memory(lib: GraphExecutorFactoryModule) -> None:
     if any(name not in sizes for name in functions if name not in ("", NO_STEP)):
         return  # a function of another compiler, whose workspace is not known
     graph["attrs"][WORKSPACE] = ["list_int", [sizes.get(name, 0) for name in functions]]
-    graph["attrs"]["storage_id"] = ["list_int", _storage(graph, aliases(graph, writers_of(lib)))]
+    graph["attrs"]["storage_id"] = ["list_int", _storage(graph, aliases(graph, partials_of(lib)))]
     lib.graph_json = json.dumps(graph)
     create = tvm.get_global_func("tvm.graph_executor_factory.create")
     pairs = [part for pair in lib.params.items() for part in pair]
