@@ -46,7 +46,7 @@ def partials_of(lib: GraphExecutorFactoryModule) -> dict[str, Partial]:
 def _partial(function: relay.Function) -> Partial:
     access, params = access_of(function.body), list(function.params)
     places = {at: params.index(arg) for at, arg in enumerate(function.body.args) if arg in params}
-    destination = places.pop(access.destination, None)
+    destination = None if access.destination is None else places.pop(access.destination)
     read = [(place, access.read.get(at, EVERYTHING)) for at, place in places.items()]
     return Partial(read, access.written, destination)
 

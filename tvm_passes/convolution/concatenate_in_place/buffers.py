@@ -32,8 +32,6 @@ def written_in_place(graph: Graph) -> dict[relay.Expr, relay.Expr | Refusal]:
         reason = buffer.why_not()
         if runs_without_plan:
             reason = "the network is dynamic: TVM's virtual machine would copy the tensor for each part"
-        elif any(part in found for part in buffer.parts):
-            reason = "a part is written into another concatenation"
         if reason:
             found[node] = Refusal(reason)
         else:
@@ -45,8 +43,8 @@ def is_of_convolutions(node: relay.Expr) -> bool:
     """Whether it concatenates images along the channels, and a convolution computes one of them."""
     if not _is_of_channels(node):
         return False
-    shape, parts = static_shape(node), node.args[0].fields
-    return shape is not None and len(shape) == 4 and any(op_name(part) == CONV for part in parts)
+    shape = static_shape(node)
+    return shape is not None and len(shape) == 4 and any(op_name(part) == CONV for part in _parts(node))
 
 
 def _is_of_channels(node: relay.Expr) -> bool:
@@ -54,12 +52,18 @@ def _is_of_channels(node: relay.Expr) -> bool:
     return is_known and int(node.attrs.axis) in (3, -1) and len(node.args[0].fields) > 1
 
 
+def _parts(node: relay.Call) -> list[relay.Expr]:
+    """What is concatenated, also by concatenations that are concatenated again."""
+    fields = node.args[0].fields
+    return [part for field in fields for part in (_parts(field) if _is_of_channels(field) else [field])]
+
+
 class Buffer:
     """The tensor that a concatenation makes, to be written part by part."""
 
     def __init__(self, graph: Graph, whole: relay.Call, order: dict[relay.Expr, int]) -> None:
         self._graph, self._whole, self._order = graph, whole, order
-        self.parts = list(whole.args[0].fields)
+        self.parts = _parts(whole)
         self._in_order = sorted(self.parts, key=order.__getitem__)
         ends = list(accumulate(known_shape(part)[3] for part in self.parts))
         self._channels = ends[-1]
@@ -106,9 +110,9 @@ class Buffer:
 
     def _run(self, node: relay.Expr) -> list[relay.Expr]:
         """The parts that a concatenation consists of, if they are neighbours here; else none."""
-        fields = list(node.args[0].fields) if _is_of_channels(node) else []
-        start = self.parts.index(fields[0]) if fields and fields[0] in self.parts else 0
-        return fields if fields == self.parts[start : start + len(fields)] else []
+        run = _parts(node) if _is_of_channels(node) else []
+        start = self.parts.index(run[0]) if run and run[0] in self.parts else 0
+        return run if run == self.parts[start : start + len(run)] else []
 
     # --- the calls
 
@@ -126,10 +130,13 @@ class Buffer:
             call.result_channels = self._channels
             buffer = written[part] = call.call()
         found = {part: self._cut(written, [part]) for part in convolutions}
-        for reader in (reader for part in self.parts for reader in self._readers(part)):
-            run = self._run(reader)
-            if run:
-                found[reader] = self._cut(written, run)
+        waiting = list(self.parts)
+        while waiting:
+            for reader in self._readers(waiting.pop()):
+                run = self._run(reader)
+                if run and reader not in found:
+                    found[reader] = self._cut(written, run)
+                    waiting.append(reader)
         return {**found, self._whole: buffer}
 
     def _begun_with(self, part: relay.Expr) -> relay.Expr:
