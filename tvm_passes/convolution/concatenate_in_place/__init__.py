@@ -83,14 +83,16 @@ class ConcatenateInPlace(RulePass):
     Dense blocks concatenate all results before each convolution, and other blocks half of their input with
     what they compute from the rest; in NHWC, each concatenation is a copy. `target`: the target to compile
     for, by default the current one; only CUDA has kernels for it. A result that something else reads, such as
-    a pooling, would be copied for that, and is refused.
+    a pooling, would be copied for that, and is refused; so is a concatenation that TVM computes in the kernel
+    that reads it.
 
     >>> x = relay.var("x", shape=(1, 32, 32, 16), dtype="float16")
     >>> first, second = (relay.const(np.ones((8, 1, 1, count), "float16")) for count in (16, 8))
     >>> y = topi_ext.conv2d_nhwc(x, first)
     >>> y = relay.concatenate([y, topi_ext.conv2d_nhwc(y, second)], 3)
-    >>> mod = tvm_passes.ConcatenateInPlace("cuda -arch=sm_90")(tvm.IRModule.from_expr(y))
-    >>> for call in tvm_passes.engine.calls_of(mod, "topi_ext.conv2d_nhwc_in_place"):
+    >>> mod = tvm.IRModule.from_expr(y)
+    >>> after = tvm_passes.ConcatenateInPlace("cuda -arch=sm_90")(mod)
+    >>> for call in tvm_passes.engine.calls_of(after, "topi_ext.conv2d_nhwc_in_place"):
     ...     print(call.checked_type, call.attrs["data_from"], call.attrs["result_from"])
     Tensor[(1, 32, 32, 16), float16] 0 0
     Tensor[(1, 32, 32, 16), float16] 0 8

@@ -11,7 +11,7 @@ from tvm import relay
 
 from ...analysis.convolution import channels_cut
 from ...analysis.static import is_static
-from ...engine.expressions import known_shape, op_name, static_shape
+from ...engine.expressions import is_injective, known_shape, op_name, static_shape
 from ...engine.graph import Graph
 from ...engine.rule import Refusal
 from ..in_place_call import NAMES, InPlaceCall, why_not_in_place
@@ -22,16 +22,16 @@ DATA, RESIDUAL = 0, 3  # the arguments of which a convolution can read some chan
 
 def written_in_place(graph: Graph) -> dict[relay.Expr, relay.Expr | Refusal]:
     """For each concatenation of channels, and each of its convolutions, what it becomes, or why it stays."""
+    if not is_static(graph):  # so that there is no memory plan
+        refusal = Refusal("the network is dynamic: TVM's virtual machine would copy the tensor for each part")
+        return dict.fromkeys(filter(is_of_convolutions, graph.nodes), refusal)
     order = {node: place for place, node in enumerate(graph.nodes)}
-    runs_without_plan = not is_static(graph)
     found: dict[relay.Expr, relay.Expr | Refusal] = {}
     for node in reversed(graph.nodes):  # of several that begin alike, the widest first
         if node in found or not is_of_convolutions(node):
             continue
         buffer = Buffer(graph, node, order)
         reason = buffer.why_not()
-        if runs_without_plan:
-            reason = "the network is dynamic: TVM's virtual machine would copy the tensor for each part"
         if reason:
             found[node] = Refusal(reason)
         else:
@@ -79,22 +79,25 @@ class Buffer:
             return "the tensor has too many elements"
         if any(known_shape(part)[3] % ALIGNMENT for part in self.parts):
             return f"the channels of a part are not a multiple of {ALIGNMENT}"
-        return next(filter(None, map(self._why_not_written, self._in_order[1:])), None)
+        readers = self._graph.users(self._whole)
+        if len(readers) == 1 and is_injective(readers[0]) and not self._runs():
+            return f"nothing is copied: TVM concatenates in the kernel of {op_name(readers[0])}"
+        return next(filter(None, map(self.why_not_written, self._in_order[1:])), None)
 
-    def _why_not_written(self, part: relay.Expr) -> str | None:
+    def why_not_written(self, part: relay.Expr) -> str | None:
         """Why a part is not written where it is to be, so that it is copied; None if it is."""
         if op_name(part) != CONV:
             return "a part is not the result of a convolution, nor the first one that is computed"
-        return why_not_in_place(part) or self._why_copied(part)
+        return why_not_in_place(part) or self.why_copied(part)
 
-    def _why_copied(self, value: relay.Expr) -> str | None:
+    def why_copied(self, value: relay.Expr) -> str | None:
         """Why some channels of the buffer would be copied for what reads them; None if they are not."""
         for reader in self._readers(value):
             if reader.same_as(self._whole) or _reads_in_place(reader, value):
                 continue
             if not self._run(reader) and not _is_aligned_slice(reader):
                 return f"a part would be copied for {op_name(reader) or 'the caller'}, which reads it, too"
-            reason = self._why_copied(reader)
+            reason = self.why_copied(reader)
             if reason:
                 return reason
         return None
@@ -114,6 +117,18 @@ class Buffer:
         start = self.parts.index(run[0]) if run and run[0] in self.parts else 0
         return run if run == self.parts[start : start + len(run)] else []
 
+    def _runs(self) -> dict[relay.Expr, list[relay.Expr]]:
+        """Concatenations of some neighbouring parts, and these."""
+        runs: dict[relay.Expr, list[relay.Expr]] = {}
+        waiting = list(self.parts)
+        while waiting:
+            for reader in self._readers(waiting.pop()):
+                run = self._run(reader)
+                if run and reader not in runs and not reader.same_as(self._whole):
+                    runs[reader] = run
+                    waiting.append(reader)
+        return runs
+
     # --- the calls
 
     def replacements(self) -> dict[relay.Expr, relay.Expr]:
@@ -121,7 +136,7 @@ class Buffer:
         written: dict[relay.Expr, relay.Expr] = {}
         buffer = None
         convolutions = list(self._in_order)
-        if self._why_not_written(convolutions[0]):
+        if self.why_not_written(convolutions[0]):
             copied = convolutions.pop(0)
             buffer = written[copied] = self._begun_with(copied)
         for part in convolutions:
@@ -130,14 +145,8 @@ class Buffer:
             call.result_channels = self._channels
             buffer = written[part] = call.call()
         found = {part: self._cut(written, [part]) for part in convolutions}
-        waiting = list(self.parts)
-        while waiting:
-            for reader in self._readers(waiting.pop()):
-                run = self._run(reader)
-                if run and reader not in found:
-                    found[reader] = self._cut(written, run)
-                    waiting.append(reader)
-        return {**found, self._whole: buffer}
+        of_runs = {node: self._cut(written, run) for node, run in self._runs().items()}
+        return {**found, **of_runs, self._whole: buffer}
 
     def _begun_with(self, part: relay.Expr) -> relay.Expr:
         """The buffer with a copy of its first part; that of a whole concatenation would take longer."""
