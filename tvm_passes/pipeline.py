@@ -242,11 +242,14 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
-    passes = [SpareKernels(), LimitFusion()]
+    is_for_gpu = target is not None and target.kind.name == "cuda"
+    passes = [
+        SpareKernels(),
+        *([ConcatenateInPlace(target)] if is_for_gpu else []),  # of a split, the parts are the whole by now
+        LimitFusion(),
+    ]
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
-    if target is not None and target.kind.name == "cuda":
-        passes.insert(1, ConcatenateInPlace(target))  # after SpareKernels has put parts of a split together
     return _stage("finish", *passes)
 
 

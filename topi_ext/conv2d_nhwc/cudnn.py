@@ -79,7 +79,10 @@ def conv2d_nhwc(
 
 
 def _from(buffer: tir.Buffer, channel: int) -> tir.Buffer:
-    """A tensor whose address is that of a channel of the first pixel."""
+    """A tensor whose address is that of a channel of the first pixel.
+
+    It keeps its extents, by which `tune` allocates: the plan has their strides, and never reaches the end.
+    """
     if not channel:
         return buffer
     return tir.decl_buffer(buffer.shape, buffer.dtype, buffer.name, buffer.data, elem_offset=channel)
