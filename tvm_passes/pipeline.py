@@ -245,7 +245,7 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
     is_for_gpu = target is not None and target.kind.name == "cuda"
     passes = [
         SpareKernels(),
-        *([ConcatenateInPlace(target)] if is_for_gpu else []),  # of a split, the parts are the whole by now
+        *([ConcatenateInPlace(target)] if is_for_gpu else []),  # a split is read as a whole by now
         LimitFusion(),
     ]
     if _has_onednn(target):
