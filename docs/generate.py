@@ -155,7 +155,8 @@ def operator_page(name):
     described, code, _, printed = example(made)
     folder = Path(inspect.getfile(made)).parent
     files = {"LLVM": "cpu.py", "CUDA": "cuda.py", "NumPy oracle": "reference.py"}
-    links = [f"[{what}]({_link(folder / file)})" for what, file in files.items()]
+    there = {what: folder / file for what, file in files.items() if (folder / file).exists()}
+    links = [f"[{what}]({_link(path)})" for what, path in there.items()]
     where = "Kernels: " + ", ".join(links) + "."
     if name in topi_ext.torch.__all__:
         where += f" As a function of torch tensors: `topi_ext.torch.{name}`."

@@ -6,6 +6,7 @@ from ._cpu_target import cpu_target
 from .attention import attention
 from .batched_nms import batched_nms, nms
 from .conv2d_nhwc import conv2d_nhwc
+from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
 from .deformable_attention import deformable_attention
 from .encode_masks import encode_masks
 from .group_norm import group_norm
@@ -24,6 +25,7 @@ __all__ = [
     "attention",
     "batched_nms",
     "conv2d_nhwc",
+    "conv2d_nhwc_in_place",
     "cpu_target",
     "deformable_attention",
     "encode_masks",

@@ -32,6 +32,7 @@ else:
     from .cleanup.limit_fusion import LimitFusion
     from .cleanup.spare_kernels import SpareKernels
     from .convolution.align_filters import AlignFilters
+    from .convolution.concatenate_in_place import ConcatenateInPlace
     from .convolution.convert_to_nhwc import ConvertToNHWC
     from .convolution.dense_as_convolution import DenseAsConvolution
     from .convolution.fold_into_convolutions import FoldIntoConvolutions
@@ -77,6 +78,7 @@ __all__ = [
     "AlignFilters",
     "Canonicalize",
     "CombineTransposes",
+    "ConcatenateInPlace",
     "ConvertToNHWC",
     "ConvolveBeforeResize",
     "DenseAsConvolution",

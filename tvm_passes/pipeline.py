@@ -17,6 +17,7 @@ from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
 from .cleanup.spare_kernels import SpareKernels
 from .convolution.align_filters import AlignFilters
+from .convolution.concatenate_in_place import ConcatenateInPlace
 from .convolution.convert_to_nhwc import ConvertToNHWC
 from .convolution.dense_as_convolution import DenseAsConvolution
 from .convolution.fold_into_convolutions import FoldIntoConvolutions
@@ -118,7 +119,7 @@ def subpixel_pipeline(
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
     if machine is None or machine.kind.name != "llvm" or _has_onednn(machine):
-        stages += [_move_shuffles(_has_tensor_cores(machine, dtype)), _in_nhwc(machine, dtype)]
+        stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype)]
     return _stage("subpixel_pipeline", *stages, _finish(machine))
 
 
@@ -203,13 +204,13 @@ def _restore_shuffles() -> tvm.transform.Sequential:
     )
 
 
-def _move_shuffles(has_tensor_cores: bool) -> tvm.transform.Sequential:
-    if not has_tensor_cores:
+def _move_shuffles(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequential:
+    if not _has_tensor_cores(target, dtype):
         return _stage("move shuffles", ReorderDepthToSpace())
     return _stage(
         "move shuffles",
         PoolByMeans(),
-        SplitConcatenate(),  # before shuffles move: a part may be shuffled where the whole is not
+        SplitConcatenate(target),  # before shuffles move: a part may be shuffled where the whole is not
         ConvolveBeforeResize(),  # also of a part; it makes shuffles, which the passes below take along
         SinkDepthToSpace(),  # those shuffles, past bias and activation
         ReorderDepthToSpace(),
@@ -241,7 +242,12 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
-    passes = [SpareKernels(), LimitFusion()]
+    is_for_gpu = target is not None and target.kind.name == "cuda"
+    passes = [
+        SpareKernels(),
+        *([ConcatenateInPlace(target)] if is_for_gpu else []),  # a split is read as a whole by now
+        LimitFusion(),
+    ]
     if _has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)

@@ -22,12 +22,13 @@ SMALL = {
     "edsr_x4": {"channels": 16, "blocks": 1, "prelu": True, "clamp": True},
     "rcan": {"channels": 16, "groups": 1, "blocks": 1, "reduction": 4},
     "unet": {},
+    "rrdb": {"channels": 16, "growth": 8, "blocks": 1},
     "interpolated": {"channels": 16, "blocks": 1},
 }
 CUDA = "cuda -arch=sm_90"
 MOVE_DATA = {"layout_transform", "transpose", "reshape", "nn.depth_to_space", "nn.space_to_depth", "copy"}
 MOVE_DATA |= {"cast", "concatenate", "strided_slice", "split", "take", "squeeze", "expand_dims"}
-CONVOLUTIONS = {"nn.conv2d", "topi_ext.conv2d_nhwc"}
+CONVOLUTIONS = {"nn.conv2d", "topi_ext.conv2d_nhwc", "topi_ext.conv2d_nhwc_in_place"}
 TRANSPOSES = {"layout_transform", "transpose"}
 
 
@@ -102,7 +103,7 @@ def test_in_float32(name, target):
     np.testing.assert_allclose(run(after, x), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["thread", "rcan", "unet"])
+@pytest.mark.parametrize("name", ["thread", "rcan", "unet", "rrdb"])
 def test_a_second_time_changes_nothing(name):
     _, _, mod = imported(name)
     once = subpixel_pipeline(CUDA)(mod)

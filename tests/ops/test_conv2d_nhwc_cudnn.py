@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, options
+from tests.ops.cudnn_oracle import oracle  # noqa: F401  (a fixture)
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
 from topi_ext.conv2d_nhwc import cudnn, op, reference
-from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
+from topi_ext.conv2d_nhwc.problem import Problem
 from topi_ext.cudnn import plans as cudnn_plans
 from topi_ext.cudnn import session as cudnn_session
 from tvm_passes import runtime
@@ -115,45 +116,9 @@ def test_the_problem_as_text(case):
     assert Problem.from_json(problem.to_json()) == problem
 
 
-@pytest.fixture
-def oracle(monkeypatch):
-    """The packed function answers as the reference does; the problems that it was asked, in order."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
-    asked = []
-
-    def answer(text, *tensors):
-        problem = Problem.from_json(text)
-        asked.append(problem)
-        given = {"bias": problem.bias, "residual": problem.residual, "slope": problem.slope}
-        names = [name for name in op.ARGUMENTS if given.get(name, True)]
-        *inputs, result = tensors
-        arrays = {name: tensor.numpy() for name, tensor in zip(names, inputs)}
-        result.copyfrom(reference.conv2d_nhwc(**arrays, **as_options(problem)))
-
-    run = tvm.get_global_func(cudnn.OPERATOR.packed_function)
-    tvm.register_func(cudnn.OPERATOR.packed_function, answer, override=True)
-    yield asked
-    tvm.register_func(cudnn.OPERATOR.packed_function, run, override=True)
-
-
-def as_options(problem):
-    """What the reference is to be told beside the arrays."""
-    written = {}
-    for name in ("activation", "final_activation"):
-        activation = getattr(problem, name)
-        constants = (activation.low, activation.high)[: ACTIVATIONS[activation.name]]
-        written[name] = (activation.name, *constants)
-    return {
-        "strides": problem.strides,
-        "padding": problem.padding,
-        "dilation": problem.dilation,
-        **written,
-    }
-
-
 @pytest.mark.parametrize("executor", ["graph", "vm"])
 @pytest.mark.parametrize("case", [case for case in WIDE if case.dtype == "float16"], **by_name)
-def test_compiled_code_asks_for_it(emulated_cuda, oracle, small_by_cudnn, case, executor):
+def test_compiled_code_asks_for_it(emulated_cuda, oracle, small_by_cudnn, case, executor):  # noqa: F811
     emulated_cuda.target = target()
     arrays = case.arrays()
     (output,) = emulated_cuda.run_relay(case.function(arrays), *arrays.values(), executor=executor)
@@ -161,7 +126,7 @@ def test_compiled_code_asks_for_it(emulated_cuda, oracle, small_by_cudnn, case, 
     assert_close(output, case.expected(arrays), case.dtype)
 
 
-def test_compiled_code_sets_the_device_first(oracle, small_by_cudnn):
+def test_compiled_code_sets_the_device_first(oracle, small_by_cudnn):  # noqa: F811
     (case,) = [case for case in WIDE if case.dtype == "bfloat16"]
     source = build(case).lib.get_source("ll")
     assert "__tvm_set_device" in source and cudnn.OPERATOR.packed_function in source

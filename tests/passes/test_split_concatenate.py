@@ -43,6 +43,41 @@ def test_in_nhwc():
     assert "concatenate" not in ops(after)
 
 
+def of_convolutions(counts=(16, 8), last=relay.nn.relu):
+    """Results of convolutions, and `last` of the last one, concatenated for another convolution."""
+    x = relay.var("x", shape=(1, 16, 6, 8))
+    parts = [convolution(x, count, 16, seed=at) for at, count in enumerate(counts)]
+    parts[-1] = last(parts[-1])
+    return module(x, convolution(relay.concatenate(parts, 1), 8, sum(counts)))
+
+
+@pytest.mark.parametrize("target", ["llvm", None])
+def test_results_of_convolutions_elsewhere(target):
+    after, _ = apply(SplitConcatenate(target), of_convolutions())
+    assert "concatenate" not in ops(after)
+
+
+@pytest.mark.parametrize(
+    "mod",
+    [
+        of_convolutions((16, 9)),  # which are not aligned
+        of_convolutions(last=lambda y: relay.nn.max_pool2d(y, (3, 3), padding=1)),
+        of_convolutions((16, 8), last=lambda y: relay.image.resize2d(y, (6, 8))),
+    ],
+)
+def test_on_a_gpu_where_a_part_would_be_copied(mod):
+    after, _ = apply(SplitConcatenate("cuda"), mod)
+    assert "concatenate" not in ops(after)
+
+
+@pytest.mark.parametrize("last", [relay.nn.relu, lambda y: y + y, lambda y: y * relay.const(0.2)])
+def test_refused_on_a_gpu_where_convolutions_write_in_place(last):
+    mod = of_convolutions(last=last)
+    after, report = apply(SplitConcatenate("cuda"), mod)
+    reason = "the convolutions before it can write the concatenated tensor in place"
+    assert after.same_as(mod) and refusals(report) == [reason]
+
+
 def of(make, axis=1):
     xs, _ = images()
     xs = xs if axis == 1 else [xs[2], xs[2]]

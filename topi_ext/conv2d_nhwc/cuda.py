@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import tvm
-from tvm import te
+from tvm import te, tir
 from tvm.topi.generic import schedule_extern
 
 from .cuda_depthwise import emit_depthwise
 from .cuda_kernel import emit_kernel
+from .destination import filled_from
 from .plan import Plan, known_arch, plan_for
 from .problem import Problem
 
@@ -27,9 +28,11 @@ def conv2d_nhwc(
     residual: te.Tensor | None,
     slope: te.Tensor | None,
     target: tvm.target.Target,
+    destination: te.Tensor | None = None,
 ) -> te.Tensor:
-    """See `topi_ext.conv2d_nhwc`."""
+    """See `topi_ext.conv2d_nhwc`, and of a destination `topi_ext.conv2d_nhwc_in_place`."""
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
+    inputs["destination"] = destination
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
 
     if problem.is_depthwise:
@@ -38,10 +41,15 @@ def conv2d_nhwc(
         kernel = partial(emit_depthwise, problem)
     else:
         kernel = partial(emit_kernel, _plan(problem, target))
+
+    def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        buffers = dict(zip([*inputs, "result"], [*ins, *outs]))
+        return filled_from(buffers.pop("destination", None), outs[0], kernel(buffers))
+
     return te.extern(
         problem.shape,
         list(inputs.values()),
-        lambda ins, outs: kernel(dict(zip([*inputs, "result"], [*ins, *outs]))),
+        body,
         dtype=problem.dtype,
         name="conv2d_nhwc",
         tag="conv2d_nhwc_gpu",

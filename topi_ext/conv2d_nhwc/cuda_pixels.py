@@ -43,6 +43,7 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
     """
     block, plan, problem, ib = copies.block, copies.plan, copies.problem, copies.block.ib
     height, width = plan.seen
+    part = problem.parts["data"]
     channels = problem.channels if plan.resident else plan.chunk_planes * 8
     units = -(-channels // copies.unit)
     image, y0, x0 = tile
@@ -59,7 +60,7 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
         channel = unit * copies.unit
         inside = inside & copies.is_channel(first_channel + channel)
         inside = local(ib, "inside", inside.astype("int32"))
-        source = ((image * problem.size[0] + y) * problem.size[1] + x) * problem.channels
+        source = ((image * problem.size[0] + y) * problem.size[1] + x) * part.whole + part.first
         source = tir.Select(inside != 0, source + first_channel + channel, 0)
         phase = tir.truncmod(column, plan.steps_between[1]) * plan.columns_of_a_phase
         place = row * plan.pitch + phase + tir.truncdiv(column, plan.steps_between[1])

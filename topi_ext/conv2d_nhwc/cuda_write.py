@@ -52,6 +52,7 @@ class Pixel(NamedTuple):
     i: int
     h: int
     start: tir.PrimExpr  # the index of its first element in the result, or -1 if it does not exist
+    added: tir.PrimExpr  # and in the residual, if there is one
 
 
 # The residual of a run or a part of it, in pairs, by its group, `i` and `h` of the pixel, and first filter.
@@ -93,6 +94,7 @@ class Output:
         block, ib, plan, problem = self._block, self._ib, self._plan, self._problem
         image, y0, x0 = block.tile(number)
         height, width = problem.out_size
+        of_result, of_residual = problem.parts["result"], problem.parts["residual"]
         pixels = []
         for i in range(plan.warp_rows):
             for h in range(2):
@@ -101,8 +103,12 @@ class Output:
                 x = local(ib, "x", x0 + square_x + tir.truncdiv(block.lane, 4))
                 pixel = (image * height + y) * (width * problem.block) + x
                 inside = (number < plan.all_tiles) & (y < height) & (x < width)
-                start = local(ib, "place", tir.Select(inside, pixel * self._slab, -1))
-                pixels.append(Pixel(i, h, start))
+                place = pixel * (of_result.whole // problem.block) + of_result.first
+                start = added = local(ib, "place", tir.Select(inside, place, -1))
+                if problem.residual and of_residual != of_result:
+                    place = pixel * of_residual.whole + of_residual.first
+                    added = local(ib, "place", tir.Select(inside, place, 0))
+                pixels.append(Pixel(i, h, start, added))
         return pixels
 
     # --- the residual
@@ -114,10 +120,10 @@ class Output:
         block, ib, residual = self._block, self._ib, {}
         for group in groups:
             first = local(ib, "filter", block.first_filter + self._product.first_column(group))
-            for i, h, start in pixels:
+            for i, h, start, added in pixels:
                 for begin in range(0, self._plan.run, self._vector):
                     k = first + begin
-                    at = tir.Select((start >= 0) & block.is_filter(k), start + k, 0)
+                    at = tir.Select((start >= 0) & block.is_filter(k), added + k, 0)
                     pairs = ib.allocate("uint32", (-(-self._vector // 2),), "added", scope="local")
                     source = tir.address_of(block.buffers["residual"][at])
                     block.call(f"load<{self._vector * 2}>", address(pairs, 0), source)
@@ -137,7 +143,7 @@ class Output:
             column = product.first_column(group)
             first = local(ib, "filter", self._block.first_filter + column)
             tables = {name: self._read_table(at, column, run) for name, at in self._block.tables.items()}
-            for i, h, start in pixels:
+            for i, h, start, _ in pixels:
                 sums = product.run_of_sums(i, h, group)
                 with ib.if_scope(start >= 0):
                     for begin in range(0, run, self._vector):

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, tir
 
 from ..cudnn.session import ALIGNMENT, Operator, data_types, new_graph
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
+from .destination import filled_from
 from .plan import Plan, plan_for
-from .problem import Activation, Problem
+from .problem import Activation, Part, Problem
 
 # Up to these, measured on an H100 and an H200, the own kernel is faster.
 SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and yet too small to fill the GPU
@@ -46,10 +47,9 @@ def _is_own_better(plan: Plan) -> bool:
 
 def is_capable(problem: Problem) -> bool:
     """Whether cuDNN computes the problem: a type of tensor cores, aligned channels, no depth to space."""
-    aligned = problem.channels % ALIGNMENT == 0 and problem.filters % ALIGNMENT == 0
     activations = {problem.activation.name, problem.final_activation.name}
     has_all = problem.block == 1 and problem.groups == 1 and not activations & LACKING
-    return problem.dtype != "float32" and aligned and has_all
+    return problem.dtype != "float32" and problem.is_aligned(ALIGNMENT) and has_all
 
 
 def conv2d_nhwc(
@@ -60,10 +60,32 @@ def conv2d_nhwc(
     residual: te.Tensor | None,
     slope: te.Tensor | None,
     _target: tvm.target.Target,
+    destination: te.Tensor | None = None,
 ) -> te.Tensor:
-    """See `topi_ext.conv2d_nhwc`."""
-    inputs = [tensor for tensor in (data, weight, bias, residual, slope) if tensor is not None]
-    return OPERATOR.call(problem.to_json(), inputs, problem.shape, problem.dtype)
+    """See `topi_ext.conv2d_nhwc`, and of a destination `topi_ext.conv2d_nhwc_in_place`."""
+    inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
+    inputs["destination"] = destination
+    inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
+    firsts = {name: part.first for name, part in problem.parts.items()}
+    text = problem.from_channel_0().to_json()  # where a part begins changes addresses, and not the plan
+
+    def body(call: Callable[..., tir.PrimExpr], *tensors: tir.Buffer) -> tir.Stmt:
+        buffers = dict(zip([*inputs, "result"], tensors))
+        destination, result = buffers.pop("destination", None), buffers["result"]
+        given = [_from(buffer, firsts.get(name, 0)) for name, buffer in buffers.items()]
+        return filled_from(destination, result, tir.Evaluate(call(*given)))
+
+    return OPERATOR.call(text, list(inputs.values()), problem.shape, problem.dtype, body)
+
+
+def _from(buffer: tir.Buffer, channel: int) -> tir.Buffer:
+    """A tensor whose address is that of a channel of the first pixel.
+
+    It keeps its extents, by which `tune` allocates: the plan has their strides, and never reaches the end.
+    """
+    if not channel:
+        return buffer
+    return tir.decl_buffer(buffer.shape, buffer.dtype, buffer.name, buffer.data, elem_offset=channel)
 
 
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
@@ -80,7 +102,7 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     tensors = {}
     for name, (shape, dtype) in arguments.items():
         if dtype:
-            dim, stride = _layout(shape)
+            dim, stride = _layout(shape, problem.parts.get(name))
             tensors[name] = graph.tensor(name=name, dim=dim, stride=stride, data_type=types[dtype])
             tensors[name].set_uid(len(tensors))
     y = graph.conv_fprop(
@@ -97,19 +119,17 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     if problem.residual:
         y = graph.add(y, tensors["residual"])
     y = _activate(graph, problem.final_activation, y)
-    dim, stride = _layout(result)
+    dim, stride = _layout(result, problem.parts["result"])
     y.set_output(True).set_data_type(types[problem.dtype]).set_dim(dim).set_stride(stride)
     y.set_uid(len(tensors) + 1)
     return graph
 
 
-def _layout(shape: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Extents and strides of NHWC data, in the order that cuDNN expects: NCHW."""
+def _layout(shape: Sequence[int], part: Part | None = None) -> tuple[list[int], list[int]]:
+    """Extents and strides of NHWC data, or of a part of it, in the order that cuDNN expects: NCHW."""
     batch, height, width, channels = shape
-    return (
-        [batch, channels, height, width],
-        [height * width * channels, 1, width * channels, channels],
-    )
+    whole = part.whole if part else channels
+    return [batch, channels, height, width], [height * width * whole, 1, width * whole, whole]
 
 
 def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> Any:

@@ -292,21 +292,21 @@ def _has_onednn(target: tvm.target.Target) -> bool:
     return target.kind.name == "llvm" and onednn.LIBRARY in target.libs and onednn.is_available()
 
 
-class _Kernels:
+class Kernels:
     """The kernels for one problem on one target."""
 
-    def __init__(self, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], target: tvm.target.Target) -> None:
-        self.target, self.module = target, kernels_for(problem_of(inputs, attrs), target)
+    def __init__(self, problem: Problem, target: tvm.target.Target) -> None:
+        self.problem, self.target, self.module = problem, target, kernels_for(problem, target)
 
     def schedule(self, outs: Sequence[te.Tensor]) -> te.Schedule:
         return self.module.schedule(outs)
 
-
-def _compute(kernels: _Kernels, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    problem = problem_of(inputs, attrs)
-    given = [problem.bias, problem.residual, problem.slope]
-    optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
-    return [kernels.module.conv2d_nhwc(problem, *inputs[:2], *optional, kernels.target)]
+    def compute(self, inputs: Sequence[te.Tensor], **destination: te.Tensor) -> list[te.Tensor]:
+        """The result, from the arguments in order; modules of kernels that have them take a destination."""
+        problem = self.problem
+        given = [problem.bias, problem.residual, problem.slope]
+        optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
+        return [self.module.conv2d_nhwc(problem, *inputs[:2], *optional, self.target, **destination)]
 
 
 _register.register(
@@ -315,6 +315,6 @@ _register.register(
     {name: f"Of shape {shape}." for name, shape in ARGUMENTS.items()},
     _type_relation,
     _shape_function,
-    _Kernels,
-    _compute,
+    lambda attrs, inputs, target: Kernels(problem_of(inputs, attrs), target),
+    lambda kernels, _attrs, inputs: kernels.compute(inputs),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Union
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, Union
 
 ACTIVATIONS = {  # and their number of constants
     "none": 0,
@@ -57,6 +57,16 @@ class Activation:
         return activation
 
 
+class Part(NamedTuple):
+    """A part of the channels of a tensor: from which one on, and how many the whole tensor has."""
+
+    first: int
+    whole: int
+
+
+PARTS = ("data_part", "residual_part", "result_part")
+
+
 @dataclass(frozen=True)
 class Problem:
     """A convolution; pairs are (height, width), the padding is (top, left, bottom, right)."""
@@ -78,6 +88,10 @@ class Problem:
     slope: str | None  # its dtype
     groups: int = 1
     weight_id: str = ""  # the same for the same weights, of which a library keeps what it has packed
+    # Where a tensor has more channels than the convolution reads or writes, these; without depth to space.
+    data_part: Part | None = None
+    residual_part: Part | None = None
+    result_part: Part | None = None
 
     @property
     def is_depthwise(self) -> bool:
@@ -100,16 +114,29 @@ class Problem:
     def shape(self) -> tuple[int, ...]:
         """The shape of the result."""
         height, width = self.out_size
-        return (
-            self.batch,
-            height * self.block,
-            width * self.block,
-            self.filters // self.block**2,
-        )
+        channels = self.result_part.whole if self.result_part else self.filters // self.block**2
+        return self.batch, height * self.block, width * self.block, channels
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The channels of data, residual and result that are read and written, before depth to space."""
+        channels = {"data": self.channels, "residual": self.filters, "result": self.filters}
+        return {name: getattr(self, f"{name}_part") or Part(0, count) for name, count in channels.items()}
+
+    def is_aligned(self, to: int) -> bool:
+        """Whether all channels that are read or written begin and end at multiples of a number."""
+        of_parts = (extent for part in self.parts.values() for extent in part)
+        return all(extent % to == 0 for extent in (self.channels, self.filters, *of_parts))
+
+    def from_channel_0(self) -> Problem:
+        """The same convolution of parts that begin with the first channel."""
+        given = {name: getattr(self, name) for name in PARTS}
+        return replace(self, **{name: part._replace(first=0) for name, part in given.items() if part})
 
     def to_json(self) -> str:
         """As text, which compiled code passes to a library at run time."""
-        return json.dumps(asdict(self))
+        written = asdict(self)
+        return json.dumps({name: v for name, v in written.items() if name not in PARTS or v is not None})
 
     @classmethod
     def from_json(cls, text: str) -> Problem:
@@ -119,6 +146,8 @@ class Problem:
         }
         for name in ("activation", "final_activation"):
             values[name] = Activation(**values[name])
+        for name in values.keys() & set(PARTS):
+            values[name] = Part(*values[name])
         return cls(**values)
 
 

@@ -34,6 +34,7 @@ INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 # The graph of a problem, by (the module cudnn, the problem as text, a handle). Uids of its tensors count
 # from 1: the arguments in order, then the result.
 BuildGraph = Callable[[ModuleType, str, Any], Any]
+Body = Callable[..., tir.Stmt]
 
 
 class Operator:
@@ -44,18 +45,28 @@ class Operator:
         # TVM keeps the function if the module is imported again.
         tvm.register_func(self.packed_function, partial(_run, self), override=True)
 
-    def call(self, text: str, inputs: Sequence[te.Tensor], shape: Sequence[int], dtype: str) -> te.Tensor:
-        """The result of a problem, of this shape and type, in the code that is compiled."""
+    def call(
+        self,
+        text: str,
+        inputs: Sequence[te.Tensor],
+        shape: Sequence[int],
+        dtype: str,
+        body: Body | None = None,
+    ) -> te.Tensor:
+        """The result of a problem, of this shape and type, in the code that is compiled.
+
+        `body(call, *tensors)` is the statement, by default the call with all inputs and the result.
+        """
         if importlib.util.find_spec("cudnn") is None:
             raise tvm.TVMError(
                 f"{self.name}: the target has -libs={LIBRARY}, and the package it needs is missing: "
                 f"{INSTALL}, or remove it from the target to use other kernels"
             )
-        name = self.name.split(".")[-1]
+        name, call = self.name.split(".")[-1], partial(tir.call_packed, self.packed_function, text)
         return te.extern(
             shape,
             list(inputs),
-            lambda ins, outs: tir.call_packed(self.packed_function, text, *ins, *outs),
+            lambda ins, outs: body(call, *ins, *outs) if body else call(*ins, *outs),
             dtype=dtype,
             name=name,
             tag=f"{name}_cudnn",

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ..engine.expressions import constant, op_name
+from ..engine.expressions import constant, op_name, static_shape
 from ..engine.rule import Refusal
 from .operators import OF_A_CHANNEL
 
@@ -97,6 +97,18 @@ def why_not_whole(shuffle: relay.Call) -> Refusal | None:
         if hasattr(extents[axis], "value") and int(extents[axis]) % divisor:
             return Refusal(f"the shuffle drops some of the {int(extents[axis])} elements along {axis}")
     return None
+
+
+def channels_cut(cut: relay.Expr) -> tuple[int, int] | None:
+    """The first of the channels in NHWC that a slice takes, and the one behind the last; None if none is."""
+    if op_name(cut) != "strided_slice":
+        return None
+    attrs, shape = cut.attrs, static_shape(cut.args[0])
+    given = (attrs.axes, attrs.begin, attrs.end, attrs.strides)
+    axes, begin, end, strides = (list(map(int, each or ())) for each in given)
+    if shape is None or axes != [3] or strides not in ([], [1]) or str(attrs.slice_mode) != "end":
+        return None
+    return (begin[0], end[0]) if 0 <= begin[0] <= end[0] <= shape[3] else None
 
 
 def pairs(conv: relay.Call) -> list[tuple[int, int, int, int]]:

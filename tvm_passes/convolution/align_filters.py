@@ -15,7 +15,7 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..analysis.convolution import as_constant, values
+from ..analysis.convolution import as_constant, channels_cut, values
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
@@ -87,7 +87,7 @@ class CutOnce(Rule):
 
     def plan(self, match: Match) -> tuple[int, int] | Answer:
         """The first filter, and the one behind the last."""
-        outer, inner = _filters_cut(match.first), _filters_cut(match.root)
+        outer, inner = channels_cut(match.first), channels_cut(match.root)
         if outer is None or inner is None:
             return NO_MATCH
         return outer[0] + inner[0], outer[0] + inner[1]
@@ -119,13 +119,3 @@ class AlignFilters(RulePass):
 
 def _aligned(filters: int) -> int:
     return -(-filters // session.ALIGNMENT) * session.ALIGNMENT
-
-
-def _filters_cut(cut: relay.Call) -> tuple[int, int] | None:
-    """The first of the filters that a slice takes, and the one behind the last; None for other slices."""
-    attrs, shape = cut.attrs, static_shape(cut.args[0])
-    given = (attrs.axes, attrs.begin, attrs.end, attrs.strides)
-    axes, begin, end, strides = (list(map(int, each or ())) for each in given)
-    if shape is None or axes != [3] or strides not in ([], [1]) or str(attrs.slice_mode) != "end":
-        return None
-    return (begin[0], end[0]) if 0 <= begin[0] <= end[0] <= shape[3] else None

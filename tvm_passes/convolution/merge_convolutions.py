@@ -12,11 +12,10 @@ from topi_ext.conv2d_nhwc.problem import Problem
 
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
-from tvm.relay.op import OpPattern
 
 from ..analysis.convolution import as_constant, values
 from ..analysis.operators import keeps_order
-from ..engine.expressions import op_name
+from ..engine.expressions import is_injective, op_name
 from ..engine.graph import Graph
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
@@ -114,10 +113,7 @@ def _is_cut_where_read(graph: Graph, node: relay.Expr) -> bool:
     users = graph.users(node)
     while len(users) == 1 and (keeps_order(users[0]) or isinstance(users[0], relay.Tuple)):
         users = graph.users(users[0])
-    if len(users) != 1 or not op_name(users[0]):
-        return False
-    kind = users[0].op.get_attr("TOpPattern")
-    return kind is not None and int(kind) <= OpPattern.INJECTIVE
+    return len(users) == 1 and is_injective(users[0])
 
 
 def _filters(conv: relay.Call) -> int:

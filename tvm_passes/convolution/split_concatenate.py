@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
 
+from topi_ext.conv2d_nhwc_in_place.op import ALIGNMENT
+
+import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import channel_axis, weights_of, why_not_plain, with_weights
+from ..analysis.operators import is_elementwise
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
@@ -21,6 +26,7 @@ class ConvolutionOfConcatenate(Rule):
     takes the first as its residual, the copy of x and y is saved, but a partial sum is written and read.
     """
 
+    target: tvm.target.Target | None = None
     parts, weight = wildcard(), wildcard()
     concatenate = is_op("concatenate")(parts)
     pattern = is_op("nn.conv2d")(concatenate, weight)
@@ -44,11 +50,19 @@ class ConvolutionOfConcatenate(Rule):
             return Refusal("a part has no channels")
         if any(op_name(user) != "nn.conv2d" for user in match.graph.users(match.concatenate)):
             return Refusal("the concatenated tensor has a user that is not a convolution")
+        if self._is_written_in_place(match.parts.fields, channels):
+            return Refusal("the convolutions before it can write the concatenated tensor in place")
         copied, partial = np.prod(whole), np.prod(result) * (len(channels) - 1)
         if partial > copied:
             times = partial / copied
             return Refusal(f"the partial sums take {times:.1f} times the memory of the concatenated tensor")
         return channels
+
+    def _is_written_in_place(self, parts: Sequence[relay.Expr], channels: list[int]) -> bool:
+        """Whether `ConcatenateInPlace` is to be expected to do without the copy."""
+        is_for_gpu = self.target is not None and self.target.kind.name == "cuda"
+        is_aligned = all(count % ALIGNMENT == 0 for count in channels)
+        return is_for_gpu and is_aligned and all(map(_is_of_convolutions, parts))
 
     def rewrite(self, match: Match, plan: list[int]) -> relay.Expr:
         weights = np.split(weights_of(match.root), np.cumsum(plan)[:-1], axis=1)
@@ -60,6 +74,9 @@ class ConvolutionOfConcatenate(Rule):
 
 class SplitConcatenate(RulePass):
     """Split convolutions of concatenated tensors, such as those of a skip connection.
+
+    `target`: the target to compile for, by default the current one; on a GPU, what convolutions compute is
+    left to `ConcatenateInPlace`.
 
     >>> x, y = (relay.var(name, shape=(1, 16, 6, 10)) for name in "xy")
     >>> weight = relay.const(np.ones((8, 32, 3, 3), "float32"))
@@ -75,4 +92,22 @@ class SplitConcatenate(RulePass):
     }
     """
 
-    rules = (ConvolutionOfConcatenate,)
+    def __init__(self, target: str | tvm.target.Target | None = None) -> None:
+        target = tvm.target.Target(target) if target else tvm.target.Target.current()
+        rule = ConvolutionOfConcatenate
+        self.rules = (type(rule.__name__, (rule,), {"target": target}),)
+        super().__init__()
+
+
+def _is_of_convolutions(expr: relay.Expr) -> bool:
+    """Whether it is computed element by element from results of convolutions, and from constants."""
+    waiting, seen = [expr], set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or isinstance(node, relay.Constant) or op_name(node) == "nn.conv2d":
+            continue
+        seen.add(node)
+        if not is_elementwise(node):
+            return False
+        waiting.extend(node.args)
+    return True

@@ -8,6 +8,7 @@ import numpy as np
 
 from tvm import relay
 from tvm.ir import structural_equal
+from tvm.relay.op import OpPattern
 
 
 def constant(expr: relay.Expr) -> np.ndarray | None:
@@ -64,6 +65,12 @@ def shape_but_batch(expr: relay.Expr) -> tuple[int, ...] | None:
 def op_name(expr: relay.Expr) -> str | None:
     """The name of the operator that an expression calls, or None."""
     return getattr(expr.op, "name", None) if isinstance(expr, relay.Call) else None
+
+
+def is_injective(expr: relay.Expr) -> bool:
+    """Whether it calls an operator that TVM computes in one kernel with those whose results it reads."""
+    kind = expr.op.get_attr("TOpPattern") if op_name(expr) else None
+    return kind is not None and int(kind) <= OpPattern.INJECTIVE
 
 
 def operands(call: relay.Call) -> list[relay.Expr]:

@@ -12,14 +12,13 @@ from topi_ext.quiet import quiet  # topi_ext comes before tvm
 import tvm
 from tvm import relay
 
+from ..analysis.static import is_static
 from ..engine.graph import Graph, belongs_to_a_backend
 from .concurrency import plan_memory
 from .executors import Library
 from .failure import explained
 from .llvm_parts import on_all_cores
 from .model import Model
-
-PLAIN = (relay.Var, relay.Constant, relay.Call, relay.Tuple, relay.TupleGetItem, relay.GlobalVar, tvm.ir.Op)
 
 
 def compile(
@@ -141,13 +140,4 @@ def _is_static(mod: tvm.IRModule) -> bool:
     functions = [function for function in mod.functions.values() if not belongs_to_a_backend(function)]
     if len(functions) > 1:
         return False
-    graph = Graph(mod["main"])
-    return not any(map(_is_dynamic, graph.nodes)) and all(
-        isinstance(node, PLAIN) or node.same_as(graph.root) or belongs_to_a_backend(node)
-        for node in graph.nodes
-    )
-
-
-def _is_dynamic(node: relay.Expr) -> bool:
-    type_ = getattr(node, "_checked_type_", None)  # an operator has none
-    return type_ is not None and bool(relay.ty.is_dynamic(type_))
+    return is_static(Graph(mod["main"]))

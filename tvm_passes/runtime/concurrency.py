@@ -22,10 +22,10 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 
+from .aliases import NO_STEP, Graph, aliases, partials_of
+
 WORKSPACE = "workspace"
 LANES = 8  # threads, each of which has a pool of workspaces
-NO_STEP = "__nop"  # a reshape, whose result is in the memory of its input
-Graph = dict[str, Any]
 
 
 @dataclass
@@ -49,7 +49,7 @@ def plan_memory(lib: GraphExecutorFactoryModule) -> None:
     if any(name not in sizes for name in functions if name not in ("", NO_STEP)):
         return  # a function of another compiler, whose workspace is not known
     graph["attrs"][WORKSPACE] = ["list_int", [sizes.get(name, 0) for name in functions]]
-    graph["attrs"]["storage_id"] = ["list_int", _storage(graph)]
+    graph["attrs"]["storage_id"] = ["list_int", _storage(graph, aliases(graph, partials_of(lib)))]
     lib.graph_json = json.dumps(graph)
     create = tvm.get_global_func("tvm.graph_executor_factory.create")
     pairs = [part for pair in lib.params.items() for part in pair]
@@ -151,10 +151,9 @@ class _Buffer:
     is_kept: bool = field(default=False)  # an input, a weight or an output
 
 
-def _storage(graph: Graph) -> list[int]:
-    """The number of the buffer of each entry."""
+def _storage(graph: Graph, alias: list[int]) -> list[int]:
+    """The number of the buffer of each entry, of which `alias` names the entry in whose memory it is."""
     rows, steps = graph["node_row_ptr"], steps_of(graph)
-    alias = _aliases(graph)
     uses = [0] * rows[-1]
     for step in steps:
         for entry in step.reads:
@@ -171,6 +170,9 @@ def _storage(graph: Graph) -> list[int]:
         ended = _together({writers[alias[entry]] for entry in step.reads if alias[entry] in writers}, before)
         before.append(ended)
         for entry in step.writes:
+            if alias[entry] != entry:
+                writers[alias[entry]] = place
+                continue
             size, is_kept = _bytes(graph, entry), entry in kept
             at = None if is_kept else _free(buffers, size, ended)
             if at is None:
@@ -198,17 +200,6 @@ def _free(buffers: list[_Buffer], size: int, ended: int) -> int | None:
         key=lambda at: (buffers[at].size < size, abs(buffers[at].size - size)),
         default=None,
     )
-
-
-def _aliases(graph: Graph) -> list[int]:
-    """Of each entry, the entry in whose memory it is: another one only for the result of a reshape."""
-    rows = graph["node_row_ptr"]
-    alias = list(range(rows[-1]))
-    for index, node in enumerate(graph["nodes"]):
-        if node["op"] == "tvm_op" and node["attrs"]["func_name"] == NO_STEP:
-            ((source, output, *_),) = node["inputs"]
-            alias[rows[index]] = alias[rows[source] + output]
-    return alias
 
 
 def _given(graph: Graph) -> Iterator[int]:

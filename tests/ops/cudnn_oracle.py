@@ -1,0 +1,64 @@
+"""In place of cuDNN: the packed function that compiled code calls answers as the reference does."""
+
+import ctypes
+import importlib.util
+
+import numpy as np
+import pytest
+
+from topi_ext._address import address_of
+from topi_ext.conv2d_nhwc import cudnn, op, reference
+from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
+
+import tvm
+
+
+@pytest.fixture
+def oracle(monkeypatch):
+    """The problems that the packed function was asked, in order, on a device that the CPU emulates."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
+    asked = []
+
+    def answer(text, *tensors):
+        problem = Problem.from_json(text)
+        asked.append(problem)
+        given = {"bias": problem.bias, "residual": problem.residual, "slope": problem.slope}
+        names = [name for name in op.ARGUMENTS if given.get(name, True)]
+        counts = {"data": problem.channels, "residual": problem.filters, "result": problem.filters}
+        arrays = {
+            name: channels_of(tensor, counts.get(name, tensor.shape[-1]))
+            for name, tensor in zip([*names, "result"], tensors)
+        }
+        result = arrays.pop("result")
+        result[...] = reference.conv2d_nhwc(**arrays, **as_options(problem))
+
+    run = tvm.get_global_func(cudnn.OPERATOR.packed_function)
+    tvm.register_func(cudnn.OPERATOR.packed_function, answer, override=True)
+    yield asked
+    tvm.register_func(cudnn.OPERATOR.packed_function, run, override=True)
+
+
+def channels_of(tensor, count):
+    """The first channels of a tensor, in its memory; a part of a wider one begins at its own address."""
+    *pixels, whole = tensor.shape
+    size = (int(np.prod(pixels)) - 1) * whole + count
+    dtype = np.dtype(tensor.dtype)
+    flat = np.frombuffer((ctypes.c_byte * (size * dtype.itemsize)).from_address(address_of(tensor)), dtype)
+    strides = [whole * int(np.prod(pixels[at + 1 :])) for at in range(len(pixels))]
+    strides = [step * dtype.itemsize for step in (*strides, 1)]
+    return np.lib.stride_tricks.as_strided(flat, (*pixels, count), strides)
+
+
+def as_options(problem):
+    """What the reference is to be told beside the arrays."""
+    written = {}
+    for name in ("activation", "final_activation"):
+        activation = getattr(problem, name)
+        constants = (activation.low, activation.high)[: ACTIVATIONS[activation.name]]
+        written[name] = (activation.name, *constants)
+    return {
+        "strides": problem.strides,
+        "padding": problem.padding,
+        "dilation": problem.dilation,
+        **written,
+    }
