@@ -1,9 +1,10 @@
 """The concatenation on CPUs, fused with what computes its operands, and with what follows it.
 
 TVM's kernel takes its operands as compact buffers. A tensor that is computed in the same function is laid
-out with the padding that another operand puts around it, so that it is not compact, and does not compile. And
-what is fused with the kernel runs on one core, one element after the other, each operator to memory. Importing
-this module gives the kernel a copy of such a tensor, and what is fused with it the schedule that it has alone.
+out with the padding that another operand puts around it, so that it is not compact, and does not compile.
+And what is fused with the kernel runs on one core, one element after the other, each operator to memory.
+Importing this module gives the kernel a copy of such a tensor, and what is fused with it the schedule that it
+has alone.
 """
 
 from __future__ import annotations
