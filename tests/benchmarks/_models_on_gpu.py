@@ -33,6 +33,7 @@ REASONS = {  # by the kernel's name and the shapes of its first inputs
     r"conv2d_nhwc \(1x540x960x256, 48x6x6": "a strided window reads each pixel nine times from shared memory",
     "batched_nms": "boxes wait for the verdict on those before them: it is steps that count, not bytes",
     SMALL_MAP: "fewer tiles than multiprocessors, each of which sums thousands of products",
+    r"conv2d_nhwc \(100x14x14x512, 68x3x3x512": "the filters fill half of the tile of cuDNN's plan",
     r"conv2d_nhwc \(1x300x300x64": "64 channels: the project's own kernel, at a third of the peak",
     r"conv2d_nhwc \(1x150x150x64": "the plan that cuDNN names first; runtime.tune may find a faster one",
     r"topk \(90x": "a block for each row of a few thousand, and few rows",
