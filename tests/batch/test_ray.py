@@ -116,6 +116,17 @@ def test_an_error_in_a_task_ends_the_job(detect, tmp_path, monkeypatch, source):
         detect(source)
 
 
+def test_an_actor_that_always_dies_ends_the_job(detect, monkeypatch):
+    class Dying(on_ray._Network):
+        def __call__(self, table):
+            os._exit(1)
+
+    monkeypatch.setattr(on_ray, "_Network", Dying)
+    monkeypatch.setattr(on_ray, "RETRIES", 1)
+    with pytest.raises(BatchError, match=r"^Ray has ended the job \(.*\): what was written is whole; "):
+        detect()
+
+
 def test_options(photos, detector_folder, tmp_path):
     def detect(**options):
         batch.detect(photos, tmp_path / "detections.parquet", detector_folder("encoded"), **options)

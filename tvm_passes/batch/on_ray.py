@@ -46,6 +46,7 @@ IMAGES, BYTES = 16, 2**25  # of a chunk, at most; one image may have more bytes
 BYTES_PREPARED = 2**26  # of a chunk, at most, unless a batch has more
 CHUNKS_TO_WRITE = 2  # that wait
 SECONDS_TO_ANSWER, SECONDS_TO_STOP = 5, 10
+RETRIES = 5  # of a chunk by whose call a process ended, which other processes may have caused, or memory
 CALLS = 2  # of an actor at the same time: one runs the network, the other one maps back
 DECODING = 4  # of so many processors, one is not for the networks, where these are on processors, too
 
@@ -233,13 +234,14 @@ def _planned(
         _prepare,
         fn_kwargs={"model": model},
         num_cpus=1,
+        max_retries=RETRIES,
         compute=data.TaskPoolStrategy(size=decoders),
         **whole_chunks,
     )
     actors = data.ActorPoolStrategy(
         size=size, max_concurrent_calls_per_actor=CALLS, enable_true_multi_threading=True
     )
-    each["memory"] = 1
+    each.update(memory=1, max_task_retries=RETRIES)
     return prepared.map_batches(_Network, fn_constructor_args=[model], compute=actors, **whole_chunks, **each)
 
 

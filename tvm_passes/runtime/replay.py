@@ -49,7 +49,9 @@ class Replay:
             self._inputs, self._outputs = (
                 [TORCH.result(array, False, 0) for array in arrays] for arrays in (inputs, outputs)
             )
-            self._numbers: Any = _pinned(self._outputs[-1]) if cut else None
+            if cut:
+                self._numbers = _pinned(self._outputs[-1])
+                self._counts = self._numbers.numpy().reshape(-1)  # in the same memory
         self._types = [(tuple(array.shape), array.dtype) for array in inputs]
         self._launch, self._cut, self._fresh = launch, cut, fresh
 
@@ -90,9 +92,9 @@ class Replay:
             self._numbers.copy_(numbers, non_blocking=True)
             if numbers.is_cuda:
                 torch.cuda.current_stream(numbers.device).synchronize()
-            numbers = self._numbers.reshape(-1).tolist()
+            counts = self._counts.tolist()
             outputs = [
-                output.narrow(rows[0], 0, numbers[rows[1]]) if rows else output
+                output.narrow(rows[0], 0, counts[rows[1]]) if rows else output
                 for output, rows in zip(outputs, self._cut)
             ]
         if kind is NUMPY:
