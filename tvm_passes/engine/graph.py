@@ -6,7 +6,7 @@ keep an explicit stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tvm
@@ -33,9 +33,10 @@ class Graph:
             for inner in Graph(node.body).nodes
             if isinstance(inner, relay.Call)
         }
+        self._below = {node: children(node) for node in self.nodes}
         self._users: dict[relay.Expr, list[relay.Expr]] = {node: [] for node in self.nodes}
-        for node in self.nodes:
-            for child in children(node):
+        for node, below in self._below.items():
+            for child in below:
                 self._users.setdefault(child, []).append(node)
 
     def users(self, node: relay.Expr) -> list[relay.Expr]:
@@ -49,7 +50,8 @@ class Graph:
         of them that are replaced themselves are replaced there too, so all replacements apply at once.
         Nodes that a replacement adds take the source location of the node it replaces.
         """
-        done: dict[relay.Expr, relay.Expr] = {}
+        above = self._above(replacements)
+        done = {node: node for node in self.nodes if node not in above}
         entered: set[relay.Expr] = set()
         stack: list[tuple[relay.Expr, relay.Span | None]] = [(self.root, None)]
         while stack:
@@ -59,7 +61,7 @@ class Graph:
                 continue
             source = replacements.get(node, node)
             stands_for_another = source in self._users and not source.same_as(node)
-            below = [source] if stands_for_another else children(source)
+            below = [source] if stands_for_another else self._below.get(source) or children(source)
             if node not in entered:
                 entered.add(node)
                 if node in self._users:
@@ -85,6 +87,17 @@ class Graph:
             return root
         # The type of the result may be more precise than before, so it is inferred anew.
         return relay.Function(root.params, root.body, None, root.type_params, root.attrs, root.span)
+
+    def _above(self, replacements: Iterable[relay.Expr]) -> set[relay.Expr]:
+        """The nodes that are replaced, and all that are computed from them."""
+        found: set[relay.Expr] = set()
+        waiting = [node for node in replacements if node in self._users]
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting += self._users[node]
+        return found
 
 
 def belongs_to_a_backend(node: relay.Expr) -> bool:
