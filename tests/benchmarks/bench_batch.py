@@ -47,6 +47,8 @@ def main():
     size = (800, 1333) if on_gpu else (256, 320)
     photos = [*encoded_photos(DISTINCT, HEIGHT, WIDTH)]
     with tempfile.TemporaryDirectory() as folder:
+        if not args.model:
+            print("Compiling Mask R-CNN, which takes a minute or two ...", flush=True)
         model = args.model or compiled(Path(folder), size, on_gpu, args.batch or (8 if on_gpu else 1))
         devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
         detectors = [batch.Detector(model, device) for device in devices]
@@ -116,7 +118,11 @@ def alone(detector, photos, folder):
         "map back": (lambda pair: detector.finish("image", *pair), pairs, 1),
         "write": (write, results, 1),
     }
-    return [[name, rate_of(*stage), ""] for name, stage in stages.items()]
+    rows = []
+    for name, stage in stages.items():
+        rows.append([name, rate_of(*stage), ""])
+        print(f"{name}: {rows[-1][1]:.1f} images a second", flush=True)
+    return rows
 
 
 def rate_of(call, values, images):
