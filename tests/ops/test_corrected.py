@@ -131,6 +131,31 @@ def test_a_concatenation_and_what_is_fused_with_it(rows, axis):
     np.testing.assert_allclose(computed(function, array), 1 / (1 + np.exp(-parts)) + 1, rtol=1e-6)
 
 
+def test_a_concatenation_and_an_addition_of_unknown_length():
+    rows, left, right = (
+        np.random.default_rng(0).standard_normal(shape) for shape in ((7, 16), (1, 8), (1, 8))
+    )
+    arrays = [array.astype("float32") for array in (rows, left, right)]
+    y = relay.var("y", shape=(relay.Any(), 16))
+    a, b = relay.var("a", shape=(1, 8)), relay.var("b", shape=(1, 8))
+    (found,) = run(module(y, a, b, relay.concatenate([a, b], 1) + y), *arrays)
+    np.testing.assert_allclose(found, np.concatenate(arrays[1:], 1) + arrays[0], rtol=1e-6)
+
+
+def test_exponentials_of_what_is_long_or_has_branches():
+    array = np.random.default_rng(0).standard_normal((1, 6, 6, 16)).astype("float32")
+    expected = array
+
+    def function(x):
+        for _ in range(4):
+            x = relay.nn.relu(relay.nn.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), 0.5))
+        return relay.exp(relay.atan(x))
+
+    for _ in range(4):
+        expected = np.pad(expected, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=0.5).clip(0)
+    np.testing.assert_allclose(computed(function, array), np.exp(np.arctan(expected)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["linear", "cubic", "nearest_neighbor"])
 def test_resize_in_the_layout_that_tvm_moves_behind_a_transpose(method):
     def function(x):

@@ -62,6 +62,15 @@ def test_a_shared_inner_one_stays_for_its_user():
     assert sorted(ops(after)) == ["layout_transform", "nn.relu", "nn.relu"]
 
 
+def test_a_shared_inner_one_is_not_made_again_by_one_that_moves_nothing():
+    x = relay.var("x", shape=(1, 8, 4, 5))
+    inner = relay.transpose(x, [0, 2, 3, 1])
+    moved = relay.transpose(relay.reshape(inner, (20, 8, 1)), [2, 0, 1])
+    mod = module(x, relay.Tuple([relay.nn.relu(inner), relay.exp(moved)]))
+    after = assert_same_numbers(CombineTransposes(), mod, numbers(1, 8, 4, 5))
+    assert ops(after).count("transpose") == 1
+
+
 def test_split_axes_are_no_match():
     x = relay.var("x", shape=(1, 8, 4, 5))
     blocked = relay.layout_transform(x, "NCHW", "NCHW4c")

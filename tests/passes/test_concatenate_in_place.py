@@ -232,6 +232,10 @@ REFUSALS = [
         after_first(lambda y: convolution(y, 32, strides=2, block_size=2)),
         "the filters are shuffled into pixels",
     ),
+    (
+        lambda x: concatenated(convolution(x), convolution(relay.const(np.ones(SHAPE, "float16")))),
+        "the convolution is of constants, which TVM folds",
+    ),
     (lambda x: concatenated(*[convolution(x)] * 2), "a part is concatenated twice"),
     (read_by_a_pooling, "a part would be copied for nn.max_pool2d, which reads it, too"),
     (lambda x: relay.exp(pair(x)), "nothing is copied: TVM concatenates in the kernel of exp"),

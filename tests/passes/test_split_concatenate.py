@@ -51,6 +51,15 @@ def of_convolutions(counts=(16, 8), last=relay.nn.relu):
     return module(x, convolution(relay.concatenate(parts, 1), 8, sum(counts)))
 
 
+def test_results_of_grouped_convolutions_on_a_gpu():
+    """Which have no kernel that writes in place."""
+    x = relay.var("x", shape=(1, 16, 6, 8))
+    parts = [convolution(x, 16, 1, groups=16, seed=at) for at in range(2)]
+    mod = module(x, convolution(relay.concatenate(parts, 1), 8, 32))
+    after, _ = apply(SplitConcatenate("cuda -arch=sm_80"), mod)
+    assert "concatenate" not in ops(after)
+
+
 @pytest.mark.parametrize("target", ["llvm", None])
 def test_results_of_convolutions_elsewhere(target):
     after, _ = apply(SplitConcatenate(target), of_convolutions())

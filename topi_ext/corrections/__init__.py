@@ -13,7 +13,7 @@ Importing a module of this folder applies its correction.
 | `cuda_reductions` | reads one line of memory for each element of a mean over pixels in NHWC |
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
-| `exp` | on CPUs, calls the C library for each element, at a tenth of the speed |
+| `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
 | `extremes` | loses a row of infinities to -3.4e38, at the index -1; on CPUs, searches without vectors |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |

@@ -3,8 +3,8 @@
 TVM's kernel takes its operands as compact buffers. A tensor that is computed in the same function is laid
 out with the padding that another operand puts around it, so that it is not compact, and does not compile.
 And what is fused with the kernel runs on one core, one element after the other, each operator to memory.
-Importing this module gives the kernel a copy of such a tensor, and what is fused with it the schedule that it
-has alone.
+Importing this module gives the kernel a copy of such a tensor, and what is fused with it, where it is large,
+the schedule that it has alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tvm import te, topi
+
+from .._register import known
 
 FOR_SEVERAL_THREADS = 2**14  # elements: for fewer it takes longer to wake threads
 
@@ -25,6 +27,7 @@ def concatenate(data: Sequence[te.Tensor], axis: int = 0) -> te.Tensor:
 
 
 def schedule(outs: Sequence[te.Tensor] | te.Tensor) -> te.Schedule:
+    """Of a function with such a kernel: all that nothing needs in memory is computed where it is read."""
     outs = [outs] if isinstance(outs, te.Tensor) else list(outs)
     s = te.create_schedule([out.op for out in outs])
     operations = [*_computed_for(outs)]
@@ -37,9 +40,14 @@ def schedule(outs: Sequence[te.Tensor] | te.Tensor) -> te.Schedule:
             continue
         if operation not in written:
             s[operation].compute_inline()
-        elif math.prod(map(int, operation.output(0).shape)) >= FOR_SEVERAL_THREADS:
+        elif _is_large(operation.output(0)):
             topi.x86.injective.schedule_injective_from_existing(s, operation.output(0))
     return s
+
+
+def _is_large(tensor: te.Tensor) -> bool:
+    extents = [known(extent) for extent in tensor.shape]
+    return None in extents or math.prod(filter(None, extents)) >= FOR_SEVERAL_THREADS
 
 
 def _computed_for(tensors: Sequence[te.Tensor]) -> Iterator[te.Operation]:

@@ -13,24 +13,23 @@ from tvm import tir
 from .._strategy import ABOVE_STOCK
 from .._vector_math import vector_exp
 
-MAX_NODES = 100  # of an operand, which the polynomial names thirty times
-REPEATED = {"tir.exp", "tir.sigmoid", "tir.tanh", "tir.erf"}  # whose polynomials do so, too
+POLYNOMIALS = {"tir.exp", "tir.sigmoid", "tir.tanh", "tir.erf"}
 
 
 def _exp(call: tir.Call) -> tir.PrimExpr:
     (x,) = call.args
-    if x.dtype.startswith("float32") and _is_short(x):
-        return vector_exp(x)
+    if x.dtype.startswith("float32") and not _has_polynomial(x):
+        once = tir.Var("x", x.dtype)  # the polynomial names it thirty times
+        return tir.Let(once, x, vector_exp(once))
     types = tir.const(1, "uint32")  # of how many arguments the function is chosen by
     return tir.call_llvm_pure_intrin(x.dtype, "llvm.exp", types, x)  # as TVM lowers it
 
 
-def _is_short(x: tir.PrimExpr) -> bool:
-    """Whether an expression may be written out thirty times."""
+def _has_polynomial(x: tir.PrimExpr) -> bool:
+    """Whether an operand becomes one, too: TVM writes out what is named inside of what is named."""
     nodes: list[tir.PrimExpr] = []
     tir.stmt_functor.post_order_visit(x, nodes.append)
-    names = {getattr(node.op, "name", "") for node in nodes if isinstance(node, tir.Call)}
-    return len(nodes) <= MAX_NODES and not names & REPEATED
+    return any(isinstance(node, tir.Call) and node.op.name in POLYNOMIALS for node in nodes)
 
 
 tvm.ir.register_intrin_lowering("tir.exp", target="llvm", f=_exp, level=ABOVE_STOCK)

@@ -143,4 +143,5 @@ class CombineTransposes(RulePass):
     }
     """
 
-    rules = (TransposeOfTranspose, TransposeOfReshape, TransposeOfNothing)
+    # First what costs nothing: a transpose that others read, too, would be made anew.
+    rules = (TransposeOfNothing, TransposeOfTranspose, TransposeOfReshape)

@@ -37,6 +37,8 @@ def why_not_in_place(conv: relay.Call) -> str | None:
     """Why a convolution on a GPU cannot read and write some channels of wider tensors; None if it can."""
     if static_shape(conv) is None:
         return "the batch is dynamic"
+    if all(isinstance(arg, relay.Constant) for arg in conv.args):
+        return "the convolution is of constants, which TVM folds"
     if int(conv.attrs["groups"]) > 1:
         return "the convolution is grouped"
     if int(conv.attrs["block_size"]) > 1:

@@ -101,13 +101,16 @@ class SplitConcatenate(RulePass):
 
 def _is_of_convolutions(expr: relay.Expr) -> bool:
     """Whether it is computed element by element from results of convolutions, and from constants."""
-    waiting, seen = [expr], set()
+    waiting, seen, has_convolution = [expr], set(), False
     while waiting:
         node = waiting.pop()
-        if node in seen or isinstance(node, relay.Constant) or op_name(node) == "nn.conv2d":
+        if op_name(node) == "nn.conv2d" and int(node.attrs.groups) == 1:
+            has_convolution = True
+            continue
+        if node in seen or isinstance(node, relay.Constant):
             continue
         seen.add(node)
         if not is_elementwise(node):
             return False
         waiting.extend(node.args)
-    return True
+    return has_convolution
