@@ -371,6 +371,19 @@ def conv2d_nhwc(channels=3, **options):
     return [data, weight, bias, result], inputs
 
 
+def conv2d_nhwc_in_place():
+    data, destination = (relay.var(name, shape=(2, 9, 7, 16)) for name in ("data", "destination"))
+    weight = relay.var("weight", shape=(8, 3, 3, 8))
+    result = topi_ext.conv2d_nhwc_in_place(
+        data, weight, destination=destination, data_from=8, result_from=8, result_channels=16, padding=1
+    )
+
+    def inputs(awkward):
+        return awkward.floats(2, 9, 7, 16), awkward.floats(2, 9, 7, 16), awkward.floats(8, 3, 3, 8)
+
+    return [data, destination, weight, result], inputs
+
+
 def sorts():
     """TVM's own, as the detection networks use them."""
     data = relay.var("data", shape=(ANY, 7))
@@ -440,6 +453,7 @@ CASES = {
     "transform_points, one matrix a sample": lambda: transform_points(False),
     "conv2d_nhwc": conv2d_nhwc,
     "conv2d_nhwc, strided": lambda: conv2d_nhwc(16, strides=2, padding=2, dilation=2, block_size=2),
+    "conv2d_nhwc_in_place": conv2d_nhwc_in_place,
     "sorts": sorts,
     "grid_sample": grid_sample,
     "grid_sample, border": lambda: grid_sample("bilinear", "border"),
