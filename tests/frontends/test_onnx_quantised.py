@@ -69,6 +69,7 @@ def test_a_quantised_network(tmp_path, form, activations, opset, per_channel):
         activation_type=activations,
         weight_type=QuantType.QInt8,
         per_channel=per_channel,
+        reduce_range=True,  # by a bit, or ONNX Runtime's sums of pairs saturate where a processor has no VNNI
     )
     assert any("Quant" in node.op_type or "QLinear" in node.op_type for node in onnx.load(path).graph.node)
     options = onnxruntime.SessionOptions()
