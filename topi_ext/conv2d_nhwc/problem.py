@@ -118,10 +118,14 @@ class Problem:
         return self.batch, height * self.block, width * self.block, channels
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many channels of data, residual and result are read and written, before depth to space."""
+        return {"data": self.channels, "residual": self.filters, "result": self.filters}
+
+    @property
     def parts(self) -> dict[str, Part]:
-        """The channels of data, residual and result that are read and written, before depth to space."""
-        channels = {"data": self.channels, "residual": self.filters, "result": self.filters}
-        return {name: getattr(self, f"{name}_part") or Part(0, count) for name, count in channels.items()}
+        """Which channels of data, residual and result these are."""
+        return {name: getattr(self, f"{name}_part") or Part(0, count) for name, count in self.counts.items()}
 
     def is_aligned(self, to: int) -> bool:
         """Whether all channels that are read or written begin and end at multiples of a number."""

@@ -161,7 +161,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
 def has_kernel(problem: Problem, target: tvm.target.Target | None) -> bool:
     """Whether there is a kernel for a target that reads and writes the channels where they are."""
     parts = problem.data_part, problem.residual_part, problem.result_part
-    counts = problem.channels, problem.filters, problem.filters
+    counts = problem.counts.values()
     extents = [extent for part, count in zip(parts, counts) if part for extent in (*part, count)]
     is_aligned = all(extent % ALIGNMENT == 0 for extent in extents)
     return target is not None and target.kind.name == "cuda" and is_aligned
@@ -243,8 +243,8 @@ class Access(NamedTuple):
 def access_of(call: relay.Call) -> Access:
     """What a typed call of the operator does to memory."""
     problem = problem_of([argument.checked_type for argument in call.args], call.attrs)
-    counts = {"data": problem.channels, "residual": problem.filters, "result": problem.filters}
-    of = {name: range(part.first, part.first + counts[name]) for name, part in problem.parts.items()}
+    parts, counts = problem.parts, problem.counts
+    of = {name: range(part.first, part.first + counts[name]) for name, part in parts.items()}
     names = list(ARGUMENTS)
     read = {names.index(name): of[name] for name in ("data", "residual")}
     return Access(of["result"], read, names.index("destination") if call.attrs["has_destination"] else None)
