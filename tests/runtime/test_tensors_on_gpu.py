@@ -57,3 +57,15 @@ def test_views_on_gpu():
     for view in (whole.T, whole[::2, 1::3], whole[:1].expand(5, 64), torch._neg_view(whole), whole[3:, 1:]):
         assert torch.equal(model(view), view + view)
     assert np.array_equal(model(whole.cpu().numpy()[:, ::-2]), 2 * whole.cpu().numpy()[:, ::-2])
+
+
+def test_views_for_a_graph_on_gpu():
+    """What is not one piece of memory, or not as it is written there, cannot be copied as bytes."""
+    whole = torch.arange(4096.0, device="cuda").reshape(64, 64)
+    x = relay.var("x", shape=(64, 64))
+    model = runtime.compile(module(x, x + x), "cuda", cuda_graph=True)
+    base = torch.arange(8192.0, device="cuda")
+    shifted = base[1:4097].reshape(64, 64)
+    for view in (whole, whole.T, shifted, whole[:1].expand(64, 64), torch._neg_view(whole), whole.clone()):
+        assert torch.equal(model(view), view + view)
+    assert np.array_equal(model(whole.cpu().numpy()[:, ::-1]), 2 * whole.cpu().numpy()[:, ::-1])

@@ -37,6 +37,7 @@ FUNCTIONS = {
     "cuCtxPushCurrent_v2": (c_void_p,),
     "cuCtxPopCurrent_v2": (HANDLE,),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
+    "cuMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_void_p),
     "cuEventCreate": (HANDLE, c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
