@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from torchvision.io import decode_jpeg
 
 import topi_ext
 import tvm_passes
@@ -60,6 +61,8 @@ def main():
             rows.append([f"the job, {', '.join(devices[:count])}, {decoders} decoders", rate, bound])
             print(f"{rate:.1f} images a second by {count}, bound by: {bound}", flush=True)
         del detectors  # and their memory
+    if on_gpu:
+        rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), ""])
     rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
     overhead = overhead_of_engine(args.images, decoders)
     facts = [f"- Host: {common.cpu_name()}, {os.cpu_count()} threads", f"- Network: Mask R-CNN, {size}"]
@@ -143,6 +146,17 @@ def job(detectors, photos, count, decoders):
     done = sum(1 for _ in run_in_threads(items, detectors, figures, decoders))
     assert done == count
     return count / (time.perf_counter() - start), figures.progress().bound
+
+
+def by_nvjpeg(photos, device):
+    """Images a second, of batches as large as the photographs are many."""
+    encoded = [torch.frombuffer(bytearray(photo), dtype=torch.uint8) for photo in photos]
+
+    def run(batch):
+        decode_jpeg(batch, device=device)
+        torch.cuda.synchronize()
+
+    return rate_of(run, [encoded], DISTINCT)
 
 
 @torch.no_grad()

@@ -187,6 +187,17 @@ def test_topk_of_little_or_nothing(emulated_cuda, rows, length, k):
     assert_all_equal(emulated_cuda.run_relay(function, data, executor="vm"), reference.topk(data, k))
 
 
+@pytest.mark.parametrize("length", [18, 240, 960, MAX_TILE + 5, 3 * TILE + 7])
+def test_no_races_in_sorting(emulated_cuda, length):
+    """The first of a row that is sorted as a whole, and a sort."""
+    emulated_cuda.sanitize = "thread"
+    data = keys((2, length))
+    x = variable(data)
+    outputs = [*relay.topk(x, length, dtype="int32"), relay.sort(x)]
+    found = emulated_cuda.run_relay(relay.Function([x], relay.Tuple(outputs)), data)
+    assert_all_equal(found, [*reference.topk(data, length), reference.sort(data)])
+
+
 def test_topk_with_k_known_at_run_time(emulated_cuda):
     data = keys((2, 5000))
     x, k = variable(data), relay.var("k", shape=(1,), dtype="int64")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
-STAGES = ("decode", "run", "map back", "write")
+STAGES = ("decode", "fit", "run", "map back", "write")
+BESIDE = {"fit": "decode"}  # stages that threads of others do, one after the other
 
 
 class Work(NamedTuple):
@@ -63,7 +64,7 @@ class Figures:
     def __init__(self, trace: IO[str] | None = None) -> None:
         self.images = self.errors = 0
         self.total: int | None = None
-        self.threads = dict.fromkeys(STAGES, 1)
+        self.threads = {stage: 1 for stage in STAGES if stage not in BESIDE}
         self._began = time.time()
         self._begin = time.perf_counter()
         self._busy = dict.fromkeys(STAGES, 0.0)
@@ -88,9 +89,19 @@ class Figures:
     def progress(self) -> Progress:
         seconds = time.perf_counter() - self._begin
         with self._lock:
-            used = {stage: busy / self.threads[stage] for stage, busy in self._busy.items()}
-        busiest = max(used, key=lambda stage: used[stage])
-        return Progress(self.images, self.errors, self.total, seconds, busiest if used[busiest] > 0 else None)
+            busy = dict(self._busy)
+        return Progress(self.images, self.errors, self.total, seconds, self._bound(busy))
+
+    def _bound(self, busy: dict[str, float]) -> str | None:
+        """What the threads do most that are busy most of the time."""
+        used = dict.fromkeys(self.threads, 0.0)
+        for stage, seconds in busy.items():
+            of = BESIDE.get(stage, stage)
+            used[of] += seconds / self.threads[of]
+        busiest = max(used, key=lambda of: used[of])
+        if not used[busiest]:
+            return None
+        return max((stage for stage in STAGES if BESIDE.get(stage, stage) == busiest), key=busy.__getitem__)
 
     def end_trace(self) -> None:
         if self._trace:

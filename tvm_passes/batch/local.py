@@ -119,7 +119,9 @@ class _Engine:
                 return
             try:
                 with self._figures.working("decode", image=item.id):
-                    array, placed = detector.prepare(decode(item.read(), detector.max_pixels))
+                    pixels = decode(item.read(), detector.max_pixels)
+                with self._figures.working("fit", image=item.id):
+                    array, placed = detector.prepare(pixels)
             except BadImage as reason:
                 self._results.put(Failed(item.id, str(reason)))
             else:

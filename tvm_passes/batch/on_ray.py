@@ -304,7 +304,9 @@ def _prepare(table: Any, model: Model) -> Iterator[Any]:
         for item in items:
             try:
                 with measured(chunk.works.append, "decode", image=item.id):
-                    array, placed = model.prepared(decode(item.read(), model.max_pixels))
+                    pixels = decode(item.read(), model.max_pixels)
+                with measured(chunk.works.append, "fit", image=item.id):
+                    array, placed = model.prepared(pixels)
             except BadImage as reason:
                 chunk.results.append(Failed(item.id, str(reason)))
             else:
