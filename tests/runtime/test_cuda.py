@@ -417,8 +417,9 @@ def test_threads_on_gpu(mode):
 def test_the_current_device_stays_on_gpu():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    model = runtime.compile(sorted_rows(), "cuda", device="cuda:1")
     torch.cuda.set_device(0)
+    model = runtime.compile(sorted_rows(), "cuda", device="cuda:1")
+    assert torch.cuda.current_device() == 0
     for seed in range(3):
         outputs = model(at(seed).to("cuda:1"))
         assert torch.cuda.current_device() == 0 and outputs["output0"].device.index == 1

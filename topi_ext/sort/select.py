@@ -292,11 +292,12 @@ class _Selection:
     ) -> tir.PrimExpr:
         """Write the first of `count` numbers, at least `keep` and at most as many as fit; gives how many."""
         ib = self.ib
-        bound = narrow(ib, thread, threads, number_at, count, self.plan.keep, self.plan.capacity)
         taken = ib.allocate("int32", (1,), name="taken", scope="shared")
-        start, number = variables(ib, "int32", "start")[0], variables(ib, "int64", "candidate")[0]
         with ib.if_scope(thread == 0):
+            # Before `narrow`, whose last loads, after its last barrier, may fetch this number along with theirs.
             taken[0] = 0
+        bound = narrow(ib, thread, threads, number_at, count, self.plan.keep, self.plan.capacity)
+        start, number = variables(ib, "int32", "start")[0], variables(ib, "int64", "candidate")[0]
         barrier(ib)
         with ib.for_range(0, ceil_div(count, threads), "round") as turn:
             index = local(ib, "index", turn * threads + thread)

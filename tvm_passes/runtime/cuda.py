@@ -109,8 +109,11 @@ def _context(ordinal: int) -> int | None:
 
 
 @contextlib.contextmanager
-def _on_device(device: tvm.runtime.Device) -> Iterator[None]:
+def on_device(device: tvm.runtime.Device) -> Iterator[None]:
     """Make this device current inside the block; TVM changes the current device and does not restore it."""
+    if device.device_type != device.kDLCUDA:
+        yield
+        return
     driver()("cuCtxPushCurrent_v2", _context(device.device_id))
     try:
         yield
@@ -121,7 +124,7 @@ def _on_device(device: tvm.runtime.Device) -> Iterator[None]:
 def free_bytes(device: tvm.runtime.Device) -> int:
     """The memory of a device that no process has taken."""
     free, total = c_size_t(), c_size_t()
-    with _on_device(device):
+    with on_device(device):
         driver()("cuMemGetInfo_v2", byref(free), byref(total))
     return free.value
 
@@ -169,14 +172,14 @@ class Turns:
 
     def __init__(self, device: tvm.runtime.Device, only_on_default: bool) -> None:
         self._device, self._only_on_default = device, only_on_default
-        with _on_device(device):
+        with on_device(device):
             self._done = _Event()
 
     @contextlib.contextmanager
     def turn(self, stream: int, own_workspaces: bool) -> Iterator[None]:
         """Make TVM use the stream inside the block, unless it launches what has workspaces of its own."""
         shared = {} if own_workspaces else vars(_this_thread)
-        with _on_device(self._device):
+        with on_device(self._device):
             for event in {self._done, shared.get(self._device.device_id, self._done)}:
                 event.hold(stream)
             try:
@@ -332,7 +335,7 @@ def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float
     Several are captured in a graph, so that the host does not count.
     """
     before = current_stream()
-    with _on_device(device):
+    with on_device(device):
         stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
         try:
             _use_stream(device, stream)

@@ -22,7 +22,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 from tvm import relay
 
-from . import runs_here
+from . import cuda, runs_here
 from .executors import Library
 from .manifest import (
     MANIFEST,
@@ -138,7 +138,8 @@ class Saved:
     def _weight(self, stored: str) -> tvm.nd.NDArray:
         if stored not in self._weights:
             array = self._stored[stored]
-            on_device = array if array.device == self._device else array.copyto(self._device)
+            with cuda.on_device(self._device):
+                on_device = array if array.device == self._device else array.copyto(self._device)
             self._weights[stored] = on_device
         return self._weights[stored]
 

@@ -83,7 +83,8 @@ class Model:
     ) -> None:
         self.lib = getattr(lib, "module", lib)
         self.device = device_of(device)
-        self._executor = executor_of(self.lib, self.device, copy_weights)
+        with cuda.on_device(self.device):
+            self._executor = executor_of(self.lib, self.device, copy_weights)
         types = {**self._executor.inputs, **(input_types or {})}
         self.inputs = {name: _Type.of(types[name]) for name in self._executor.inputs}
         self.output_names = None if output_names is None else list(map(str, output_names))
