@@ -294,7 +294,8 @@ class _Selection:
         ib = self.ib
         taken = ib.allocate("int32", (1,), name="taken", scope="shared")
         with ib.if_scope(thread == 0):
-            # Before `narrow`, whose last loads, after its last barrier, may fetch this number along with theirs.
+            # Before `narrow`: its last loads, after its last barrier, may fetch this number along with
+            # theirs.
             taken[0] = 0
         bound = narrow(ib, thread, threads, number_at, count, self.plan.keep, self.plan.capacity)
         start, number = variables(ib, "int32", "start")[0], variables(ib, "int64", "candidate")[0]
