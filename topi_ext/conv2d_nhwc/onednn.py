@@ -266,13 +266,13 @@ class _Rows:
         self.data = onednn.layout((problem.batch, length), problem.dtype, (length, 1))
         self.result = onednn.layout((problem.batch, problem.filters), problem.dtype, (problem.filters, 1))
         self.given = onednn.layout((length, problem.filters), problem.dtype, (1, length))
-        self._best = onednn.layout((length, problem.filters), problem.dtype)
+        self._weights = length, problem.filters
 
     def of_filters(self, dtype: str, rank: int) -> onednn.Handle:
         return _vector(self.problem.filters, dtype, rank, axis=1)
 
     def primitive(self, bias: onednn.Handle | None, post_ops: onednn.PostOps) -> onednn.Primitive:
-        return onednn.matmul(self.data, self._best, bias, self.result, post_ops)
+        return onednn.product(self.data, self._weights, self.problem.dtype, bias, self.result, post_ops)
 
 
 def _is_product(problem: Problem) -> bool:

@@ -91,8 +91,8 @@ class Convolution:
         every = problem.batch * down * across
         self._blocks = [(first, tiles, every, down, across) for first in range(0, every, tiles)]
         numbers, products = (_layout(NUMBERS, tiles, length) for length in (channels, filters))
-        chosen = onednn.layout((NUMBERS, channels, filters), "float32")
-        primitive = onednn.matmul(numbers, chosen, None, products, onednn.PostOps())
+        shape = NUMBERS, channels, filters
+        primitive = onednn.product(numbers, shape, "float32", None, products, onednn.PostOps())
         self.weights = _transformed_once(problem, primitive.weights, weights)
         self._memories = onednn.memory(numbers, 0), onednn.memory(products, 0)
         memories = dict(zip((onednn.SOURCE, onednn.RESULT), self._memories))
