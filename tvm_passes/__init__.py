@@ -54,6 +54,7 @@ else:
     from .detection.lower_class_aware_nms import LowerClassAwareNMS
     from .detection.make_detection_static import MakeDetectionStatic
     from .detection.merge_class_loops import MergeClassLoops
+    from .detection.merge_nms_of_images import MergeNMSOfImages
     from .detection.restore_batched_nms import RestoreBatchedNMS
     from .detection.restore_deformable_attention import RestoreDeformableAttention
     from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
@@ -96,6 +97,7 @@ __all__ = [
     "MakeDetectionStatic",
     "MergeClassLoops",
     "MergeConvolutions",
+    "MergeNMSOfImages",
     "MoveDepthToSpace",
     "PassBrokeModule",
     "PassReport",

@@ -39,6 +39,7 @@ from .detection.fold_preprocessing import FoldPreprocessing
 from .detection.lower_class_aware_nms import LowerClassAwareNMS
 from .detection.make_detection_static import MakeDetectionStatic
 from .detection.merge_class_loops import MergeClassLoops
+from .detection.merge_nms_of_images import MergeNMSOfImages
 from .detection.restore_batched_nms import RestoreBatchedNMS
 from .detection.restore_deformable_attention import RestoreDeformableAttention
 from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
@@ -96,7 +97,7 @@ def detection_pipeline(
     if MASKS[masks]:
         stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
-        stages.append(_fix_shapes(outputs))
+        stages.append(_fix_shapes(machine, outputs))
     if has_tensor_cores or _has_onednn(machine):
         stages += [_convolutions_of_all(machine), _in_nhwc(machine, dtype), _whole_images()]
     else:
@@ -165,8 +166,15 @@ def _restore_warps() -> tvm.transform.Sequential:
     return _stage("restore warps", RestoreWarpAffine(), RestoreWarpPerspective())
 
 
-def _fix_shapes(outputs: str) -> tvm.transform.Sequential:
-    return _stage("fix shapes", MakeDetectionStatic(outputs), Canonicalize())
+def _fix_shapes(target: tvm.target.Target | None, outputs: str) -> tvm.transform.Sequential:
+    # On a CPU, an NMS of several images takes as long as theirs together.
+    merge = [MergeNMSOfImages()] if _is_for_gpu(target) else []
+    return _stage(
+        "fix shapes",
+        MakeDetectionStatic(outputs),
+        *merge,  # of static shapes, and after MakeDetectionStatic has followed the NMS of each image
+        Canonicalize(),  # also drops the tuples that stand for the results of each merged NMS
+    )
 
 
 def _convolutions_of_all(target: tvm.target.Target | None) -> tvm.transform.Sequential:
@@ -242,10 +250,9 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
 
 def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential:
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
-    is_for_gpu = target is not None and target.kind.name == "cuda"
     passes = [
         SpareKernels(),
-        *([ConcatenateInPlace(target)] if is_for_gpu else []),  # a split is read as a whole by now
+        *([ConcatenateInPlace(target)] if _is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),
     ]
     if _has_onednn(target):
@@ -268,6 +275,10 @@ def _best_dtype(target: tvm.target.Target | None) -> str:
     return "float16" if _has_tensor_cores(target, "float16") else "float32"
 
 
+def _is_for_gpu(target: tvm.target.Target | None) -> bool:
+    return target is not None and target.kind.name == "cuda"
+
+
 def _has_onednn(target: tvm.target.Target | None) -> bool:
     return target is not None and target.kind.name == "llvm" and onednn.LIBRARY in target.libs
 
@@ -284,5 +295,4 @@ def _check_that_a_cpu_multiplies(dtype: str, target: tvm.target.Target) -> None:
 
 def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
     """Whether a target has tensor cores for this type."""
-    is_cuda = target is not None and target.kind.name == "cuda"
-    return is_cuda and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]
+    return _is_for_gpu(target) and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]

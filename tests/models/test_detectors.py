@@ -1,5 +1,6 @@
 """torchvision's detection models through either frontend and the pipeline: restored, and right."""
 
+import numpy as np
 import pytest
 
 import topi_ext
@@ -15,9 +16,9 @@ from tests.models.detectors import (
 from tests.models.nms_table import PAGE, row
 from tests.models.zoo import DETECTION_MODELS
 from topi_ext.conv2d_nhwc import onednn
-from tvm_passes import detection_pipeline, explain
+from tvm_passes import Canonicalize, MergeNMSOfImages, detection_pipeline, explain
 from tvm_passes.engine.expressions import location, op_name
-from tvm_passes.engine.graph import Graph
+from tvm_passes.engine.graph import Graph, calls_of
 
 import tvm
 from tvm import relay
@@ -169,15 +170,37 @@ def test_by_onednn_in_bfloat16_it_finds_what_torch_finds(detector, from_pytorch)
     assert share_matched(found, detect(detector[0], image), iou=0.5, score=0.1) >= 0.7
 
 
+BATCH = 2
+
+
+def batch_of(name):
+    """A detector, and the module for several images."""
+    model = small_detector(name)
+    return model, FRONTENDS["PyTorch"](model, [example(seed) for seed in range(BATCH)])
+
+
+@pytest.mark.parametrize(
+    "name, stages", [("fasterrcnn_mobilenet_v3_large_320_fpn", 2), ("retinanet_resnet50_fpn", 1)]
+)
+def test_on_a_gpu_each_stage_has_one_nms_for_a_batch(name, stages):
+    mod = detection_pipeline("cuda -arch=sm_90", outputs="padded")(batch_of(name)[1])
+    found = calls_of(relay.transform.InferType()(mod), "topi_ext.batched_nms")
+    assert [int(call.args[0].checked_type.shape[0]) for call in found] == [BATCH] * stages
+
+
 def test_a_batch_on_fixed_shapes_finds_what_torch_finds():
-    model, count = small_detector("fasterrcnn_mobilenet_v3_large_320_fpn"), 2
-    imported = FRONTENDS["PyTorch"](model, [example(seed) for seed in range(count)])
+    model, imported = batch_of("fasterrcnn_mobilenet_v3_large_320_fpn")
     mod = relay.transform.InferType()(detection_pipeline(outputs="padded")(imported))
     assert not any("?" in str(getattr(node, "_checked_type_", "")) for node in Graph(mod["main"]).nodes)
     images = [example(seed=1), example(seed=5)]  # others than it was imported with
-    *outputs, numbers = run(mod, *(image.numpy() for image in images))
+    arrays = [image.numpy() for image in images]
+    *outputs, numbers = run(mod, *arrays)
+    merged = tvm.transform.Sequential([MergeNMSOfImages(), Canonicalize()])(mod)
+    assert len(calls_of(merged, "topi_ext.batched_nms")) == 2
+    for output, expected in zip(run(merged, *arrays), [*outputs, numbers]):
+        np.testing.assert_array_equal(output, expected)
     named = dict(zip(map(str, mod["main"].attrs["output_names"]), outputs))
-    assert len(numbers) == count
+    assert len(numbers) == BATCH
     for place, (image, number) in enumerate(zip(images, numbers)):
         found = {name: named[f"output{place}.{name}"][:number] for name in ("boxes", "scores", "labels")}
         expected = detect(model, image)
