@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tvm_passes.batch import BadImage
+from tvm_passes.batch import decode as decode_module
 from tvm_passes.batch.decode import ORIENTATION, decode
 
 RED = (200, 40, 10)
@@ -44,6 +45,36 @@ def test_the_camera_was_turned(orientation):
     exif = Image.Exif()
     exif[ORIENTATION] = orientation
     np.testing.assert_array_equal(decode(encoded(stored, exif=exif)), upright())
+
+
+def outcome(data):
+    try:
+        return decode(data)
+    except BadImage as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0, "quality": 95}])
+def test_a_plain_jpeg_is_what_pillow_makes_of_it(monkeypatch, options):
+    """And so are damaged ones, and those that lack a part before their end."""
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 256, (9, 12, 3), "uint8")).resize(
+        (61, 45), Image.Resampling.BICUBIC
+    )
+    whole = encoded(image, "JPEG", **options)
+    given = [whole]
+    for at in rng.integers(0, len(whole) - 2, 150):
+        given += [whole[:at] + bytes([rng.integers(256)]) + whole[at + 1 :], whole[:at] + whole[-2:]]
+    found = list(map(outcome, given))
+    monkeypatch.setattr(decode_module, "_of_plain_jpeg", lambda *_: None)
+    for one, other in zip(found, map(outcome, given)):
+        np.testing.assert_array_equal(one, other)
+    assert any(isinstance(one, str) for one in found)
+
+
+def test_a_plain_jpeg_does_without_pillow(monkeypatch):
+    monkeypatch.setattr(decode_module, "open_upright", lambda *_: pytest.fail("Pillow was asked"))
+    assert decode(encoded(Image.fromarray(upright()), "JPEG")).shape == (24, 40, 3)
 
 
 def test_exif_that_is_damaged_does_not_lose_the_image():

@@ -192,7 +192,7 @@ class _Waiting:
     def prepare(self, image):
         return image, None
 
-    def run(self, images):
+    def run_each(self, images, _ids):
         time.sleep(WAIT)
         return images
 

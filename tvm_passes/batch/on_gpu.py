@@ -6,6 +6,7 @@ Each thread has a stream of its own for that, so that copies and small kernels g
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import threading
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ class OnGpu:
         Raises ValueError for a mask of more runs than there is room for, and where nvcc is missing, which
         compiles the kernel.
         """
-        if self._device.type == "cuda" and not shutil.which("nvcc"):
+        if self._device.type == "cuda" and not _has_nvcc():
             raise ValueError("nvcc is missing")
         if not len(masks):
             return []
@@ -68,7 +69,8 @@ class OnGpu:
             yield None
             return
         if not hasattr(self._of_thread, "stream"):
-            self._of_thread.stream = torch.cuda.Stream(self._device)
+            # Its kernels are short, and do not wait until those of the network leave room.
+            self._of_thread.stream = torch.cuda.Stream(self._device, priority=-1)
         with torch.cuda.stream(self._of_thread.stream):
             yield self._of_thread.stream
 
@@ -76,3 +78,8 @@ class OnGpu:
         if self._device.type != "cuda":
             return tensor
         return tensor.pin_memory().to(self._device, non_blocking=True)
+
+
+@functools.cache
+def _has_nvcc() -> bool:
+    return shutil.which("nvcc") is not None
