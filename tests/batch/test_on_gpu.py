@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from tests.batch.networks import painted
-from tvm_passes.batch import BadImage, Detector, run_lengths
+from tvm_passes.batch import BadImage, Detector, on_gpu, run_lengths
 from tvm_passes.batch.image_input import ImageInput
 from tvm_passes.batch.letterbox import letterbox
-from tvm_passes.batch.on_gpu import OnGpu
+from tvm_passes.batch.on_gpu import USUAL, OnGpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 INPUTS = [
@@ -42,8 +42,11 @@ def some_masks(count, size):
     return masks, corners.reshape(count, 4).astype("float32")
 
 
+@pytest.mark.parametrize("usual", [USUAL, 9])
 @pytest.mark.parametrize("device", DEVICES)
-def test_run_lengths(device):
+def test_run_lengths(device, usual, monkeypatch):
+    """Also of masks that are longer than usual."""
+    monkeypatch.setattr(on_gpu, "USUAL", usual)
     for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20))):
         masks, boxes = some_masks(count, size)
         found = OnGpu(device).run_lengths(masks, boxes, size)

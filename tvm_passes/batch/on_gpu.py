@@ -20,6 +20,8 @@ from .. import runtime
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
+USUAL = 512  # bytes of a mask's run lengths: few masks have more
+
 
 class OnGpu:
     """Work on a device of torch, from any thread."""
@@ -57,9 +59,9 @@ class OnGpu:
             return []
         with self._own_stream():
             given = [self._copied(torch.from_numpy(np.ascontiguousarray(each))) for each in (masks, boxes)]
-            encoded = encode_masks(given[0][:, None], given[1], size)
-            longest = int(encoded.count_nonzero(1).max())  # most of the room is empty
-            encoded = encoded[:, : longest + 1].cpu()
+            whole = encode_masks(given[0][:, None], given[1], size)
+            encoded = whole[:, :USUAL].cpu()  # most of the room is empty, as a rule
+            encoded = whole.cpu() if encoded[:, -1].any() else encoded
         return [each["counts"] for each in runtime.coco_masks(encoded, size)]
 
     @contextlib.contextmanager
