@@ -18,36 +18,38 @@ class Channel:
     def __init__(self, size: int) -> None:
         self._size = size
         self._items: deque[Any] = deque()
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._has_room, self._has_items = threading.Condition(lock), threading.Condition(lock)
         self._is_closed = self._is_stopped = False
 
     def put(self, item: Any) -> None:
         """Wait for room."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_stopped or len(self._items) < self._size)
+        with self._has_room:
+            self._has_room.wait_for(lambda: self._is_stopped or len(self._items) < self._size)
             if self._is_stopped:
                 raise Stopped
             self._items.append(item)
-            self._changed.notify_all()
+            self._has_items.notify()  # one: to wake all who wait, only one of whom is served, takes long
 
     def get(self, timeout: float | None = None) -> Any:
         """Wait for an item."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_stopped or self._is_closed or self._items, timeout)
+        with self._has_items:
+            self._has_items.wait_for(lambda: self._is_stopped or self._is_closed or self._items, timeout)
             if self._is_stopped:
                 raise Stopped
             if not self._items:
                 return CLOSED if self._is_closed else NOTHING
             item = self._items.popleft()
-            self._changed.notify_all()
+            self._has_room.notify()
             return item
 
     def close(self) -> None:
-        with self._changed:
+        with self._has_items:
             self._is_closed = True
-            self._changed.notify_all()
+            self._has_items.notify_all()
 
     def stop(self) -> None:
-        with self._changed:
+        with self._has_room:
             self._is_stopped = True
-            self._changed.notify_all()
+            self._has_room.notify_all()
+            self._has_items.notify_all()

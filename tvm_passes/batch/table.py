@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .errors import BatchError
 from .optional import pyarrow
 
 ROWS = 2000  # of a part at most
 BYTES = 2**25  # of masks in a part, at most
+REPEATED = ["labels.list.element", "model", "manifest", "reason"]  # columns whose values come again and again
 
 
 def detections_schema() -> Any:
@@ -71,20 +74,44 @@ class Table:
         parquet, table = pyarrow("parquet"), table_of(self._rows, self.schema)
         path = self.folder / f"part-{self._next:06}.parquet"
         with whole_file(path) as file:
-            parquet.write_table(table, file)
+            parquet.write_table(table, file, use_dictionary=REPEATED)
         self._rows, self._bytes = [], 0  # first: a row may be lost to an interruption, but not be there twice
         self._next += 1
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
-    """Rows as a table of pyarrow."""
+    """Rows as a table of pyarrow; arrays of NumPy in them are not taken apart."""
     pa = pyarrow()
-    columns = [pa.array([_plain(row[field.name]) for row in rows], field.type) for field in schema]
+    columns = [_column([row[field.name] for row in rows], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
+def _column(values: Sequence[Any], type_: Any) -> Any:
+    pa = pyarrow()
+    given = [value for value in values if value is not None]
+    if not pa.types.is_list(type_):
+        return pa.array(values, type_)
+    begins = np.cumsum([0, *(0 if value is None else len(value) for value in values)], dtype="int32")
+    is_null = np.array([*(value is None for value in values), False])
+    if given and all(isinstance(value, np.ndarray) for value in given):
+        items = _of_array(np.concatenate(given), type_.value_type)
+    else:
+        items = pa.array([item for value in given for item in value], type_.value_type)
+    offsets = pa.array(begins, mask=is_null)  # without one there is no list
+    return pa.ListArray.from_arrays(offsets, items, type=type_)
+
+
+def _of_array(array: np.ndarray, type_: Any) -> Any:
+    """Along its first axis, whose items may be lists."""
+    pa = pyarrow()
+    if not pa.types.is_nested(type_):
+        return pa.array(array, type_)
+    count, length = array.shape[:2]
+    items = _of_array(array.reshape(count * length, *array.shape[2:]), type_.value_type)
+    if pa.types.is_fixed_size_list(type_):
+        return pa.FixedSizeListArray.from_arrays(items, type=type_)
+    offsets = pa.array(np.arange(count + 1, dtype="int32") * np.int32(length))
+    return pa.ListArray.from_arrays(offsets, items, type=type_)
 
 
 def parts(folder: Path) -> list[Path]:
