@@ -11,10 +11,13 @@ Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x13
 """
 
 import argparse
+import contextlib
 import io
+import itertools
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +32,12 @@ from tests.benchmarks._models import of_torchvision
 from tests.benchmarks._photos import photos as encoded_photos
 from tests.zoo.outcome import imported
 from tvm_passes import batch, runtime
-from tvm_passes.batch.decode import decode
+from tvm_passes.batch.decode import MAX_PIXELS, decode
 from tvm_passes.batch.figures import Figures
 from tvm_passes.batch.local import run_in_threads
 from tvm_passes.batch.output import Tables
+from tvm_passes.batch.process import Options
+from tvm_passes.batch.processes import run_in_processes
 from tvm_passes.batch.sources import Item
 
 WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
@@ -40,6 +45,7 @@ SECONDS = 3  # that a stage runs alone, at least
 WAIT = 0.004  # of the network that only waits: seconds for a batch
 WAITED = 8  # its batch
 PEER_BATCH = 4
+ENDLESS = 10**9  # images
 
 
 def main():
@@ -52,15 +58,17 @@ def main():
             print("Compiling Mask R-CNN, which takes a minute or two ...", flush=True)
         model = args.model or compiled(Path(folder), size, on_gpu, args.batch or (8 if on_gpu else 1))
         devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
-        detectors = [batch.Detector(model, device) for device in devices]
-        rows = alone(detectors[0], photos, Path(folder))
-        network = rows[2][1]
         decoders = args.decoders or max(1, len(os.sched_getaffinity(0)) - 1)
-        for count in range(1, len(detectors) + 1):
-            rate, bound = job(detectors[:count], photos, args.images * count, decoders)
-            rows.append([f"the job, {', '.join(devices[:count])}, {decoders} decoders", rate, bound])
-            print(f"{rate:.1f} images a second by {count}, bound by: {bound}", flush=True)
-        del detectors  # and their memory
+        detector = batch.Detector(model, devices[0])
+        rows = alone(detector, photos, Path(folder))
+        network = rows[2][1]
+        rows.append(
+            [f"the job, {devices[0]}, {decoders} decoders", *job(detector, photos, args.images, decoders)]
+        )
+        del detector  # and its memory
+        for count in range(2, len(devices) + 1):
+            rate = job_of_processes(model, devices[:count], photos, args.images * count, decoders)
+            rows.append([f"the job, {count} GPUs, {decoders} decoders", *rate])
     if on_gpu:
         rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), ""])
     rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
@@ -138,14 +146,44 @@ def rate_of(call, values, images):
     return calls * images / (time.perf_counter() - start)
 
 
-def job(detectors, photos, count, decoders):
+def job(detector, photos, count, decoders):
     """Images a second of a job, and what bounds it; nothing is written."""
     figures = Figures()
-    items = (Item(str(at), lambda at=at: photos[at % len(photos)]) for at in range(count))
+    return timed(run_in_threads(items_of(photos, count), detector, figures, decoders), count, figures)
+
+
+def job_of_processes(model, devices, photos, count, decoders):
+    """The same of a process for each device, from the moment on at which all of them have begun."""
+    figures = _Processes()
+    options = [Options(model, device, "auto", MAX_PIXELS, decoders // len(devices)) for device in devices]
+    with contextlib.closing(run_in_processes(items_of(photos, ENDLESS), options, figures)) as results:
+        while len(figures.seen) < len(devices):
+            next(results)
+        return timed(itertools.islice(results, count), count, figures)
+
+
+class _Processes(Figures):
+    """Tells which processes have answered."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def add(self, work):
+        self.seen.add(work.process)
+        super().add(work)
+
+
+def items_of(photos, count):
+    return (Item(str(at), partial(bytes, photos[at % len(photos)])) for at in range(count))
+
+
+def timed(results, count, figures):
     start = time.perf_counter()
-    done = sum(1 for _ in run_in_threads(items, detectors, figures, decoders))
-    assert done == count
-    return count / (time.perf_counter() - start), figures.progress().bound
+    assert sum(1 for _ in results) == count
+    rate, bound = count / (time.perf_counter() - start), figures.progress().bound
+    print(f"{rate:.1f} images a second, bound by: {bound}", flush=True)
+    return rate, bound
 
 
 def by_nvjpeg(photos, device):
@@ -180,7 +218,7 @@ def overhead_of_engine(count, decoders):
     Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(small, "PNG")
     count *= WAITED
     start = time.perf_counter()
-    job([_Waiting()], [small.getvalue()], count, decoders)
+    job(_Waiting(), [small.getvalue()], count, decoders)
     return (time.perf_counter() - start) / (count / WAITED * WAIT) - 1
 
 

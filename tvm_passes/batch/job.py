@@ -25,6 +25,8 @@ from .network import images_of
 from .on_ray import Model, run_on_ray
 from .optional import pyarrow, ray
 from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
+from .process import Options
+from .processes import run_in_processes
 from .results import Failed, Result
 from .sources import Source, count, items_of, left_in, named
 from .table import ROWS, ids_of
@@ -95,8 +97,9 @@ def detect(
     format : "parquet" or "coco"
         "coco" writes the detections also as one file, NAME.json, with COCO's fields, when the job is done.
     engine : "local" or "ray"
-        "local" is threads of this process. "ray" is tasks and actors of Ray, on one machine or on several,
-        which all have the source and the model under the same paths.
+        "local" is threads of this process, or of a process for each of several GPUs. "ray" is tasks and
+        actors of Ray, on one machine or on several, which all have the source and the model under the same
+        paths.
     address : str, optional
         Of a Ray cluster, or "auto"; by default, Ray is started on this machine for the job.
     workers : int, optional
@@ -125,7 +128,7 @@ def detect(
         for_ray = {"gpus": gpus, "workers": workers, "decoders": decoders, "address": address}
         run = _on_ray(source, Path(model), manifest, batch, max_pixels, **for_ray)
     else:
-        run = _in_threads(source, Path(model), manifest, batch, max_pixels, gpus, decoders)
+        run = _locally(source, Path(model), manifest, batch, max_pixels, gpus, decoders)
     with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
         check_same(table, {"source": named(source), "manifest": manifest["sha256"]})
         tables = Tables(table, errors, rows_per_part)
@@ -195,7 +198,7 @@ def _is_for_gpus(manifest: Mapping[str, Any]) -> bool:
     return bool(tvm.target.Target(manifest["target"]).kind.name == "cuda")
 
 
-def _in_threads(
+def _locally(
     source: Source,
     model: Path,
     manifest: dict[str, Any],
@@ -205,9 +208,13 @@ def _in_threads(
     decoders: int | None,
 ) -> Engine:
     devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
-    detectors = [Detector(model, device, batch=batch, max_pixels=max_pixels) for device in devices]
-    number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(detectors)))
-    return lambda done, figures, tick: run_in_threads(left_in(source, done), detectors, figures, number, tick)
+    number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(devices)))
+    if len(devices) > 1:
+        share = -(-number // len(devices))
+        options = [Options(model, device, batch, max_pixels, share) for device in devices]
+        return lambda done, figures, tick: run_in_processes(left_in(source, done), options, figures, tick)
+    detector = Detector(model, devices[0], batch=batch, max_pixels=max_pixels)
+    return lambda done, figures, tick: run_in_threads(left_in(source, done), detector, figures, number, tick)
 
 
 def _gpus_here(wanted: int | None) -> list[str]:

@@ -1,9 +1,9 @@
-"""The engine `local`: threads of one process, and one network for each device.
+"""The engine `local`: threads of one process, for the network of one device.
 
-    sources -> decode (many threads) -> run (one for each device) -> map back (the same) -> whoever calls
+    sources -> decode (many threads) -> run (one) -> map back (two) -> whoever calls
 
-Between them are queues of fixed size: each waits for the one behind it, so memory is bounded. An image is
-fitted on the device that has the fewest images ahead, and stays there.
+Between them are queues of fixed size: each waits for the one behind it, so memory is bounded. For several
+devices there is a process each: see `processes.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -26,13 +25,14 @@ from .letterbox import Fitted
 from .results import Failed, Result, taken_from
 from .sources import Item
 
-BATCHES_AHEAD = 2  # of prepared images, for each device
+BATCHES_AHEAD = 2  # of prepared images
+MAPPERS = 2  # threads, one of which waits for a GPU that encodes masks
 RESULTS = 64  # rows that wait to be written
 
 
 def run_in_threads(
     items: Iterable[Item],
-    detectors: Sequence[Detector],
+    detector: Detector,
     figures: Figures,
     decoders: int,
     tick: Callable[[], None] = lambda: None,
@@ -41,7 +41,7 @@ def run_in_threads(
 
     Closing the iterator, and an exception in it, ends all threads.
     """
-    engine = _Engine(iter(items), detectors, figures, decoders)
+    engine = _Engine(iter(items), detector, figures, decoders)
     try:
         yield from engine.results(tick)
     finally:
@@ -49,30 +49,26 @@ def run_in_threads(
 
 
 class _Ran(NamedTuple):
-    detector: Detector
     images: list[Fitted]
     found: list[Found | BadImage]
 
 
 class _Engine:
-    def __init__(
-        self, items: Iterator[Item], detectors: Sequence[Detector], figures: Figures, decoders: int
-    ) -> None:
-        self._items, self._detectors, self._figures = items, detectors, figures
+    def __init__(self, items: Iterator[Item], detector: Detector, figures: Figures, decoders: int) -> None:
+        self._items, self._detector, self._figures = items, detector, figures
         self._turn = threading.Lock()  # of whoever takes the next item
         self._error: BaseException | None = None
-        self._ahead = [0] * len(detectors)  # how many images each of them is to run
-        self._prepared = [Channel(BATCHES_AHEAD * detector.batch) for detector in detectors]
-        self._ran = Channel(len(detectors))
+        self._prepared = Channel(BATCHES_AHEAD * detector.batch)
+        self._ran = Channel(MAPPERS)
         self._results = Channel(RESULTS)
         self._threads: list[threading.Thread] = []
-        figures.threads.update({"decode": decoders, "run": len(detectors), "map back": len(detectors)})
+        figures.threads.update({"decode": decoders, "run": 1, "map back": MAPPERS})
         all_alone = threading.Barrier(decoders + 1)
         with _threads_of_torch_kept():
-            self._start("decode", [lambda: self._decode(all_alone)] * decoders, *self._prepared)
+            self._start("decode", [lambda: self._decode(all_alone)] * decoders, self._prepared)
             all_alone.wait()
-        self._start("run", [partial(self._run, place) for place in range(len(detectors))], self._ran)
-        self._start("map back", [self._map_back] * len(detectors), self._results)
+        self._start("run", [self._run], self._ran)
+        self._start("map back", [self._map_back] * MAPPERS, self._results)
 
     def results(self, tick: Callable[[], None]) -> Iterator[Result]:
         yield from taken_from(self._results, tick)
@@ -85,11 +81,11 @@ class _Engine:
             thread.join()
 
     def _stop_channels(self) -> None:
-        for channel in (*self._prepared, self._ran, self._results):
+        for channel in (self._prepared, self._ran, self._results):
             channel.stop()
 
-    def _start(self, name: str, works: Sequence[Callable[[], None]], *into: Channel) -> None:
-        """Threads that put into channels, which the last one closes."""
+    def _start(self, name: str, works: Sequence[Callable[[], None]], into: Channel) -> None:
+        """Threads that put into a channel, which the last one closes."""
         left = [len(works)]
 
         def body(work: Callable[[], None]) -> None:
@@ -102,9 +98,8 @@ class _Engine:
                 self._stop_channels()
             with self._turn:
                 left[0] -= 1
-                is_last = not left[0]
-            for channel in into if is_last else ():
-                channel.close()
+                if not left[0]:
+                    into.close()
 
         for number, work in enumerate(works):
             thread = threading.Thread(target=body, args=[work], name=f"{name} {number}", daemon=True)
@@ -116,44 +111,35 @@ class _Engine:
     def _decode(self, all_alone: threading.Barrier) -> None:
         torch.set_num_threads(1)  # of this thread: there are as many of these as there are cores
         all_alone.wait()
+        detector = self._detector
         while True:
             with self._turn:
                 item = next(self._items, None)
-                if item is None:
-                    return
-                place = self._ahead.index(min(self._ahead))
-                self._ahead[place] += 1
-            detector = self._detectors[place]
+            if item is None:
+                return
             try:
                 with self._figures.working("decode", image=item.id):
                     pixels = decode(item.read(), detector.max_pixels)
                 with self._figures.working("fit", image=item.id):
                     array, placed = detector.prepare(pixels)
             except BadImage as reason:
-                self._has_one_less(place)
                 self._results.put(Failed(item.id, str(reason)))
             else:
-                self._prepared[place].put(Fitted(item.id, array, placed))
+                self._prepared.put(Fitted(item.id, array, placed))
 
-    def _has_one_less(self, place: int) -> None:
-        with self._turn:
-            self._ahead[place] -= 1
-
-    def _run(self, place: int) -> None:
-        detector, is_last = self._detectors[place], False
+    def _run(self) -> None:
+        detector, is_last = self._detector, False
         while not is_last:
             images: list[Fitted] = []
             while len(images) < detector.batch and not is_last:
-                image = self._prepared[place].get()
+                image = self._prepared.get()
                 is_last = image is CLOSED
-                if not is_last:
-                    self._has_one_less(place)
-                    images.append(image)
+                images += [] if is_last else [image]
             if not images:
                 return
             with self._figures.working("run", images=len(images)):
                 found = detector.run_each([each.array for each in images], [each.id for each in images])
-            self._ran.put(_Ran(detector, images, found))
+            self._ran.put(_Ran(images, found))
 
     def _map_back(self) -> None:
         while True:
@@ -163,7 +149,7 @@ class _Engine:
             for image, found in zip(ran.images, ran.found):
                 try:
                     with self._figures.working("map back", image=image.id):
-                        row = ran.detector.finish(image.id, found, image.placed)
+                        row = self._detector.finish(image.id, found, image.placed)
                 except BadImage as reason:
                     self._results.put(Failed(image.id, str(reason)))
                 else:

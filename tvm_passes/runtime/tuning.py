@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import selectors
 import subprocess
-import sys
 import tempfile
 import threading
 import warnings
@@ -24,6 +23,7 @@ from topi_ext.cudnn.session import Call
 
 import tvm
 
+from ..another_process import python
 from ..progress import progress_bar
 from . import cuda
 from .model import Model
@@ -124,9 +124,7 @@ def _worker(device: tvm.runtime.Device) -> Iterator[_Worker]:
 
 
 def _command(device: tvm.runtime.Device) -> list[str]:
-    """Python as it is here, which imports the same packages, without the user's script."""
-    run = f"from tvm_passes.runtime import tuning_worker; tuning_worker.main({device.device_id})"
-    return [sys.executable, "-c", f"import sys; sys.path[:] = {list(map(str, sys.path))}; {run}"]
+    return python(f"from tvm_passes.runtime import tuning_worker; tuning_worker.main({device.device_id})")
 
 
 class _Worker:

@@ -1,0 +1,129 @@
+"""The engine `local` for several GPUs: a process for each, in which the threads of `local.py` work.
+
+    sources -> a few images -> processes: decode, run, map back -> a few results -> whoever calls
+
+In one process, the GPUs would wait for each other: Python runs one thread at a time, and one GPU keeps it
+busy. A process asks for images when it has none left to decode. If one ends, the job does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from multiprocessing import Pipe
+
+from ..another_process import python
+from .channel import Channel, Stopped
+from .errors import BatchError
+from .figures import Figures
+from .item import Item
+from .process import IMAGES, WANTED, Options
+from .results import Result, taken_from
+
+ANSWERS = 4  # that wait to be written
+START = "from tvm_passes.batch.process import main; main({})"
+
+
+def run_in_processes(
+    items: Iterable[Item],
+    options: Sequence[Options],
+    figures: Figures,
+    tick: Callable[[], None] = lambda: None,
+) -> Generator[Result, None, None]:
+    """The row of each image, or why there is none, in any order; there is a process for each of the options.
+
+    `tick` is called again and again. Closing the iterator, and an exception in it, ends all processes.
+    """
+    number = len(options)
+    decoders = sum(each.decoders for each in options)
+    figures.threads.update({"decode": decoders, "run": number, "map back": number})
+    engine = _Engine(iter(items), options)
+    try:
+        yield from engine.results(figures, tick)
+    finally:
+        engine.stop()
+
+
+class _Engine:
+    def __init__(self, items: Iterator[Item], options: Sequence[Options]) -> None:
+        self._items = items
+        self._turn = threading.Lock()  # of whoever takes the next items
+        self._error: BaseException | None = None
+        self._answers = Channel(ANSWERS)
+        self._workers = [_Worker(each) for each in options]
+        self._left = len(self._workers)
+        self._threads = [
+            threading.Thread(target=self._serve, args=[worker], name=worker.device, daemon=True)
+            for worker in self._workers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def results(self, figures: Figures, tick: Callable[[], None]) -> Iterator[Result]:
+        for answer in taken_from(self._answers, tick):
+            for work in answer.works:
+                figures.add(work)
+            yield from answer.results
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        self._answers.stop()
+        for worker in self._workers:
+            worker.end()
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, worker: _Worker) -> None:
+        """Give a process images, and take its results, until it has done all."""
+        try:
+            for message in worker.messages():
+                if message == WANTED:
+                    with self._turn:
+                        images = list(islice(self._items, IMAGES))
+                    worker.connection.send(images)
+                else:
+                    self._answers.put(message)
+        except Stopped:
+            pass
+        except BaseException as error:
+            self._error = self._error or error
+            self._answers.stop()
+        with self._turn:
+            self._left -= 1
+            is_last = not self._left
+        if is_last:
+            self._answers.close()
+
+
+class _Worker:
+    """A process, and the connection to it."""
+
+    def __init__(self, options: Options) -> None:
+        self.device = options.device
+        self.connection, theirs = Pipe()
+        number = theirs.fileno()
+        with theirs:  # which then only the process has: what is read here ends when it ends
+            self._process = subprocess.Popen(python(START.format(number)), pass_fds=[number])
+        self._options = options
+
+    def messages(self) -> Iterator[object]:
+        """What the process says, until it has said that it is done; its error is raised."""
+        try:
+            self.connection.send(self._options)
+            while (message := self.connection.recv()) is not None:
+                if isinstance(message, BatchError):
+                    raise message
+                yield message
+        except (EOFError, OSError) as error:
+            raise BatchError(
+                f"the process of {self.device} has ended, with the code {self._process.wait()}: what was "
+                "written is whole; give --resume (resume=True) to try again"
+            ) from error
+
+    def end(self) -> None:
+        self._process.kill()  # it has nothing that is to be kept
+        self._process.wait()
+        self.connection.close()
