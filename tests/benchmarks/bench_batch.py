@@ -43,7 +43,7 @@ from tvm_passes.batch.sources import Item
 WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
 SECONDS = 3  # that a stage runs alone, at least
 WAIT = 0.004  # of the network that only waits: seconds for a batch
-WAITED = 8  # its batch
+WAITED, WAITS = 8, 400  # its batch, and how many
 PEER_BATCH = 4
 ENDLESS = 10**9  # images
 
@@ -72,7 +72,7 @@ def main():
     if on_gpu:
         rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), ""])
     rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
-    overhead = overhead_of_engine(args.images, decoders)
+    overhead = overhead_of_engine(decoders)
     facts = [f"- Host: {common.cpu_name()}, {os.cpu_count()} threads", f"- Network: Mask R-CNN, {size}"]
     facts += [common.environment(common.copy_bandwidth(), times=None)] if on_gpu else []
     table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", bound] for name, rate, bound in rows]
@@ -212,14 +212,18 @@ def by_torchvision(photos, size, device):
     return rate_of(run, batches, PEER_BATCH)
 
 
-def overhead_of_engine(count, decoders):
+def overhead_of_engine(decoders):
     """By how much a job takes longer than its network, which waits, while all else is next to nothing."""
     small = io.BytesIO()
     Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(small, "PNG")
-    count *= WAITED
+    network = _Waiting()
     start = time.perf_counter()
-    job(_Waiting(), [small.getvalue()], count, decoders)
-    return (time.perf_counter() - start) / (count / WAITED * WAIT) - 1
+    for _ in range(WAITS):
+        network.run_each([], [])  # which waits somewhat longer than it is asked to
+    alone = time.perf_counter() - start
+    start = time.perf_counter()
+    job(network, [small.getvalue()], WAITS * WAITED, decoders)
+    return (time.perf_counter() - start) / alone - 1
 
 
 class _Waiting:
