@@ -100,11 +100,11 @@ def _holds_bytes(schema: object, name: str) -> bool:
 
 def _unique(items: Iterator[Item]) -> Iterator[Item]:
     """The same with a number added to an id that was there before."""
-    seen: set[str] = set()
+    numbers: dict[str, int] = {}  # of each id that was given, the last number that was tried for it
     for item in items:
-        name, number = item.id, 1
-        while name in seen:
-            number += 1
-            name = f"{item.id}#{number}"
-        seen.add(name)
+        name = item.id
+        while name in numbers:
+            numbers[item.id] += 1
+            name = f"{item.id}#{numbers[item.id]}"
+        numbers[name] = 1
         yield item._replace(id=name)
