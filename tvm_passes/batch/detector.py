@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
+import torch
 
 from .. import runtime
 from . import run_lengths
@@ -127,14 +128,15 @@ class Detector:
         row["scores"] = found["scores"][kept].astype("float32")
         row["labels"] = found["labels"][kept].astype("int64")
         if "masks" in found:
-            row["masks"] = self._masks(found["masks"][kept], whole[kept], placed)
+            masks = found["masks"]
+            row["masks"] = self._masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
         if "keypoints" in found:
             points = found["keypoints"][kept].astype("float32")
             points[..., :2] = (points[..., :2] * factor).clip(0, np.array([width, height], "float32"))
             row["keypoints"] = points
         return row
 
-    def _masks(self, masks: np.ndarray, boxes: np.ndarray, placed: Placed) -> list[bytes]:
+    def _masks(self, masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
         """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
         if masks.ndim == 2:
             try:
@@ -149,6 +151,7 @@ class Detector:
             if self._gpu:
                 with contextlib.suppress(ValueError):  # it is done without the GPU then
                     return self._gpu.run_lengths(small, boxes, placed.image)
+            small = small.numpy(force=True) if isinstance(small, torch.Tensor) else small
             return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
         return [run_lengths.in_the_image(string, placed) for string in strings]
 

@@ -19,6 +19,8 @@ from .found import Found, detections_in
 from .image_input import ImageInput
 from .letterbox import Prepared
 
+MASKS_RANK = 4
+
 
 def load_networks(
     folder: str | os.PathLike[str], device: str | None = None, batch: int | str = "auto"
@@ -125,8 +127,7 @@ class Network:
         outputs = self.model(*self.images.inputs(images))
         if not isinstance(outputs, dict):
             outputs = dict(zip(self.model.output_names or [], [outputs]))
-        arrays = {name: _as_array(each) for name, each in outputs.items()}
-        outputs = _without_padding(arrays, self.rows)
+        outputs = _without_padding({name: self._brought(each) for name, each in outputs.items()}, self.rows)
         found = [detections_in(_of_image(outputs, index)) for index in range(len(images))]
         if None in found:
             types = ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in outputs.items())
@@ -136,14 +137,16 @@ class Network:
             )
         return [one for one in found if one is not None]
 
+    def _brought(self, output: Prepared) -> Prepared:
+        """An output as an array; but small masks stay where they are, since a GPU pastes them."""
+        if not isinstance(output, torch.Tensor):
+            return output
+        taken = self.images.taken
+        is_small = output.ndim == MASKS_RANK and output.shape[-2:] != (taken.height, taken.width)
+        return output if is_small else output.numpy(force=True)
 
-def _as_array(output: Prepared) -> np.ndarray:
-    return output.numpy(force=True) if isinstance(output, torch.Tensor) else output
 
-
-def _without_padding(
-    outputs: Mapping[str, np.ndarray], rows: Sequence[Sequence[int]]
-) -> dict[str, np.ndarray]:
+def _without_padding(outputs: Mapping[str, Prepared], rows: Sequence[Sequence[int]]) -> dict[str, Any]:
     if not rows:
         return dict(outputs)
     *named, (_, numbers) = outputs.items()

@@ -47,8 +47,12 @@ class OnGpu:
             found.record_stream(default)
         return found, placed
 
-    def run_lengths(self, masks: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> list[bytes]:
+    def run_lengths(
+        self, masks: np.ndarray | torch.Tensor, boxes: np.ndarray, size: tuple[int, int]
+    ) -> list[bytes]:
         """COCO's run lengths of small masks (n, m, m), pasted into an image of this size.
+
+        Masks may be on the device already, if whatever computed them has ended.
 
         Raises ValueError for a mask of more runs than there is room for, and where nvcc is missing, which
         compiles the kernel.
@@ -58,8 +62,10 @@ class OnGpu:
         if not len(masks):
             return []
         with self._own_stream():
-            given = [self._copied(torch.from_numpy(np.ascontiguousarray(each))) for each in (masks, boxes)]
-            whole = encode_masks(given[0][:, None], given[1], size)
+            if not isinstance(masks, torch.Tensor):
+                masks = self._copied(torch.from_numpy(np.ascontiguousarray(masks)))
+            boxes_there = self._copied(torch.from_numpy(np.ascontiguousarray(boxes)))
+            whole = encode_masks(masks[:, None], boxes_there, size)
             encoded = whole[:, :USUAL].cpu()  # most of the room is empty, as a rule
             encoded = whole.cpu() if encoded[:, -1].any() else encoded
         return [each["counts"] for each in runtime.coco_masks(encoded, size)]
