@@ -52,4 +52,6 @@ def detections_in(outputs: Mapping[str, Any]) -> Found | None:
 
 def _kind(array: Any) -> str:
     """NumPy's letter for the kind of its elements."""
-    return "f" if isinstance(array, torch.Tensor) else str(array.dtype.kind)
+    if isinstance(array, torch.Tensor):
+        return "f" if array.is_floating_point() else "i"
+    return str(array.dtype.kind)

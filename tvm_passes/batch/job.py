@@ -48,7 +48,7 @@ class Summary:
     done_before: int
     seconds: float
     images_per_second: float
-    bound: str | None  # what the job waited for: decode, run, map back, or write
+    bound: str | None  # what the job waited for: decode, fit, run, map back, or write
     detections: Path
     error_table: Path
 

@@ -19,6 +19,7 @@ from .channel import Channel, Stopped
 from .errors import BatchError
 from .figures import Figures
 from .item import Item
+from .local import MAPPERS
 from .process import IMAGES, WANTED, Options
 from .results import Result, taken_from
 
@@ -38,7 +39,7 @@ def run_in_processes(
     """
     number = len(options)
     decoders = sum(each.decoders for each in options)
-    figures.threads.update({"decode": decoders, "run": number, "map back": number})
+    figures.threads.update({"decode": decoders, "run": number, "map back": number * MAPPERS})
     engine = _Engine(iter(items), options)
     try:
         yield from engine.results(figures, tick)
