@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.batch.seen import Seen
 from tests.batch.tables import reasons, rows
 from tvm_passes import batch
 from tvm_passes.batch import BatchError, job
@@ -19,18 +20,6 @@ from tvm_passes.batch.processes import run_in_processes
 from tvm_passes.batch.sources import items_of
 
 SECONDS = 60
-
-
-class _Seen(Figures):
-    """The processes that have done something."""
-
-    def __init__(self):
-        super().__init__()
-        self.processes = set()
-
-    def add(self, work):
-        super().add(work)
-        self.processes.add(work.process)
 
 
 def options(folder, count=2):
@@ -67,7 +56,7 @@ def test_a_job_is_that_of_threads(photos, detector_folder, tmp_path, monkeypatch
 
 
 def test_all_work_and_end_when_nobody_wants_more(photos, detector_folder):
-    figures, found = _Seen(), []
+    figures, found = Seen(), []
     results = run_in_processes(endless(photos), options(detector_folder("encoded")), figures)
     with contextlib.closing(results):
         while len(figures.processes) < 2:
@@ -76,7 +65,7 @@ def test_all_work_and_end_when_nobody_wants_more(photos, detector_folder):
 
 
 def test_one_that_is_killed_ends_the_job(photos, detector_folder):
-    figures = _Seen()
+    figures = Seen()
     results = run_in_processes(endless(photos), options(detector_folder("encoded")), figures)
     next(results)
     os.kill(next(iter(figures.processes)), signal.SIGKILL)
@@ -102,9 +91,10 @@ def test_an_error_of_the_source_ends_all(photos, detector_folder):
 
 JOB = """
 import sys
-from tests.batch.test_processes import _Seen, endless, options
+from tests.batch.seen import Seen
+from tests.batch.test_processes import endless, options
 from tvm_passes.batch.processes import run_in_processes
-figures = _Seen()
+figures = Seen()
 for result in run_in_processes(endless(sys.argv[1]), options(sys.argv[2]), figures):
     if len(figures.processes) == 2:
         print(*figures.processes, flush=True)

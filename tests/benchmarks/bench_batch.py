@@ -27,6 +27,7 @@ from torchvision.io import decode_jpeg
 
 import topi_ext
 import tvm_passes
+from tests.batch.seen import Seen
 from tests.benchmarks import _common as common
 from tests.benchmarks._models import of_torchvision
 from tests.benchmarks._photos import photos as encoded_photos
@@ -154,24 +155,12 @@ def job(detector, photos, count, decoders):
 
 def job_of_processes(model, devices, photos, count, decoders):
     """The same of a process for each device, from the moment on at which all of them have begun."""
-    figures = _Processes()
+    figures = Seen()
     options = [Options(model, device, "auto", MAX_PIXELS, decoders // len(devices)) for device in devices]
     with contextlib.closing(run_in_processes(items_of(photos, ENDLESS), options, figures)) as results:
-        while len(figures.seen) < len(devices):
+        while len(figures.processes) < len(devices):
             next(results)
         return timed(itertools.islice(results, count), count, figures)
-
-
-class _Processes(Figures):
-    """Tells which processes have answered."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = set()
-
-    def add(self, work):
-        self.seen.add(work.process)
-        super().add(work)
 
 
 def items_of(photos, count):

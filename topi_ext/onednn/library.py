@@ -17,11 +17,12 @@ from typing import Any
 
 import tvm
 
+from .._kernel import bytes_of
+
 NAME = "onednn"  # in the target: `llvm -libs=onednn`
 WHEEL, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
 INSTALL = f"pip install {WHEEL}"
 TYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
-SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
 ALIGNMENT = 64  # bytes
 
 # The numbers of dnnl_types.h
@@ -274,7 +275,7 @@ def product(
     chosen = matmul(data, layout(shape, dtype), bias, result, post_ops)
     outer = [length * columns] * (len(shape) - 2)
     rows = layout(shape, dtype, [*outer, columns, 1])
-    if columns * SIZES[dtype] % CLASHING or not is_same(chosen.weights, rows):
+    if columns * bytes_of(dtype) % CLASHING or not is_same(chosen.weights, rows):
         return chosen
     return matmul(data, layout(shape, dtype, [*outer, 1, length]), bias, result, post_ops)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 CLOSED = object()  # what `get` gives when nothing comes any more
@@ -53,3 +54,37 @@ class Channel:
             self._is_stopped = True
             self._has_room.notify_all()
             self._has_items.notify_all()
+
+
+def threads_into(
+    channel: Channel,
+    name: str,
+    works: Sequence[Callable[[], object]],
+    failed: Callable[[BaseException], object],
+) -> list[threading.Thread]:
+    """Started threads that put into a channel, which the last one closes.
+
+    `failed` is told what ends a thread before its work is done; that the work is over is no failure.
+    """
+    turn, left = threading.Lock(), [len(works)]
+
+    def body(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Stopped:
+            pass
+        except BaseException as error:
+            failed(error)
+        with turn:
+            left[0] -= 1
+            is_last = not left[0]
+        if is_last:
+            channel.close()
+
+    threads = [
+        threading.Thread(target=body, args=[work], name=f"{name} {number}", daemon=True)
+        for number, work in enumerate(works)
+    ]
+    for thread in threads:
+        thread.start()
+    return threads

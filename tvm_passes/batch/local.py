@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from .channel import CLOSED, Channel, Stopped
+from .channel import CLOSED, Channel, threads_into
 from .decode import decode
 from .detector import Detector
 from .errors import BadImage
@@ -85,26 +85,11 @@ class _Engine:
             channel.stop()
 
     def _start(self, name: str, works: Sequence[Callable[[], None]], into: Channel) -> None:
-        """Threads that put into a channel, which the last one closes."""
-        left = [len(works)]
+        self._threads += threads_into(into, name, works, self._failed)
 
-        def body(work: Callable[[], None]) -> None:
-            try:
-                work()
-            except Stopped:
-                pass
-            except BaseException as error:
-                self._error = self._error or error
-                self._stop_channels()
-            with self._turn:
-                left[0] -= 1
-                if not left[0]:
-                    into.close()
-
-        for number, work in enumerate(works):
-            thread = threading.Thread(target=body, args=[work], name=f"{name} {number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def _failed(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._stop_channels()
 
     # --- what each thread does
 

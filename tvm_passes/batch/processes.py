@@ -11,11 +11,12 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from multiprocessing import Pipe
 
 from ..another_process import python
-from .channel import Channel, Stopped
+from .channel import Channel, threads_into
 from .errors import BatchError
 from .figures import Figures
 from .item import Item
@@ -54,13 +55,8 @@ class _Engine:
         self._error: BaseException | None = None
         self._answers = Channel(ANSWERS)
         self._workers = [_Worker(each) for each in options]
-        self._left = len(self._workers)
-        self._threads = [
-            threading.Thread(target=self._serve, args=[worker], name=worker.device, daemon=True)
-            for worker in self._workers
-        ]
-        for thread in self._threads:
-            thread.start()
+        serve = [partial(self._serve, worker) for worker in self._workers]
+        self._threads = threads_into(self._answers, "process", serve, self._failed)
 
     def results(self, figures: Figures, tick: Callable[[], None]) -> Iterator[Result]:
         for answer in taken_from(self._answers, tick):
@@ -79,24 +75,17 @@ class _Engine:
 
     def _serve(self, worker: _Worker) -> None:
         """Give a process images, and take its results, until it has done all."""
-        try:
-            for message in worker.messages():
-                if message == WANTED:
-                    with self._turn:
-                        images = list(islice(self._items, IMAGES))
-                    worker.connection.send(images)
-                else:
-                    self._answers.put(message)
-        except Stopped:
-            pass
-        except BaseException as error:
-            self._error = self._error or error
-            self._answers.stop()
-        with self._turn:
-            self._left -= 1
-            is_last = not self._left
-        if is_last:
-            self._answers.close()
+        for message in worker.messages():
+            if message == WANTED:
+                with self._turn:
+                    images = list(islice(self._items, IMAGES))
+                worker.connection.send(images)
+            else:
+                self._answers.put(message)
+
+    def _failed(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._answers.stop()
 
 
 class _Worker:
