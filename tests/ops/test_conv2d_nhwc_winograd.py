@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN is not
 @pytest.fixture
 def always(monkeypatch):
     """Winograd's algorithm wherever it can; the convolutions of this thread."""
-    for name in ("TRANSFORM", "CALLS", "READING"):
+    for name in ("TRANSFORM", "TRANSFORM_BY_AVX2", "CALLS", "READING"):
         monkeypatch.setattr(winograd, name, 0)
     monkeypatch.setattr(winograd, "GAIN", np.inf)
     thread = onednn._OfThread()
@@ -129,9 +129,19 @@ def problem_of(case, **changes):
     ids=str,
 )
 def test_taken(case, monkeypatch):
+    monkeypatch.setattr(winograd.onednn, "has_avx512", lambda: True)
     assert winograd.is_better(case.problem())
     monkeypatch.setenv(winograd.SWITCH, "0")
     assert not winograd.is_better(case.problem())
+
+
+@pytest.mark.parametrize(
+    "size, channels, filters, is_better",
+    [((180, 320), 64, 64, True), ((180, 320), 64, 32, False), ((160, 160), 16, 16, False)],
+)
+def test_taken_where_registers_are_few(size, channels, filters, is_better, monkeypatch):
+    monkeypatch.setattr(winograd.onednn, "has_avx512", lambda: False)
+    assert winograd.is_better(of_float32(size, channels, filters).problem()) == is_better
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,10 @@ from .winograd_transforms import (
 BLOCK_BYTES = 2 << 20  # of a block's numbers and products, for each thread, which all work on one block
 FLOAT = 4  # bytes
 MIN_TILES = 16  # of a block: a matrix product of fewer rows is slower
-# What the algorithm costs, measured in products: a tile's transforms for each channel and filter; calls; and
-# reading the transformed filters, in tiles.
-TRANSFORM, CALLS, READING = 500, 1_500_000, 8
+# What the algorithm costs, measured in products: calls; reading the transformed filters, in tiles; and the
+# transforms of a tile for each channel and filter, which the few registers of AVX2 do not hold.
+CALLS, READING = 1_500_000, 8
+TRANSFORM, TRANSFORM_BY_AVX2 = 500, 2300
 GAIN = 0.9  # of what the products cost without it
 SWITCH = "TVM_PASSES_WINOGRAD"  # 0 for none, where its rounding matters
 
@@ -64,7 +65,8 @@ def is_better(problem: Problem) -> bool:
         return False
     products, tiles = problem.channels * problem.filters, problem.batch * down * across
     direct = problem.batch * height * width * KERNEL**2 * products
-    transforms = TRANSFORM * tiles * (problem.channels + problem.filters)
+    transform = TRANSFORM if onednn.has_avx512() else TRANSFORM_BY_AVX2
+    transforms = transform * tiles * (problem.channels + problem.filters)
     return NUMBERS * products * (tiles + READING) + transforms + CALLS < GAIN * direct
 
 
@@ -85,12 +87,15 @@ class Convolution:
         epilogue = Epilogue(problem.activation, problem.final_activation, **given)
         self._of_data = of_data(lanes_of(channels), loop_over(tiles, channels))
         self._of_products = of_products(lanes_of(filters), loop_over(tiles, filters), epilogue)
-        self._of_data_extents = channels, *problem.size, *problem.padding[:2]
-        self._of_products_extents = filters, *problem.out_size
+        apart = [_apart(tiles * length) for length in (channels, filters)]
+        self._of_data_extents = apart[0], channels, *problem.size, *problem.padding[:2]
+        self._of_products_extents = apart[1], filters, *problem.out_size
         down, across = _tiles(problem)
         every = problem.batch * down * across
         self._blocks = [(first, tiles, every, down, across) for first in range(0, every, tiles)]
-        numbers, products = (_layout(NUMBERS, tiles, length) for length in (channels, filters))
+        numbers, products = (
+            _layout(NUMBERS, tiles, length, gap) for length, gap in zip((channels, filters), apart)
+        )
         shape = NUMBERS, channels, filters
         primitive = onednn.product(numbers, shape, "float32", None, products, onednn.PostOps())
         self.weights = _transformed_once(problem, primitive.weights, weights)
@@ -99,7 +104,7 @@ class Convolution:
         memories[onednn.WEIGHTS] = self.weights.packed.memory
         self._execution = onednn.Execution(primitive, memories)
         self._workspace = workspace
-        self._sizes = [FLOAT * NUMBERS * tiles * length for length in (channels, filters)]
+        self._sizes = [FLOAT * NUMBERS * gap for gap in apart]
 
     def run(self, stream: onednn.Handle, addresses: Sequence[int]) -> None:
         """The addresses are of the operator's arguments that are given, and of the result."""
@@ -133,8 +138,18 @@ def _tiles(problem: Problem) -> tuple[int, int]:
     return -(-height // SIDE), -(-width // SIDE)
 
 
-def _layout(count: int, rows: int, length: int) -> onednn.Handle:
-    return onednn.layout((count, rows, length), "float32", (rows * length, length, 1))
+def _apart(elements: int) -> int:
+    """How far apart to put what the 36 have so many elements of: an odd number of the cache's lines.
+
+    A transform reads or writes all 36 at once, which share few sets of the cache otherwise.
+    """
+    line = onednn.ALIGNMENT // FLOAT
+    return (-(-elements // line) | 1) * line
+
+
+def _layout(count: int, rows: int, length: int, apart: int | None = None) -> onednn.Handle:
+    strides = rows * length if apart is None else apart, length, 1
+    return onednn.layout((count, rows, length), "float32", strides)
 
 
 # --- filters

@@ -75,8 +75,9 @@ def loop_over(tiles: int, length: int) -> str:
 def of_data(lanes: int, loop: str) -> Callable[..., None]:
     """The kernel from data to numbers (36, tiles, channels), of `lanes` channels at once.
 
-    It takes the addresses of data and numbers, then as integers: the channels; the height and the width of
-    the data; how many pixels of padding are above and to the left; then what `_Kernel` says.
+    It takes the addresses of data and numbers, then as integers: how far the 36 are apart; the channels; the
+    height and the width of the data; how many pixels of padding are above and to the left; then what
+    `_Kernel` says.
     """
     with _compiling:
         return _of_data(lanes, loop)
@@ -85,8 +86,8 @@ def of_data(lanes: int, loop: str) -> Callable[..., None]:
 def of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., None]:
     """The kernel from products (36, tiles, filters) to results, of `lanes` filters at once.
 
-    It takes the addresses of the products, the result, bias, slope and residual, then as integers: the
-    filters; the height and the width of the result; then what `_Kernel` says.
+    It takes the addresses of the products, the result, bias, slope and residual, then as integers: how far
+    the 36 are apart; the filters; the height and the width of the result; then what `_Kernel` says.
     """
     with _compiling:
         return _of_products(lanes, loop, epilogue)
@@ -95,7 +96,8 @@ def of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., None
 @functools.cache
 def _of_data(lanes: int, loop: str) -> Callable[..., None]:
     kernel = _Kernel(loop, "data", "numbers")
-    channels, height, width, above, before = kernel.integers("channels", "height", "width", "above", "before")
+    apart, channels = kernel.integers("apart", "channels")
+    height, width, above, before = kernel.integers("height", "width", "above", "before")
     ib, (data, numbers) = kernel.ib, kernel.tensors
     with kernel.each_tile() as (tile, image, down, across), kernel.each_vector(channels, lanes) as channel:
         top, left = down * SIDE - above, across * SIDE - before
@@ -119,7 +121,7 @@ def _of_data(lanes: int, loop: str) -> Callable[..., None]:
         columns = [_numbers_of(ib, [row[x] for row in rows]) for x in range(SEEN)]
         for y in range(SEEN):
             for x, number in enumerate(_numbers_of(ib, [column[y] for column in columns])):
-                at = ((y * SEEN + x) * kernel.tiles + tile) * channels + channel
+                at = (y * SEEN + x) * apart + tile * channels + channel
                 numbers[tir.Ramp(at, 1, lanes)] = number
     return kernel.compiled()
 
@@ -127,7 +129,7 @@ def _of_data(lanes: int, loop: str) -> Callable[..., None]:
 @functools.cache
 def _of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., None]:
     kernel = _Kernel(loop, "products", "result", "bias", "slope", "residual")
-    filters, height, width = kernel.integers("filters", "height", "width")
+    apart, filters, height, width = kernel.integers("apart", "filters", "height", "width")
     ib, (products, result, biases, slopes, residual) = kernel.ib, kernel.tensors
     with kernel.each_tile() as (tile, image, down, across), kernel.each_vector(filters, lanes) as filter_:
         keep, of_filter = Locals(ib, "global"), tir.Ramp(filter_, 1, lanes)
@@ -135,7 +137,7 @@ def _of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., Non
         slope = keep("slope", slopes[of_filter]) if epilogue.slope else None
 
         def product(row: int, column: int) -> tir.PrimExpr:
-            at = ((row * SEEN + column) * kernel.tiles + tile) * filters + filter_
+            at = (row * SEEN + column) * apart + tile * filters + filter_
             return products[tir.Ramp(at, 1, lanes)]
 
         columns = [_sums_of(ib, [product(row, column) for row in range(SEEN)]) for column in range(SEEN)]
@@ -169,7 +171,6 @@ class _Kernel:
         buffers = [tir.decl_buffer((1,), "float32", name) for name in tensors]
         self.tensors = [self.ib.buffer_ptr(buffer) for buffer in buffers]
         self._parameters = [buffer.data for buffer in buffers]
-        self.tiles: IntExpr = 0
 
     def integers(self, *names: str) -> list[tir.Var]:
         found = [tir.Var(name, "int32") for name in names]
@@ -179,8 +180,8 @@ class _Kernel:
     @contextlib.contextmanager
     def each_tile(self) -> Iterator[tuple[IntExpr, IntExpr, IntExpr, IntExpr]]:
         """Its number in the block, its image, and its place down and across."""
-        first, self.tiles, all_tiles, down, across = self.integers("first", "tiles", "all", "down", "across")
-        with self.ib.for_range(0, self.tiles, "tile", kind=self._loop) as tile:
+        first, tiles, all_tiles, down, across = self.integers("first", "tiles", "all", "down", "across")
+        with self.ib.for_range(0, tiles, "tile", kind=self._loop) as tile:
             number = te.min(first + tile, all_tiles - 1)
             image, place = tir.truncdiv(number, down * across), tir.truncmod(number, down * across)
             yield tile, image, tir.truncdiv(place, across), tir.truncmod(place, across)

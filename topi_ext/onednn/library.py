@@ -147,7 +147,7 @@ def made(name: str, *arguments: Any, until: str | None = None) -> Handle:
 
 
 @functools.cache
-def _has_avx512() -> bool:
+def has_avx512() -> bool:
     return bool(library().dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512)  # type: ignore[union-attr]
 
 
@@ -197,7 +197,7 @@ class PostOps:
         self.handle, self.count = made("dnnl_post_ops_create", until="dnnl_post_ops_destroy"), 0
 
     def elementwise(self, name: str, alpha: float = 0.0, beta: float = 0.0) -> None:
-        if name == "tanh" and not _has_avx512():
+        if name == "tanh" and not has_avx512():
             # There oneDNN takes several times as long for it as for the sigmoid, of which it is made: the
             # error is a rounding of numbers near 1.
             self.elementwise("linear", 2.0)
