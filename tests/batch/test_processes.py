@@ -12,7 +12,7 @@ import pytest
 from tests.batch.seen import Seen
 from tests.batch.tables import reasons, rows
 from tvm_passes import batch
-from tvm_passes.batch import BatchError, job
+from tvm_passes.batch import BatchError, job, processes
 from tvm_passes.batch.decode import MAX_PIXELS
 from tvm_passes.batch.figures import Figures
 from tvm_passes.batch.process import Options
@@ -77,6 +77,20 @@ def test_one_that_is_killed_ends_the_job(photos, detector_folder):
 
 def test_an_error_in_a_process_is_that_of_the_job(photos, tmp_path):
     with pytest.raises(BatchError, match="manifest"):
+        list(run_in_processes(items_of(photos), options(tmp_path), Figures()))
+
+
+BROKEN = """
+from tvm_passes.batch import process
+def broken(*_, **__): raise OSError("no such device")
+process.Detector = broken
+process.main({})
+"""
+
+
+def test_an_error_of_the_system_is_not_the_end_of_the_job(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "START", BROKEN)
+    with pytest.raises(BatchError, match="the process of cpu failed: no such device"):
         list(run_in_processes(items_of(photos), options(tmp_path), Figures()))
 
 

@@ -18,3 +18,5 @@ def set_threads() -> None:
     os.environ.setdefault("TVM_NUM_THREADS", os.environ.get("OMP_NUM_THREADS") or str(cores()))
     os.environ.setdefault("TVM_BIND_THREADS", "0")
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+    # They are not there in a forked process, such as a worker of a DataLoader: it would wait for them.
+    os.register_at_fork(after_in_child=lambda: os.environ.update(TVM_NUM_THREADS="1"))

@@ -8,7 +8,6 @@ compiles the kernel if no path has needed it yet. A path is for exact shapes, a 
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -28,9 +27,6 @@ _paths: dict[tuple[Any, ...], _Path] = {}
 _kernels: dict[tuple[Any, ...], Kernel] = {}
 _compiling = threading.Lock()
 _stream_of_tvm = tvm.get_global_func("runtime.get_cuda_stream", allow_missing=True)
-
-# TVM's threads are not there in a forked process, such as a worker of a DataLoader: it would wait for them.
-os.register_at_fork(after_in_child=lambda: os.environ.update(TVM_NUM_THREADS="1"))
 
 
 Value = Union[torch.Tensor, float]

@@ -27,6 +27,11 @@ Row = dict[str, Any]  # of the table of detections: see `table.py`
 Batch = Union[int, str]
 
 
+def labels_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the classes, from 0 on; none where the folder has no names."""
+    return tuple(map(str, manifest["about"].get("labels") or ()))
+
+
 class Detector:
     """A detector that was compiled to a folder, for images of any size.
 
@@ -67,7 +72,7 @@ class Detector:
         manifest = runtime.read_manifest(folder)
         self.model = str(manifest["about"].get("model") or Path(folder).resolve().name)
         self.manifest = str(manifest["sha256"])
-        self.labels = tuple(map(str, manifest["about"].get("labels") or ()))
+        self.labels = labels_of(manifest)
 
     def __call__(self, batch: Mapping[str, Any]) -> Any:
         encoded = "bytes" in batch

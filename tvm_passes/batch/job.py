@@ -17,7 +17,7 @@ import tvm
 from .. import runtime
 from .coco import write_coco
 from .decode import MAX_PIXELS
-from .detector import Batch, Detector
+from .detector import Batch, Detector, labels_of
 from .errors import BatchError
 from .figures import Figures, Progress
 from .local import run_in_threads
@@ -153,8 +153,7 @@ def detect(
         with figures.working("write"):
             tables.flush()
             if format == "coco":
-                labels = [*map(str, manifest["about"].get("labels") or ())]
-                write_coco(table, table.with_suffix(".json"), labels)
+                write_coco(table, table.with_suffix(".json"), labels_of(manifest))
         figures.end_trace()
         ended = figures.progress()
     return Summary(

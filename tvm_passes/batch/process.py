@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,10 @@ class Options(NamedTuple):
     decoders: int
 
 
+class JobEnded(Exception):
+    """Nobody is at the other end of the connection."""
+
+
 class Answer(NamedTuple):
     """What a process has done since the last one."""
 
@@ -43,25 +47,24 @@ class Answer(NamedTuple):
 def main(number: int) -> None:
     """Do what is asked through the connection of this file descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends its processes
-    connection = Connection(number)
-    with suppress(EOFError, OSError):  # the job has ended
-        options = connection.recv()
+    talk = _Talk(Connection(number))
+    with suppress(JobEnded):
+        options = talk.hear()
         try:
-            _work(connection, options)
-            connection.send(None)
-        except (EOFError, OSError):
+            _work(talk, options)
+            talk.say(None)
+        except JobEnded:
             raise
         except BatchError as error:
-            connection.send(error)
+            talk.say(error)
         except BaseException as error:
-            connection.send(BatchError(f"the process of {options.device} failed: {one_line(error)}"))
+            talk.say(BatchError(f"the process of {options.device} failed: {one_line(error)}"))
     os._exit(0)  # without waiting for threads that wait for images
 
 
-def _work(connection: Connection, options: Options) -> None:
+def _work(talk: _Talk, options: Options) -> None:
     folder, device, batch, max_pixels, decoders = options
     detector = Detector(folder, device, batch=batch, max_pixels=max_pixels)
-    talk = _Talk(connection)
     for result in run_in_threads(talk.items(), detector, talk, decoders, talk.send):
         talk.results.append(result)
         if len(talk.results) >= IMAGES:
@@ -85,8 +88,8 @@ class _Talk(Figures):
 
     def items(self) -> Iterator[Item]:
         while True:
-            self._say(WANTED)
-            images = self._connection.recv()
+            self.say(WANTED)
+            images = self.hear()
             if not images:
                 return
             yield from images
@@ -97,8 +100,21 @@ class _Talk(Figures):
             with self._lock:
                 works, self._works = self._works, []
             results, self.results = self.results, []
-            self._say(Answer(results, works))
+            self.say(Answer(results, works))
 
-    def _say(self, message: Any) -> None:
-        with self._sending:
+    def say(self, message: Any) -> None:
+        with self._sending, _of_the_connection():
             self._connection.send(message)
+
+    def hear(self) -> Any:
+        with _of_the_connection():
+            return self._connection.recv()
+
+
+@contextmanager
+def _of_the_connection() -> Iterator[None]:
+    """Errors of the network and of files are not those of the connection."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise JobEnded from error
