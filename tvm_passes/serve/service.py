@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import Callable
 
+from ..extras import imported
 from .errors import ServeError
 from .limits import Limits
-
-INSTALL = "run `pip install tvm-vision-passes[ray]`"
 
 
 def run(
@@ -65,10 +63,4 @@ def run(
 
 def _check_installed() -> None:
     for name in ("ray.serve", "starlette", "uvicorn", "prometheus_client"):
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            package = (error.name or name).partition(".")[0]
-            raise ServeError(f"{package} is missing, which the service needs: {INSTALL}") from None
-        except ImportError as error:
-            raise ServeError(f"{name} cannot be used ({error}): {INSTALL}") from error
+        imported(name, "ray", ServeError)
