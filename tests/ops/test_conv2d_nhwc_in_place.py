@@ -197,7 +197,7 @@ def test_all_channels_are_no_part():
 
 def test_what_a_call_does_to_memory():
     call = relay.transform.InferType()(EXAMPLES[2].module())["main"].body
-    assert access_of(call) == (range(40, 56), {0: range(16, 32), 3: range(8, 24)}, 5)
+    assert access_of(call) == (range(40, 56), {0: range(16, 32), 3: range(8, 24)}, 6)
 
 
 # --- what is refused

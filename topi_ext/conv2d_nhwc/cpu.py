@@ -1,20 +1,21 @@
-"""The convolution on LLVM: float32 sums of a few neighboring pixels by a vector of filters, in registers."""
+"""The convolution on LLVM: sums of a few neighboring pixels by a vector of filters, in registers.
+
+Sums are float32, or exact in int32 for int8 data.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import gcd
 
 import tvm
 from tvm import te, tir
 
-from .problem import Activation, Problem
+from .epilogue import finish, rounded
+from .problem import INT8, Problem
 
 LANES = 16
 PIXELS = 4
-
-Function = Callable[[tir.PrimExpr], tir.PrimExpr]
 
 
 def conv2d_nhwc(
@@ -24,6 +25,7 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
+    scale: te.Tensor | None,
     _target: tvm.target.Target,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
@@ -32,7 +34,9 @@ def conv2d_nhwc(
     (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
     # Rounded up to whole tiles, which need no conditions; sums beyond the result are never read.
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
-    zero, of_group = tir.const(0, "float32"), problem.channels // problem.groups
+    of_group = problem.channels // problem.groups
+    sum_type = "int32" if problem.dtype == INT8 else "float32"
+    zero = tir.const(0, sum_type)
 
     def channel_of(k: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         """The channel that weight c of filter k is multiplied by; k may be behind the last filter."""
@@ -43,10 +47,10 @@ def conv2d_nhwc(
 
     def padded_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         inside = tir.all(y >= top, y < height + top, x >= left, x < width + left)
-        return tir.if_then_else(inside, data[n, y - top, x - left, c].astype("float32"), zero)
+        return tir.if_then_else(inside, data[n, y - top, x - left, c].astype(sum_type), zero)
 
     def packed_at(r: tir.PrimExpr, s: tir.PrimExpr, c: tir.PrimExpr, k: tir.PrimExpr) -> tir.PrimExpr:
-        return tir.if_then_else(k < problem.filters, weight[k, r, s, c].astype("float32"), zero)
+        return tir.if_then_else(k < problem.filters, weight[k, r, s, c].astype(sum_type), zero)
 
     seen = [
         (extent - 1) * stride + reach
@@ -70,53 +74,17 @@ def conv2d_nhwc(
 
     def result_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         k = (y % block * block + x % block) * channels + c
-        value = sums[n, y // block, x // block, k]
-        if bias is not None:
-            value = value + bias[k].astype("float32")
-        of_filter = None if slope is None else slope[k].astype("float32")
-        value = activate(problem.activation, value, of_filter)
-        if residual is not None:
-            value = value + residual[n, y, x, k].astype("float32")
-        return activate(problem.final_activation, value).astype(problem.dtype)
+        value = finish(
+            problem,
+            sums[n, y // block, x // block, k],
+            scale=None if scale is None else scale[k],
+            bias=None if bias is None else bias[k],
+            slope=None if slope is None else slope[k],
+            residual=None if residual is None else residual[n, y, x, k],
+        )
+        return rounded(value, problem.out_dtype)
 
     return te.compute((data.shape[0], *problem.shape[1:]), result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
-
-
-def activate(
-    activation: Activation,
-    value: tir.PrimExpr,
-    slope: tir.PrimExpr | None = None,
-    exp: Function = te.exp,
-    tanh: Function = te.tanh,
-) -> tir.PrimExpr:
-    """The activation of a float32 value; the kernels of all targets use it."""
-    low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
-    zero, one = tir.const(0, "float32"), tir.const(1, "float32")
-    if activation.name == "relu":
-        return te.max(value, zero)
-    if activation.name in ("leaky_relu", "prelu"):
-        return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
-    if activation.name == "clip":
-        return te.max(te.min(value, high), low)
-    if activation.name == "sigmoid":
-        return one / (one + exp(-value))
-    if activation.name == "silu":
-        return value / (one + exp(-value))
-    if activation.name == "tanh":
-        return tanh(value)
-    if activation.name == "hard_swish":
-        return value * te.max(te.min(value + 3, tir.const(6, "float32")), zero) / 6
-    if activation.name == "gelu":
-        return value * (one + te.erf(value * tir.const(0.5**0.5, "float32"))) / 2
-    if activation.name == "gelu_tanh":
-        inner = (value + value * value * value * tir.const(0.044715, "float32")) * tir.const(
-            math.sqrt(2 / math.pi), "float32"
-        )
-        return value * (one + tanh(inner)) / 2
-    if activation.name == "mish":  # by the tanh of log(1 + e), which is 1 before the exponential e overflows
-        e = exp(te.min(value, tir.const(20, "float32")))
-        return value * (e * (e + 2) / (e * (e + 2) + 2))
-    return value
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:

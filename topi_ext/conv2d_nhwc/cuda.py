@@ -27,12 +27,13 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
+    scale: te.Tensor | None,
     target: tvm.target.Target,
     destination: te.Tensor | None = None,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`, and of a destination `topi_ext.conv2d_nhwc_in_place`."""
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
-    inputs["destination"] = destination
+    inputs |= {"scale": scale, "destination": destination}
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
 
     if problem.is_depthwise:
@@ -50,7 +51,7 @@ def conv2d_nhwc(
         problem.shape,
         list(inputs.values()),
         body,
-        dtype=problem.dtype,
+        dtype=problem.out_dtype,
         name="conv2d_nhwc",
         tag="conv2d_nhwc_gpu",
     )
@@ -58,6 +59,8 @@ def conv2d_nhwc(
 
 def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     arch = supported_arch(problem, target)
+    if problem.is_quantized:
+        raise tvm.TVMError("topi_ext.conv2d_nhwc: on CUDA there is no kernel for int8: use a float type")
     if problem.dtype == "float32":
         raise tvm.TVMError(
             "topi_ext.conv2d_nhwc: on CUDA, data must be float16 or bfloat16: tensor cores do not multiply "

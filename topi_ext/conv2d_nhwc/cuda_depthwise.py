@@ -12,7 +12,7 @@ from tvm import tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes
-from .cpu import activate
+from .epilogue import activate
 from .problem import Problem
 
 MAX_LANES = 4  # TVM has no code for vectors of more float32

@@ -39,9 +39,9 @@ from tvm.tir.ir_builder import BufferVar
 
 from .._kernel import local
 from . import tensor_core
-from .cpu import activate
 from .cuda_block import Block, address
 from .cuda_multiply import Product
+from .epilogue import activate
 
 RESIDUAL_REGISTERS = 32  # of a thread
 

@@ -41,7 +41,7 @@ def _is_own_better(plan: Plan) -> bool:
         return plan.taps > 1 or problem.channels * problem.filters <= WEIGHTS_OF_ONE_TAP
     if problem.strides != (1, 1) or problem.channels > SOME_CHANNELS:
         return False
-    is_mostly_memory = plan.taps == 1 and problem.residual
+    is_mostly_memory = plan.taps == 1 and problem.residual is not None
     return problem.channels <= FEW_CHANNELS or is_mostly_memory or plan.all_tiles >= MANY_TILES * plan.workers
 
 
@@ -49,7 +49,9 @@ def is_capable(problem: Problem) -> bool:
     """Whether cuDNN computes the problem: a type of tensor cores, aligned channels, no depth to space."""
     activations = {problem.activation.name, problem.final_activation.name}
     has_all = problem.block == 1 and problem.groups == 1 and not activations & LACKING
-    return problem.dtype != "float32" and problem.is_aligned(ALIGNMENT) and has_all
+    return (
+        problem.dtype != "float32" and not problem.is_quantized and problem.is_aligned(ALIGNMENT) and has_all
+    )
 
 
 def conv2d_nhwc(
@@ -59,12 +61,13 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
+    scale: te.Tensor | None,
     _target: tvm.target.Target,
     destination: te.Tensor | None = None,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`, and of a destination `topi_ext.conv2d_nhwc_in_place`."""
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
-    inputs["destination"] = destination
+    inputs |= {"scale": scale, "destination": destination}
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     firsts = {name: part.first for name, part in problem.parts.items()}
     text = problem.from_channel_0().to_json()  # where a part begins changes addresses, and not the plan
@@ -75,7 +78,7 @@ def conv2d_nhwc(
         given = [_from(buffer, firsts.get(name, 0)) for name, buffer in buffers.items()]
         return filled_from(destination, result, tir.Evaluate(call(*given)))
 
-    return OPERATOR.call(text, list(inputs.values()), problem.shape, problem.dtype, body)
+    return OPERATOR.call(text, list(inputs.values()), problem.shape, problem.out_dtype, body)
 
 
 def _from(buffer: tir.Buffer, channel: int) -> tir.Buffer:
@@ -96,7 +99,7 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         "data": ((problem.batch, *problem.size, problem.channels), problem.dtype),
         "weight": ((problem.filters, *problem.kernel, problem.channels), problem.dtype),
         "bias": ((1, 1, 1, problem.filters), problem.bias),
-        "residual": (result, problem.residual and problem.dtype),
+        "residual": (result, problem.residual),
         "slope": ((1, 1, 1, problem.filters), problem.slope),
     }
     tensors = {}

@@ -297,7 +297,7 @@ def _resident(problem: Problem, arch: int, columns: int) -> Iterator[Plan]:
     """
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-    for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
+    for tile, most in _tiles(columns, all_in_registers=bool(problem.residual) or not is_async):
         plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True)
         wanted = max(1, min(most, plan.all_tiles // MULTIPROCESSORS.get(arch, 100)))
         for teams in range(wanted, min(wanted, 2) - 1, -1):

@@ -78,7 +78,7 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
         return []
     flat = operands(node)
     if op_name(node) == CONV2D_NHWC:
-        data, weight, _bias, residual, _slope = flat
+        data, weight, _bias, residual, *_of_filters = flat
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
     if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE, GROUP_NORM, LAYER_NORM):
         return flat[:1]

@@ -49,7 +49,7 @@ class WithMoreFilters(Rule):
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
         problem = problem_of([argument.checked_type for argument in match.root.args], match.root.attrs)
         filters, aligned = problem.filters, _aligned(problem.filters)
-        wider = replace(problem, filters=aligned, residual=False, block=1)
+        wider = replace(problem, filters=aligned, residual=None, block=1)
         if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
             return NO_MATCH
         if problem.block > 1:
@@ -59,7 +59,7 @@ class WithMoreFilters(Rule):
         if any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root)):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
-        for name in ("weight", "bias", "slope"):
+        for name in ("weight", "bias", "slope", "scale"):
             given = getattr(call, name)
             if given is None:
                 continue
