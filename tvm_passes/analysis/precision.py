@@ -29,7 +29,9 @@ MAX_WINDOW = 16  # pixels: larger windows are not summed in half precision
 
 
 def gains(node: relay.Expr, dtype: str) -> bool:
-    """Whether a node gives float32 and its operator is faster in half precision."""
+    """Whether a node reads or gives float32 and its operator is faster in half precision."""
+    if op_name(node) == CONV2D_NHWC:  # of which one in int8 may give float32, and one of float32 int8
+        return is_float32(node) or is_float32(node.args[0])
     return _kind(node, dtype) == MIXED_PRECISION_ALWAYS
 
 
