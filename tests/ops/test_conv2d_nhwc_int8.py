@@ -139,7 +139,7 @@ def test_some_channels_on_cuda(cuda):  # noqa: F811
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
-@pytest.mark.parametrize("arch", [75, 80, 90])
+@pytest.mark.parametrize("arch", [75, 90])
 @pytest.mark.parametrize(
     "case",
     [

@@ -90,7 +90,8 @@ def conv2d_nhwc(
     def result_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         k = (y % block * block + x % block) * channels + c
         total = sums[n, y // block, x // block, k]
-        if is_paired and problem.filters < LANES:  # never so, but else TVM would shorten the vector
+        if is_paired and problem.filters < LANES:
+            # Always the first one. If nothing read the last sum, TVM would shorten the vector.
             total = tir.Select(k < problem.filters, total, sums[n, y // block, x // block, LANES - 1])
         value = finish(
             problem,
