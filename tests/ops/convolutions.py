@@ -109,7 +109,7 @@ class QuantizedCase(Case):
         own = "added", "out_dtype", "options"
         given = {name: value for name, value in vars(self).items() if name not in own}
         of_float = {name: value for name, value in self.options.items() if name not in OF_QUANTIZED}
-        shapes = Case(**{**given, "dtype": "float32", "options": of_float}).shapes()
+        shapes = Case(**{**given, "dtype": self.bias or "float32", "options": of_float}).shapes()
         return {**shapes, "scale": (self.filters,)} if self.dtype == "int8" else shapes
 
     def types(self):

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, INT8, Problem
 
 import tvm
+
+# cuDNN's names of types, and ours.
+TYPES = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32", INT8="int8", INT32="int32")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, QuantizedCase, options
-from tests.ops.cudnn_oracle import oracle  # noqa: F401  (a fixture)
+from tests.ops.cudnn_oracle import TYPES, oracle  # noqa: F401  (a fixture)
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
 from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import Problem
@@ -212,9 +212,7 @@ class TensorInNumpy:
 )
 def test_the_graph_is_the_operator(case):
     arrays = case.arrays()
-    types = {"HALF": "float16", "BFLOAT16": "bfloat16", "FLOAT": "float32", "INT8": "int8", "INT32": "int32"}
-    types = SimpleNamespace(**types)
-    library = SimpleNamespace(data_type=types, pygraph=lambda **_given: GraphInNumpy(arrays))
+    library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(arrays))
     tensors = cudnn.build_graph(library, case.problem(), None).tensors
     (y,) = [tensor for tensor in tensors if tensor.told.get("output")]
     expected, out_dtype = case.expected(arrays), case.problem().out_dtype

@@ -59,12 +59,10 @@ def conv2d_nhwc(
 
 def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     arch = supported_arch(problem, target)
-    if problem.is_quantized:
-        raise tvm.TVMError("topi_ext.conv2d_nhwc: on CUDA there is no kernel for int8: use a float type")
     if problem.dtype == "float32":
         raise tvm.TVMError(
-            "topi_ext.conv2d_nhwc: on CUDA, data must be float16 or bfloat16: tensor cores do not multiply "
-            "float32 in full precision. Cast to one of these, or use nn.conv2d"
+            "topi_ext.conv2d_nhwc: on CUDA, data must be int8, float16 or bfloat16: tensor cores do not "
+            "multiply float32 in full precision. Cast to one of these, or use nn.conv2d"
         )
     if arch is None:
         needed = "80" if problem.dtype == "bfloat16" else "75"
@@ -75,7 +73,7 @@ def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     if problem.groups > 1:
         raise tvm.TVMError(
             f"topi_ext.conv2d_nhwc: on CUDA there is no kernel for {problem.groups} groups of "
-            f"{problem.channels} channels and {problem.filters} filters: use nn.conv2d"
+            f"{problem.channels} channels and {problem.filters} filters: use nn.conv2d, in a float type"
         )
     return plan_for(problem, arch)
 

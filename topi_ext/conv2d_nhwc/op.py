@@ -18,6 +18,7 @@ from .. import _register
 from .._register import known
 from ..cudnn import session
 from . import cudnn, onednn
+from .fold_out_scale import folded
 from .problem import AT_RUN_TIME, INT8, Activation, Problem, four_sides, pair
 
 if TYPE_CHECKING:
@@ -372,3 +373,4 @@ _register.register(
     lambda attrs, inputs, target: Kernels(problem_of(inputs, attrs), target),
     lambda kernels, _attrs, inputs: kernels.compute(inputs),
 )
+relay.op.register_legalize(NAME, folded)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import has_grouped_kernel, takes_any_batch
+from topi_ext.conv2d_nhwc.op import FLOATS, has_grouped_kernel, takes_any_batch
 
 import tvm
 from tvm import relay
@@ -60,6 +60,7 @@ class OfHalf(Rule):
             return Refusal("the batch is dynamic, for which the target has no kernel")
         batch = (static_shape(match.data) or (1,))[0]
         is_served = groups > 1 and has_grouped_kernel(data[2], result[2], groups, self.target)
+        is_served = is_served and dtype in FLOATS
         if dtype not in self.dtypes and not is_served:
             return Refusal(f"tensor cores do not multiply {dtype} in full precision")
         if match.root.checked_type.dtype != dtype:
