@@ -85,10 +85,12 @@ def test_clips_that_do_not_overlap_stay():
 
 def test_constants_are_dequantized():
     value = np.arange(-6, 6).reshape(3, 4).astype("int8")
-    scale, zero = np.float32([1, 2, 3]), np.int32([0, 1, -1])
-    y = relay.qnn.op.dequantize(*map(relay.const, (value, scale, zero)), axis=0)
-    after, _ = apply(FloatFromQDQ(), tvm.IRModule.from_expr(y))
-    np.testing.assert_array_equal(after["main"].body.data.numpy(), (value - zero[:, None]) * scale[:, None])
+    scales, zeros = np.float32([1, 2, 3]), np.int32([0, 1, -1])
+    for scale, zero in ((scales, zeros), (np.float32(2), zeros), (scales, np.int32(1))):
+        y = relay.qnn.op.dequantize(*map(relay.const, (value, scale, zero)), axis=0)
+        after, _ = apply(FloatFromQDQ(), tvm.IRModule.from_expr(y))
+        expected = (value.T.astype("int32") - zero) * scale
+        np.testing.assert_array_equal(after["main"].body.data.numpy(), expected.T)
 
 
 def test_a_network_without_bounds():

@@ -29,7 +29,7 @@ class ConstantInFloat(Rule):
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
         value, scale, zero = (match.data.data.numpy(), match.scale.data.numpy(), match.zero.data.numpy())
         along = [1] * value.ndim
-        if scale.size > 1:
+        if scale.size > 1 or zero.size > 1:
             along[int(match.root.attrs.axis) % value.ndim] = -1
         scale, zero = (each.reshape(along if each.size > 1 else ()) for each in (scale, zero))
         return relay.const(((value.astype("int32") - zero) * scale).astype("float32"))
