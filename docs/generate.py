@@ -34,7 +34,8 @@ IMPORTS = {"np": "import numpy as np", "relay": "from tvm import relay"}
 # The modules whose `__all__` is public.
 PUBLIC = (
     *("topi_ext", "topi_ext.authoring", "topi_ext.torch"),
-    *("tvm_passes", "tvm_passes.batch", "tvm_passes.engine", "tvm_passes.runtime", "tvm_passes.serve"),
+    *("tvm_passes", "tvm_passes.batch", "tvm_passes.engine", "tvm_passes.quantize"),
+    *("tvm_passes.runtime", "tvm_passes.serve"),
     *(f"tvm_passes.command.{name}" for name in ("chart", "draw", "images", "progress")),
     *("frontends", "frontends.l5kit"),
 )
@@ -43,10 +44,12 @@ PIPELINES = (
     "detection_pipeline()",
     'detection_pipeline("llvm -libs=onednn")',
     'detection_pipeline("cuda -arch=sm_90")',
+    'detection_pipeline("cuda -arch=sm_90", "int8")',
     "subpixel_pipeline()",
     'subpixel_pipeline("llvm")',
     'subpixel_pipeline("llvm -libs=onednn")',
     'subpixel_pipeline("cuda -arch=sm_90")',
+    'subpixel_pipeline("cuda -arch=sm_90", "int8")',
 )
 
 

@@ -25,6 +25,7 @@ from docs import generate
 from tests.batch.networks import painted, painted_detector, save
 from tests.frontends.traffic import town, traffic
 from tests.models.zoo import tiny_detector, tiny_mask_rcnn
+from tests.quantize.networks import write_quantized_network
 from tvm_passes.command.main import _parser
 from tvm_passes.command.main import main as tvm_passes_main
 
@@ -185,6 +186,12 @@ def exported_network():
     return {}
 
 
+def quantized_network():
+    """quantized.onnx, as ONNX Runtime would write it."""
+    write_quantized_network("quantized.onnx", "int8")
+    return {}
+
+
 def scene():
     made = town(blocks=2)
     history_frames, history_agents, history_tl_faces, agents = traffic(made, 2, 11, agents=5, seed=0)
@@ -208,7 +215,12 @@ def photos_and_a_detector():
     return {}
 
 
-SETUP = {"batch": photos_and_a_detector, "camera": exported_network, "scenes": scene}
+SETUP = {
+    "batch": photos_and_a_detector,
+    "camera": exported_network,
+    "int8": quantized_network,
+    "scenes": scene,
+}
 
 
 def detections_agree(names):
@@ -248,9 +260,16 @@ def both_are_in_the_table(names):
     assert list(names["models"]) == [1, 2] and names["model"].inputs["images"].shape[0] == 2
 
 
+def most_is_in_int8(names):
+    """Of the network that was quantized elsewhere, the last one; and the detector runs."""
+    assert [each.in_float for each in names["calibration"].convolutions.values()] == [True, False, False]
+    assert set(names["detections"]) == {"boxes", "scores", "labels"}
+
+
 CHECKS = {
     "README": detections_agree,
     "batch": both_are_in_the_table,
+    "int8": most_is_in_int8,
     "importing": refused_with_its_place,
     "detection": detections_agree,
     "super-resolution": upscaled,

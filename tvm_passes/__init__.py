@@ -26,7 +26,7 @@ else:
     from ._moved import renamed as __getattr__  # noqa: F401  (for renamed attributes)
 
     _keep_old_names()
-    from . import analysis, engine, runtime
+    from . import analysis, engine, quantize, runtime
     from .cleanup.canonicalize import Canonicalize, canonical_pipeline
     from .cleanup.combine_transposes import CombineTransposes
     from .cleanup.limit_fusion import LimitFusion
@@ -65,6 +65,8 @@ else:
     from .engine.text import as_text
     from .engine.verify import PassBrokeModule, verify_each_pass
     from .pipeline import default_pipeline, detection_pipeline, explain, subpixel_pipeline
+    from .quantize.float_from_qdq import FloatFromQDQ
+    from .quantize.in_int8 import InInt8
     from .subpixel.convolve_before_resize import ConvolveBeforeResize
     from .subpixel.fold_space_to_depth import FoldSpaceToDepth
     from .subpixel.move_depth_to_space import MoveDepthToSpace
@@ -83,6 +85,7 @@ __all__ = [
     "ConvertToNHWC",
     "ConvolveBeforeResize",
     "DenseAsConvolution",
+    "FloatFromQDQ",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",
     "FoldPreNMSFilter",
@@ -91,6 +94,7 @@ __all__ = [
     "FuseConv2dNHWC",
     "IdentifyWeights",
     "ImagesAsOne",
+    "InInt8",
     "InMixedPrecision",
     "LimitFusion",
     "LowerClassAwareNMS",
@@ -130,6 +134,7 @@ __all__ = [
     "detection_pipeline",
     "engine",
     "explain",
+    "quantize",
     "recording",
     "runtime",
     "subpixel_pipeline",

@@ -46,6 +46,9 @@ from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
 from .engine.report import Report, recording
+from .quantize.calibration import Calibration
+from .quantize.float_from_qdq import FloatFromQDQ
+from .quantize.in_int8 import InInt8
 from .subpixel.convolve_before_resize import ConvolveBeforeResize
 from .subpixel.fold_space_to_depth import FoldSpaceToDepth
 from .subpixel.move_depth_to_space import MoveDepthToSpace
@@ -56,7 +59,8 @@ from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 from .warps.restore_warp_affine import RestoreWarpAffine
 from .warps.restore_warp_perspective import RestoreWarpPerspective
 
-TENSOR_CORES = {"float16": 75, "bfloat16": 80}  # the first architecture with tensor cores for the type
+# The first architecture with tensor cores for the type, that with kernels of this project for int8.
+TENSOR_CORES = {"float16": 75, "bfloat16": 80, "int8": 80}
 MASKS: dict[str, Any] = {"pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
 
 
@@ -65,6 +69,7 @@ def detection_pipeline(
     dtype: str | None = None,
     outputs: str | None = None,
     masks: str | None = None,
+    calibration: Calibration | None = None,
 ) -> tvm.transform.Sequential:
     """The passes that make detection networks fast; for a GPU, weights must be bound to the function.
 
@@ -73,6 +78,8 @@ def detection_pipeline(
     "float16"; boxes and scores stay float32. "float32" keeps all types, and the layout. For a CPU
     with oneDNN, as `-libs=onednn` in the target tells, it computes convolutions and fully connected layers in
     NHWC, by default in float32; "bfloat16" takes half of the time where the processor multiplies it.
+    "int8", for a GPU, computes the convolutions in int8 whose bounds a `calibration` has, and the others in
+    float16; without a calibration, the passes are those to give to `tvm_passes.quantize.calibrate`.
 
     `outputs` is the form of the outputs: "dynamic", with a row per detection; "cut", the same, but from a
     graph that is static up to there, for TVM's virtual machine; or "padded", static too, with
@@ -86,41 +93,48 @@ def detection_pipeline(
     if masks not in MASKS:
         raise ValueError(f"detection_pipeline: masks must be {', '.join(MASKS)}, not {masks!r}")
     machine = _target_or_current(target)
-    dtype = dtype or _best_dtype(machine)
+    dtype = _dtype("detection_pipeline", machine, dtype, calibration)
     has_tensor_cores = _has_tensor_cores(machine, dtype)
     in_half = dtype != "float32"
     if machine is not None and machine.kind.name == "llvm" and in_half:
         _check_that_a_cpu_multiplies(dtype, machine)
     # TVM does not compile bfloat16 of dynamic shapes for a CPU.
     outputs = outputs or ("cut" if has_tensor_cores or (_has_onednn(machine) and in_half) else "dynamic")
-    stages = [_restore_detection(), _restore_warps()]
+    stages = [*_in_float(dtype), _restore_detection(), _restore_warps()]
     if MASKS[masks]:
         stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
         stages.append(_fix_shapes(machine, outputs))
     if has_tensor_cores or _has_onednn(machine):
-        stages += [_convolutions_of_all(machine), _in_nhwc(machine, dtype), _whole_images()]
+        stages += [
+            _convolutions_of_all(machine),
+            _in_nhwc(machine, dtype, calibration),
+            _whole_images(),
+        ]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
     return _stage("detection_pipeline", *stages, _finish(machine))
 
 
 def subpixel_pipeline(
-    target: str | tvm.target.Target | None = None, dtype: str | None = None
+    target: str | tvm.target.Target | None = None,
+    dtype: str | None = None,
+    calibration: Calibration | None = None,
 ) -> tvm.transform.Sequential:
     """The passes that make sub-pixel convolution networks fast; weights must be bound to the function.
 
     `target` is the target to compile for, by default the current one; without one, any that can run NHWC. For
     a GPU with tensor cores, as `-arch=sm_XX` tells, convolutions become `topi_ext.conv2d_nhwc` in `dtype`, by
     default "float16", since tensor cores do not multiply float32. "float32" keeps all types.
+    "int8" is that of `detection_pipeline`.
     """
     machine = _target_or_current(target)
-    dtype = dtype or _best_dtype(machine)
-    stages = [_restore_warps(), _restore_shuffles()]
+    dtype = _dtype("subpixel_pipeline", machine, dtype, calibration)
+    stages = [*_in_float(dtype), _restore_warps(), _restore_shuffles()]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
     if machine is None or machine.kind.name != "llvm" or _has_onednn(machine):
-        stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype)]
+        stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
     return _stage("subpixel_pipeline", *stages, _finish(machine))
 
 
@@ -142,6 +156,11 @@ def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Repo
 
 
 # --- the stages
+
+
+def _in_float(dtype: str) -> list[tvm.transform.Sequential]:
+    # First, since rounded tensors hide from all other passes what they are parts of.
+    return [_stage("take rounding out", FloatFromQDQ())] if dtype == "int8" else []
 
 
 def _restore_detection() -> tvm.transform.Sequential:
@@ -227,7 +246,9 @@ def _move_shuffles(target: tvm.target.Target | None, dtype: str) -> tvm.transfor
     )
 
 
-def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequential:
+def _in_nhwc(
+    target: tvm.target.Target | None, dtype: str, calibration: Calibration | None
+) -> tvm.transform.Sequential:
     converted = ConvertToNHWC(target), CombineTransposes()
     if dtype == "float32":
         fuse = FuseConv2dNHWC(also_float32=_has_onednn(target), target=target)
@@ -238,11 +259,14 @@ def _in_nhwc(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequ
         PixelsAsFilters(target),  # of merged filters, and before filters of zeros are repeated for each pixel
         AlignFilters(target),  # of all filters, in the type in which they are computed
     ]
+    half = "float16" if dtype == "int8" else dtype
     return _stage(
         f"in NHWC and {dtype}",
         *converted,
-        FuseConv2dNHWC(to_be=dtype, target=target),  # after all that changes which operators are adjacent
-        InMixedPrecision(dtype),  # after a bias is part of its convolution, which adds it in float32
+        FuseConv2dNHWC(to_be=half, target=target),  # after all that changes which operators are adjacent
+        # Of whole convolutions, whose weights are still those that have been calibrated.
+        *([InInt8(calibration)] if dtype == "int8" else []),
+        InMixedPrecision(half),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
         *([] if _has_onednn(target) else for_a_gpu),
     )
@@ -269,6 +293,21 @@ def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:
 
 def _target_or_current(target: str | tvm.target.Target | None) -> tvm.target.Target | None:
     return tvm.target.Target(target) if target else tvm.target.Target.current()
+
+
+def _dtype(
+    pipeline: str, target: tvm.target.Target | None, dtype: str | None, calibration: Calibration | None
+) -> str:
+    """The type that the caller wants, or the best one."""
+    dtype = dtype or ("int8" if calibration is not None else _best_dtype(target))
+    if calibration is not None and dtype != "int8":
+        raise ValueError(f"{pipeline}: a calibration is for int8, not for {dtype}")
+    if dtype == "int8" and not _has_tensor_cores(target, dtype):
+        raise ValueError(
+            f'{pipeline}: in int8, convolutions need a GPU: give a target such as "cuda -arch=sm_90", with '
+            f"an architecture of at least sm_{TENSOR_CORES[dtype]}"
+        )
+    return dtype
 
 
 def _best_dtype(target: tvm.target.Target | None) -> str:

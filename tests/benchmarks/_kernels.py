@@ -49,6 +49,9 @@ class Step:
         return 2 * results * math.prod(shapes[1][1:]) if "conv2d" in self.name and len(shapes[1]) == 4 else 0
 
     def floor_ms(self, bandwidth, peak):
+        """The peak is that of 16-bit numbers; tensor cores multiply twice as many of int8."""
+        if self.inputs and self.inputs[0][1] == "int8":
+            peak = 2 * peak
         return max(self.bytes / bandwidth, self.operations / peak) * 1e3
 
 

@@ -4,9 +4,9 @@ Both kernels of the operator are timed: ours, and the one that cuDNN's graph API
 in one kernel, and is compared with torch's float32 result before it is timed. The peer is torch's `conv2d` of
 channels-last tensors, with the algorithm chosen by trial: alone, and with its epilogue in eager mode.
 
-`--depthwise` times those of each channel by itself, which have a report of their own. `--quick` times only a
-few convolutions, `--only TEXT` those whose name contains the text. `--sweep` times
-other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+`--depthwise` times those of each channel by itself, and `--int8` those in int8 versus float16; both have a
+report of their own. `--quick` times only a few convolutions, `--only TEXT` those whose name contains the
+text. `--sweep` times other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import torch
 
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
-from tests.ops.convolutions import BIG, BIG_DEPTHWISE, Case, options
+from tests.ops.convolutions import BIG, BIG_DEPTHWISE, Case, QuantizedCase, options
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 from topi_ext.cudnn.session import LIBRARY
@@ -45,6 +45,7 @@ def main():
     )
     parser.add_argument("--quick", action="store_true", help="a few convolutions only")
     parser.add_argument("--depthwise", action="store_true", help="depthwise convolutions")
+    parser.add_argument("--int8", action="store_true", help="in int8, versus float16")
     parser.add_argument("--only", default="", help="those whose name has this text")
     parser.add_argument("--sweep", action="store_true", help="time other plans")
     args = parser.parse_args()
@@ -54,7 +55,10 @@ def main():
     torch.backends.cudnn.allow_tf32 = False
     every = BIG_DEPTHWISE if args.depthwise else BIG
     cases = [case for case in (every[:QUICK] if args.quick else every) if args.only in str(case)]
-    sweep(cases) if args.sweep else compare(cases, args.depthwise)
+    if args.int8:
+        compare_int8([case for case in cases if case.dtype == "float16"], args.depthwise)
+    else:
+        sweep(cases) if args.sweep else compare(cases, args.depthwise)
 
 
 def compare(cases, depthwise=False):
@@ -188,6 +192,71 @@ def checked(case, tensors, target="cuda"):
 
 def last_line(error):
     return (str(error).splitlines() or [""])[-1]
+
+
+# --- int8
+
+
+def compare_int8(cases, depthwise):
+    bandwidth, rows = common.copy_bandwidth(), []
+    for case in cases:
+        quantized = in_int8(case)
+        half, times = time_in_float16(case), times_in_int8(quantized)
+        found = [ms for ms in times.values() if isinstance(ms, float)]
+        best = f"{half / min(found):.2f}" if found else ""
+        rows.append([str(quantized), f"{half:.3f}", *map(shown, times.values()), best])
+        print(rows[-1], flush=True)
+        torch.cuda.empty_cache()
+    header = ["convolution", "float16", "ours, int8", "cuDNN, int8", "float16 / the best in int8"]
+    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES_ON_INT8]
+    names = ("conv2d_int8_depthwise", "Depthwise") if depthwise else ("conv2d_int8", "Convolution")
+    common.publish(names[0], f"{names[1]} in int8", "\n".join(text))
+
+
+NOTES_ON_INT8 = """Milliseconds. float16: by the kernel that a target with cuDNN gets. Data, weights, residual
+and result are int8; tests check the results. Where cuDNN has no plan, it says why."""
+
+
+def in_int8(case):
+    shape = case.size, case.channels, case.filters, case.kernel, case.batch
+    return QuantizedCase(*shape, residual=case.residual, options=case.options)
+
+
+def time_in_float16(case):
+    case = replace_bias(case)
+    return common.median_ms(checked(case, case.tensors(torch), WITH_CUDNN).run)
+
+
+def times_in_int8(case):
+    """The time of each kernel, or why it has none."""
+    tensors, times = int8_tensors(case), {}
+    function = relay.Function(*case.call(case.shapes()))
+    for kernel, target in ((OURS, "cuda"), (CUDNN, WITH_CUDNN)):
+        if kernel == CUDNN and not cudnn.is_capable(case.problem()):
+            times[kernel] = "-"
+            continue
+        try:
+            module = common.compile_for_gpu(function, *tensors.values(), target=target)
+            module.run()
+            times[kernel] = common.median_ms(module.run)
+        except Exception as error:  # the others are still worth timing
+            times[kernel] = last_line(error)
+    return times
+
+
+def int8_tensors(case):
+    torch.manual_seed(0)
+    types, tensors = case.types(), {}
+    for name, shape in case.shapes().items():
+        if types[name] == "int8":
+            tensors[name] = torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda")
+        else:
+            tensors[name] = torch.rand(shape, dtype=getattr(torch, types[name]), device="cuda") / 1e4
+    return tensors
+
+
+def shown(ms):
+    return f"{ms:.3f}" if isinstance(ms, float) else ms
 
 
 # --- other plans

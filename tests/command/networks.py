@@ -21,6 +21,11 @@ def upscaler(scale=2):
     return nn.Sequential(nn.Conv2d(3, 3 * scale**2, 3, padding=1), nn.PixelShuffle(scale), nn.Sigmoid())
 
 
+def two_layers():
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 3, padding=1)
+    return nn.Sequential(*layers), torch.rand(1, 3, *SIZE)
+
+
 def upscaler_and_image():
     return upscaler(), torch.rand(1, 3, *SIZE)
 

@@ -9,7 +9,8 @@ from topi_ext.conv2d_nhwc.op import problem_of
 
 from tvm import relay
 
-ARGUMENTS = "data", "weight", "bias", "slope", "residual"
+ARGUMENTS = "data", "weight", "bias", "slope", "residual", "scale"
+OF_QUANTIZED = "residual_scale", "out_scale", "out_dtype"  # among the options
 LEAKY, CLIP = ("leaky_relu", 0.1), ("clip", -0.5, 0.5)
 
 
@@ -91,6 +92,43 @@ class Case:
         return reference.conv2d_nhwc(**arrays, **options, rounded=False)
 
 
+@dataclass(frozen=True)
+class QuantizedCase(Case):
+    """A convolution with int8 among its types. Its arrays are of float32, as those of the others."""
+
+    dtype: str = "int8"
+    added: str = "int8"  # the residual's type
+    out_dtype: str = "int8"
+
+    def __post_init__(self):
+        of_result = {"out_dtype": self.out_dtype, "out_scale": 50.0 if self.out_dtype == "int8" else 1.0}
+        of_residual = {"residual_scale": 0.02} if self.residual and self.added == "int8" else {}
+        object.__setattr__(self, "options", {**of_result, **of_residual, **self.options})
+
+    def shapes(self):
+        own = "added", "out_dtype", "options"
+        given = {name: value for name, value in vars(self).items() if name not in own}
+        of_float = {name: value for name, value in self.options.items() if name not in OF_QUANTIZED}
+        shapes = Case(**{**given, "dtype": self.bias or "float32", "options": of_float}).shapes()
+        return {**shapes, "scale": (self.filters,)} if self.dtype == "int8" else shapes
+
+    def types(self):
+        floats = {"bias": self.bias, "scale": "float32", "residual": self.added}
+        slope = "float32" if self.dtype == "int8" else self.dtype
+        return {**super().types(), "slope": slope, **floats}
+
+    def arrays(self):
+        """Integers where the type is int8, also the extreme ones; results before `out_scale` are about 1."""
+        arrays, types, rng = super().arrays(), self.types(), np.random.default_rng(1)
+        for name, array in arrays.items():
+            if types[name] == "int8":
+                arrays[name] = rng.integers(-128, 128, array.shape).astype("float32")
+        if "scale" in arrays:
+            deviation = 74**2 * np.prod(arrays["weight"].shape[1:]) ** 0.5  # of the sums
+            arrays["scale"] = (rng.uniform(0.5, 1.5, self.filters) / deviation).astype("float32")
+        return arrays
+
+
 def in_float32(case):
     return replace(case, dtype="float32", bias=case.bias and "float32")
 
@@ -164,6 +202,38 @@ BIG_DEPTHWISE = [
     Case((270, 480), 64, 64, kernel=(7, 7), **options(groups=64, padding=3)),
     Case((112, 112), 96, 96, batch=8, **options(groups=96, strides=2, activation=("clip", 0, 6))),
     Case((56, 56), 72, 72, kernel=(5, 5), batch=8, **options(groups=72, padding=2, activation="hard_swish")),
+]
+
+
+QUANTIZED = [
+    QuantizedCase((20, 20), 16, 16, **options(activation="relu")),
+    QuantizedCase((7, 20), 64, 64, batch=2, bias=None, **options(activation=LEAKY)),
+    QuantizedCase((9, 18), 64, 64, residual=True, **options(activation="relu", final_activation=CLIP)),
+    QuantizedCase(
+        (9, 7), 128, 136, kernel=(1, 1), residual=True, **options(padding=0, final_activation="relu")
+    ),
+    QuantizedCase((9, 7), 48, 24, residual=True, added="float16", out_dtype="float16", **options()),
+    QuantizedCase((9, 7), 32, 40, bias="float16", out_dtype="float32", **options(strides=2)),
+    QuantizedCase((17, 19), 3, 64, **options(strides=2, activation="prelu")),
+    QuantizedCase((13, 14), 4, 12, kernel=(5, 5), **options(padding=2, activation="sigmoid")),
+    QuantizedCase((12, 9), 30, 65, kernel=(3, 2), batch=2, **options(dilation=(1, 2), padding=(3, 0, 0, 2))),
+    QuantizedCase((9, 17), 32, 64, **options(block_size=2, activation="silu")),
+    QuantizedCase((5, 6), 16, 27, residual=False, out_dtype="float16", **options(block_size=3)),
+    QuantizedCase((9, 18), 256, 256, kernel=(2, 1), **options(padding=0)),
+    QuantizedCase((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
+]
+QUANTIZED_GROUPS = [
+    QuantizedCase((11, 13), 24, 24, **options(groups=24, activation="relu")),
+    QuantizedCase(
+        (9, 10), 33, 33, kernel=(5, 3), batch=2, residual=True, **options(groups=33, strides=2, padding=4)
+    ),
+    QuantizedCase((9, 10), 16, 16, out_dtype="float16", **options(groups=16, activation="prelu")),
+    QuantizedCase((9, 10), 32, 48, **options(groups=4, activation=LEAKY)),
+]
+QUANTIZING = [  # float data
+    QuantizedCase((9, 18), 32, 40, dtype="float16", **options(activation="relu")),
+    QuantizedCase((9, 7), 3, 16, dtype="float16", residual=True, **options(strides=1)),
+    QuantizedCase((9, 10), 16, 16, dtype="float16", **options(groups=16)),
 ]
 
 

@@ -2,15 +2,19 @@
 
 import ctypes
 import importlib.util
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from topi_ext._address import address_of
 from topi_ext.conv2d_nhwc import cudnn, op, reference
-from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
+from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, INT8, Problem
 
 import tvm
+
+# cuDNN's names of types, and ours.
+TYPES = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32", INT8="int8", INT32="int32")
 
 
 @pytest.fixture
@@ -23,6 +27,7 @@ def oracle(monkeypatch):
         problem = Problem.from_json(text)
         asked.append(problem)
         given = {"bias": problem.bias, "residual": problem.residual, "slope": problem.slope}
+        given["scale"] = problem.dtype == INT8
         names = [name for name in op.ARGUMENTS if given.get(name, True)]
         counts = {"data": problem.channels, "residual": problem.filters, "result": problem.filters}
         arrays = {
@@ -60,5 +65,8 @@ def as_options(problem):
         "strides": problem.strides,
         "padding": problem.padding,
         "dilation": problem.dilation,
+        "residual_scale": problem.residual_scale,
+        "out_scale": problem.out_scale,
+        "out_dtype": problem.out_dtype,
         **written,
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import numbers
+from tests.ops.cudnn_oracle import TYPES
 from tests.ops.test_attention import LAYOUTS, SWAPPED, function_of, inputs
 from topi_ext.attention import cudnn, op, reference
 from topi_ext.attention.problem import Problem
@@ -18,7 +19,6 @@ import tvm
 from tvm import relay
 
 PROBLEM = Problem(2, 3, 10, 20, 32, 64, 0.25, "float16")
-TYPES = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32")
 
 
 def target(arch=90, libs=True):

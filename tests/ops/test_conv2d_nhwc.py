@@ -186,7 +186,7 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
     "types, given, reason",
     [
         ([((9, 9, 16), "float16"), WEIGHT], {}, r"data must have the shape \(N, H, W, C\), not \[9, 9, 16\]"),
-        ([((1, 9, 9, 16), "int8"), WEIGHT], {}, "data must be of type float16, bfloat16, float32, not int8"),
+        ([((1, 9, 9, 16), "uint8"), WEIGHT], {}, "of type float16, .*, int8, not uint8"),
         ([DATA, (WEIGHT[0], "float32")], {}, "weight must be of the type of data, float16, not float32"),
         ([DATA, ((8, 3, 3, 4), "float16")], {}, "as many channels as data, 16, not 4: give groups=4"),
         ([DATA, ((8, 3, 3, 5), "float16")], {}, "as many channels as data, 16, not 5$"),
@@ -204,7 +204,7 @@ DATA, WEIGHT = ((1, 9, 9, 16), "float16"), ((8, 3, 3, 16), "float16")
         (
             [DATA, WEIGHT],
             {"residual": ((1, 9, 9, 8), "float16")},
-            r"residual must have the shape \(1, 7, 7, 8\) and type float16, not \[1, 9, 9, 8\] of float16",
+            r"residual must have the shape \(1, 7, 7, 8\) and type float16 or int8, not \[1, 9, 9, 8\]",
         ),
         (
             [DATA, WEIGHT],

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, options
-from tests.ops.cudnn_oracle import oracle  # noqa: F401  (a fixture)
+from tests.ops.convolutions import ACTIVATED, BIG, CASES, CLIP, LEAKY, Case, QuantizedCase, options
+from tests.ops.cudnn_oracle import TYPES, oracle  # noqa: F401  (a fixture)
 from tests.ops.test_conv2d_nhwc import assert_close, check_on_gpu, function_module
 from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import Problem
@@ -34,6 +34,17 @@ WIDE = [
     Case((16, 18), 256, 256, **options(padding=(0, 0, 1, 1), strides=2)),
     Case((16, 18), 64, 64, **options(strides=2)),
     Case((16, 18), 256, 64, kernel=(1, 1), **options(padding=0)),
+]
+WIDE_INT8 = [
+    QuantizedCase((9, 18), 256, 256, **options(activation="relu")),
+    QuantizedCase((9, 18), 64, 48, bias=None, out_dtype="float16", **options(activation=LEAKY, strides=2)),
+    QuantizedCase(
+        (9, 7), 320, 512, kernel=(1, 1), residual=True, **options(padding=0, final_activation="relu")
+    ),
+    QuantizedCase(
+        (9, 7), 16, 16, residual=True, added="float16", out_dtype="float32", **options(activation="silu")
+    ),
+    QuantizedCase((16, 18), 32, 64, **options(padding=(0, 0, 1, 1), strides=2, activation="prelu")),
 ]
 by_name = {"ids": str}
 
@@ -146,7 +157,10 @@ class GraphInNumpy:
         value = np.lib.stride_tricks.as_strided(flat, dim, [8 * step for step in stride])
         return self._new(value).set_data_type(data_type)
 
-    def conv_fprop(self, image, weight, pre_padding, post_padding, stride, dilation):
+    def conv_fprop(
+        self, image, weight, pre_padding, post_padding, stride, dilation, compute_data_type="float32"
+    ):
+        assert (image.told["data_type"] == "int8") == (compute_data_type == "int32")
         data, weight = (tensor.value.transpose(0, 2, 3, 1) for tensor in (image, weight))
         geometry = {"padding": [*pre_padding, *post_padding], "strides": stride, "dilation": dilation}
         result = reference.conv2d_nhwc(data, weight, **geometry, rounded=False)
@@ -157,6 +171,9 @@ class GraphInNumpy:
 
     def leaky_relu(self, x, negative_slope):
         return self._new(np.where(x.value > 0, x.value, x.value * negative_slope))
+
+    def sigmoid(self, x):
+        return self._new(1 / (1 + np.exp(-x.value)))
 
     def neg(self, x):
         return self._new(-x.value)
@@ -169,6 +186,9 @@ class GraphInNumpy:
 
     def mul(self, a, b):
         return self._new(a.value * b.value)
+
+    def tensor_scalar(self, value, _scalar_type):
+        return self._new(np.float64(np.float32(value)))
 
     def _new(self, value):
         self.tensors.append(TensorInNumpy(value))
@@ -188,16 +208,15 @@ class TensorInNumpy:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in [*WIDE, *CASES] if "block_size" not in case.options], **by_name
+    "case", [case for case in [*WIDE, *CASES, *WIDE_INT8] if "block_size" not in case.options], **by_name
 )
 def test_the_graph_is_the_operator(case):
     arrays = case.arrays()
-    types = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32")
-    library = SimpleNamespace(data_type=types, pygraph=lambda **_given: GraphInNumpy(arrays))
+    library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(arrays))
     tensors = cudnn.build_graph(library, case.problem(), None).tensors
     (y,) = [tensor for tensor in tensors if tensor.told.get("output")]
-    expected = case.expected(arrays)
-    assert_close(y.value.transpose(0, 2, 3, 1), expected, case.dtype)
+    expected, out_dtype = case.expected(arrays), case.problem().out_dtype
+    np.testing.assert_allclose(y.value.transpose(0, 2, 3, 1), expected, rtol=1e-6, atol=1e-6)
     batch, height, width, filters = expected.shape
     assert y.told["dim"] == [batch, filters, height, width]
     assert y.told["stride"] == [height * width * filters, 1, width * filters, filters]
@@ -206,7 +225,7 @@ def test_the_graph_is_the_operator(case):
     assert [tensor.told["uid"] for tensor in numbered] == list(range(1, len(names) + 2))
     assert [tensor.told["data_type"] for tensor in numbered] == [
         *(case.types()[name] for name in names),
-        case.dtype,
+        out_dtype,
     ]
 
 

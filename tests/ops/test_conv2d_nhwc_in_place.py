@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import module, numbers, ops, run
 from tests.ops.convolutions import LEAKY
-from tests.ops.cudnn_oracle import oracle  # noqa: F401  (a fixture)
+from tests.ops.cudnn_oracle import TYPES, oracle  # noqa: F401  (a fixture)
 from tests.ops.test_conv2d_nhwc import assert_close
 from tests.ops.test_conv2d_nhwc_cudnn import GPU_TARGET, GraphInNumpy, cudnn_alone, target  # noqa: F401
 from topi_ext.conv2d_nhwc import cudnn
@@ -139,8 +139,7 @@ def test_the_graph_of_cudnn(example):
     arrays.pop("destination", None)
     froms = {"data": example.data_from, "residual": example.residual_from}
     begun = {name: array.reshape(-1)[froms.get(name, 0) :] for name, array in arrays.items()}
-    types = SimpleNamespace(HALF="float16", BFLOAT16="bfloat16", FLOAT="float32")
-    library = SimpleNamespace(data_type=types, pygraph=lambda **_given: GraphInNumpy(begun))
+    library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(begun))
     tensors = cudnn.build_graph(library, of.from_channel_0(), None).tensors
     (y,) = [tensor for tensor in tensors if tensor.told.get("output")]
     exact = reference.conv2d_nhwc_in_place(**arrays, **example.given(), rounded=False)
@@ -197,7 +196,7 @@ def test_all_channels_are_no_part():
 
 def test_what_a_call_does_to_memory():
     call = relay.transform.InferType()(EXAMPLES[2].module())["main"].body
-    assert access_of(call) == (range(40, 56), {0: range(16, 32), 3: range(8, 24)}, 5)
+    assert access_of(call) == (range(40, 56), {0: range(16, 32), 3: range(8, 24)}, 6)
 
 
 # --- what is refused

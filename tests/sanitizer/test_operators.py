@@ -371,6 +371,20 @@ def conv2d_nhwc(channels=3, **options):
     return [data, weight, bias, result], inputs
 
 
+def conv2d_nhwc_in_int8():
+    """With scales and biases that make results NaN, infinite, or too large for int8."""
+    types = {"data": ((2, 9, 7, 3), "int8"), "weight": ((20, 3, 3, 3), "int8")}
+    types |= {name: ((20,), "float32") for name in ("bias", "scale")}
+    data, weight, bias, scale = inputs = variables(**types)
+    result = topi_ext.conv2d_nhwc(data, weight, bias, scale=scale, out_dtype="int8", padding=1)
+
+    def arrays(awkward):
+        integers = (awkward.pixels(*shape).view("int8") for shape, dtype in types.values() if dtype == "int8")
+        return *integers, awkward.floats(20), awkward.floats(20)
+
+    return [*inputs, result], arrays
+
+
 def conv2d_nhwc_in_place():
     data, destination = (relay.var(name, shape=(2, 9, 7, 16)) for name in ("data", "destination"))
     weight = relay.var("weight", shape=(8, 3, 3, 8))
@@ -453,6 +467,7 @@ CASES = {
     "transform_points, one matrix a sample": lambda: transform_points(False),
     "conv2d_nhwc": conv2d_nhwc,
     "conv2d_nhwc, strided": lambda: conv2d_nhwc(16, strides=2, padding=2, dilation=2, block_size=2),
+    "conv2d_nhwc, int8": conv2d_nhwc_in_int8,
     "conv2d_nhwc_in_place": conv2d_nhwc_in_place,
     "sorts": sorts,
     "grid_sample": grid_sample,

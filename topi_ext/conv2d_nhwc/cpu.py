@@ -1,20 +1,22 @@
-"""The convolution on LLVM: float32 sums of a few neighboring pixels by a vector of filters, in registers."""
+"""The convolution on LLVM: sums of a few neighboring pixels by a vector of filters, in registers.
+
+Sums are float32, or exact in int32 for int8 data.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import gcd
 
 import tvm
 from tvm import te, tir
 
-from .problem import Activation, Problem
+from .cpu_pairs import instruction_of, intrinsic
+from .epilogue import finish, rounded
+from .problem import INT8, Problem
 
 LANES = 16
 PIXELS = 4
-
-Function = Callable[[tir.PrimExpr], tir.PrimExpr]
 
 
 def conv2d_nhwc(
@@ -24,7 +26,8 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
-    _target: tvm.target.Target,
+    scale: te.Tensor | None,
+    target: tvm.target.Target,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
     (stride_y, stride_x), (dilation_y, dilation_x) = problem.strides, problem.dilation
@@ -32,7 +35,12 @@ def conv2d_nhwc(
     (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
     # Rounded up to whole tiles, which need no conditions; sums beyond the result are never read.
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
-    zero, of_group = tir.const(0, "float32"), problem.channels // problem.groups
+    of_group = problem.channels // problem.groups
+    sum_type = "int32" if problem.dtype == INT8 else "float32"
+    is_paired = problem.dtype == INT8 and problem.groups == 1 and instruction_of(target) is not None
+    # Values that are multiplied by one instruction for each sum, and the type in which it takes them.
+    together, factor_type = (2, "int16") if is_paired else (1, sum_type)
+    zero = tir.const(0, factor_type)
 
     def channel_of(k: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         """The channel that weight c of filter k is multiplied by; k may be behind the last filter."""
@@ -42,27 +50,38 @@ def conv2d_nhwc(
         return tir.indexdiv(k, problem.filters // problem.groups) * of_group + c
 
     def padded_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
-        inside = tir.all(y >= top, y < height + top, x >= left, x < width + left)
-        return tir.if_then_else(inside, data[n, y - top, x - left, c].astype("float32"), zero)
+        inside = [y >= top, y < height + top, x >= left, x < width + left]
+        inside += [c < problem.channels] * (problem.channels % together > 0)
+        return tir.if_then_else(tir.all(*inside), data[n, y - top, x - left, c].astype(factor_type), zero)
 
-    def packed_at(r: tir.PrimExpr, s: tir.PrimExpr, c: tir.PrimExpr, k: tir.PrimExpr) -> tir.PrimExpr:
-        return tir.if_then_else(k < problem.filters, weight[k, r, s, c].astype("float32"), zero)
+    def packed_at(
+        r: tir.PrimExpr, s: tir.PrimExpr, c: tir.PrimExpr, k: tir.PrimExpr, of_pair: tir.PrimExpr
+    ) -> tir.PrimExpr:
+        c = c * together + of_pair
+        inside = tir.all(k < problem.filters, c < of_group)
+        return tir.if_then_else(inside, weight[k, r, s, c].astype(factor_type), zero)
 
     seen = [
         (extent - 1) * stride + reach
         for extent, stride, reach in zip((out_height, all_columns), problem.strides, problem.reach)
     ]
-    padded = te.compute((data.shape[0], *seen, problem.channels), padded_at, name="padded")
-    packed = te.compute((rows, columns, of_group, all_filters), packed_at, name="packed")
+    all_channels = _up_to_multiple(problem.channels, together)
+    padded = te.compute((data.shape[0], *seen, all_channels), padded_at, name="padded")
+    steps = _up_to_multiple(of_group, together) // together
+    packed = te.compute((rows, columns, steps, all_filters, together), packed_at, name="packed")
     r = te.reduce_axis((0, rows), "r")
     s = te.reduce_axis((0, columns), "s")
-    c = te.reduce_axis((0, of_group), "c")
+    c = te.reduce_axis((0, steps), "c")
+    of_pair = te.reduce_axis((0, together), "of_pair")
+
+    def seen_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, k: tir.PrimExpr) -> tir.PrimExpr:
+        y, x = y * stride_y + r * dilation_y, x * stride_x + s * dilation_x
+        return padded[n, y, x, channel_of(k, c * together + of_pair)].astype(sum_type)
+
     sums = te.compute(
         (data.shape[0], out_height, all_columns, all_filters),
         lambda n, y, x, k: te.sum(
-            padded[n, y * stride_y + r * dilation_y, x * stride_x + s * dilation_x, channel_of(k, c)]
-            * packed[r, s, c, k],
-            axis=[r, s, c],
+            seen_at(n, y, x, k) * packed[r, s, c, k, of_pair].astype(sum_type), axis=[r, s, c, of_pair]
         ),
         name="sums",
     )
@@ -70,53 +89,21 @@ def conv2d_nhwc(
 
     def result_at(n: tir.PrimExpr, y: tir.PrimExpr, x: tir.PrimExpr, c: tir.PrimExpr) -> tir.PrimExpr:
         k = (y % block * block + x % block) * channels + c
-        value = sums[n, y // block, x // block, k]
-        if bias is not None:
-            value = value + bias[k].astype("float32")
-        of_filter = None if slope is None else slope[k].astype("float32")
-        value = activate(problem.activation, value, of_filter)
-        if residual is not None:
-            value = value + residual[n, y, x, k].astype("float32")
-        return activate(problem.final_activation, value).astype(problem.dtype)
+        total = sums[n, y // block, x // block, k]
+        if is_paired and problem.filters < LANES:
+            # Always the first one. If nothing read the last sum, TVM would shorten the vector.
+            total = tir.Select(k < problem.filters, total, sums[n, y // block, x // block, LANES - 1])
+        value = finish(
+            problem,
+            total,
+            scale=None if scale is None else scale[k],
+            bias=None if bias is None else bias[k],
+            slope=None if slope is None else slope[k],
+            residual=None if residual is None else residual[n, y, x, k],
+        )
+        return rounded(value, problem.out_dtype)
 
     return te.compute((data.shape[0], *problem.shape[1:]), result_at, name="conv2d_nhwc", tag="conv2d_nhwc")
-
-
-def activate(
-    activation: Activation,
-    value: tir.PrimExpr,
-    slope: tir.PrimExpr | None = None,
-    exp: Function = te.exp,
-    tanh: Function = te.tanh,
-) -> tir.PrimExpr:
-    """The activation of a float32 value; the kernels of all targets use it."""
-    low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
-    zero, one = tir.const(0, "float32"), tir.const(1, "float32")
-    if activation.name == "relu":
-        return te.max(value, zero)
-    if activation.name in ("leaky_relu", "prelu"):
-        return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
-    if activation.name == "clip":
-        return te.max(te.min(value, high), low)
-    if activation.name == "sigmoid":
-        return one / (one + exp(-value))
-    if activation.name == "silu":
-        return value / (one + exp(-value))
-    if activation.name == "tanh":
-        return tanh(value)
-    if activation.name == "hard_swish":
-        return value * te.max(te.min(value + 3, tir.const(6, "float32")), zero) / 6
-    if activation.name == "gelu":
-        return value * (one + te.erf(value * tir.const(0.5**0.5, "float32"))) / 2
-    if activation.name == "gelu_tanh":
-        inner = (value + value * value * value * tir.const(0.044715, "float32")) * tir.const(
-            math.sqrt(2 / math.pi), "float32"
-        )
-        return value * (one + tanh(inner)) / 2
-    if activation.name == "mish":  # by the tanh of log(1 + e), which is 1 before the exponential e overflows
-        e = exp(te.min(value, tir.const(20, "float32")))
-        return value * (e * (e + 2) / (e * (e + 2) + 2))
-    return value
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
@@ -125,11 +112,15 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     (sums,) = [tensor for tensor in result.op.input_tensors if tensor.op.name == "sums"]
     padded, packed = sums.op.input_tensors
     for tensor in (padded, packed, result):
-        s[tensor].parallel(s[tensor].fuse(*s[tensor].op.axis[:-1]))
+        *outer, innermost = s[tensor].op.axis
+        if tensor is packed:  # vectors of pairs
+            *outer, k = outer
+            innermost = s[tensor].fuse(k, innermost)
+        s[tensor].parallel(s[tensor].fuse(*outer))
         # TVM cannot legalize the load of a bfloat16 vector.
         if all(source.dtype != "bfloat16" for source in tensor.op.input_tensors):
-            lanes = gcd(int(tensor.shape[-1]), LANES)
-            s[tensor].vectorize(s[tensor].split(s[tensor].op.axis[-1], lanes)[1])
+            lanes = LANES if tensor is packed else gcd(int(tensor.shape[-1]), LANES)
+            s[tensor].vectorize(s[tensor].split(innermost, lanes)[1])
     tile = s.cache_write(sums, "local")
     n, y, x, k = s[sums].op.axis
     x, pixels = s[sums].split(x, PIXELS)
@@ -139,9 +130,13 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     s[sums].parallel(s[sums].fuse(n, y))
     s[tile].compute_at(s[sums], x)
     _, _, pixels, lanes = s[tile].op.axis
-    s[tile].reorder(*s[tile].op.reduce_axis, pixels, lanes)
+    *steps, of_pair = s[tile].op.reduce_axis
+    s[tile].reorder(*steps, pixels, lanes, of_pair)
     s[tile].unroll(pixels)
-    s[tile].vectorize(lanes)
+    if packed.dtype == "int16":
+        s[tile].tensorize(lanes, intrinsic(LANES, tvm.target.Target.current()))
+    else:
+        s[tile].vectorize(lanes)
     return s
 
 

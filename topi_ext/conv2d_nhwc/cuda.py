@@ -27,12 +27,13 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
+    scale: te.Tensor | None,
     target: tvm.target.Target,
     destination: te.Tensor | None = None,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`, and of a destination `topi_ext.conv2d_nhwc_in_place`."""
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
-    inputs["destination"] = destination
+    inputs |= {"scale": scale, "destination": destination}
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
 
     if problem.is_depthwise:
@@ -50,7 +51,7 @@ def conv2d_nhwc(
         problem.shape,
         list(inputs.values()),
         body,
-        dtype=problem.dtype,
+        dtype=problem.out_dtype,
         name="conv2d_nhwc",
         tag="conv2d_nhwc_gpu",
     )
@@ -60,8 +61,8 @@ def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     arch = supported_arch(problem, target)
     if problem.dtype == "float32":
         raise tvm.TVMError(
-            "topi_ext.conv2d_nhwc: on CUDA, data must be float16 or bfloat16: tensor cores do not multiply "
-            "float32 in full precision. Cast to one of these, or use nn.conv2d"
+            "topi_ext.conv2d_nhwc: on CUDA, data must be int8, float16 or bfloat16: tensor cores do not "
+            "multiply float32 in full precision. Cast to one of these, or use nn.conv2d"
         )
     if arch is None:
         needed = "80" if problem.dtype == "bfloat16" else "75"
@@ -72,7 +73,7 @@ def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     if problem.groups > 1:
         raise tvm.TVMError(
             f"topi_ext.conv2d_nhwc: on CUDA there is no kernel for {problem.groups} groups of "
-            f"{problem.channels} channels and {problem.filters} filters: use nn.conv2d"
+            f"{problem.channels} channels and {problem.filters} filters: use nn.conv2d, in a float type"
         )
     return plan_for(problem, arch)
 

@@ -21,9 +21,9 @@ It is a single array of `plan.shared_memory` bytes. Phases address it by byte of
     offset          size                                what
     0               plan.data_slots * data_bytes        slots of pixels, `cuda_pixels` has the layout
     weights_at      plan.weight_slots * weight_bytes    slots of weights, `cuda_weights` has the layout
-    tables[name]    4 * plan.columns each               bias and slope where they exist, `cuda_write`
+    tables[name]    4 * plan.columns each               bias, slope and scale, if given, `cuda_write`
 
-Slots consist of pieces of `PIECE` = 16 bytes: eight values of 16 bits, neighbors along the reduction. Each
+Slots consist of pieces of `PIECE` = 16 bytes: `plan.per_piece` values, neighbors along the reduction. Each
 slot begins at a multiple of 16 bytes, as do the tables, so each piece is aligned as ldmatrix, wgmma and
 copies of 16 bytes need it. Which threads may write or read a slot, and when, depends on the schedule: see
 `cuda_resident` and `cuda_streaming`.
@@ -92,7 +92,7 @@ class Block:
         self.weights_at = plan.data_slots * self.data_bytes
         at = self.weights_at + plan.weight_slots * self.weight_bytes
         self.tables: dict[str, int] = {}
-        for name in ("bias", "slope"):
+        for name in ("bias", "slope", "scale"):
             if name in self.buffers:
                 self.tables[name] = at
                 at += 4 * plan.columns

@@ -6,13 +6,13 @@
 Size and alignment
 ------------------
 A copy has `unit` channels of one pixel, or of one filter and tap. Where the number of channels is even,
-`unit` is its greatest common divisor with 8: each copy is then 4, 8 or 16 bytes that are aligned in both
-memories, and is asynchronous (cp.async, from sm_80 on). Where the number of channels is odd, a thread reads
-up to eight channels one by one and writes them as one piece.
+`unit` is its greatest common divisor with the channels of a piece: each copy is then 2, 4, 8 or 16 bytes that
+are aligned in both memories, and is asynchronous from 4 bytes on (cp.async, from sm_80 on). Where the number
+of channels is odd, a thread reads those of a piece one by one and writes them together.
 
 A copy writes zeros for what does not exist: pixels in the padding, filters after the last one, channels after
 the last one. It reads nothing in this case, and its address in global memory is that of element 0, which
-exists. A copy with fewer than eight channels leaves the rest of its piece as it is.
+exists. A copy with fewer channels than a piece leaves the rest of its piece as it is.
 
 Synchronization
 ---------------
@@ -34,6 +34,7 @@ from tvm import te, tir
 
 from .._types import IntExpr
 from .cuda_block import Block
+from .plan import PIECE
 
 
 class Chunk(NamedTuple):
@@ -51,8 +52,11 @@ class Copies:
 
     def __init__(self, block: Block) -> None:
         self.block, self.plan, self.problem = block, block.plan, block.problem
-        self._vector = gcd(self.problem.channels, 8)
-        self.unit = self._vector if self._vector > 1 else 8
+        # Parts of wider tensors begin and end at multiples of eight channels.
+        part = self.problem.parts["data"]
+        self._vector = gcd(gcd(self.problem.channels, self.plan.per_piece), gcd(part.first, part.whole))
+        self._size = PIECE // self.plan.per_piece  # bytes of a channel
+        self.unit = self._vector if self._vector > 1 else self.plan.per_piece
 
     # --- what is copied
 
@@ -71,10 +75,12 @@ class Copies:
         block = self.block
         source = tir.address_of(block.buffers[name][source])
         if self._vector > 1:
-            block.call(f"copy_async<{self._vector * 2}>", block.shared(target), source, inside != 0)
+            block.call(f"copy_async<{self._vector * self._size}>", block.shared(target), source, inside != 0)
         else:
             left = te.min(self.problem.channels - channel, tir.const(self.unit))
-            block.call("copy_few", block.shared(target), source, tir.Select(inside != 0, left, 0))
+            block.call(
+                f"copy_few<{self._size}>", block.shared(target), source, tir.Select(inside != 0, left, 0)
+            )
 
     def chunk(self, chunk: IntExpr) -> Chunk:
         """The chunk of this number; plans `by_taps` have all channels of a tap before those of the next."""
@@ -82,12 +88,12 @@ class Copies:
         if plan.resident:
             return Chunk(0, (0, 0))
         if not plan.by_taps:
-            return Chunk(chunk * (plan.planes * 8), (0, 0))
+            return Chunk(chunk * (plan.planes * plan.per_piece), (0, 0))
         tap = self.tap_of(chunk)
         row, column = tir.truncdiv(tap, self.problem.kernel[1]), tir.truncmod(tap, self.problem.kernel[1])
         of_tap = tir.truncmod(chunk, plan.chunks // plan.taps)
         dilation_y, dilation_x = self.problem.dilation
-        return Chunk(of_tap * (plan.planes * 8), (row * dilation_y, column * dilation_x))
+        return Chunk(of_tap * (plan.planes * plan.per_piece), (row * dilation_y, column * dilation_x))
 
     def tap_of(self, chunk: IntExpr) -> tir.PrimExpr:
         """The tap that a chunk is for, in a plan `by_taps`."""
@@ -95,8 +101,11 @@ class Copies:
 
     def is_channel(self, channel: tir.PrimExpr) -> tir.PrimExpr:
         """Whether a channel exists; constant where no chunk goes beyond the last channel."""
-        rest = not self.plan.resident and self.problem.channels % (self.plan.planes * 8)
+        rest = not self.plan.resident and self.problem.channels % (self.plan.planes * self.plan.per_piece)
         return channel < self.problem.channels if rest else tir.const(True, "bool")
+
+    def byte_in_piece(self, channel: tir.PrimExpr) -> tir.PrimExpr:
+        return tir.truncmod(channel, self.plan.per_piece) * self._size
 
     # --- when it is there
 

@@ -1,8 +1,9 @@
 """The convolution of each channel by itself, on CUDA: it moves bytes, and multiplies little.
 
-A thread computes a few neighboring pixels of a row for a vector of channels, in float32, so that each pixel
-that it loads serves several taps. The threads of a warp go along the channels. The weights of a block's
-channels lie in shared memory, tap by tap: in global memory the taps of a channel are together.
+A thread computes a few neighboring pixels of a row for a vector of channels, so that each pixel that it loads
+serves several taps. Sums are float32, or int32 of int8. The threads of a warp go along the channels. The
+weights of a block's channels lie in shared memory, tap by tap: in global memory the taps of a channel are
+together.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import tvm
 from tvm import tir
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .._floats import vector_type
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes
-from .cpu import activate
-from .problem import Problem
+from .epilogue import finish, rounded
+from .problem import INT8, Problem
 
 MAX_LANES = 4  # TVM has no code for vectors of more float32
 THREADS = 256
@@ -42,6 +44,7 @@ class _Kernel:
         self.down = max(1, THREADS // self.across)  # runs of pixels of a block
         self.pixels = min(PIXELS, problem.out_size[1])
         self.taps, self.vectors = taps, vectors
+        self.sum_type = "int32" if problem.dtype == INT8 else "float32"
 
     def emit(self) -> tir.Stmt:
         ib, problem = self.ib, self.problem
@@ -68,7 +71,7 @@ class _Kernel:
     def _load_weights(self, first: tir.PrimExpr, thread: tir.Var) -> BufferVar:
         """The weights of the block's channels, (tap, channel), zeros behind the last channel."""
         ib, channels = self.ib, self.across * self.lanes
-        weights = ib.allocate("float32", (self.taps * channels,), "weights", scope="shared")
+        weights = ib.allocate(self.sum_type, (self.taps * channels,), "weights", scope="shared")
         threads = self.across * self.down
         with ib.for_range(0, ceil_div(self.taps * channels, threads), "turn") as turn:
             at = local(ib, "at", turn * threads + thread)
@@ -77,9 +80,9 @@ class _Kernel:
                 place = tap * channels + channel
                 with ib.if_scope(first + channel < self.problem.channels):
                     value = self.tensors["weight"][first * self.taps + at]
-                    weights[place] = value.astype("float32")
+                    weights[place] = value.astype(self.sum_type)
                 with ib.else_scope():
-                    weights[place] = tir.const(0, "float32")
+                    weights[place] = tir.const(0, self.sum_type)
         barrier(ib)
         return weights
 
@@ -96,9 +99,10 @@ class _Kernel:
         (rows, columns), (top, left, _, _) = problem.kernel, problem.padding
         (stride_y, stride_x), (dilation_y, dilation_x) = problem.strides, problem.dilation
         height, width = problem.size
-        sums = ib.allocate("float32", (self.pixels * lanes,), "sums", scope="local")
+        sums = ib.allocate(self.sum_type, (self.pixels * lanes,), "sums", scope="local")
+        zero = tir.const(0, self.sum_type)
         for pixel in range(self.pixels):
-            sums[self._of(pixel)] = self._vector("bias", vector * lanes)
+            sums[self._of(pixel)] = tir.Broadcast(zero, lanes) if lanes > 1 else zero
         with ib.for_range(0, rows, "r", kind="unroll" if rows * columns <= 25 else "serial") as r:
             in_y = local(ib, "in_y", y * stride_y - top + r * dilation_y)
             with ib.if_scope(tir.all(in_y >= 0, in_y < height)):
@@ -110,9 +114,9 @@ class _Kernel:
                 ):
                     in_x = start + column
                     with ib.if_scope(tir.all(in_x >= 0, in_x < width)):
-                        loaded = ib.allocate("float32", (lanes,), "loaded", scope="local")
+                        loaded = ib.allocate(self.sum_type, (lanes,), "loaded", scope="local")
                         index = (row + in_x) * self.vectors + vector
-                        loaded[self._of(0)] = self._read("data", index * lanes)
+                        loaded[self._of(0)] = self._read("data", index * lanes, self.sum_type)
                         for s in range(columns):
                             pixel, rest = divmod(column - s * dilation_x, stride_x)
                             if rest == 0 and 0 <= pixel < self.pixels:
@@ -120,35 +124,31 @@ class _Kernel:
                                 place = self._of(pixel)
                                 sums[place] = sums[place] + loaded[self._of(0)] * weight
         out_height, out_width = problem.out_size
+        names = [name for name in ("scale", "bias", "slope") if name in self.tensors]
+        of_filters = {name: self._of_filters(name, vector * lanes) for name in names}
         for pixel in range(self.pixels):
             with ib.if_scope(x + pixel < out_width):
                 at = ((image * out_height + y) * out_width + x + pixel) * self.vectors + vector
-                self._write(at * lanes, sums, pixel, vector * lanes)
+                self._write(at * lanes, sums, pixel, of_filters)
 
-    def _write(self, at: tir.PrimExpr, sums: BufferVar, pixel: int, channel: tir.PrimExpr) -> None:
+    def _of_filters(self, name: str, channel: tir.PrimExpr) -> BufferVar:
+        """The numbers of the thread's channels, loaded once."""
+        numbers = self.ib.allocate("float32", (self.lanes,), name, scope="local")
+        numbers[self._of(0)] = self._read(name, channel, "float32")
+        return numbers
+
+    def _write(self, at: tir.PrimExpr, sums: BufferVar, pixel: int, of_filters: dict[str, BufferVar]) -> None:
         problem = self.problem
-        results = self.ib.allocate(problem.dtype, (self.lanes,), "results", scope="local")
+        results = self.ib.allocate(problem.out_dtype, (self.lanes,), "results", scope="local")
         for lane in range(self.lanes):  # activations are written for numbers, not for vectors
-            value = sums[pixel * self.lanes + lane]
-            slope = None
-            if problem.slope:
-                slope = self.tensors["slope"][channel + lane].astype("float32")
-            value = activate(problem.activation, value, slope)
-            if problem.residual:
-                value = value + self.tensors["residual"][at + lane].astype("float32")
-            results[lane] = activate(problem.final_activation, value).astype(problem.dtype)
+            given = {name: numbers[lane] for name, numbers in of_filters.items()}
+            added = self.tensors["residual"][at + lane] if problem.residual else None
+            value = finish(problem, sums[pixel * self.lanes + lane], **given, residual=added)
+            results[lane] = rounded(value, problem.out_dtype)
         self.tensors["result"][self._ramp(at)] = results[self._of(0)]
 
-    def _vector(self, name: str, index: tir.PrimExpr) -> tir.PrimExpr:
-        """A vector of an optional tensor, or of zeros where it is not given."""
-        if name in self.tensors:
-            return self._read(name, index)
-        zero = tir.const(0, "float32")
-        return tir.Broadcast(zero, self.lanes) if self.lanes > 1 else zero
-
-    def _read(self, name: str, index: tir.PrimExpr) -> tir.PrimExpr:
-        dtype = f"float32x{self.lanes}" if self.lanes > 1 else "float32"
-        return self.tensors[name][self._ramp(index)].astype(dtype)
+    def _read(self, name: str, index: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
+        return self.tensors[name][self._ramp(index)].astype(vector_type(dtype, self.lanes))
 
     def _of(self, pixel: int) -> tir.PrimExpr:
         return self._ramp(tir.const(pixel * self.lanes, "int32"))

@@ -4,14 +4,14 @@
 block of threads computes all its tiles in the same way:
 
 1. Set up (`cuda_block.Block`, `cuda_multiply.Product`). Each thread finds its team, its warp and its lane,
-   and where its operands begin. Bias and slopes go to shared memory (`Output.fill_tables`).
+   and where its operands begin. Bias, slopes and scales go to shared memory (`Output.fill_tables`).
 2. Load pixels (`cuda_pixels.load_pixels`) and weights (`cuda_weights`), by asynchronous copies (`cuda_copy`).
    Result: a slot with the pixels that the tile sees, halo included, and a slot of weights. Where channels or
    filters end or the padding begins, there are zeros, so no later phase has a special case for these.
 3. Multiply (`cuda_multiply.Product`), by mma or wgmma. A tap of the kernel is only a different offset in the
    slot of pixels. Result: in registers, the sums of the tile's pixels and the block's filters.
-4. Write (`cuda_write.Output`). Result: in global memory, the sums after bias, activation, residual, final
-   activation and rounding, at the positions that depth to space gives them.
+4. Write (`cuda_write.Output`). Result: in global memory, the sums after scale, bias, activation, residual,
+   final activation and rounding, at the positions that depth to space gives them.
 
 The schedules repeat 2 to 4 and overlap them; each says what its barriers are for:
 
@@ -25,9 +25,9 @@ Conventions
   image.
 - A column is a filter, counted within the block, in its position as a column of the product.
 - A tap is a position in the kernel, `row * kernel width + column`.
-- A piece is 16 bytes of shared memory, eight values along the reduction; a plane is one piece for each pixel
-  of a slot; a half is one tap and one plane, eight values of the reduction. Instructions take two halves at
-  once.
+- A piece is 16 bytes of shared memory, eight values along the reduction or sixteen of int8; a plane is one
+  piece for each pixel of a slot; a half is one tap and one plane, so one piece of the reduction. Instructions
+  take two halves at once.
 - Offsets are in bytes of shared memory if they go to `Block.shared`, in pieces in a `Plan` and in a `Pair`.
 
 Bounds and termination
@@ -56,7 +56,8 @@ from .plan import Plan
 def emit_kernel(plan: Plan, buffers: dict[str, tir.Buffer]) -> tir.Stmt:
     """The kernel for a plan.
 
-    `buffers` are "data", "weight" and "result", and "bias", "residual" and "slope" if the problem has them.
+    `buffers` are "data", "weight" and "result", and of "bias", "residual", "slope" and "scale" those that the
+    problem has.
     """
     ib = tir.ir_builder.create()
     with launch(ib, plan.blocks, plan.threads) as (number, thread):

@@ -1,7 +1,7 @@
 """Multiply: add the product of a tile's pixels and of weights, both in shared memory, to sums in registers.
 
 It gets the byte offsets of a slot of pixels and of a slot of weights, which all threads must see already. It
-leaves the sums in `Product`, float32, for `cuda_write`.
+leaves the sums in `Product`, of type `plan.sum_type`, for `cuda_write`.
 
 Who computes what
 -----------------
@@ -10,10 +10,10 @@ order of `cuda_weights`. A warp computes `plan.warp_rows` instructions along the
 columns. Of each instruction `i` along the pixels, a warp has 16 rows: the upper eight, h = 0, and the lower
 eight, h = 1. Eight rows are eight neighboring output pixels of one row of the image:
 
-- mma (`multiply`, m16n8k16) is an instruction of one warp. Its 16 rows are two neighboring rows of a square
-  of 8 x 8 output pixels, and there is one for every eight columns.
-- wgmma (`multiply_async`, m64nNk16) is an instruction of four warps, a warpgroup, for all columns of a warp.
-  Its 64 rows are one square; warp w of the four has the rows 2 * w and 2 * w + 1 of the square.
+- mma (`multiply`, m16n8k16, of int8 m16n8k32) is an instruction of one warp. Its 16 rows are two neighboring
+  rows of a square of 8 x 8 output pixels, and there is one for every eight columns.
+- wgmma (`multiply_async`, m64nNk16, of int8 m64nNk32) is an instruction of four warps, a warpgroup, for all
+  columns of a warp. Its 64 rows are one square; warp w of the four has the rows 2 * w and 2 * w + 1 of it.
 
 Fragments
 ---------
@@ -22,10 +22,10 @@ upper and of the lower eight, for two neighboring columns, 2 * (lane % 4) and th
 for h = 0, 2 and 3 for h = 1. The registers of a thread are `sums[i][column // 8][h][column % 2]`,
 `sums_per_row` for each `i`.
 
-Both take 16 values of the reduction, two halves of eight (`Pair`): two pieces of each pixel and two of each
-filter. wgmma reads both operands from shared memory. For mma, ldmatrix loads them into registers. It takes
-the address of a row of 16 bytes from each lane, eight lanes for each 8 x 8 matrix, so each lane computes one
-row address of either operand:
+Both take two halves of the reduction (`Pair`): two pieces of each pixel and two of each filter. wgmma reads
+both operands from shared memory. For mma, ldmatrix loads them into registers. It takes the address of a row
+of 16 bytes from each lane, eight lanes for each matrix of eight rows, so each lane computes one row address
+of either operand:
 
     matrix   of pixels (a): half of the reduction, h   of weights (b): columns, half of the reduction
     0        first, 0                                  first eight, first
@@ -73,7 +73,7 @@ class Product:
         plan, ib = self._plan, self._ib
         self._sums_per_row = plan.warp_columns // 2
         self._count = plan.warp_rows * self._sums_per_row
-        self._sums = ib.allocate("float32", (self._count,), name="sums", scope="local")
+        self._sums = ib.allocate(plan.sum_type, (self._count,), name="sums", scope="local")
         if plan.is_async:
             self._find_operands_of_warpgroup()
         else:
@@ -135,7 +135,7 @@ class Product:
     def start(self) -> None:
         """Set the sums to 0."""
         with self._ib.for_range(0, self._count, "i", kind="unroll") as i:
-            self._sums[i] = tir.const(0, "float32")
+            self._sums[i] = tir.const(0, self._plan.sum_type)
 
     def begin(self) -> None:
         """Before `multiply`."""

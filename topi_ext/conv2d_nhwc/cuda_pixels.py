@@ -5,7 +5,8 @@ The load takes a tile, a slot and a chunk; the products (`cuda_multiply`) take b
 Layout
 ------
 A slot has `plan.chunk_planes` planes of `plan.plane` pieces. A plane has one piece of each pixel that the
-tile sees (`plan.seen`, halo included): eight channels. Plane p has channels 8 * p to 8 * p + 7 of the chunk.
+tile sees (`plan.seen`, halo included): `per_piece` channels. Plane p has those from `p * per_piece` on of the
+chunk.
 In a plane, the piece of the pixel (row, column) has the number
 
     row * pitch + (column % stride) * columns_of_a_phase + column // stride
@@ -44,7 +45,7 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
     block, plan, problem, ib = copies.block, copies.plan, copies.problem, copies.block.ib
     height, width = plan.seen
     part = problem.parts["data"]
-    channels = problem.channels if plan.resident else plan.chunk_planes * 8
+    channels = problem.channels if plan.resident else plan.chunk_planes * plan.per_piece
     units = -(-channels // copies.unit)
     image, y0, x0 = tile
     first_channel, (tap_y, tap_x) = copies.chunk(chunk)
@@ -64,8 +65,8 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
         source = tir.Select(inside != 0, source + first_channel + channel, 0)
         phase = tir.truncmod(column, plan.steps_between[1]) * plan.columns_of_a_phase
         place = row * plan.pitch + phase + tir.truncdiv(column, plan.steps_between[1])
-        piece = tir.truncdiv(channel, 8) * plan.plane + place
-        target = slot * block.data_bytes + piece * PIECE + tir.truncmod(channel, 8) * 2
+        piece = tir.truncdiv(channel, plan.per_piece) * plan.plane + place
+        target = slot * block.data_bytes + piece * PIECE + copies.byte_in_piece(channel)
         copies.copy(target, "data", source, inside, first_channel + channel)
 
 

@@ -73,7 +73,8 @@ def _clear_slots(block: Block) -> None:
 
     These are the rest of a last piece, and planes and halves that only make the number of halves even.
     """
-    if block.problem.channels % 8 or block.plan.all_planes * 8 > block.problem.channels:
+    channels, per_piece = block.problem.channels, block.plan.per_piece
+    if channels % per_piece or block.plan.all_planes * per_piece > channels:
         block.zero(0, block.weights_at + block.weight_bytes)
         barrier(block.ib)
 

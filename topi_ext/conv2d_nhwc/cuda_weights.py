@@ -6,10 +6,10 @@ share the copies. The products (`cuda_multiply`) take byte offsets into the slot
 
 Layout
 ------
-The reduction goes over halves: a half is one tap and one plane, that is eight channels. A slot has
-`plan.halves` halves of `plan.half` pieces. A half has one piece for each filter of the block (eight channels
-of the tap) and one unused piece: an odd number, so that neighboring halves begin in different banks. The
-halves are, in order:
+The reduction goes over halves: a half is one tap and one plane, that is one piece of each filter. A slot
+has `plan.halves` halves of `plan.half` pieces. A half has one piece for each filter of the block (channels of
+the tap) and one unused piece: an odd number, so that neighboring halves begin in different banks. The halves
+are, in order:
 
     streaming               the planes of the chunk, of one tap
     resident                tap by tap, the planes of each
@@ -35,7 +35,6 @@ from tvm import tir
 
 from .._kernel import local
 from .._types import IntExpr
-from .cuda_block import Block
 from .cuda_copy import Copies
 from .plan import PIECE
 
@@ -56,9 +55,9 @@ def load_all_weights(copies: Copies) -> None:
         if plan.pairs_taps:
             half = tap if in_order else _lookup(tap, position_of_tap)
         else:
-            half = tap * plan.chunk_planes + tir.truncdiv(channel, 8)
+            half = tap * plan.chunk_planes + tir.truncdiv(channel, plan.per_piece)
         source = tir.Select(inside != 0, source, 0)
-        copies.copy(_offset(block, 0, half, row, channel), "weight", source, inside, channel)
+        copies.copy(_offset(copies, 0, half, row, channel), "weight", source, inside, channel)
 
 
 def load_weights_of_step(copies: Copies, chunk: IntExpr, tap: IntExpr, slot: IntExpr) -> None:
@@ -67,7 +66,7 @@ def load_weights_of_step(copies: Copies, chunk: IntExpr, tap: IntExpr, slot: Int
     In a plan `by_taps` the chunk says which tap.
     """
     block, plan, problem, ib = copies.block, copies.plan, copies.problem, copies.block.ib
-    units = plan.chunk_planes * 8 // copies.unit
+    units = plan.chunk_planes * plan.per_piece // copies.unit
     first_channel, _ = copies.chunk(chunk)
     if plan.by_taps:
         tap = copies.tap_of(chunk)
@@ -81,23 +80,23 @@ def load_weights_of_step(copies: Copies, chunk: IntExpr, tap: IntExpr, slot: Int
         inside = block.is_filter(k) & copies.is_channel(first_channel + channel)
         inside = local(ib, "inside", inside.astype("int32"))
         source = (k * plan.taps + tap) * problem.channels + first_channel + channel
-        target = _offset(block, slot, tir.truncdiv(channel, 8), row, channel)
+        target = _offset(copies, slot, tir.truncdiv(channel, plan.per_piece), row, channel)
         with ib.if_scope(row < plan.columns):
             source = tir.Select(inside != 0, source, 0)
             copies.copy(target, "weight", source, inside, first_channel + channel)
 
 
 def _offset(
-    block: Block, slot: IntExpr, half: tir.PrimExpr, row: tir.PrimExpr, channel: tir.PrimExpr
+    copies: Copies, slot: IntExpr, half: tir.PrimExpr, row: tir.PrimExpr, channel: tir.PrimExpr
 ) -> tir.PrimExpr:
     """The byte of shared memory for a channel of the block's filter `row`, in a half of a slot."""
-    plan = block.plan
+    block, plan = copies.block, copies.plan
     group, run = plan.group, plan.run
     begin, within = block.split_once("group", row, group)
     thread, of_thread = block.split_once("owner", within, run)
     column = begin * group + tir.truncdiv(of_thread, 2) * 8 + thread * 2 + tir.truncmod(of_thread, 2)
     at = block.weights_at + slot * block.weight_bytes
-    return at + (half * plan.half + column) * PIECE + tir.truncmod(channel, 8) * 2
+    return at + (half * plan.half + column) * PIECE + copies.byte_in_piece(channel)
 
 
 def _lookup(index: tir.PrimExpr, table: dict[int, int]) -> tir.PrimExpr:

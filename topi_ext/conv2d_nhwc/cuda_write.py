@@ -4,8 +4,8 @@ It gets the sums of a tile from `cuda_multiply`; the result goes to global memor
 
 Tables
 ------
-Bias and slopes are in shared memory as float32, `plan.columns` of each, with 0 for filters that do not exist.
-`fill_tables` writes them once, at the beginning; there must be a barrier before the first `write`.
+Bias, slopes and scales are in shared memory as float32, `plan.columns` of each, with 0 for filters that do
+not exist. `fill_tables` writes them once, at the beginning; there must be a barrier before the first `write`.
 
 Runs
 ----
@@ -31,17 +31,18 @@ too few registers for that.
 
 from __future__ import annotations
 
+from functools import partial
 from math import gcd
 from typing import NamedTuple
 
 from tvm import tir
 from tvm.tir.ir_builder import BufferVar
 
-from .._kernel import local
+from .._kernel import bytes_of, local
 from . import tensor_core
-from .cpu import activate
 from .cuda_block import Block, address
 from .cuda_multiply import Product
+from .epilogue import finish
 
 RESIDUAL_REGISTERS = 32  # of a thread
 
@@ -55,7 +56,7 @@ class Pixel(NamedTuple):
     added: tir.PrimExpr  # and in the residual, if there is one
 
 
-# The residual of a run or a part of it, in pairs, by its group, `i` and `h` of the pixel, and first filter.
+# The residual of a run or a part of it, in words, by its group, `i` and `h` of the pixel, and first filter.
 Residual = dict[tuple[int, int, int, int], BufferVar]
 
 
@@ -71,7 +72,7 @@ class Output:
     # --- tables
 
     def fill_tables(self) -> None:
-        """Write bias and slopes to shared memory; all threads of the block share this."""
+        """Write bias, slopes and scales to shared memory; all threads of the block share this."""
         block, problem = self._block, self._problem
         for name, at in block.tables.items():
             with block.each(self._plan.columns) as i:
@@ -105,7 +106,7 @@ class Output:
                 inside = (number < plan.all_tiles) & (y < height) & (x < width)
                 place = pixel * (of_result.whole // problem.block) + of_result.first
                 start = added = local(ib, "place", tir.Select(inside, place, -1))
-                if problem.residual and of_residual != of_result:
+                if problem.residual is not None and of_residual != of_result:
                     place = pixel * of_residual.whole + of_residual.first
                     added = local(ib, "place", tir.Select(inside, place, 0))
                 pixels.append(Pixel(i, h, start, added))
@@ -115,8 +116,9 @@ class Output:
 
     def load_residual(self, pixels: list[Pixel], groups: range) -> Residual | None:
         """Load the residual of these groups of filters into registers; None if there is no residual."""
-        if not self._problem.residual:
+        if self._problem.residual is None:
             return None
+        bytes_ = self._vector * bytes_of(self._problem.residual)
         block, ib, residual = self._block, self._ib, {}
         for group in groups:
             first = local(ib, "filter", block.first_filter + self._product.first_column(group))
@@ -124,10 +126,10 @@ class Output:
                 for begin in range(0, self._plan.run, self._vector):
                     k = first + begin
                     at = tir.Select((start >= 0) & block.is_filter(k), added + k, 0)
-                    pairs = ib.allocate("uint32", (-(-self._vector // 2),), "added", scope="local")
+                    words = ib.allocate("uint32", (-(-bytes_ // 4),), "added", scope="local")
                     source = tir.address_of(block.buffers["residual"][at])
-                    block.call(f"load<{self._vector * 2}>", address(pairs, 0), source)
-                    residual[group, i, h, begin] = pairs
+                    block.call(f"load<{bytes_}>", address(words, 0), source)
+                    residual[group, i, h, begin] = words
         return residual
 
     # --- the result
@@ -136,7 +138,8 @@ class Output:
         """Store the results of these pixels; the residual is loaded here if it is not given."""
         ib, plan, product, run = self._ib, self._plan, self._product, self._plan.run
         added = residual
-        at_once = max(1, RESIDUAL_REGISTERS // (len(pixels) * run // 2))  # groups
+        registers = -(-run * bytes_of(self._problem.residual or "float16") // 4)
+        at_once = max(1, RESIDUAL_REGISTERS // (len(pixels) * registers))  # groups
         for group in range(plan.groups):
             if residual is None and group % at_once == 0:
                 added = self.load_residual(pixels, range(group, min(group + at_once, plan.groups)))
@@ -147,8 +150,8 @@ class Output:
                 sums = product.run_of_sums(i, h, group)
                 with ib.if_scope(start >= 0):
                     for begin in range(0, run, self._vector):
-                        pairs = added and added[group, i, h, begin]
-                        self._write_vector(first, start, begin, sums, tables, pairs)
+                        words = added and added[group, i, h, begin]
+                        self._write_vector(first, start, begin, sums, tables, words)
 
     def _write_vector(
         self,
@@ -168,32 +171,18 @@ class Output:
                 row = local(ib, "row", tir.truncdiv(k, self._slab))
                 at = at + row * (self._slab * (problem.out_size[1] - 1))
             target = tir.address_of(block.buffers["result"][local(ib, "at", at)])
-            unpack = tensor_core.name(f"unpack<{block.c_type}>")
-            values = []
+            values = ib.allocate("float32", (vector,), "values", scope="local")
             for j in range(vector):
-                more = added and tir.call_pure_extern("float32", unpack, added[j // 2], j % 2)
-                values.append(local(ib, "value", self._finish(sums[begin + j], tables, begin + j, more)))
-            if vector == 1:
-                block.call(f"store_one<{block.c_type}>", target, values[0])
-                return
-            pairs = ib.allocate("uint32", (vector // 2,), "pairs", scope="local")
-            for j in range(0, vector, 2):
-                pack = tensor_core.name(f"pack<{block.c_type}>")
-                pairs[j // 2] = tir.call_pure_extern("uint32", pack, values[j], values[j + 1])
-            block.call(f"store<{vector * 2}>", target, address(pairs, 0))
+                of_filter = {name: table[begin + j] for name, table in tables.items()}
+                more = self._unpacked(added, problem.residual, j) if added and problem.residual else None
+                values[j] = finish(
+                    problem, sums[begin + j], **of_filter, residual=more, once=partial(local, ib, "before")
+                )
+            c_type = tensor_core.C_TYPES[problem.out_dtype]
+            block.call(f"store_values<{c_type}, {vector}>", target, address(values, 0))
 
-    def _finish(
-        self, value: tir.PrimExpr, tables: dict[str, BufferVar], index: int, residual: tir.PrimExpr | None
-    ) -> tir.PrimExpr:
-        """What a sum becomes: + bias, activation, + residual, final activation."""
-        problem = self._problem
-        if "bias" in tables:
-            value = value + tables["bias"][index]
-        if problem.activation.name != "none":
-            value = local(self._ib, "before", value)
-        value = activate(problem.activation, value, tables["slope"][index] if "slope" in tables else None)
-        if residual is not None:
-            value = value + residual
-        if problem.final_activation.name != "none":
-            value = local(self._ib, "before", value)
-        return activate(problem.final_activation, value)
+    def _unpacked(self, words: BufferVar, dtype: str, index: int) -> tir.PrimExpr:
+        """One of the values that were loaded together."""
+        word, which = divmod(index, 4 // bytes_of(dtype))
+        unpack = tensor_core.name(f"unpack<{tensor_core.C_TYPES[dtype]}>")
+        return tir.call_pure_extern("float32", unpack, words[word], which)

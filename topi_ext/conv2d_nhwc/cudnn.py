@@ -12,11 +12,12 @@ from typing import Any
 import tvm
 from tvm import te, tir
 
-from ..cudnn.session import ALIGNMENT, Operator, data_types, new_graph
+from .._kernel import bytes_of
+from ..cudnn.session import Operator, data_types, new_graph
 from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
 from .destination import filled_from
 from .plan import Plan, plan_for
-from .problem import Activation, Part, Problem
+from .problem import INT8, Activation, Part, Problem
 
 # Up to these, measured on an H100 and an H200, the own kernel is faster.
 SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and yet too small to fill the GPU
@@ -24,12 +25,15 @@ FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the co
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
 LACKING = {"hard_swish"}  # of the activations
+BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
 
 def is_better(problem: Problem, target: tvm.target.Target) -> bool:
     """Whether to prefer cuDNN to this project's own kernel; only the own one does depth to space."""
     arch = supported_arch(problem, target)
-    return arch is not None and is_capable(problem) and not _is_own_better(plan_for(problem, arch))
+    if arch is None or not is_capable(problem):
+        return False
+    return problem.dtype == INT8 or not _is_own_better(plan_for(problem, arch))
 
 
 def _is_own_better(plan: Plan) -> bool:
@@ -41,15 +45,25 @@ def _is_own_better(plan: Plan) -> bool:
         return plan.taps > 1 or problem.channels * problem.filters <= WEIGHTS_OF_ONE_TAP
     if problem.strides != (1, 1) or problem.channels > SOME_CHANNELS:
         return False
-    is_mostly_memory = plan.taps == 1 and problem.residual
+    is_mostly_memory = plan.taps == 1 and problem.residual is not None
     return problem.channels <= FEW_CHANNELS or is_mostly_memory or plan.all_tiles >= MANY_TILES * plan.workers
 
 
 def is_capable(problem: Problem) -> bool:
-    """Whether cuDNN computes the problem: a type of tensor cores, aligned channels, no depth to space."""
+    """Whether cuDNN computes the problem: a type of tensor cores, aligned channels, no depth to space.
+
+    In the same kernel, it rounds to int8 only what it has computed from int8.
+    """
+    if problem.dtype == "float32" or (problem.is_quantized and problem.dtype != INT8):
+        return False
     activations = {problem.activation.name, problem.final_activation.name}
     has_all = problem.block == 1 and problem.groups == 1 and not activations & LACKING
-    return problem.dtype != "float32" and problem.is_aligned(ALIGNMENT) and has_all
+    return problem.is_aligned(alignment(problem.dtype)) and has_all
+
+
+def alignment(dtype: str) -> int:
+    """Channels and filters of a type must be multiples of this."""
+    return BYTES_AT_ONCE // bytes_of(dtype)
 
 
 def conv2d_nhwc(
@@ -59,12 +73,13 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
+    scale: te.Tensor | None,
     _target: tvm.target.Target,
     destination: te.Tensor | None = None,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`, and of a destination `topi_ext.conv2d_nhwc_in_place`."""
     inputs = {"data": data, "weight": weight, "bias": bias, "residual": residual, "slope": slope}
-    inputs["destination"] = destination
+    inputs |= {"scale": scale, "destination": destination}
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
     firsts = {name: part.first for name, part in problem.parts.items()}
     text = problem.from_channel_0().to_json()  # where a part begins changes addresses, and not the plan
@@ -75,7 +90,7 @@ def conv2d_nhwc(
         given = [_from(buffer, firsts.get(name, 0)) for name, buffer in buffers.items()]
         return filled_from(destination, result, tir.Evaluate(call(*given)))
 
-    return OPERATOR.call(text, list(inputs.values()), problem.shape, problem.dtype, body)
+    return OPERATOR.call(text, list(inputs.values()), problem.shape, problem.out_dtype, body)
 
 
 def _from(buffer: tir.Buffer, channel: int) -> tir.Buffer:
@@ -96,8 +111,9 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         "data": ((problem.batch, *problem.size, problem.channels), problem.dtype),
         "weight": ((problem.filters, *problem.kernel, problem.channels), problem.dtype),
         "bias": ((1, 1, 1, problem.filters), problem.bias),
-        "residual": (result, problem.residual and problem.dtype),
+        "residual": (result, problem.residual),
         "slope": ((1, 1, 1, problem.filters), problem.slope),
+        "scale": ((1, 1, 1, problem.filters), "float32" if problem.dtype == INT8 else None),
     }
     tensors = {}
     for name, (shape, dtype) in arguments.items():
@@ -112,17 +128,25 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         post_padding=list(problem.padding[2:]),
         stride=list(problem.strides),
         dilation=list(problem.dilation),
+        **({"compute_data_type": cudnn.data_type.INT32} if problem.dtype == INT8 else {}),
     )
+    if problem.dtype == INT8:
+        y = graph.mul(y.set_data_type(cudnn.data_type.INT32), tensors["scale"])
     if problem.bias:
         y = graph.add(y, tensors["bias"])
     y = _activate(graph, problem.activation, y, tensors.get("slope"))
     if problem.residual:
-        y = graph.add(y, tensors["residual"])
+        y = graph.add(y, _times(cudnn, graph, tensors["residual"], problem.residual_scale))
     y = _activate(graph, problem.final_activation, y)
+    y = _times(cudnn, graph, y, problem.out_scale)
     dim, stride = _layout(result, problem.parts["result"])
-    y.set_output(True).set_data_type(types[problem.dtype]).set_dim(dim).set_stride(stride)
+    y.set_output(True).set_data_type(types[problem.out_dtype]).set_dim(dim).set_stride(stride)
     y.set_uid(len(tensors) + 1)
     return graph
+
+
+def _times(cudnn: ModuleType, graph: Any, y: Any, factor: float) -> Any:
+    return y if factor == 1 else graph.mul(y, graph.tensor_scalar(factor, cudnn.data_type.FLOAT))
 
 
 def _layout(shape: Sequence[int], part: Part | None = None) -> tuple[list[int], list[int]]:

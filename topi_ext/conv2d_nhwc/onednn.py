@@ -57,11 +57,12 @@ def multiplies(dtype: str) -> bool:
         padding=(1, 1, 1, 1),
         dilation=(1, 1),
         dtype=dtype,
+        out_dtype=dtype,
         activation=none,
         final_activation=none,
         block=1,
         bias=None,
-        residual=False,
+        residual=None,
         slope=None,
     )
     return is_capable(one)
@@ -69,7 +70,7 @@ def multiplies(dtype: str) -> bool:
 
 def is_capable(problem: Problem) -> bool:
     """Whether oneDNN computes the problem on this processor."""
-    if problem.dtype not in ("float32", "bfloat16") or not is_available():
+    if problem.dtype not in ("float32", "bfloat16") or problem.is_quantized or not is_available():
         return False
     if problem.slope not in (None, "float32"):
         return False
@@ -87,6 +88,7 @@ def conv2d_nhwc(
     bias: te.Tensor | None,
     residual: te.Tensor | None,
     slope: te.Tensor | None,
+    _scale: te.Tensor | None,
     _target: tvm.target.Target,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`. The shuffle, which oneDNN does not do, is a copy behind its kernel."""

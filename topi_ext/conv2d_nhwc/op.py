@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
@@ -17,19 +18,23 @@ from .. import _register
 from .._register import known
 from ..cudnn import session
 from . import cudnn, onednn
-from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair
+from .fold_out_scale import folded
+from .problem import AT_RUN_TIME, INT8, Activation, Problem, four_sides, pair
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor
 
 NAME = "topi_ext.conv2d_nhwc"
 FLOATS = ("float16", "bfloat16", "float32")
+TYPES = (*FLOATS, INT8)
+MAX_PRODUCTS = 2**17 - 1  # of int8 in one sum: int32 holds as many of -128 * -128
 ARGUMENTS = {
     "data": "(N, H, W, C)",
     "weight": "(K, R, S, C / groups)",
     "bias": "(K,), or a scalar where there is none",
     "residual": "the result's shape, or a scalar where there is none",
     "slope": "(K,), or a scalar where there is none",
+    "scale": "(K,), or a scalar where there is none",
 }
 
 
@@ -48,24 +53,30 @@ def conv2d_nhwc(
     block_size: int = 1,
     groups: int = 1,
     weight_id: str = "",
+    scale: relay.Expr | None = None,
+    residual_scale: float = 1.0,
+    out_scale: float = 1.0,
+    out_dtype: str = "",
 ) -> relay.Expr:
     """Convolution of NHWC data, fused with the operators that often follow it.
 
-    In this order: convolution, + bias, activation, + residual, final activation, rounding, depth to space.
+    In this order: convolution, * scale, + bias, activation, + residual * residual_scale, final activation,
+    * out_scale, rounding, depth to space. The scales are for networks in int8.
     For a target such as `cuda -libs=cudnn-frontend`, cuDNN computes the convolutions at which it is faster;
     for `llvm -libs=onednn`, oneDNN computes them.
 
     Parameters
     ----------
     data : relay.Expr
-        (N, H, W, C), float16 or bfloat16; on LLVM also float32. All extents are known at compile time,
+        (N, H, W, C), int8, float16 or bfloat16; on LLVM also float32. All extents are known at compile time,
         except that N need not be on LLVM.
     weight : relay.Expr
         (K, R, S, C / groups), of the type of the data.
     bias : relay.Expr, optional
-        (K,), float32 or of the type of the data.
+        (K,), float32 or of the type of the data; for int8, of any float type.
     residual : relay.Expr, optional
-        (N, OH, OW, K), of the type of the data; not together with a `block_size` above 1.
+        (N, OH, OW, K), of the type of the data, or int8; for int8, of any of these types. Not together with a
+        `block_size` above 1.
     strides, dilation : int or pair of int
         Of height and width.
     padding : int, pair or four of int
@@ -74,7 +85,7 @@ def conv2d_nhwc(
         None, "relu", ("leaky_relu", slope), ("clip", low, high), "gelu", "gelu_tanh", "hard_swish", "mish",
         "sigmoid", "silu" or "tanh"; the first one also "prelu".
     slope : relay.Expr, optional
-        (K,), float32 or of the type of the data: the slopes of "prelu" below 0.
+        (K,), of a type that bias may have: the slopes of "prelu" below 0.
     block_size : int
         K is a multiple of its square.
     groups : int
@@ -82,15 +93,25 @@ def conv2d_nhwc(
     weight_id : str
         The same text for the same weights, and no text for weights that may change: oneDNN packs weights with
         a text once. `IdentifyWeights` gives it to constant weights.
+    scale : relay.Expr, optional
+        (K,), float32, for int8 only, which needs it: what one unit of each filter's sum stands for, that of
+        the data times that of the filter's weights.
+    residual_scale, out_scale : float
+        Finite and above 0: what one unit of the residual stands for, and how many units of the result one is.
+    out_dtype : str
+        The type of the result: int8, or that of the data, the default; for int8 data, which need it, any.
 
     Returns
     -------
     result : relay.Expr
-        (N, OH * block_size, OW * block_size, K / block_size ** 2), of the type of the data.
+        (N, OH * block_size, OW * block_size, K / block_size ** 2), of the type `out_dtype`.
 
     Convention
     ----------
-    - Sums, bias, activations and residual are float32; only the result is rounded, once.
+    - Sums, bias, activations and residual are float32; only the result is rounded, once. Sums of int8 are
+      exact in int32 before that.
+    - int8 is symmetric: 0 stands for 0. A result in int8 is rounded to the nearest integer, of two equally
+      near ones to the even one, and saturated to -128 to 127.
     - The kernel is not flipped: this is cross-correlation, as everywhere in deep learning.
     - Depth to space is in the order DCR: with y the result before it and C' = K / block_size ** 2,
       result[n, h * block_size + i, w * block_size + j, c] = y[n, h, w, (i * block_size + j) * C' + c].
@@ -113,6 +134,9 @@ def conv2d_nhwc(
     strides, dilation = pair(strides, "strides"), pair(dilation, "dilation")
     if min(*strides, *dilation) < 1:
         raise ValueError(f"conv2d_nhwc: strides {strides} and dilation {dilation} must be at least 1")
+    for name, factor in (("residual_scale", residual_scale), ("out_scale", out_scale)):
+        if not 0 < factor < math.inf:
+            raise ValueError(f"conv2d_nhwc: {name} must be finite and above 0, not {factor}")
     attrs = tvm.ir.make_node(
         "DictAttrs",
         strides=strides,
@@ -130,9 +154,13 @@ def conv2d_nhwc(
         has_bias=int(bias is not None),
         has_residual=int(residual is not None),
         has_slope=int(slope is not None),
+        has_scale=int(scale is not None),
+        residual_scale=float(residual_scale),
+        out_scale=float(out_scale),
+        out_dtype=out_dtype,
     )
     nothing = relay.const(0, "float32")
-    optional = [nothing if value is None else value for value in (bias, residual, slope)]
+    optional = [nothing if value is None else value for value in (bias, residual, slope, scale)]
     return relay.Call(relay.op.get(NAME), [data, weight, *optional], attrs)
 
 
@@ -144,17 +172,17 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     problem = problem_of(types, attrs)
-    return relay.TensorType((types[0].shape[0], *problem.shape[1:]), problem.dtype)
+    return relay.TensorType((types[0].shape[0], *problem.shape[1:]), problem.out_dtype)
 
 
 def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
     """The problem of these types or tensors, which all have a shape and a dtype; refuses invalid ones."""
-    data, weight, bias, residual, slope = tensors
+    data, weight, bias, residual, slope, scale = tensors
     for name, axes, tensor in (("data", "(N, H, W, C)", data), ("weight", "(K, R, S, C)", weight)):
         if len(tensor.shape) != 4:
             _refuse(f"{name} must have the shape {axes}, not {tensor.shape}")
-    if data.dtype not in FLOATS:
-        _refuse(f"data must be of type {', '.join(FLOATS)}, not {data.dtype}")
+    if data.dtype not in TYPES:
+        _refuse(f"data must be of type {', '.join(TYPES)}, not {data.dtype}")
     if weight.dtype != data.dtype:
         _refuse(f"weight must be of the type of data, {data.dtype}, not {weight.dtype}")
     batch = known(data.shape[0])
@@ -179,34 +207,60 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         filters=filters,
         kernel=tuple(kernel),
         dtype=data.dtype,
+        out_dtype=_out_dtype(data.dtype, str(attrs["out_dtype"])),
         bias=bias.dtype if has["bias"] else None,
         slope=slope.dtype if has["slope"] else None,
-        residual=has["residual"],
+        residual=residual.dtype if has["residual"] else None,
         **options,
     )
     if min(problem.out_size) < 1:
         _refuse(f"the kernel reaches over {problem.reach} pixels, more than the padded data of {size} has")
     if filters % problem.block**2:
         _refuse(f"{filters} filters are not a multiple of the square of block_size {problem.block}")
-    for name, tensor in (("bias", bias), ("slope", slope)):
+    floats = FLOATS if data.dtype == INT8 else ("float32", data.dtype)
+    for name, tensor, types in (
+        ("bias", bias, floats),
+        ("slope", slope, floats),
+        ("scale", scale, ("float32",)),
+    ):
         if has[name]:
             if _static(name, tensor.shape) != [filters]:
                 _refuse(f"{name} must have the shape ({filters},), not {tensor.shape}")
-            if tensor.dtype not in ("float32", data.dtype):
-                _refuse(f"{name} must be of type float32 or {data.dtype}, not {tensor.dtype}")
+            if tensor.dtype not in types:
+                _refuse(f"{name} must be of type {' or '.join(types)}, not {tensor.dtype}")
+    if data.dtype == INT8:
+        if not has["scale"]:
+            _refuse("int8 data needs a scale: what one unit of each filter's sum stands for")
+        if (products := math.prod(kernel) * of_weight) > MAX_PRODUCTS:
+            _refuse(
+                f"a sum of {products} products of int8 may overflow int32: at most {MAX_PRODUCTS} are taken"
+            )
+    elif has["scale"]:
+        _refuse(f"scale is for int8 data, not for {data.dtype}: multiply the weights by it")
     if problem.residual:
         if problem.block > 1:
             _refuse("a residual requires block_size 1: add it after depth to space")
         shape = known(residual.shape[0]) or AT_RUN_TIME, *_static("residual", residual.shape[1:])
-        if residual.dtype != data.dtype or shape != problem.shape:
+        of_residual = TYPES if data.dtype == INT8 else (data.dtype, INT8)
+        if residual.dtype not in of_residual or shape != problem.shape:
             wanted = f"({problem.batch or 'any'}, {', '.join(map(str, problem.shape[1:]))})"
             found = f"{residual.shape} of {residual.dtype}"
-            _refuse(f"residual must have the shape {wanted} and type {data.dtype}, not {found}")
+            _refuse(f"residual must have the shape {wanted} and type {' or '.join(of_residual)}, not {found}")
     height, width = problem.size
     out_height, out_width = problem.out_size
     if max(height * width * channels, out_height * out_width * filters) * max(problem.batch, 1) >= 2**31:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     return problem
+
+
+def _out_dtype(dtype: str, given: str) -> str:
+    """The type of the result for data of a type, from the attribute."""
+    if dtype == INT8 and not given:
+        _refuse("int8 data needs an out_dtype: int8, or a float type")
+    allowed = TYPES if dtype == INT8 else (dtype, INT8)
+    if (given or dtype) not in allowed:
+        _refuse(f"out_dtype for {dtype} data must be {' or '.join(allowed)}, not {given}")
+    return given or dtype
 
 
 def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
@@ -224,11 +278,12 @@ def _read(attrs: tvm.ir.Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
     options = {
         **{name: tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")},
         **{name: _activation(attrs, name) for name in ("activation", "final_activation")},
+        **{name: float(attrs[name]) for name in ("residual_scale", "out_scale")},
         "block": int(attrs["block_size"]),
         "groups": int(attrs["groups"]),
         "weight_id": str(attrs["weight_id"]),
     }
-    return options, {name: bool(attrs[f"has_{name}"]) for name in ("bias", "residual", "slope")}
+    return options, {name: bool(attrs[f"has_{name}"]) for name in ("bias", "residual", "slope", "scale")}
 
 
 def _activation(attrs: tvm.ir.Attrs, name: str) -> Activation:
@@ -304,7 +359,7 @@ class Kernels:
     def compute(self, inputs: Sequence[te.Tensor], **destination: te.Tensor) -> list[te.Tensor]:
         """The result, from the arguments in order; modules of kernels that have them take a destination."""
         problem = self.problem
-        given = [problem.bias, problem.residual, problem.slope]
+        given = [problem.bias, problem.residual, problem.slope, problem.dtype == INT8]
         optional = [tensor if is_given else None for tensor, is_given in zip(inputs[2:], given)]
         return [self.module.conv2d_nhwc(problem, *inputs[:2], *optional, self.target, **destination)]
 
@@ -318,3 +373,4 @@ _register.register(
     lambda attrs, inputs, target: Kernels(problem_of(inputs, attrs), target),
     lambda kernels, _attrs, inputs: kernels.compute(inputs),
 )
+relay.op.register_legalize(NAME, folded)

@@ -1,10 +1,10 @@
 """How a convolution is divided into tiles, for a GPU of a given architecture.
 
 A block computes tiles of `tile` output pixels by `columns` filters. It loads the pixels that a tile sees into
-shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel are
-one piece of 16 bytes. A plane has one piece of every pixel, so neighboring pixels are neighbors in shared
-memory, and a tap is only a different address. The reduction goes over "halves" (a tap and a plane: eight
-channels), two of them in one instruction.
+shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel, or
+sixteen of int8, are one piece of 16 bytes. A plane has one piece of every pixel, so neighboring pixels are
+neighbors in shared memory, and a tap is only a different address. The reduction goes over "halves" (a tap and
+a plane: the channels of a piece), two of them in one instruction.
 
 - "resident": all weights of the block's filters stay in shared memory. The warps form teams, and each team
   goes from tile to tile on its own: while one loads or writes, others multiply (`cuda_resident`).
@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from .problem import Problem
+from .._kernel import bytes_of
+from .problem import INT8, Problem
 
 SHARED_MEMORY = {
     75: 64,
@@ -101,13 +102,22 @@ class Plan:
 
     # --- the reduction
 
+    @cached_property
+    def per_piece(self) -> int:
+        """Channels of a piece."""
+        return PIECE // bytes_of(self.problem.dtype)
+
+    @property
+    def sum_type(self) -> str:
+        return "int32" if self.problem.dtype == INT8 else "float32"
+
     @property
     def all_planes(self) -> int:
         """The number of planes of all channels: even, since instructions take two halves.
 
         Where taps are paired instead of planes, there is one plane, and one of zeros if a tap is left over.
         """
-        data = -(-self.problem.channels // 8)
+        data = -(-self.problem.channels // self.per_piece)
         if self.pairs_taps:
             return 1 + self.taps % 2
         return -(-data // 2) * 2
@@ -115,7 +125,7 @@ class Plan:
     @property
     def pairs_taps(self) -> bool:
         """Whether an instruction takes two taps of one plane, rather than two planes of a tap."""
-        return self.resident and self.problem.channels <= 8
+        return self.resident and self.problem.channels <= self.per_piece
 
     @property
     def taps(self) -> int:
@@ -176,9 +186,9 @@ class Plan:
     def shared_memory(self) -> int:
         data = self.data_slots * self.chunk_planes * self.plane
         weights = self.weight_slots * self.halves * self.half
-        return (data + weights) * PIECE + 4 * self.columns * (
-            bool(self.problem.bias) + bool(self.problem.slope)
-        )
+        problem = self.problem
+        tables = bool(problem.bias) + bool(problem.slope) + (problem.dtype == INT8)
+        return (data + weights) * PIECE + 4 * self.columns * tables
 
     @property
     def fits(self) -> bool:
@@ -297,7 +307,7 @@ def _resident(problem: Problem, arch: int, columns: int) -> Iterator[Plan]:
     """
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-    for tile, most in _tiles(columns, all_in_registers=problem.residual or not is_async):
+    for tile, most in _tiles(columns, all_in_registers=bool(problem.residual) or not is_async):
         plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True)
         wanted = max(1, min(most, plan.all_tiles // MULTIPROCESSORS.get(arch, 100)))
         for teams in range(wanted, min(wanted, 2) - 1, -1):

@@ -21,6 +21,7 @@ ACTIVATIONS = {  # and their number of constants
     "silu": 0,
     "tanh": 0,
 }
+INT8 = "int8"
 AT_RUN_TIME = 0  # for a batch that is not known before
 # How callers of the operator write an activation: None, a name, or a name with its constants.
 GivenActivation = Union[str, tuple[Any, ...], None]
@@ -79,13 +80,16 @@ class Problem:
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
-    dtype: str
+    dtype: str  # of data and weights
+    out_dtype: str  # of the result
     activation: Activation
     final_activation: Activation
     block: int
     bias: str | None  # its dtype
-    residual: bool
+    residual: str | None  # its dtype
     slope: str | None  # its dtype
+    residual_scale: float = 1.0
+    out_scale: float = 1.0
     groups: int = 1
     weight_id: str = ""  # the same for the same weights, of which a library keeps what it has packed
     # Where a tensor has more channels than the convolution reads or writes, these; without depth to space.
@@ -97,6 +101,12 @@ class Problem:
     def is_depthwise(self) -> bool:
         """Whether each channel has one filter of its own."""
         return self.groups == self.channels == self.filters > 1
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it has what only networks in int8 need: scales, or tensors of several types."""
+        types = {self.dtype, self.out_dtype, self.residual or self.dtype}
+        return types != {self.dtype} or self.dtype == INT8 or (self.residual_scale, self.out_scale) != (1, 1)
 
     @property
     def reach(self) -> tuple[int, ...]:

@@ -25,9 +25,13 @@ def conv2d_nhwc(
     slope: np.ndarray | None = None,
     block_size: int = 1,
     groups: int = 1,
+    scale: np.ndarray | None = None,
+    residual_scale: float = 1.0,
+    out_scale: float = 1.0,
+    out_dtype: str = "",
     rounded: bool = True,
 ) -> np.ndarray:
-    """The operator on arrays; `rounded=False` gives the result before it is rounded to the data's type."""
+    """The operator on arrays; `rounded=False` gives the result before it is rounded to its type."""
     (stride_y, stride_x), (dilation_y, dilation_x) = pair(strides, "strides"), pair(dilation, "dilation")
     top, left, bottom, right = four_sides(padding)
     padded = np.pad(data.astype("float64"), ((0, 0), (top, bottom), (left, right), (0, 0)))
@@ -42,14 +46,19 @@ def conv2d_nhwc(
             pixels = np.split(seen[:, ::stride_y, ::stride_x], groups, axis=3)
             filters = np.split(weight[:, r, s].astype("float64"), groups)
             out += np.concatenate([one @ other.T for one, other in zip(pixels, filters)], axis=3)
+    if scale is not None:
+        out *= scale.astype("float64")
     if bias is not None:
         out += bias.astype("float64")
     out = activate(Activation.of(activation, "activation"), out, slope)
     if residual is not None:
-        out = out + residual.astype("float64")
+        out = out + residual.astype("float64") * np.float32(residual_scale)
     out = activate(Activation.of(final_activation, "final_activation"), out)
-    out = depth_to_space(out, block_size)
-    return out.astype(data.dtype) if rounded else out
+    out = depth_to_space(out, block_size) * np.float32(out_scale)
+    if not rounded:
+        return out
+    dtype = out_dtype or data.dtype
+    return (np.rint(out).clip(-128, 127) if dtype == "int8" else out).astype(dtype)
 
 
 def activate(activation: Activation, x: np.ndarray, slope: Any = None) -> np.ndarray:

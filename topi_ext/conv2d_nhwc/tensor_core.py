@@ -3,21 +3,24 @@
 TVM can emit the rest of a kernel, but not these instructions in a form that also runs on the emulated device
 of the tests. So kernels call the functions below, and `provide` inserts their source before CUDA code that
 uses them. Operands of matrix instructions are pieces of 16 bytes in shared memory: eight values along the
-reduction.
+reduction, or sixteen of int8. An instruction takes two pieces; sums are float32, and of int8 they are int32.
 
 - `copy_async<bytes>(to, from, inside)`: copies 16, 8, 4 or 2 bytes into shared memory, or zeros. The copy is
   complete after `copy_commit()` and `copy_wait<groups>()`; other threads need a barrier after that.
-- `copy_few(to, from, count)`: copies `count` values of 16 bits from any address into a piece, and fills it up
-  with zeros; synchronous.
+- `copy_few<bytes>(to, from, count)`: copies `count` values of so many bytes from any address into a piece,
+  and fills it up with zeros; synchronous.
 - `team_barrier<threads>(id)`: a barrier of this many threads, whole warps; `id` is 1 to 15.
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
 - `load_transposed(out, from)`: ldmatrix of four matrices, each transposed.
-- `multiply<type>(sums, a, b)`: mma, 16 x 8 sums of a warp, 16 along the reduction.
+- `multiply<type>(sums, a, b)`: mma, 16 x 8 sums of a warp.
 - `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps. Each of them has 16
   rows, distributed as for `multiply`. If `keep` is 0, sums start from 0. In shared memory, 8 rows of an
-  operand are 128 contiguous bytes; `a_step` and `b_step` lead to the next 8 along the reduction, `a_rows` and
-  `b_rows` to the next 8 rows, all in bytes. The call must be between `begin_async()` and `commit_async()`,
-  and is complete after `wait_async<groups>()`. It reads what was copied before `see_copies()` and a barrier.
+  operand are 128 contiguous bytes; `a_step` and `b_step` lead to the next piece along the reduction, `a_rows`
+  and `b_rows` to the next 8 rows, all in bytes. The call must be between `begin_async()` and
+  `commit_async()`, and is complete after `wait_async<groups>()`. It reads what was copied before
+  `see_copies()` and a barrier.
+- `store_values<type, count>(to, values)`: rounds float32 values to a type, int8 as the operator does, and
+  stores them. `load<bytes>(words, from)` reads some; `unpack<type>(word, which)` is one of those in a word.
 - `settle<count>(sums)`: keeps nvcc from moving accesses to the sums across it.
 """
 
@@ -28,14 +31,15 @@ import re
 import tvm
 
 NAMESPACE = "topi_ext_tc"
-C_TYPES = {"float16": "half", "bfloat16": "nv_bfloat16"}
-PTX_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+C_TYPES = {"float16": "half", "bfloat16": "nv_bfloat16", "float32": "float", "int8": "signed char"}
+PTX_TYPES = {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}  # of operands
 
 _SOURCE = r"""
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 namespace topi_ext_tc {
 template <int kBytes> struct Bits {};
+template <> struct Bits<1> { typedef unsigned char type; };
 template <> struct Bits<2> { typedef unsigned short type; };
 template <> struct Bits<4> { typedef unsigned type; };
 template <> struct Bits<8> { typedef uint2 type; };
@@ -48,24 +52,31 @@ __device__ __forceinline__ void copy_now(void* to, const void* from, bool inside
   if (inside) value = *(const T*)from;
   *(T*)to = value;
 }
-__device__ __forceinline__ void copy_few(void* to, const void* from, int count) {
+template <int kBytes> __device__ __forceinline__ void copy_few(void* to, const void* from, int count) {
+  typedef typename Bits<kBytes>::type T;
   union {
     uint4 piece;
-    unsigned short values[8];
+    T values[16 / kBytes];
   } all;
   all.piece = make_uint4(0, 0, 0, 0);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    if (i < count) all.values[i] = ((const unsigned short*)from)[i];
+  for (int i = 0; i < 16 / kBytes; ++i) {
+    if (i < count) all.values[i] = ((const T*)from)[i];
   }
   *(uint4*)to = all.piece;
 }
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(signed char x) { return x; }
 template <class T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ half from_float<half>(float x) { return __float2half_rn(x); }
 template <> __device__ __forceinline__ nv_bfloat16 from_float<nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ signed char from_float<signed char>(float x) {
+  return (signed char)__float2int_rn(fmaxf(fminf(x, 127.0f), -128.0f));
 }
 union Two {
   unsigned bits;
@@ -78,36 +89,52 @@ template <class T> __device__ __forceinline__ unsigned pack(float x, float y) {
   two.halves[1] = *(unsigned short*)&b;
   return two.bits;
 }
-template <class T> __device__ __forceinline__ float unpack(unsigned bits, int which) {
-  unsigned short half_of_it = (unsigned short)(bits >> (16 * which));
-  return to_float(*(T*)&half_of_it);
+template <class T> __device__ __forceinline__ float unpack(unsigned word, int which) {
+  typename Bits<sizeof(T)>::type part = (typename Bits<sizeof(T)>::type)(word >> (8 * sizeof(T) * which));
+  return to_float(*(T*)&part);
 }
-// Values in pairs, stored to or loaded from kBytes contiguous bytes.
-template <int kBytes> __device__ __forceinline__ void store(void* to, const unsigned* pairs) {
-  if constexpr (kBytes == 16) {
-    *(uint4*)to = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+// Values in words, stored to or loaded from kBytes contiguous bytes.
+template <int kBytes> __device__ __forceinline__ void store(void* to, const unsigned* words) {
+  if constexpr (kBytes > 16) {
+    store<16>(to, words);
+    store<kBytes - 16>((char*)to + 16, words + 4);
+  } else if constexpr (kBytes == 16) {
+    *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
   } else if constexpr (kBytes == 8) {
-    *(uint2*)to = make_uint2(pairs[0], pairs[1]);
+    *(uint2*)to = make_uint2(words[0], words[1]);
   } else {
-    *(unsigned*)to = pairs[0];
+    *(typename Bits<kBytes>::type*)to = (typename Bits<kBytes>::type)words[0];
   }
 }
-template <class T> __device__ __forceinline__ void store_one(void* to, float value) {
-  *(T*)to = from_float<T>(value);
+template <class T, int kCount> __device__ __forceinline__ void store_values(void* to, const float* values) {
+  typedef typename Bits<sizeof(T)>::type Part;
+  union {
+    unsigned words[(kCount * sizeof(T) + 3) / 4];
+    Part parts[kCount];
+  } all;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    T value = from_float<T>(values[i]);
+    all.parts[i] = *(Part*)&value;
+  }
+  store<kCount * sizeof(T)>(to, all.words);
 }
-template <int kBytes> __device__ __forceinline__ void load(unsigned* pairs, const void* from) {
-  if constexpr (kBytes == 16) {
+template <int kBytes> __device__ __forceinline__ void load(unsigned* words, const void* from) {
+  if constexpr (kBytes > 16) {
+    load<16>(words, from);
+    load<kBytes - 16>(words + 4, (const char*)from + 16);
+  } else if constexpr (kBytes == 16) {
     uint4 v = *(const uint4*)from;
-    pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
+    words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
   } else if constexpr (kBytes == 8) {
     uint2 v = *(const uint2*)from;
-    pairs[0] = v.x, pairs[1] = v.y;
-  } else if constexpr (kBytes == 4) {
-    pairs[0] = *(const unsigned*)from;
+    words[0] = v.x, words[1] = v.y;
   } else {
-    pairs[0] = *(const unsigned short*)from;
+    words[0] = *(const typename Bits<kBytes>::type*)from;
   }
 }
+template <class T> struct Sum { typedef float type; };
+template <> struct Sum<signed char> { typedef int type; };
 __device__ __forceinline__ void put(void* to, float value) { *(float*)to = value; }
 template <int kCount> __device__ __forceinline__ void get(float* values, const void* from) {
 #pragma unroll
@@ -131,17 +158,18 @@ template <int kCount> inline void load_matrices(unsigned* out, const void* from)
   emulated_ldmatrix<kCount>(out, from);
 }
 inline void load_transposed(unsigned* out, const void* from) { emulated_ldmatrix_trans(out, from); }
-template <class T> inline void multiply(float* sums, const unsigned* a, const unsigned* b) {
-  emulated_mma_m16n8k16<T>(sums, a, b);
+template <class T>
+inline void multiply(typename Sum<T>::type* sums, const unsigned* a, const unsigned* b) {
+  emulated_mma<T>(sums, a, b);
 }
 inline void see_copies() {}
 inline void begin_async() {}
 inline void commit_async() {}
 template <int kGroups> inline void wait_async() {}
-template <int kCount> inline void settle(float*) {}
+template <int kCount, class S> inline void settle(S*) {}
 template <class T, int N>
-inline void multiply_async(float* sums, const void* a, int a_step, int a_rows, const void* b, int b_step,
-                           int b_rows, int keep) {
+inline void multiply_async(typename Sum<T>::type* sums, const void* a, int a_step, int a_rows, const void* b,
+                           int b_step, int b_rows, int keep) {
   emulated_wgmma<T, N>(sums, a, a_step, a_rows, b, b_step, b_rows, keep);
 }
 #else
@@ -193,7 +221,7 @@ __device__ __forceinline__ void load_transposed(unsigned* out, const void* from)
                : "memory");
 }
 template <class T>
-__device__ __forceinline__ void multiply(float* d, const unsigned* a, const unsigned* b);
+__device__ __forceinline__ void multiply(typename Sum<T>::type* d, const unsigned* a, const unsigned* b);
 template <>
 __device__ __forceinline__ void multiply<half>(float* d, const unsigned* a, const unsigned* b) {
 #if __CUDA_ARCH__ >= 800
@@ -219,6 +247,21 @@ __device__ __forceinline__ void multiply<nv_bfloat16>(float* d, const unsigned* 
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
+template <>
+__device__ __forceinline__ void multiply<signed char>(int* d, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+               "{%8, %9}, {%0, %1, %2, %3};"
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {  // the upper and the lower eight rows, of the first and the second piece
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                 : "+r"(d[i % 2 * 2]), "+r"(d[i % 2 * 2 + 1]) : "r"(a[i]), "r"(b[i / 2]));
+  }
+#endif
+}
 // What follows needs sm_90a.
 __device__ __forceinline__ void see_copies() {
 #if __CUDA_ARCH__ >= 900
@@ -237,14 +280,18 @@ template <int kCount> __device__ __forceinline__ void settle(float* sums) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
+template <int kCount> __device__ __forceinline__ void settle(int* sums) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(sums[i])::"memory");
+}
 // No swizzle: the address, the step along the reduction, the step to the next 8 rows, in units of 16 bytes.
 __device__ __forceinline__ unsigned long long describe(const void* from, int step, int rows) {
   return (unsigned long long)(shared_address(from) >> 4) | (unsigned long long)(step >> 4) << 16 |
          (unsigned long long)(rows >> 4) << 32;
 }
 template <class T, int N>
-__device__ __forceinline__ void multiply_async(float* sums, const void* a, int a_step, int a_rows,
-                                               const void* b, int b_step, int b_rows, int keep);
+__device__ __forceinline__ void multiply_async(typename Sum<T>::type* sums, const void* a, int a_step,
+                                               int a_rows, const void* b, int b_step, int b_rows, int keep);
 //WGMMA
 #endif
 }  // namespace topi_ext_tc
@@ -254,14 +301,18 @@ __device__ __forceinline__ void multiply_async(float* sums, const void* a, int a
 def _wgmma(dtype: str, n: int) -> str:
     count = n // 2
     registers = ", ".join(f"%{i}" for i in range(count))
-    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    sum_type, letter = ("int", "r") if dtype == "int8" else ("float", "f")
+    outputs = ", ".join(f'"+{letter}"(d[{i}])' for i in range(count))
     kind = PTX_TYPES[dtype]
+    shape = f"m64n{n}k32.s32.{kind}.{kind}" if dtype == "int8" else f"m64n{n}k16.f32.{kind}.{kind}"
+    # Of floats, also factors of both operands and which of these are transposed.
+    more = "" if dtype == "int8" else ", 1, 1, 0, 0"
     return f"""template <>
 __device__ __forceinline__ void multiply_async<{C_TYPES[dtype]}, {n}>(
-    float* d, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows, int keep) {{
+    {sum_type}* d, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows, int keep) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
-               "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, "
-               "%{count}, %{count + 1}, p, 1, 1, 0, 0; }}"
+               "wgmma.mma_async.sync.aligned.{shape} {{{registers}}}, "
+               "%{count}, %{count + 1}, p{more}; }}"
                : {outputs}
                : "l"(describe(a, a_step, a_rows)), "l"(describe(b, b_step, b_rows)), "r"(keep));
 }}
@@ -278,7 +329,7 @@ def provide(code: str) -> str:
     if NAMESPACE not in code:
         return code
     dtypes = {c_type: dtype for dtype, c_type in C_TYPES.items()}
-    found = re.findall(rf"{NAMESPACE}::multiply_async<(\w+), (\d+)>", code)
+    found = re.findall(rf"{NAMESPACE}::multiply_async<([\w ]+), (\d+)>", code)
     needed = [_wgmma(dtypes[c_type], int(n)) for c_type, n in sorted(set(found))]
     return _SOURCE.replace("//WGMMA\n", "".join(needed)) + code
 

@@ -79,7 +79,7 @@ class Convolution:
         channels, filters = problem.channels, problem.filters
         given = {
             "bias": problem.bias is not None,
-            "residual": problem.residual,
+            "residual": problem.residual is not None,
             "slope": problem.slope is not None,
         }
         self._given = [name for name, is_given in given.items() if is_given]

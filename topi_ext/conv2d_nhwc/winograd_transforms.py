@@ -27,7 +27,8 @@ from .._floats import Locals
 from .._processor import options_of_processor
 from .._types import IntExpr
 from .._vector_math import vector_exp, vector_tanh
-from .cpu import LANES, activate
+from .cpu import LANES
+from .epilogue import activate
 from .problem import Activation
 
 SIDE, KERNEL = 4, 3

@@ -56,9 +56,9 @@ def conv2d_nhwc_in_place(
     weight, bias, options
         As those of `conv2d_nhwc`, but for `groups` and `block_size`, which must be 1. weight: (K, R, S, C).
     residual : relay.Expr, optional
-        (N, OH, OW, at least `residual_from` + K), of the type of the data.
+        (N, OH, OW, at least `residual_from` + K), of a type that `conv2d_nhwc` takes.
     destination : relay.Expr, optional
-        (N, OH, OW, `result_channels`), of the type of the data: what the result has in its other channels.
+        (N, OH, OW, `result_channels`), of the type of the result: what the result has in its other channels.
     data_from, residual_from : int
         The first channel that is read.
     result_from : int
@@ -101,14 +101,14 @@ def conv2d_nhwc_in_place(
 
 def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
     """The problem of these types or tensors, which all have a shape and a dtype; refuses invalid ones."""
-    data, weight, bias, residual, slope, destination = tensors
+    data, weight, bias, residual, slope, scale, destination = tensors
     extents = [known(extent) or 0 for extent in weight.shape]
     filters, channels = extents[:1] + extents[3:] if len(extents) == 4 else (0, 0)
     read, data_part = _part("data", data, int(attrs["data_from"]), channels)
     added, residual_part = residual, None
     if attrs["has_residual"]:
         added, residual_part = _part("residual", residual, int(attrs["residual_from"]), filters)
-    problem = plain.problem_of([read, weight, bias, added, slope], attrs)
+    problem = plain.problem_of([read, weight, bias, added, slope, scale], attrs)
     if problem.batch == AT_RUN_TIME:
         _register.refuse(NAME, "the batch must be known at compile time")
     for name, number in (("block_size", problem.block), ("groups", problem.groups)):
@@ -126,10 +126,10 @@ def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.At
         _register.refuse(NAME, "2 ** 31 elements and more are too many: split the batch")
     if attrs["has_destination"]:
         shape = tuple(map(known, destination.shape))
-        if shape != problem.shape or destination.dtype != problem.dtype:
+        if shape != problem.shape or destination.dtype != problem.out_dtype:
             _register.refuse(
                 NAME,
-                f"destination must have the shape {problem.shape} and type {problem.dtype}, not "
+                f"destination must have the shape {problem.shape} and type {problem.out_dtype}, not "
                 f"{destination.shape} of {destination.dtype}",
             )
     return problem
@@ -152,7 +152,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if not all(isinstance(type_, relay.TensorType) for type_ in types):
         return None
     problem = problem_of(types, attrs)
-    return relay.TensorType(problem.shape, problem.dtype)
+    return relay.TensorType(problem.shape, problem.out_dtype)
 
 
 # --- kernels
@@ -169,7 +169,7 @@ def has_kernel(problem: Problem, target: tvm.target.Target | None) -> bool:
 
 def by_copies(call_attrs: tvm.ir.Attrs, arguments: Sequence[relay.Expr], problem: Problem) -> relay.Expr:
     """The same of other operators: slices, conv2d_nhwc and a concatenation."""
-    data, weight, bias, residual, slope, destination = arguments
+    data, weight, bias, residual, slope, scale, destination = arguments
     parts = problem.parts
     if problem.data_part:
         data = _channels(data, parts["data"].first, problem.channels)
@@ -177,14 +177,14 @@ def by_copies(call_attrs: tvm.ir.Attrs, arguments: Sequence[relay.Expr], problem
         residual = _channels(residual, parts["residual"].first, problem.filters)
     attrs = {name: value for name, value in call_attrs.items() if name not in OWN}
     attrs = tvm.ir.make_node("DictAttrs", **attrs)
-    result = relay.Call(relay.op.get(plain.NAME), [data, weight, bias, residual, slope], attrs)
+    result = relay.Call(relay.op.get(plain.NAME), [data, weight, bias, residual, slope, scale], attrs)
     first, whole = parts["result"]
     behind = first + problem.filters
 
     def other(begin: int, end: int) -> relay.Expr:
         if call_attrs["has_destination"]:
             return _channels(destination, begin, end - begin)
-        return relay.zeros((*problem.shape[:3], end - begin), problem.dtype)
+        return relay.zeros((*problem.shape[:3], end - begin), problem.out_dtype)
 
     before, after = ([other(*each)] if each[0] < each[1] else [] for each in ((0, first), (behind, whole)))
     return relay.concatenate([*before, result, *after], 3) if before or after else result

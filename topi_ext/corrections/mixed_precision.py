@@ -24,6 +24,12 @@ def _gains(_call: relay.Call, dtype: str) -> list[Any]:
     return [stock.MIXED_PRECISION_ALWAYS, dtype, dtype]
 
 
+def _gains_unless_typed(call: relay.Call, dtype: str) -> list[Any]:
+    """Of a call whose attributes may say the type of its result."""
+    kind = stock.MIXED_PRECISION_NEVER if call.attrs["out_dtype"] else stock.MIXED_PRECISION_ALWAYS
+    return [kind, dtype, dtype]
+
+
 def _follows(_call: relay.Call, dtype: str) -> list[Any]:
     return [stock.MIXED_PRECISION_FOLLOW, dtype, dtype]
 
@@ -44,7 +50,7 @@ for _name, _kind in {
     "nn.space_to_depth": _follows,
     "layout_transform": _follows,
     "topi_ext.attention": _gains,
-    "topi_ext.conv2d_nhwc": _gains,
+    "topi_ext.conv2d_nhwc": _gains_unless_typed,
     "topi_ext.deformable_attention": _follows_in_float16,
     "topi_ext.group_norm": _follows,
     "topi_ext.layer_norm": _follows,

@@ -115,7 +115,7 @@ def import_cudnn() -> ModuleType:
 def data_types(cudnn: ModuleType) -> dict[str, Any]:
     """cuDNN's names of types."""
     types = cudnn.data_type
-    return {"float16": types.HALF, "bfloat16": types.BFLOAT16, "float32": types.FLOAT}
+    return {"float16": types.HALF, "bfloat16": types.BFLOAT16, "float32": types.FLOAT, "int8": types.INT8}
 
 
 def new_graph(cudnn: ModuleType, dtype: str, handle: Any) -> Any:

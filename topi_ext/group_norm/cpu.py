@@ -13,7 +13,7 @@ from tvm.tir.ir_builder import BufferVar, IRBuilder
 
 from .._floats import Locals, spread, vector_type
 from .._kernel import between, in_a_row, most_lanes, ramp
-from ..conv2d_nhwc.cpu import activate
+from ..conv2d_nhwc.epilogue import activate
 from .problem import Problem
 
 LANES = 16  # of channels or pixels that are side by side

@@ -23,7 +23,7 @@ from .._kernel import barrier, bytes_of, ceil_div, in_a_row, launch, local, most
 from .._register import known
 from .._types import IntExpr
 from .._warp import Part, rsqrt, sum_of_lanes
-from ..conv2d_nhwc.cpu import activate
+from ..conv2d_nhwc.epilogue import activate
 from .problem import Problem
 
 WARP = 32

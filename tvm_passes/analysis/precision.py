@@ -29,7 +29,9 @@ MAX_WINDOW = 16  # pixels: larger windows are not summed in half precision
 
 
 def gains(node: relay.Expr, dtype: str) -> bool:
-    """Whether a node gives float32 and its operator is faster in half precision."""
+    """Whether a node reads or gives float32 and its operator is faster in half precision."""
+    if op_name(node) == CONV2D_NHWC:  # of which one in int8 may give float32, and one of float32 int8
+        return is_float32(node) or is_float32(node.args[0])
     return _kind(node, dtype) == MIXED_PRECISION_ALWAYS
 
 
@@ -78,7 +80,7 @@ def data_of(node: relay.Expr) -> list[relay.Expr]:
         return []
     flat = operands(node)
     if op_name(node) == CONV2D_NHWC:
-        data, weight, _bias, residual, _slope = flat
+        data, weight, _bias, residual, *_of_filters = flat
         return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
     if op_name(node) in (DEFORMABLE_ATTENTION, GRID_SAMPLE, GROUP_NORM, LAYER_NORM):
         return flat[:1]

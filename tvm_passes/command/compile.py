@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> None:
     about = {
         "model": model.title,
         "pipeline": pipeline,
+        **({"dtype": "int8"} if args.int8 else {}),
         "labels": list(model.labels),
         "channels": args.camera[2] if args.camera else "RGB",
     }

@@ -26,14 +26,17 @@ MODEL is one of
                                parameters
 NAME and function may have literal arguments: 'torchvision:ssd300_vgg16(num_classes=8)'."""
 
-SOURCE = """\
-SOURCE is one of
+SOURCES = """\
   photos/                      a folder: all image files in it, and in the folders inside
   'photos/*.jpg'               a glob; it may find Parquet files and tars, too
   photos.txt                   paths, one a line, relative to the folder of this file
   photos.parquet               a table with a column of encoded images
   photos.tar                   a tar of images, as WebDataset writes it
-Images that cannot be used are in a table of errors, with the reason; the others go on."""
+"""
+IMAGES = f"IMAGES is one of\n{SOURCES}Images that cannot be used are named, and the others are taken."
+SOURCE = f"""\
+SOURCE is one of
+{SOURCES}Images that cannot be used are in a table of errors, with the reason; the others go on."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
         command("inspect", "show what each pass does to a model, and what it refuses, where and why", MODEL)
     )
     _add_compile(command("compile", "apply passes to a model, compile it, and save it in a folder", MODEL))
+    _add_calibrate(
+        command("calibrate", "run a model on images, to compile it in int8", f"{MODEL}\n\n{IMAGES}")
+    )
     _add_run(
         command(
             "run", "run a compiled model on an image, and draw the detections or save the image it returns"
@@ -145,6 +151,18 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         help="what to compile for: native, the default, this machine's processor, with oneDNN; llvm, any "
         'processor; or a target such as "cuda -arch=sm_90"',
     )
+    of_type = parser.add_mutually_exclusive_group()
+    of_type.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), help="type of convolutions")
+    of_type.add_argument(
+        "--int8",
+        metavar="FILE",
+        help="compute convolutions in int8, on a GPU, as the file says that tvm-passes calibrate wrote",
+    )
+    _add_forms(parser)
+
+
+def _add_forms(parser: argparse.ArgumentParser) -> None:
+    """The pipeline, and the form of what the model returns."""
     parser.add_argument(
         "--pipeline",
         default="auto",
@@ -152,7 +170,6 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         help="auto: detection if the graph has an NMS or a RoIAlign, else subpixel; "
         "module:function: the pass that it returns, such as tvm_passes:FoldPreprocessing",
     )
-    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), help="type of convolutions")
     parser.add_argument(
         "--outputs",
         choices=("dynamic", "cut", "padded"),
@@ -188,6 +205,37 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
         "tvm-passes detect takes the smallest that holds the images it has",
     )
     _add_pipeline(parser)
+
+
+def _add_calibrate(parser: argparse.ArgumentParser) -> None:
+    _add_model(parser)
+    parser.add_argument(
+        "images", metavar="IMAGES", help="images such as those that the model will get; see below"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument(
+        "--count", metavar="N", type=_number, default=64, help="how many images to take; by default 64"
+    )
+    parser.add_argument(
+        "--method",
+        choices=("mse", "entropy", "percentile", "maximum"),
+        default="mse",
+        help="how the bound of a tensor is chosen: of the smallest mean squared error, by default; of the "
+        "smallest loss of information; which 99.99%% do not exceed; or none exceeds",
+    )
+    parser.add_argument(
+        "--min-snr",
+        metavar="DB",
+        type=float,
+        help="convolutions with a smaller ratio of signal to noise, by default 20 dB, stay in float16",
+    )
+    parser.add_argument(
+        "--target",
+        default="cuda -arch=sm_90",
+        help='the GPU that the model will be compiled for, by default "cuda -arch=sm_90"; it is not used',
+    )
+    parser.set_defaults(dtype="int8", int8=None)
+    _add_forms(parser)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -311,6 +359,12 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="OUT.csv", help="write the time of each kernel")
     parser.add_argument("--chart", metavar="OUT.png", help="draw a chart of the times by kind")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the tables")
+
+
+def _number(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    return int(text)
 
 
 def _number_or_auto(of: str, text: str) -> int | str:

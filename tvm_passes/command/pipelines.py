@@ -13,6 +13,7 @@ from tvm import relay
 from ..engine.expressions import op_name
 from ..engine.graph import Graph, relay_functions
 from ..pipeline import detection_pipeline, subpixel_pipeline
+from ..quantize import Calibration, CalibrationError
 from .errors import CommandError, one_line
 from .models import Imported, Model, find_model, resolve
 from .progress import say, step
@@ -94,20 +95,30 @@ def _pipeline_of(
     """The name of the pipeline, and the pass."""
     name = args.pipeline
     if ":" in name:
+        if args.int8:
+            raise CommandError(f"--int8 is for the pipelines detection and subpixel, not for {name}")
         passes = resolve(name)
         if not isinstance(passes, tvm.transform.Pass):
             raise CommandError(f"{name} returns {type(passes).__name__}, which is not a TVM pass")
         return name, passes
+    calibration = _calibration(args.int8) if args.int8 else None
     if name == "auto":
         name = "detection" if _detects(mod) else "subpixel"
     if name == "detection":
-        return name, detection_pipeline(target, args.dtype, args.outputs, args.masks)
+        return name, detection_pipeline(target, args.dtype, args.outputs, args.masks, calibration)
     for option, value in (("--outputs", args.outputs), ("--masks", args.masks)):
         if value:
             raise CommandError(f"{option} is for detectors: leave it out with the pipeline {name}")
     if name == "subpixel":
-        return name, subpixel_pipeline(target, args.dtype)
+        return name, subpixel_pipeline(target, args.dtype, calibration)
     raise CommandError(f"there is no pipeline {name}: give auto, detection, subpixel, or module:function")
+
+
+def _calibration(path: str) -> Calibration:
+    try:
+        return Calibration.read(path)
+    except CalibrationError as error:
+        raise CommandError(f"--int8: {error}") from error
 
 
 def _detects(mod: tvm.IRModule) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.op import problem_of
+from topi_ext.conv2d_nhwc.problem import Problem
 from topi_ext.cudnn import session
 
 import tvm
@@ -42,14 +43,13 @@ class WithMoreFilters(Rule):
         target = self.target
         if target is None or target.kind.name != "cuda" or session.LIBRARY not in target.libs:
             return False
-        return bool(
-            static_shape(match.root) and int(match.root.args[1].checked_type.shape[0]) % session.ALIGNMENT
-        )
+        weight = match.root.args[1].checked_type
+        return bool(static_shape(match.root) and int(weight.shape[0]) % cudnn.alignment(weight.dtype))
 
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
         problem = problem_of([argument.checked_type for argument in match.root.args], match.root.attrs)
-        filters, aligned = problem.filters, _aligned(problem.filters)
-        wider = replace(problem, filters=aligned, residual=False, block=1)
+        filters, aligned = problem.filters, _aligned(problem)
+        wider = replace(problem, filters=aligned, residual=None, block=1)
         if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
             return NO_MATCH
         if problem.block > 1:
@@ -59,7 +59,7 @@ class WithMoreFilters(Rule):
         if any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root)):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
-        for name in ("weight", "bias", "slope"):
+        for name in ("weight", "bias", "slope", "scale"):
             given = getattr(call, name)
             if given is None:
                 continue
@@ -117,5 +117,6 @@ class AlignFilters(RulePass):
         super().__init__()
 
 
-def _aligned(filters: int) -> int:
-    return -(-filters // session.ALIGNMENT) * session.ALIGNMENT
+def _aligned(problem: Problem) -> int:
+    to = cudnn.alignment(problem.dtype)
+    return -(-problem.filters // to) * to

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import has_grouped_kernel, takes_any_batch
+from topi_ext.conv2d_nhwc.op import FLOATS, has_grouped_kernel, takes_any_batch
 
 import tvm
 from tvm import relay
@@ -33,6 +33,7 @@ from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall, activation_as_given
 
+QUANTIZED = "the convolution has scaled and rounded its result to int8"
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 
 
@@ -59,6 +60,7 @@ class OfHalf(Rule):
             return Refusal("the batch is dynamic, for which the target has no kernel")
         batch = (static_shape(match.data) or (1,))[0]
         is_served = groups > 1 and has_grouped_kernel(data[2], result[2], groups, self.target)
+        is_served = is_served and dtype in FLOATS
         if dtype not in self.dtypes and not is_served:
             return Refusal(f"tensor cores do not multiply {dtype} in full precision")
         if match.root.checked_type.dtype != dtype:
@@ -123,7 +125,8 @@ class _Grow(Rule):
             return Refusal("the result of the convolution has other users")
         if match.root.checked_type.dtype != match.conv.checked_type.dtype:
             return Refusal("the next operator changes the type")
-        return self.grown(match, FusedCall(match.conv))
+        call = FusedCall(match.conv)
+        return Refusal(QUANTIZED) if call.is_quantizing else self.grown(match, call)
 
     def rewrite(self, match: Match, plan: FusedCall) -> relay.Expr:
         return plan.call()
@@ -211,6 +214,8 @@ class WithSpelledActivation(Rule):
         if match.root.checked_type != conv.checked_type:
             return NO_MATCH
         call = FusedCall(conv)
+        if call.is_quantizing:
+            return Refusal(QUANTIZED)
         if call.block_size > 1:
             return Refusal("the activation comes after a shuffle")
         if call.final_activation:
@@ -305,11 +310,11 @@ class FuseConv2dNHWC(RulePass):
     >>> mod = tvm.IRModule.from_expr(y)
     >>> print(tvm_passes.as_text(tvm_passes.FuseConv2dNHWC()(mod)))
     def @main(%x: Tensor[(1, 32, 32, 16), float16]) -> Tensor[(1, 64, 64, 3), float16] {
-      topi_ext.conv2d_nhwc(%x, const[(12, 3, 3, 16), float16], const[(12,), float16], 0f, 0f,
+      topi_ext.conv2d_nhwc(%x, const[(12, 3, 3, 16), float16], const[(12,), float16], 0f, 0f, 0f,
           activation="relu", activation_high=0f, activation_low=0f, block_size=2, dilation=[1, 1],
           final_activation="none", final_activation_high=0f, final_activation_low=0f, groups=1,
-          has_bias=1, has_residual=0, has_slope=0, padding=[1, 1, 1, 1], strides=[1, 1],
-          weight_id="")
+          has_bias=1, has_residual=0, has_scale=0, has_slope=0, out_dtype="", out_scale=1f,
+          padding=[1, 1, 1, 1], residual_scale=1f, strides=[1, 1], weight_id="")
     }
     """
 

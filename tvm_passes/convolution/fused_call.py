@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.problem import GivenActivation
+from topi_ext.conv2d_nhwc.problem import INT8, GivenActivation
 
 import tvm
 from tvm import relay
@@ -18,10 +18,10 @@ class FusedCall:
 
     def __init__(self, call: relay.Call) -> None:
         attrs = call.attrs
-        names = ("bias", "residual", "slope")
+        names = ("bias", "residual", "slope", "scale")
         optional = [value if attrs[f"has_{name}"] else None for name, value in zip(names, call.args[2:])]
         self.data, self.weight = call.args[:2]
-        self.bias, self.residual, self.slope = optional
+        self.bias, self.residual, self.slope, self.scale = optional
         self.strides, self.padding, self.dilation = (
             tuple(map(int, attrs[name])) for name in ("strides", "padding", "dilation")
         )
@@ -29,6 +29,13 @@ class FusedCall:
         self.final_activation: GivenActivation = given_activation(attrs, "final_activation")
         self.weight_id = ""  # of the weights as they will be, which may be others
         self.block_size, self.groups = int(attrs["block_size"]), int(attrs["groups"])
+        self.residual_scale, self.out_scale = float(attrs["residual_scale"]), float(attrs["out_scale"])
+        self.out_dtype = str(attrs["out_dtype"])
+
+    @property
+    def is_quantizing(self) -> bool:
+        """Whether its result is scaled or rounded to int8, so that the operator can do nothing after that."""
+        return self.out_scale != 1 or self.out_dtype == INT8
 
     def call(self) -> relay.Call:
         """The call with the changed arguments."""

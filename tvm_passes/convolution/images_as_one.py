@@ -54,11 +54,11 @@ class ImagesAsOne(RulePass):
     >>> print(tvm_passes.as_text(tvm_passes.ImagesAsOne()(mod)))
     def @main(%x: Tensor[(100, 7, 7, 16), float32]) -> Tensor[(100, 1, 1, 32), float32] {
       %0 = reshape(%x, newshape=[1, 10, 10, 784]);
-      %1 = topi_ext.conv2d_nhwc(%0, const[(32, 1, 1, 784), float32], 0f, 0f, 0f, activation="none",
-          activation_high=0f, activation_low=0f, block_size=1, dilation=[1, 1],
+      %1 = topi_ext.conv2d_nhwc(%0, const[(32, 1, 1, 784), float32], 0f, 0f, 0f, 0f,
+          activation="none", activation_high=0f, activation_low=0f, block_size=1, dilation=[1, 1],
           final_activation="none", final_activation_high=0f, final_activation_low=0f, groups=1,
-          has_bias=0, has_residual=0, has_slope=0, padding=[0, 0, 0, 0], strides=[1, 1],
-          weight_id="");
+          has_bias=0, has_residual=0, has_scale=0, has_slope=0, out_dtype="", out_scale=1f,
+          padding=[0, 0, 0, 0], residual_scale=1f, strides=[1, 1], weight_id="");
       reshape(%1, newshape=[100, 1, 1, 32])
     }
     """

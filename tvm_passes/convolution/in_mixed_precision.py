@@ -98,15 +98,19 @@ class _Half:
         self._casts: dict[tuple[relay.Expr, str], relay.Expr] = {}
 
     def replacements(self) -> dict[relay.Expr, relay.Expr]:
-        """{node: its value in half precision, cast to float32}, for nodes that others use too."""
+        """{node: its value, cast to float32 from half precision}, for nodes that others use too.
+
+        A convolution that gives int8 is among them in any case.
+        """
         half: dict[relay.Expr, relay.Expr] = {}
         for node in self.graph.nodes:
             if node in self.chosen:
                 half[node] = self._rewritten(node, half)
         return {
-            node: relay.cast(value, "float32")
+            node: relay.cast(value, "float32") if is_float32(node) else value
             for node, value in half.items()
-            if not self._serves_the_chosen_only(node) and isinstance(node.checked_type, relay.TensorType)
+            if isinstance(node.checked_type, relay.TensorType)
+            and not (is_float32(node) and self._serves_the_chosen_only(node))
         }
 
     def _add_epilogues(self) -> None:
@@ -149,9 +153,11 @@ class _Half:
         def rewritten(argument: relay.Expr) -> relay.Expr:
             if isinstance(argument, relay.Tuple):
                 return relay.Tuple([rewritten(field) for field in argument.fields])
+            if not is_float32(argument):  # of a convolution that gives int8, its replacement
+                return argument
             if argument in half:
                 return half[argument]
-            if argument not in data or not is_float32(argument):
+            if argument not in data:
                 return argument
             return self._cast(argument, _layout_of_weights(argument, node))
 
@@ -197,7 +203,11 @@ def _for_one_user(expr: relay.Expr) -> relay.Expr:
 
 
 def _with_out_dtype(attrs: tvm.ir.Attrs, dtype: str) -> tvm.ir.Attrs:
-    """The attributes with another `out_dtype`, if they have one."""
+    """The attributes with another `out_dtype`, if they have one; a convolution that gives int8 keeps it."""
+    if isinstance(attrs, tvm.ir.DictAttrs) and "out_dtype" in attrs:
+        fields = {str(name): value for name, value in attrs.items()}
+        of_float = {"out_dtype": dtype} if fields["out_dtype"] == "float32" else {}
+        return tvm.ir.make_node("DictAttrs", **{**fields, **of_float})
     if not getattr(attrs, "out_dtype", None):
         return attrs
     fields = {str(name): value for name, value in dict(attrs).items()}

@@ -27,7 +27,7 @@ class InPlaceCall(FusedCall):
             for name in ("data_from", "residual_from", "result_from")
         )
         self.result_channels = int(call.checked_type.shape[3])
-        self.destination = call.args[5] if is_in_place and call.attrs["has_destination"] else None
+        self.destination = call.args[-1] if is_in_place and call.attrs["has_destination"] else None
 
     def call(self) -> relay.Call:
         return conv2d_nhwc_in_place(**vars(self))

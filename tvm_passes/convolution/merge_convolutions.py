@@ -99,7 +99,7 @@ def _why_not(graph: Graph, conv: relay.Call) -> str | None:
         return "the filters are shuffled into pixels"
     if call.residual is not None:
         return "a residual with as many channels is added"
-    for name in ("weight", "bias", "slope"):
+    for name in ("weight", "bias", "slope", "scale"):
         given = getattr(call, name)
         if given is not None and values(given) is None:
             return f"the {name} is not constant"
@@ -128,8 +128,9 @@ def _merged(members: list[relay.Call]) -> relay.Call:
         biases = [call.bias if call.bias is not None else zeros for call, zeros in zip(calls, none)]
         merged.bias = _concatenated(biases, "float32")
     merged.weight = _concatenated([call.weight for call in calls], merged.weight.data.dtype)
-    if merged.slope is not None:
-        merged.slope = _concatenated([call.slope for call in calls], merged.slope.data.dtype)
+    for name in ("slope", "scale"):
+        if (given := getattr(merged, name)) is not None:
+            setattr(merged, name, _concatenated([getattr(call, name) for call in calls], given.data.dtype))
     return merged.call()
 
 

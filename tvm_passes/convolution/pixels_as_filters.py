@@ -80,7 +80,7 @@ class OfSquares(Rule):
         if problem.residual:
             return Refusal("a residual is added, which depth to space does not allow")
         call, constants = FusedCall(match.root), {}
-        for name in ("weight", "bias", "slope"):
+        for name in ("weight", "bias", "slope", "scale"):
             given = getattr(call, name)
             if given is not None:
                 value = values(given)

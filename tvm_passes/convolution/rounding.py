@@ -1,4 +1,4 @@
-"""Rounding weights to half precision so that their errors cancel.
+"""Rounding weights to half precision, or to integers, so that their errors cancel.
 
 A convolution multiplies the errors of its weights with its inputs, and adds the products. Neighbouring pixels
 are alike, and channels after a relu are all positive, so errors of one sign add up where errors of both would
@@ -19,7 +19,7 @@ OF_CHANNELS = 0.1  # in one pixel
 
 
 def rounded_together(weights: np.ndarray, dtype: str) -> np.ndarray:
-    """Weights (filters, channels, rows, columns), as float32, each rounded to a number of the half type."""
+    """Weights (filters, channels, rows, columns), as float32, each rounded to a number of the type."""
     filters, channels, rows, columns = weights.shape
     is_of_channels = rows * columns == 1
     shape = (filters, channels) if is_of_channels else (filters * channels, rows * columns)
@@ -41,7 +41,9 @@ def _parts(sums: np.ndarray) -> Iterator[slice]:
 
 
 def neighbours(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest numbers of a half type below and above each float32; the number itself, if it is one."""
+    """The nearest numbers of a type below and above each float32; the number itself, if it is one."""
+    if dtype == "int8":
+        return np.floor(values), np.ceil(values)
     if dtype == "float16":
         half = values.astype("float16")
         nearest = half.astype("float32")

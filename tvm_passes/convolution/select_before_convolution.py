@@ -171,6 +171,8 @@ def _why_not(graph: Graph, found: Selected, data: relay.Expr) -> Refusal | None:
         return Refusal("the filters are shuffled into pixels")
     if problem.residual:
         return Refusal("a residual is added")
+    if problem.is_quantized:
+        return Refusal("the convolution is in int8, or its result is")
     if (problem.activation.name, problem.final_activation.name) != ("none", "none"):
         return Refusal("the convolution has an activation")
     return Refusal("more than the selected results is read") if found.is_shared(graph, data) else None

@@ -32,51 +32,61 @@ struct emulated_operands {
 };
 inline emulated_operands emulated_board[32][warpSize];
 
-template <class T>
-EMULATED_UNCHECKED float emulated_dot(const emulated_operands* board, int row, int column) {
-  float sum = 0;
-  for (int k = 0; k < 16; ++k) {
-    const emulated_operands& of_row = board[row % 8 * 4 + k % 8 / 2];
-    const emulated_operands& of_column = board[column * 4 + k % 8 / 2];
-    unsigned a = of_row.a[k / 8 * 2 + row / 8] >> k % 2 * 16, b = of_column.b[k / 8] >> k % 2 * 16;
-    sum += float(emulated_bits<T>(uint16_t(a))) * float(emulated_bits<T>(uint16_t(b)));
+// A value of a word, as the type of the sums.
+template <class T, class S>
+EMULATED_UNCHECKED S emulated_factor(unsigned word, int byte) {
+  T value;
+  memcpy(&value, reinterpret_cast<const char*>(&word) + byte, sizeof value);
+  return static_cast<S>(value);
+}
+
+template <class T, class S>
+EMULATED_UNCHECKED S emulated_dot(const emulated_operands* board, int row, int column) {
+  S sum = 0;
+  for (int at = 0; at < 32; at += sizeof(T)) {  // bytes along the reduction: two pieces of 16
+    const emulated_operands& of_row = board[row % 8 * 4 + at % 16 / 4];
+    const emulated_operands& of_column = board[column * 4 + at % 16 / 4];
+    unsigned a = of_row.a[at / 16 * 2 + row / 8], b = of_column.b[at / 16];
+    sum += emulated_factor<T, S>(a, at % 4) * emulated_factor<T, S>(b, at % 4);
   }
   return sum;
 }
 
-// mma.sync.m16n8k16, row by column
-template <class T>
-EMULATED_UNCHECKED void emulated_mma_m16n8k16(float* sums, const unsigned* a, const unsigned* b) {
+// mma.sync.m16n8k16 of 16 bits, or m16n8k32 of 8 bits, row by column
+template <class T, class S>
+EMULATED_UNCHECKED void emulated_mma(S* sums, const unsigned* a, const unsigned* b) {
   int lane = emulated_lane(), thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   emulated_operands* board = emulated_board[thread / warpSize];
   memcpy(board[lane].a, a, sizeof board->a);
   memcpy(board[lane].b, b, sizeof board->b);
   emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
-  for (int i = 0; i < 4; ++i) sums[i] += emulated_dot<T>(board, lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2);
+  for (int i = 0; i < 4; ++i) sums[i] += emulated_dot<T, S>(board, lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2);
   emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
 }
 
-// wgmma.mma_async.m64nNk16 of operands without swizzle. It is done at once, each thread computing its own sums;
+// wgmma.mma_async.m64nNk16, or k32 of 8 bits, of operands without swizzle. It is done at once, each thread computing its own sums;
 // whether one waits for it as a GPU needs it is not checked.
-template <class T>
-inline float emulated_operand(const void* from, int step, int rows, int row, int k) {
-  const char* at = static_cast<const char*>(from) + k / 8 * step + row / 8 * rows + row % 8 * 16 + k % 8 * 2;
-  return *reinterpret_cast<const T*>(at);
+template <class T, class S>
+inline S emulated_operand(const void* from, int step, int rows, int row, int k) {
+  int byte = k * sizeof(T);
+  const char* at = static_cast<const char*>(from) + byte / 16 * step + row / 8 * rows + row % 8 * 16 + byte % 16;
+  return static_cast<S>(*reinterpret_cast<const T*>(at));
 }
-template <class T, int N>
-void emulated_wgmma(float* sums, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows,
+template <class T, int N, class S>
+void emulated_wgmma(S* sums, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows,
                     int keep) {
   int lane = emulated_lane(), warp = threadIdx.x / warpSize % 4;
   emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
   for (int h = 0; h < 2; ++h) {
-    float own[16];
-    for (int k = 0; k < 16; ++k)
-      own[k] = emulated_operand<T>(a, a_step, a_rows, warp * 16 + h * 8 + lane / 4, k);
+    constexpr int kValues = 32 / sizeof(T);
+    S own[kValues];
+    for (int k = 0; k < kValues; ++k)
+      own[k] = emulated_operand<T, S>(a, a_step, a_rows, warp * 16 + h * 8 + lane / 4, k);
     for (int j = 0; j < N / 4; ++j) {
-      float& sum = sums[j / 2 * 4 + h * 2 + j % 2];
+      S& sum = sums[j / 2 * 4 + h * 2 + j % 2];
       if (!keep) sum = 0;
-      for (int k = 0; k < 16; ++k)
-        sum += own[k] * emulated_operand<T>(b, b_step, b_rows, j / 2 * 8 + lane % 4 * 2 + j % 2, k);
+      for (int k = 0; k < kValues; ++k)
+        sum += own[k] * emulated_operand<T, S>(b, b_step, b_rows, j / 2 * 8 + lane % 4 * 2 + j % 2, k);
     }
   }
 }

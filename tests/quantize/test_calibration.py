@@ -1,0 +1,120 @@
+"""The file of a calibration: read as written, edited by people, and refused with what to do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.helpers import module
+from tests.quantize.networks import CHANNELS, calibrated, conv, image, relu_conv
+from tvm_passes import InInt8
+from tvm_passes.quantize import Calibration, CalibrationError, Observed, calibrate, observe
+
+import tvm
+from tvm import relay
+
+OBSERVED = {
+    "0123456789ab": Observed(0.5, 2.25, None, None, True, (8, 3, 3, 3), "conv1"),
+    "0123456789ab.2": Observed(2.25, 4.0, 2.0, 35.5, False, (8, 3, 3, 8), "layer1, relu"),
+    "ba9876543210": Observed(4.0, 1e-5, None, -3.5, True, (8, 3, 3, 8)),
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "network.json"
+    Calibration(OBSERVED, "entropy", 12).save(path)
+    return path
+
+
+def test_it_is_read_as_it_was_written(saved):
+    assert Calibration.read(saved) == Calibration(OBSERVED, "entropy", 12)
+
+
+def test_a_line_for_each_convolution(saved):
+    lines = [line for line in saved.read_text().splitlines() if '"data"' in line]
+    assert len(lines) == len(OBSERVED) and all(name in line for name, line in zip(OBSERVED, lines))
+
+
+def test_a_table_says_what_is_computed_in_int8():
+    rows = [line for line in str(Calibration(OBSERVED, "entropy", 12)).splitlines() if "8x3x3x" in line]
+    assert [row.strip("│ ").rsplit(None, 1)[-1] for row in rows] == ["float", "int8", "float"]
+    assert "-3.5" in rows[2] and "layer1, relu" in rows[1]
+
+
+DAMAGES = {
+    "cannot be read": lambda text: text[:40],
+    "is not a calibration": lambda text: "[]",
+    "has the format 7, and this version reads 1": lambda text: text.replace('"format": 1', '"format": 7'),
+    "data is -0.5, not a number": lambda text: text.replace('"data": 0.5', '"data": -0.5'),
+    "data is None": lambda text: text.replace('"data": 0.5', '"data": null'),
+    "it has sn, which is not known": lambda text: text.replace('"snr"', '"sn"'),
+    "in_float is 'yes', not true or false": lambda text: text.replace("true", '"yes"', 1),
+    "is damaged": lambda text: text.replace('"convolutions"', '"layers"'),
+}
+
+
+@pytest.mark.parametrize("reason", DAMAGES)
+def test_a_damaged_file_is_refused(saved, reason):
+    saved.write_text(DAMAGES[reason](saved.read_text()))
+    with pytest.raises(CalibrationError, match=reason):
+        Calibration.read(saved)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(CalibrationError, match="there is no file"):
+        Calibration.read(tmp_path / "nothing.json")
+
+
+def test_calibrating_twice_gives_the_same_and_a_file_the_same_network(tmp_path):
+    x = image()
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    first, second = calibrated(mod, method="mse"), calibrated(mod, method="mse")
+    assert first == second and first.batches == 3
+    first.save(tmp_path / "network.json")
+    read = Calibration.read(tmp_path / "network.json")
+    for name, each in first.convolutions.items():
+        assert read.convolutions[name].data == pytest.approx(each.data, rel=1e-5)
+    assert read.convolutions.keys() == first.convolutions.keys()
+    edited = {name: replace(each, in_float=True) for name, each in read.convolutions.items()}
+    unchanged = InInt8(replace(read, convolutions=edited))(mod)
+    assert tvm.ir.structural_equal(unchanged, mod)
+
+
+def test_of_large_tensors_some_rows_are_counted_and_all_are_for_the_maximum(monkeypatch):
+    monkeypatch.setattr(observe, "MAX_SAMPLES", 150)
+    x = image(8, 5)
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    array = np.ones((1, 8, 5, CHANNELS), "float32")
+    array[0, 1, 2, 3] = 7  # in a row that is not counted
+    whole = calibrate(mod, [array], InInt8(), target="llvm", method="maximum")
+    some = calibrate(mod, [array], InInt8(), target="llvm", method="percentile")
+    assert [next(iter(each.convolutions.values())).data for each in (whole, some)] == [
+        7,
+        pytest.approx(1, 0.01),
+    ]
+
+
+def test_what_calibrate_refuses():
+    x = image()
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    with pytest.raises(
+        ValueError, match="method must be one of mse, entropy, percentile, maximum, not 'best'"
+    ):
+        calibrate(mod, [], InInt8(), method="best")
+    with pytest.raises(ValueError, match="the pipeline has no InInt8: give such as detection_pipeline"):
+        calibrate(mod, [], tvm.transform.Sequential([]))
+    only_first = relay.transform.InferType()(module(x, conv(x)))
+    with pytest.raises(CalibrationError, match="no convolution that can be computed in int8"):
+        calibrate(only_first, [], InInt8())
+
+
+def test_batches_are_dicts_tuples_or_arrays():
+    x = image(4, 5)
+    mod = relay.transform.InferType()(module(x, conv(relu_conv(x), seed=2)))
+    array = np.ones((1, 4, 5, CHANNELS), "float32")
+    as_given = (batch for batch in ({"image": array}, (array,), array))  # also from a generator
+    found = calibrate(mod, as_given, InInt8(), target="llvm", method="maximum")
+    assert found.batches == 3 and next(iter(found.convolutions.values())).data == 1
+    with pytest.raises(CalibrationError, match="there is no batch"):
+        calibrate(mod, [], InInt8(), target="llvm")

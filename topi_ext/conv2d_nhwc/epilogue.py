@@ -1,0 +1,89 @@
+"""What becomes of a sum: scale, bias, activations, residual and rounding, for the kernels of all targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import te, tir
+
+from .problem import INT8, Activation, Problem
+
+Function = Callable[[tir.PrimExpr], tir.PrimExpr]
+
+
+def finish(
+    problem: Problem,
+    total: tir.PrimExpr,
+    scale: tir.PrimExpr | None = None,
+    bias: tir.PrimExpr | None = None,
+    slope: tir.PrimExpr | None = None,
+    residual: tir.PrimExpr | None = None,
+    once: Function = lambda value: value,
+) -> tir.PrimExpr:
+    """The result of a sum before it is rounded, float32; the numbers are those of its filter.
+
+    `once(value)` is a value that is used several times, in a variable if the kernel has such.
+    """
+    value = total.astype("float32")
+    if scale is not None:
+        value = value * scale
+    if bias is not None:
+        value = value + bias.astype("float32")
+    if problem.activation.name != "none":
+        value = once(value)
+    value = activate(problem.activation, value, None if slope is None else slope.astype("float32"))
+    if residual is not None:
+        value = value + _times(residual.astype("float32"), problem.residual_scale)
+    if problem.final_activation.name != "none":
+        value = once(value)
+    return _times(activate(problem.final_activation, value), problem.out_scale)
+
+
+def _times(value: tir.PrimExpr, factor: float) -> tir.PrimExpr:
+    return value if factor == 1 else value * tir.const(factor, "float32")
+
+
+def rounded(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
+    """A float32 value in the type of the result: int8 is saturated, and ties go to the even number."""
+    if dtype != INT8:
+        return value.astype(dtype)
+    low, high = tir.const(-128, "float32"), tir.const(127, "float32")
+    return tir.nearbyint(te.max(te.min(value, high), low)).astype(dtype)
+
+
+def activate(
+    activation: Activation,
+    value: tir.PrimExpr,
+    slope: tir.PrimExpr | None = None,
+    exp: Function = te.exp,
+    tanh: Function = te.tanh,
+) -> tir.PrimExpr:
+    """The activation of a float32 value; the kernels of all targets use it."""
+    low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
+    zero, one = tir.const(0, "float32"), tir.const(1, "float32")
+    if activation.name == "relu":
+        return te.max(value, zero)
+    if activation.name in ("leaky_relu", "prelu"):
+        return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
+    if activation.name == "clip":
+        return te.max(te.min(value, high), low)
+    if activation.name == "sigmoid":
+        return one / (one + exp(-value))
+    if activation.name == "silu":
+        return value / (one + exp(-value))
+    if activation.name == "tanh":
+        return tanh(value)
+    if activation.name == "hard_swish":
+        return value * te.max(te.min(value + 3, tir.const(6, "float32")), zero) / 6
+    if activation.name == "gelu":
+        return value * (one + te.erf(value * tir.const(0.5**0.5, "float32"))) / 2
+    if activation.name == "gelu_tanh":
+        inner = (value + value * value * value * tir.const(0.044715, "float32")) * tir.const(
+            math.sqrt(2 / math.pi), "float32"
+        )
+        return value * (one + tanh(inner)) / 2
+    if activation.name == "mish":  # by the tanh of log(1 + e), which is 1 before the exponential e overflows
+        e = exp(te.min(value, tir.const(20, "float32")))
+        return value * (e * (e + 2) / (e * (e + 2) + 2))
+    return value

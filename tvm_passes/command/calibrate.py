@@ -1,0 +1,80 @@
+"""`tvm-passes calibrate`: run a model on images, and write the bounds that its tensors need in int8."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+
+from ..batch.decode import open_upright
+from ..batch.errors import BadImage, BatchError
+from ..batch.sources import items_of
+from ..engine.expressions import batch_shape
+from ..quantize import CalibrationError, calibrate
+from ..quantize.calibration import MIN_SNR
+from .errors import CommandError, check_can_write
+from .images import ImageInput
+from .pipelines import Work, prepare
+from .progress import say, step
+
+
+def run(args: argparse.Namespace) -> None:
+    check_can_write(args.output)
+    work = prepare(args)
+    taken = _image_input(args, work)
+    channels = args.camera[2] if args.camera else "RGB"
+    try:
+        with step(f"Calibrate by {args.method}"):
+            images = _Images(args, taken, channels)
+            min_snr = MIN_SNR if args.min_snr is None else args.min_snr
+            calibration = calibrate(work.mod, images, work.passes, method=args.method, min_snr=min_snr)
+    except (BatchError, CalibrationError) as error:
+        raise CommandError(str(error)) from error
+    calibration.save(args.output)
+    Console(emoji=False).print(calibration)
+    for reason in images.skipped:
+        say(f"Skipped: {reason}")
+    say(f'{args.output}: give it to tvm-passes compile {args.model} --target "{args.target}" --int8')
+
+
+def _image_input(args: argparse.Namespace, work: Work) -> ImageInput:
+    params = work.mod["main"].params
+    taken = [ImageInput.of(batch_shape(each) or (), each.checked_type.dtype) for each in params]
+    if len(taken) != 1 or taken[0] is None or None in (taken[0].height, taken[0].width):
+        raise CommandError(
+            f"{args.model} does not take one image of a fixed size: give --size, or use "
+            "tvm_passes.quantize.calibrate in Python"
+        )
+    return taken[0]
+
+
+class _Images:
+    """The first images of a source as arrays for the network, resized to its input."""
+
+    def __init__(self, args: argparse.Namespace, taken: ImageInput, channels: str) -> None:
+        self.source, self.count = args.images, args.count
+        self.taken, self.channels = taken, channels
+        self.skipped: list[str] = []
+
+    def __length_hint__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        left = self.count
+        for item in items_of(self.source):
+            if not left:
+                return
+            try:
+                image = open_upright(io.BytesIO(item.read()))
+            except BadImage as reason:
+                self.skipped.append(f"{item.id} {reason}")
+                continue
+            left -= 1
+            fitting = image.resize((self.taken.width, self.taken.height), Image.BILINEAR)
+            yield self.taken.array(fitting, self.channels)
+        if left == self.count:
+            raise CommandError(f"{self.source} has no image that can be used: give a folder of photographs")

@@ -1,0 +1,228 @@
+"""Run a network on images, and find out what its convolutions read and write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import length_hint
+from typing import Union
+
+import numpy as np
+
+from topi_ext import cpu_target
+
+import tvm
+from tvm import relay
+
+from .. import runtime
+from ..analysis.convolution import as_constant, values
+from ..cleanup.limit_fusion import LimitFusion
+from ..convolution.fused_call import FusedCall
+from ..convolution.identify_weights import IdentifyWeights
+from ..engine.expressions import known_shape, location, static_shape
+from ..engine.graph import Graph
+from ..progress import progress_bar
+from .calibration import MIN_SNR, Calibration, CalibrationError, Observed
+from .convolutions import convolutions_of, why_not_int8
+from .histogram import METHODS, Histogram
+from .in_int8 import InInt8
+from .numbers import quantized_weights, rounded_as_int8, step_of
+
+Batch = Union[np.ndarray, tuple[np.ndarray, ...], Mapping[str, np.ndarray]]
+MAX_SAMPLES = 2**20  # of a tensor: of larger ones, only some rows are counted
+BATCHES_FOR_ERRORS = 8
+MAX_SNR = 120.0  # dB: what float32 can tell
+
+
+def calibrate(
+    mod: tvm.IRModule,
+    batches: Iterable[Batch],
+    passes: tvm.transform.Sequential,
+    params: Mapping[str, tvm.nd.NDArray] | None = None,
+    *,
+    method: str = "mse",
+    min_snr: float = MIN_SNR,
+    target: str | tvm.target.Target | None = None,
+) -> Calibration:
+    """Run a network on images, and find the bounds that its tensors need in int8.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The network as it was imported.
+    batches : iterable
+        Inputs like those that the network will get, 10 to 100 images: for each call a dict by name, a tuple
+        in order, or the only array.
+    passes : tvm.transform.Sequential
+        The pipeline that the network will be compiled with, such as `detection_pipeline(target, "int8")`.
+        Convolutions are observed as they are where it quantizes them.
+    params : dict of str to tvm.nd.NDArray, optional
+        The weights, if they are not bound yet.
+    method : str
+        How a bound is chosen from all magnitudes of a tensor: "mse", of the smallest mean squared error;
+        "entropy", of the smallest loss of information; "percentile", which 99.99% do not exceed; or
+        "maximum".
+    min_snr : float
+        A convolution stays in floating point if the ratio of its result's power to that of the error which
+        int8 makes there is less than this, in decibels.
+    target : str or tvm.target.Target, optional
+        The CPU to run it on, by default this one.
+    """
+    if method not in METHODS:
+        raise ValueError(f"calibrate: method must be one of {', '.join(METHODS)}, not {method!r}")
+    machine = tvm.target.Target(target or cpu_target())
+    network = Network.of(mod, passes, params)
+    histograms, kept = network.histograms(batches, machine)
+    bounds = {node: histogram.bound(method) for node, histogram in histograms.items()}
+    snr = network.signal_to_noise(bounds, kept, machine)
+    observed = {
+        name: network.observed(conv, bounds, snr.get(conv), min_snr) for conv, name in network.names.items()
+    }
+    return Calibration(observed, method, next(iter(histograms.values())).batches)
+
+
+class Network:
+    """A network as it is where its convolutions are quantized."""
+
+    @classmethod
+    def of(
+        cls,
+        mod: tvm.IRModule,
+        passes: tvm.transform.Sequential,
+        params: Mapping[str, tvm.nd.NDArray] | None = None,
+    ) -> Network:
+        """The network that the passes up to `InInt8` make of an imported one."""
+        if params:
+            mod = tvm.IRModule(mod.functions, mod.type_definitions)
+            mod["main"] = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+        return cls(relay.transform.InferType()(_before(passes)(mod))["main"])
+
+    def __init__(self, main: relay.Function) -> None:
+        self.main, self.graph = main, Graph(main)
+        self.names = convolutions_of(self.graph)
+        self.in_int8 = [conv for conv in self.names if why_not_int8(self.graph, conv) is None]
+        if not self.in_int8:
+            raise CalibrationError(
+                "the network has no convolution that can be computed in int8: bind its weights, and give "
+                "the pipeline for the GPU that it will run on"
+            )
+
+    def histograms(
+        self, batches: Iterable[Batch], target: tvm.target.Target
+    ) -> tuple[dict[relay.Expr, Histogram], list[Batch]]:
+        """The histogram of each tensor that a convolution reads or writes, and the first batches."""
+        found = {node: Histogram() for conv in self.names for node in _tensors(conv)}
+        outputs = [each for node in found for each in (_sample(node), relay.max(relay.abs(node)))]
+        run = self._run(outputs, target)
+        kept: list[Batch] = []
+        with progress_bar("Calibrate", length_hint(batches)) as advance:
+            for batch in batches:
+                samples = run(batch)
+                for histogram, values_, largest in zip(found.values(), samples[::2], samples[1::2]):
+                    histogram.add(values_, float(largest))
+                if len(kept) < BATCHES_FOR_ERRORS:
+                    kept.append(batch)
+                advance()
+        if not kept:
+            raise CalibrationError("there is no batch to calibrate with: give some")
+        return found, kept
+
+    def signal_to_noise(
+        self, bounds: dict[relay.Expr, float], batches: list[Batch], target: tvm.target.Target
+    ) -> dict[relay.Expr, float]:
+        """For each convolution, the ratio of its result's power to that of the error in int8, in decibels.
+
+        It reads float32, which it rounds itself: so the error is its own, without those of layers before.
+        """
+        outputs = []
+        for conv in self.in_int8:
+            error = relay.subtract(_as_in_int8(conv, bounds), conv)
+            outputs += [relay.mean(relay.multiply(each, each), [1, 2]) for each in (conv, error)]
+        run = self._run(outputs, target)
+        powers = np.zeros(len(outputs))
+        with progress_bar("Measure the errors of int8", len(batches)) as advance:
+            for batch in batches:
+                powers += [each.sum(dtype="float64") for each in run(batch)]
+                advance()
+        return {conv: _decibels(*pair) for conv, pair in zip(self.in_int8, powers.reshape(-1, 2))}
+
+    def observed(
+        self, conv: relay.Call, bounds: Mapping[relay.Expr, float], snr: float | None, min_snr: float
+    ) -> Observed:
+        call = FusedCall(conv)
+        return Observed(
+            data=bounds[call.data],
+            result=bounds[conv],
+            residual=None if call.residual is None else bounds[call.residual],
+            snr=snr,
+            in_float=snr is None or snr < min_snr,
+            filters=known_shape(call.weight),
+            where=location(conv),
+        )
+
+    def _run(
+        self, outputs: list[relay.Expr], target: tvm.target.Target
+    ) -> Callable[[Batch], list[np.ndarray]]:
+        """A function of a batch that computes these expressions over the network's own."""
+        main = relay.Function(self.main.params, relay.Tuple(outputs))
+        mod = tvm.transform.Sequential([LimitFusion(), IdentifyWeights()])(tvm.IRModule.from_expr(main))
+        model = runtime.compile(mod, target)
+
+        def run(batch: Batch) -> list[np.ndarray]:
+            if isinstance(batch, Mapping):
+                return list(model(**batch).values())
+            return list(model(*(batch if isinstance(batch, (tuple, list)) else (batch,))).values())
+
+        return run
+
+
+def _before(passes: tvm.transform.Sequential) -> tvm.transform.Sequential:
+    """The passes up to the one that quantizes."""
+    before: list[tvm.transform.Pass] = []
+    for each in _flat(passes):
+        if each.info.name == InInt8.__name__:
+            return tvm.transform.Sequential(before)
+        before.append(each)
+    raise ValueError(
+        "calibrate: the pipeline has no InInt8: give such as detection_pipeline(target, dtype='int8')"
+    )
+
+
+def _flat(passes: tvm.transform.Pass) -> Iterator[tvm.transform.Pass]:
+    if not isinstance(passes, tvm.transform.Sequential):
+        yield passes
+        return
+    for each in passes.passes:
+        yield from _flat(each)
+
+
+def _tensors(conv: relay.Call) -> list[relay.Expr]:
+    """What a convolution reads, and its result."""
+    call = FusedCall(conv)
+    return [each for each in (call.data, call.residual, conv) if each is not None]
+
+
+def _sample(tensor: relay.Expr) -> relay.Expr:
+    """Some rows of a tensor; a small one whole."""
+    shape = static_shape(tensor)
+    if shape is None or math.prod(shape) <= MAX_SAMPLES:
+        return tensor
+    step = math.ceil(math.prod(shape) / MAX_SAMPLES)
+    return relay.strided_slice(tensor, [0], [shape[1]], [min(step, shape[1])], axes=[1])
+
+
+def _as_in_int8(conv: relay.Call, bounds: Mapping[relay.Expr, float]) -> relay.Call:
+    """The convolution of data, weights and residual that are rounded as in int8."""
+    call = FusedCall(conv)
+    weights, steps = quantized_weights(np.asarray(values(call.weight)))
+    call.data = rounded_as_int8(call.data, step_of(bounds[call.data]))
+    call.weight = as_constant(weights * steps[:, None, None, None], "float32")
+    if call.residual is not None:
+        call.residual = rounded_as_int8(call.residual, step_of(bounds[call.residual]))
+    return call.call()
+
+
+def _decibels(signal: float, error: float) -> float:
+    if not signal or not error:
+        return MAX_SNR
+    return min(MAX_SNR, 10 * math.log10(signal / error))
