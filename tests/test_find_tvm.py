@@ -57,8 +57,8 @@ def test_a_users_own_build_wins(tmp_path):
         "import sys, types\n"
         "for name in ('topi_ext', 'topi_ext.bootstrap'): sys.modules[name] = types.ModuleType(name)\n"
         f"sys.modules['topi_ext.bootstrap'].__path__ = [{str(folder)!r}]\n"
-        "from topi_ext.bootstrap.find_tvm import import_relay_tvm\n"
-        "found = import_relay_tvm(); print(found.version, found.origin)"
+        "from topi_ext.bootstrap.find_tvm import import_tvm\n"
+        "found = import_tvm(); print(found.version, found.origin)"
     )
     answer = python(search_alone, PYTHONPATH=own)
     assert answer.stdout.strip() == "9.9 on the path", answer.stderr
