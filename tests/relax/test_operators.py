@@ -1,0 +1,92 @@
+"""The operators in Relax: on LLVM against their oracles, and as CUDA source that nvcc compiles."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import topi_ext
+from tests.relax.cases import CASES, boxes
+from tests.relax.modules import CUDA, LLVM, compiled, module_of, replaced, run, types_of
+
+import tvm
+from tvm import relax
+
+
+def module_of_all(is_known):
+    """A function for each case, whose lengths are known as it is compiled, or only as it runs."""
+    return module_of(
+        {
+            name.replace(" ", "_"): (
+                case.expression,
+                types_of(case.arrays, None if is_known else case.lengths),
+            )
+            for name, case in CASES.items()
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["known", "unknown"])
+def executable(request):
+    return compiled(module_of_all(request.param), LLVM)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_the_oracle(executable, name):
+    case = CASES[name]
+    case.assert_expected(run(executable, case.arrays, name.replace(" ", "_")))
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_nvcc_compiles_the_kernels(is_known, monkeypatch):
+    """With the compiler that is asked for, since TVM keeps a source that no compiler takes."""
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
+    sizes = []
+    compile_cuda = tvm.get_global_func("tvm_callback_cuda_compile")
+    with replaced(
+        "tvm_callback_cuda_compile", lambda source: sizes.append(compile_cuda(source)) or sizes[-1]
+    ):
+        compiled(module_of_all(is_known), CUDA)
+    assert sizes and all(sizes)
+
+
+def test_a_wrong_type_says_what_it_should_be():
+    with pytest.raises(Exception, match="scores must be of type float32 or float16 or bfloat16, not int32"):
+        module_of(
+            {
+                "main": (
+                    CASES["nms"].expression,
+                    types_of([boxes(3), np.zeros(3, "int32"), np.zeros(3, "int32")]),
+                )
+            }
+        )
+
+
+def test_lengths_that_may_differ_are_refused():
+    lengths = ("n -", "m", "n")
+    with pytest.raises(Exception, match="an extent must be equal to another, n and m; see match_cast"):
+        module_of({"main": (CASES["nms"].expression, types_of(CASES["nms"].arrays, lengths))})
+
+
+def test_an_unknown_shape_is_refused():
+    unknown = [relax.TensorType(dtype="float32", ndim=2), relax.TensorType([3, 3], "float32")]
+    with pytest.raises(Exception, match="the shape and type of each argument must be known"):
+        module_of({"main": (CASES["transform_points"].expression, unknown)})
+
+
+def test_without_a_target_compiling_says_what_is_missing():
+    module = module_of({"main": (CASES["roi_pool"].expression, types_of(CASES["roi_pool"].arrays))})
+    with pytest.raises(Exception, match="compile it with a target in scope"):
+        relax.transform.LegalizeOps()(module)
+
+
+def test_other_targets_have_no_kernels():
+    module = module_of({"main": (CASES["roi_pool"].expression, types_of(CASES["roi_pool"].arrays))})
+    with tvm.target.Target("vulkan"), pytest.raises(Exception, match="but not for vulkan"):
+        relax.transform.LegalizeOps()(module)
+
+
+def test_what_needs_relay_says_so():
+    with pytest.raises(AttributeError, match=r"topi_ext\.attention needs a TVM with Relay"):
+        topi_ext.attention  # noqa: B018
