@@ -4,9 +4,8 @@ import gc
 from pathlib import Path
 
 from topi_ext.bootstrap import tvm_in_use
-from topi_ext.bootstrap.find_tvm import RELAY
 
-if tvm_in_use.dialect == RELAY:
+if tvm_in_use.has_relay:
     pytest_plugins = ["tests.devices"]
     collect_ignore = ["relax"]
 else:

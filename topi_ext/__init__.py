@@ -33,7 +33,7 @@ else:
     def __getattr__(name: str) -> Any:
         """Raise: what is not here needs Relay."""
         if name in __all__:
-            raise AttributeError(f"topi_ext.{name} needs a TVM with Relay; this is {bootstrap.tvm_in_use}")
+            bootstrap.tvm_in_use.require_relay(f"topi_ext.{name}")
         raise AttributeError(name)
 
 

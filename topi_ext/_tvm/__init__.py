@@ -7,9 +7,8 @@ differently. `te` and `tir` are TVM's own modules: of them, kernels use only wha
 from typing import TYPE_CHECKING
 
 from ..bootstrap import tvm_in_use
-from ..bootstrap.find_tvm import RELAY
 
-HAS_RELAY = tvm_in_use.dialect == RELAY
+HAS_RELAY = tvm_in_use.has_relay
 
 if TYPE_CHECKING or HAS_RELAY:
     from .relay import *  # noqa: F403 - its __all__, which both have

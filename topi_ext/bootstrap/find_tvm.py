@@ -46,6 +46,18 @@ class TvmInUse:
     ffi: str = OWN_FFI  # or "Cython", or "ctypes" and the reason
     dialect: str = RELAY  # or RELAX
 
+    @property
+    def has_relay(self) -> bool:
+        return self.dialect == RELAY
+
+    def require_relay(self, package: str) -> None:
+        """Raise an ImportError, for a package that has nothing for Relax, if this is not a TVM with Relay."""
+        if not self.has_relay:
+            raise ImportError(
+                f"{package} needs a TVM with Relay, and this process has TVM {self.version}, {self.origin}. "
+                f"{INSTALL_HINT}"
+            )
+
 
 def import_tvm() -> TvmInUse:
     """Import the TVM of choice under the name `tvm`, or raise an ImportError that says what to do."""

@@ -79,7 +79,10 @@ def _tvm() -> Finding:
     except (ImportError, OSError) as reason:
         return Finding("TVM with Relay", "", "nothing works", str(reason), needed=True)
     found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
-    return Finding("TVM with Relay", found, needed=True)
+    if in_use.has_relay:
+        return Finding("TVM with Relay", found, needed=True)
+    costs = f"only topi_ext and frontends.relax work, by the TVM with Relax, {found}"
+    return Finding("TVM with Relay", "", costs, "pip install bitblas==0.1.0", needed=True)
 
 
 def _llvm() -> Finding:
