@@ -7,6 +7,7 @@ import pytest
 
 import topi_ext
 from tests.relax.cases import CASES, boxes
+from tests.relax.emulated_cuda import emulate_cuda
 from tests.relax.modules import CUDA, LLVM, compiled, module_of, replaced, run, types_of
 
 import tvm
@@ -37,17 +38,31 @@ def test_as_the_oracle(executable, name):
     case.assert_expected(run(executable, case.arrays, name.replace(" ", "_")))
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_emulated_device(name):
+    """Lengths that are known only at run time take the most of a kernel."""
+    case = CASES[name]
+    with emulate_cuda():
+        executable = compiled(
+            module_of({"main": (case.expression, types_of(case.arrays, case.lengths))}), CUDA
+        )
+        case.assert_expected(run(executable, case.arrays, device=tvm.cuda()))
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-def test_nvcc_compiles_the_kernels(is_known, monkeypatch):
+def test_nvcc_compiles_the_kernels(monkeypatch):
     """With the compiler that is asked for, since TVM keeps a source that no compiler takes."""
     monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
     sizes = []
     compile_cuda = tvm.get_global_func("tvm_callback_cuda_compile")
-    with replaced(
-        "tvm_callback_cuda_compile", lambda source: sizes.append(compile_cuda(source)) or sizes[-1]
-    ):
-        compiled(module_of_all(is_known), CUDA)
+
+    def compile_and_measure(source):
+        binary = compile_cuda(source)
+        sizes.append(len(binary))
+        return binary
+
+    with replaced("tvm_callback_cuda_compile", compile_and_measure):
+        compiled(module_of_all(is_known=True), CUDA)
     assert sizes and all(sizes)
 
 
