@@ -37,7 +37,8 @@ def run(_args: argparse.Namespace) -> int:
 def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
-    findings += [look() for look in (_tvm, _llvm, _onednn, _gpu, _nvcc, _cache, _cudnn)]
+    of_relay = () if _has_relax() else (_llvm, _onednn, _cudnn)
+    findings += [look() for look in (_tvm, *of_relay, _gpu, _nvcc, _cache)]
     findings += [
         _package("torch", "import PyTorch models", "torch"),
         _package("torchvision", "import its detection models", "torchvision"),
@@ -71,6 +72,14 @@ def _print(findings: list[Finding]) -> None:
         absent = ("", "") if finding.found else (finding.costs, finding.get)
         table.add_row(mark, *(escape(text) for text in (finding.name, finding.found, *absent)))
     Console().print(table)
+
+
+def _has_relax() -> bool:
+    """Whether there is a TVM, and it is one without Relay."""
+    try:
+        return not importlib.import_module("topi_ext.bootstrap").tvm_in_use.has_relay
+    except (ImportError, OSError):
+        return False
 
 
 def _tvm() -> Finding:
