@@ -1,43 +1,18 @@
-"""Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one."""
+"""Devices for all tests; those of `tests/relax` run where TVM has Relax, the others where it has Relay."""
 
-import contextlib
 import gc
+from pathlib import Path
 
-import pytest
+from topi_ext.bootstrap import tvm_in_use
 
-from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
-from topi_ext.conv2d_nhwc import cudnn
-
-import tvm
+if tvm_in_use.has_relay:
+    pytest_plugins = ["tests.devices"]
+    collect_ignore = ["relax"]
+else:
+    collect_ignore = [path.name for path in Path(__file__).parent.iterdir() if path.name != "relax"]
 
 
 def pytest_collection_finish():
     """What is imported by now stays: Python need not look through it for garbage again and again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_runtest_setup(item):
-    if item.get_closest_marker("gpu") and not _has_gpu():
-        pytest.skip("needs an NVIDIA GPU")
-
-
-@pytest.fixture
-def emulated_cuda():
-    """The target "cuda" on a device that the CPU emulates; see tests/cuda_on_cpu."""
-    with contextlib.ExitStack() as stack:
-        try:
-            cuda = stack.enter_context(emulate_cuda())
-        except CannotEmulate as reason:
-            pytest.skip(str(reason))
-        yield cuda
-
-
-@pytest.fixture
-def small_by_cudnn(monkeypatch):
-    """Convolutions of images that are too small to fill a GPU go to cuDNN, as those of larger ones do."""
-    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
-
-
-def _has_gpu():
-    return tvm.cuda(0).exist

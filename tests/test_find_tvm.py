@@ -57,8 +57,8 @@ def test_a_users_own_build_wins(tmp_path):
         "import sys, types\n"
         "for name in ('topi_ext', 'topi_ext.bootstrap'): sys.modules[name] = types.ModuleType(name)\n"
         f"sys.modules['topi_ext.bootstrap'].__path__ = [{str(folder)!r}]\n"
-        "from topi_ext.bootstrap.find_tvm import import_relay_tvm\n"
-        "found = import_relay_tvm(); print(found.version, found.origin)"
+        "from topi_ext.bootstrap.find_tvm import import_tvm\n"
+        "found = import_tvm(); print(found.version, found.origin)"
     )
     answer = python(search_alone, PYTHONPATH=own)
     assert answer.stdout.strip() == "9.9 on the path", answer.stderr
@@ -81,6 +81,24 @@ def test_no_tvm_at_all_is_an_error_that_says_what_to_do():
     last = python(hide).stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: no TVM with Relay was found: this clone is not installed: run `pip")
     assert "pip install bitblas==0.1.0" in last
+
+
+def test_a_version_that_is_not_known_is_an_error(tmp_path):
+    without = make_tvm(tmp_path, with_relay=False)
+    answer = python("import topi_ext", PYTHONPATH=without, TVM_PASSES_IR="relax")
+    last = answer.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: the TVM that is on the path, 9.9 from ")
+    assert "only 0.27.* is known" in last and 'pip install "apache-tvm==0.27.*"' in last
+
+
+def test_the_switch_takes_two_words():
+    last = python("import topi_ext", TVM_PASSES_IR="tir").stderr.strip().splitlines()[-1]
+    assert last == "ImportError: TVM_PASSES_IR must be relay or relax, not 'tir'"
+
+
+def test_importers_to_relax_need_it():
+    last = python("import frontends.relax").stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: frontends.relax needs TVM 0.27, and this process has 0.17")
 
 
 def test_importing_it_downloads_and_spawns_nothing():

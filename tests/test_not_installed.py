@@ -6,7 +6,7 @@ from tests.test_find_tvm import python
 from topi_ext.bootstrap import find_libraries
 from topi_ext.bootstrap.not_installed import NotInstalled, says_what_to_do
 
-RUN = "this clone is not installed: run `pip install -e .` in "
+RUN = 'this clone is not installed: run `pip install -e ".[relay]"` in '
 NO_STAND_IN = """
 import ctypes
 real = ctypes.CDLL.__init__

@@ -1,17 +1,16 @@
-"""Operators of detection, super-resolution and motion networks, as functions that build Relay expressions."""
+"""Operators of detection, super-resolution and motion networks, as functions that build Relay expressions.
 
-# bootstrap comes first: it finds TVM
-from . import bootstrap, corrections, sort  # noqa: F401
-from ._cpu_target import cpu_target
-from .attention import attention
+In a process whose TVM is 0.27, those that both TVMs have build Relax expressions.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from . import bootstrap  # before the others: it finds TVM
+from ._tvm import HAS_RELAY
 from .batched_nms import batched_nms, nms
-from .conv2d_nhwc import conv2d_nhwc
-from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
 from .deformable_attention import deformable_attention
 from .encode_masks import encode_masks
-from .group_norm import group_norm
 from .heatmaps_to_keypoints import heatmaps_to_keypoints
-from .layer_norm import layer_norm
 from .paste_masks import paste_masks
 from .preprocess import preprocess
 from .rasterize import rasterize_boxes, rasterize_map, rasterize_polygons, rasterize_polylines
@@ -20,6 +19,23 @@ from .roi_pool import ps_roi_pool, roi_pool
 from .transform_points import transform_points
 from .warp_affine import warp_affine
 from .warp_perspective import warp_perspective
+
+if TYPE_CHECKING or HAS_RELAY:
+    from . import corrections  # noqa: F401
+    from ._cpu_target import cpu_target
+    from .attention import attention
+    from .conv2d_nhwc import conv2d_nhwc
+    from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
+    from .group_norm import group_norm
+    from .layer_norm import layer_norm
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Raise: what is not here needs Relay."""
+        if name in __all__:
+            bootstrap.tvm_in_use.require_relay(f"topi_ext.{name}")
+        raise AttributeError(name)
+
 
 __all__ = [
     "attention",

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import tvm
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
+from ._tvm import BufferVar, DataType, IRBuilder, dtype_of, tir
 
 MAGNITUDE, BITS_OF_INFINITY = 0x7FFFFFFF, 0x7F800000
 
@@ -25,13 +23,13 @@ class Locals:
     def __call__(self, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
         lanes = lanes_of(value)
         at = tir.Ramp(0, 1, lanes) if lanes > 1 else 0
-        variable = self._ib.allocate(value.dtype.split("x")[0], lanes, name, scope=self._scope)
+        variable = self._ib.allocate(dtype_of(value).split("x")[0], lanes, name, scope=self._scope)
         variable[at] = value
         return variable[at]
 
     def variable(self, name: str, value: tir.PrimExpr) -> BufferVar:
         """A mutable variable, read and written as `variable[0]`."""
-        variable = self._ib.allocate(value.dtype, 1, name, scope=self._scope)
+        variable = self._ib.allocate(dtype_of(value), 1, name, scope=self._scope)
         variable[0] = value
         return variable
 
@@ -43,7 +41,7 @@ class Locals:
 
 def bits(value: tir.PrimExpr) -> tir.PrimExpr:
     """The bits of a value as an integer; for values that are not negative, they have the same order."""
-    return tir.reinterpret(value.dtype.replace("float", "int"), value)
+    return tir.reinterpret(dtype_of(value).replace("float", "int"), value)
 
 
 def bits_of(number: float, dtype: str = "float32") -> int:
@@ -53,8 +51,8 @@ def bits_of(number: float, dtype: str = "float32") -> int:
 
 def is_finite(value: tir.PrimExpr) -> tir.PrimExpr:
     """Whether a value is neither NaN nor infinite."""
-    infinity = tir.const(bits_of(np.inf, value.dtype), value.dtype.replace("float", "int"))
-    magnitude = tir.const(2 ** (tvm.DataType(value.dtype).bits - 1) - 1, infinity.dtype)
+    infinity = tir.const(bits_of(np.inf, dtype_of(value)), dtype_of(value).replace("float", "int"))
+    magnitude = tir.const(2 ** (DataType(dtype_of(value)).bits - 1) - 1, dtype_of(infinity))
     return (bits(value) & magnitude) < infinity
 
 
@@ -64,12 +62,12 @@ def rounded(value: tir.PrimExpr, zero: tir.PrimExpr) -> tir.PrimExpr:
     The compiler may fuse a product with an addition, which rounds only once. It cannot if something happens
     to the product in between.
     """
-    return tir.reinterpret(value.dtype, bits(value) | zero)
+    return tir.reinterpret(dtype_of(value), bits(value) | zero)
 
 
 def lanes_of(value: tir.PrimExpr) -> int:
     """The number of vector lanes of a value."""
-    return tvm.DataType(value.dtype).lanes
+    return DataType(dtype_of(value)).lanes
 
 
 def spread(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:

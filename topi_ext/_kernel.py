@@ -7,11 +7,8 @@ from contextlib import contextmanager
 from functools import reduce
 from operator import mul
 
-import tvm
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from ._register import known
+from ._tvm import BufferVar, DataType, IRBuilder, dtype_of, storage_sync, te, tir, view
 from ._types import IntExpr
 
 
@@ -34,7 +31,7 @@ def launch(ib: IRBuilder, blocks: IntExpr, threads: int) -> Iterator[tuple[tir.P
 
 def barrier(ib: IRBuilder) -> None:
     """Wait for all threads of the block; all of them must reach this point."""
-    ib.emit(tir.Call(None, "tir.tvm_storage_sync", [tir.StringImm("shared")]))
+    ib.emit(storage_sync("shared"))
 
 
 def variables(ib: IRBuilder, dtype: str, *names: str) -> list[BufferVar]:
@@ -44,7 +41,7 @@ def variables(ib: IRBuilder, dtype: str, *names: str) -> list[BufferVar]:
 
 def local(ib: IRBuilder, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
     """A value that the thread computes once. (TVM recomputes that of `ib.let` at each use.)"""
-    (variable,) = variables(ib, value.dtype, name)
+    (variable,) = variables(ib, dtype_of(value), name)
     variable[0] = value
     return variable[0]
 
@@ -64,7 +61,7 @@ def most_lanes(channels: int, most: int) -> int:
 
 
 def bytes_of(dtype: str) -> int:
-    return tvm.DataType(dtype).bits // 8
+    return DataType(dtype).bits // 8
 
 
 def power_of_2_from(number: int) -> int:
@@ -81,8 +78,7 @@ def in_a_row(ib: IRBuilder, buffer: tir.Buffer) -> tuple[BufferVar, str]:
     """The elements of a tensor as a vector, and the integer type of their indices."""
     size = reduce(mul, (known(extent) or extent for extent in buffer.shape))
     index_type = "int32" if isinstance(size, int) and size < 2**31 else "int64"
-    flat = tir.decl_buffer([tir.const(1, index_type) * size], buffer.dtype, "flat", data=buffer.data)
-    return ib.buffer_ptr(flat), index_type
+    return view(ib, buffer, [tir.const(1, index_type) * size]), index_type
 
 
 @contextmanager

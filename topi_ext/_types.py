@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Union
 
-from tvm import tir
+from ._tvm import PrimExpr
 
-IntExpr = Union[int, tir.PrimExpr]  # an int if it is known as code is emitted, else an expression
+IntExpr = Union[int, PrimExpr]  # an int if it is known as code is emitted, else an expression
 Shape = Sequence[IntExpr]
 
 # Names that exist only in hybrid script, for type checkers and linters.

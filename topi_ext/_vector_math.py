@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-
 from ._floats import BITS_OF_INFINITY, MAGNITUDE, bits
+from ._tvm import dtype_of, te, tir
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 LEAST, GREATEST = -104.0, 89.0  # beyond, exponentials round to 0 and to infinity
@@ -33,14 +32,14 @@ def vector_exp(x: tir.PrimExpr) -> tir.PrimExpr:
     whole = tir.floor(clipped * _constant(LOG2_E) + _constant(0.5))
     rest = clipped - whole * _constant(LN2_HIGH) - whole * _constant(LN2_LOW)
     value = _polynomial(EXP, rest) * rest * rest + rest + _constant(1)
-    power = whole.astype(bits(x).dtype)
+    power = whole.astype(dtype_of(bits(x)))
     half = power >> tir.const(1, "int32")  # the whole power of 2 may be none of float32's normal numbers
     return _unless_nan(x, value * _power_of_2(half) * _power_of_2(power - half))
 
 
 def _power_of_2(exponent: tir.PrimExpr) -> tir.PrimExpr:
     biased = (exponent + tir.const(BIAS, "int32")) << tir.const(BITS_OF_FRACTION, "int32")
-    return tir.reinterpret(exponent.dtype.replace("int", "float"), biased)
+    return tir.reinterpret(dtype_of(exponent).replace("int", "float"), biased)
 
 
 def vector_tanh(x: tir.PrimExpr) -> tir.PrimExpr:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar
-
 from ._floats import Locals
+from ._tvm import BufferVar, dtype_of, tir
 from ._types import IntExpr
 
 ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
@@ -49,17 +47,17 @@ def below(lane: tir.PrimExpr) -> tir.PrimExpr:
 
 def from_lane(value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
     """The value of another lane of the warp."""
-    return tir.call_extern(value.dtype, "__shfl_sync", ALL_LANES, value, lane)
+    return tir.call_extern(dtype_of(value), "__shfl_sync", ALL_LANES, value, lane)
 
 
 def from_lane_before(value: tir.PrimExpr, distance: IntExpr) -> tir.PrimExpr:
     """The value of the lane that many positions before; the lane's own if there is none."""
-    return tir.call_extern(value.dtype, "__shfl_up_sync", ALL_LANES, value, distance)
+    return tir.call_extern(dtype_of(value), "__shfl_up_sync", ALL_LANES, value, distance)
 
 
 def from_lane_across(value: tir.PrimExpr, mask: IntExpr) -> tir.PrimExpr:
     """The value of the lane whose index differs in the bits of the mask."""
-    return tir.call_extern(value.dtype, "__shfl_xor_sync", ALL_LANES, value, mask)
+    return tir.call_extern(dtype_of(value), "__shfl_xor_sync", ALL_LANES, value, mask)
 
 
 def sum_of_lanes(
@@ -84,8 +82,3 @@ def rsqrt(value: tir.PrimExpr) -> tir.PrimExpr:
 def count_threads(condition: tir.PrimExpr) -> tir.PrimExpr:
     """A count over the block; all of its threads must reach this point."""
     return tir.call_extern("int32", "__syncthreads_count", condition)
-
-
-def atomic(dtype: str, name: str, place: tir.PrimExpr, value: IntExpr) -> tir.PrimExpr:
-    """CUDA's atomic function of this name; its result is what was at the place before."""
-    return tir.call_extern(dtype, f"atomic{name}", tir.address_of(place), value)

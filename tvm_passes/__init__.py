@@ -3,9 +3,10 @@
 from typing import Any
 
 try:
-    from topi_ext import bootstrap  # noqa: F401  (before anything that imports tvm)
+    from topi_ext import bootstrap  # before anything that imports tvm
     from topi_ext.bootstrap.not_installed import says_what_to_do as _says_what_to_do
 
+    bootstrap.tvm_in_use.require_relay("tvm_passes")
     with _says_what_to_do():
         import rich as _rich  # noqa: F401  (for reports)
 except ImportError as error:

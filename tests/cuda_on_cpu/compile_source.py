@@ -39,9 +39,11 @@ LAUNCH_TAGS = {  # of the attribute tir.kernel_launch_params, and what launch.h 
 
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\((\d+)[^)]*\)\s*)?(\w+)\s*\(")
 _DYNAMIC_SHARED = re.compile(
-    r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w:\s]+?)\s+(\w+)\s*\[\s*\]\s*;"
+    r"extern\s+__shared__\s+(?:(?:__align__|alignas)\(\d+\)\s*)?([\w:\s]+?)\s+(\w+)\s*\[\s*\]\s*;"
 )
-_SHARED = re.compile(r"__shared__\s+(?:__align__\(\d+\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)*);")
+_SHARED = re.compile(
+    r"__shared__\s+(?:(?:__align__|alignas)\(\d+\)\s*)?([\w:<>\s]+?)\s+(\w+)\s*((?:\[[^\]]*\]\s*)*);"
+)
 
 
 class CannotEmulate(Exception):
@@ -57,7 +59,7 @@ def compile_source(source, launch_params, sanitize=None, flags=(), arch=800) -> 
     for name, params in launch_params.items():
         if name not in bounds:
             raise ValueError(f"no kernel {name!r} in the source, only {sorted(bounds)}")
-        tags = "".join(LAUNCH_TAGS[param] for param in params)
+        tags = "".join(LAUNCH_TAGS[param.replace("tirx.", "tir.")] for param in params)
         launchers.append(f'EMULATED_KERNEL({name}, {bounds[name]}, "{tags}")')
     command = [
         *(_compiler(), "-x", "c++", "-std=c++17", "-c", "-fPIC", "-O1", "-g1", "-w"),

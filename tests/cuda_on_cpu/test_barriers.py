@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
-from topi_ext.sort import stock_sort_by_key_ir, stock_sort_ir
+from topi_ext.corrections.sort import stock_sort_by_key_ir, stock_sort_ir
 
 import tvm
 from tvm import relay

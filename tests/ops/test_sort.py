@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from topi_ext import sort as sorting
+from topi_ext.corrections import sort as correction
 from topi_ext.sort import reference
 from topi_ext.sort.select import MAX_KEPT, ONE_BLOCK, SLOT, plan_selection
 from topi_ext.sort.tile import MANY_TILES, ONE_TILE
@@ -449,7 +450,7 @@ def test_a_row_that_fits_into_a_tile_takes_one_launch(emulated_cuda):
 
 def test_stock_sort_is_wrong(emulated_cuda, monkeypatch):
     """Why all this is needed; if it fails, TVM may have mended its sort."""
-    monkeypatch.setattr(stock_module(), "sort_ir", sorting.stock_sort_ir)
+    monkeypatch.setattr(stock_module(), "sort_ir", correction.stock_sort_ir)
     data = keys(1000)
     x = variable(data)
     with pytest.raises(tvm.TVMError, match="barrier"):
@@ -460,7 +461,7 @@ def test_stock_sort_is_wrong(emulated_cuda, monkeypatch):
 def test_other_targets_keep_what_they_have(monkeypatch, kind):
     asked = []
     for name in ("stock_sort_ir", "stock_sort_by_key_ir", "stock_topk"):
-        monkeypatch.setattr(sorting, name, lambda *_args, name=name: asked.append(name))
+        monkeypatch.setattr(correction, name, lambda *_args, name=name: asked.append(name))
     with tvm.target.Target(kind):
         stock_module().sort_ir()
         stock_module().sort_by_key_ir()

@@ -22,11 +22,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from operator import mul
 
-import tvm
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar
-
+from .._floats import lanes_of, vector_type
 from .._kernel import between
+from .._tvm import Analyzer, BufferVar, IRBuilder, as_bits, assertion, te, tir, view
 from .._types import IntExpr
 from .radix_sort import emit_radix_sort
 
@@ -67,15 +65,11 @@ def batched_nms(
     )
 
 
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
-
-
 class _Kernel:
     """The steps, and the buffers and extents that they share."""
 
     def __init__(self, inputs: dict[str, tir.Buffer], indices: tir.Buffer, count: tir.Buffer) -> None:
-        self.ib = tir.ir_builder.create()
+        self.ib = IRBuilder()
         self._require_equal_shapes(inputs)
         *batch, length, _ = inputs["boxes"].shape
         self.rows = (batch[0] if batch else tir.const(1)).astype("int32")
@@ -235,7 +229,7 @@ class _Kernel:
             beyond = tir.Ramp(0, 1, LANES) >= tir.Broadcast(end - k[0], LANES)
             iou = self._iou(kept, box, invalid=beyond)
             suppresses = (iou > threshold) & ~_is_nan(iou)
-            found[0] = tir.reinterpret(f"uint{LANES}", suppresses).astype("int32")
+            found[0] = as_bits(suppresses).astype("int32")
             k[0] += LANES
         return found[0] != 0
 
@@ -285,16 +279,14 @@ class _Kernel:
         shapes["valid_count"] = batch
         for name, shape in shapes.items():
             for extent, expected in zip(inputs[name].shape, shape) if name in inputs else ():
-                if not tvm.arith.Analyzer().can_prove_equal(extent, expected):
+                if not Analyzer().can_prove_equal(extent, expected):
                     message = f"topi_ext.batched_nms: the shapes of boxes and {name} do not match"
-                    # The assertion holds no body: TVM takes minutes to draw conclusions from it there.
-                    nothing = tir.Evaluate(tir.const(0))
-                    self.ib.emit(tir.AssertStmt(extent == expected, tir.StringImm(message), nothing))
+                    self.ib.emit(assertion(extent == expected, message))
 
     def _flat(self, buffer: tir.Buffer) -> BufferVar:
         """A buffer as if it had one axis."""
         extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
-        return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
+        return view(self.ib, buffer, [extent])
 
     def _workspace(self, dtype: str, extent: tir.PrimExpr, name: str) -> BufferVar:
         return self.ib.allocate(dtype, te.max(extent, 1), name, scope="global")
@@ -325,8 +317,7 @@ def _magnitude(value: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def _bits(value: tir.PrimExpr) -> tir.PrimExpr:
-    lanes = tvm.DataType(value.dtype).lanes
-    return tir.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", value)
+    return tir.reinterpret(vector_type("int32", lanes_of(value)), value)
 
 
 def _min(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:

@@ -24,11 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import ceil_div, launch, local
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 from ..sort import Buffers, Order, class_then_score, emit_selection, emit_sort, plan_selection
 from ..sort.tile import tile_shape
@@ -63,10 +60,10 @@ def batched_nms(
         "indices": ([*batch, length if limit is None else limit], "int64"),
         "count": (batch, "int32"),
     }
-    outputs.update(_workspace(batch[0] if batch else 1, length, class_ids.dtype, limit))
+    outputs.update(_workspace(batch[0] if batch else 1, length, dtype_of(class_ids), limit))
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         buffers = dict(zip([*inputs, *outputs], [*ins, *outs]))
         views = {name: _View(ib, buffer) for name, buffer in buffers.items()}
         rows = _extent(ib, "rows", batch[0] if batch else 1)
@@ -83,10 +80,6 @@ def batched_nms(
         tag="batched_nms_gpu",
     )
     return [tensors[0], tensors[1]]
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 def _workspace(
@@ -154,7 +147,7 @@ class _Nowhere:
 class _Problem:
     """The task: extents as int or computed on the host, and `views` of all buffers by name."""
 
-    ib: tir.ir_builder.IRBuilder
+    ib: IRBuilder
     rows: IntExpr
     length: IntExpr
     limit: int | None
@@ -185,7 +178,7 @@ class _Problem:
 
 def _split_id(ib: IRBuilder, class_id: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr | None]:
     """The 32 bits of a class id in the sort key, and the rest; together they identify the id."""
-    if class_id.dtype == "int32":
+    if dtype_of(class_id) == "int32":
         return class_id, None
     class_id = local(ib, "class_id", class_id)
     low = local(ib, "low", class_id.astype("int32"))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._kernel import barrier, local
+from .._tvm import IRBuilder, atomic, te, tir
 from .._types import IntExpr
-from .._warp import Part, atomic, ballot
+from .._warp import Part, ballot
 from .cuda_overlap import CORNERS, Box, BoxList, area
 
 LAST = 2**63 - 1  # the key of boxes that do not take part

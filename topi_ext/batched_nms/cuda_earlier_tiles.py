@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tvm import te, tir
-
 from .._kernel import barrier, clamp, local, variables
-from .._warp import ALL_LANES, atomic, ballot, below, count_bits, count_threads
+from .._tvm import atomic, te, tir
+from .._warp import ALL_LANES, ballot, below, count_bits, count_threads
 from .cuda_block import (
     FIRST_CLASS_FINAL,
     LATER_CLASSES_FINAL,

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import local, variables
+from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr
 from .._warp import first_bit
 

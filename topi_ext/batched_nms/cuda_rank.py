@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._kernel import barrier, ceil_div, launch, local, variables
+from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
 from .._warp import ballot, count_bits
 

@@ -79,12 +79,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._kernel import barrier, ceil_div, launch, variables
+from .._tvm import IRBuilder, atomic, te, tir
 from .._types import IntExpr
-from .._warp import atomic, count_bits
+from .._warp import count_bits
 from .cuda_block import (
     ALL_FINAL,
     LAST,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import te, tir
-
 from .._kernel import local, variables
-from .._warp import ALL_LANES, atomic, ballot
+from .._tvm import atomic, te, tir
+from .._warp import ALL_LANES, ballot
 from .cuda_block import Block, Loaded, Tile, uint32
 from .cuda_overlap import BoxList, Overlap
 

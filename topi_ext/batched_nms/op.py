@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
+from .._tvm import (
+    Attrs,
+    Expr,
+    TensorType,
+    TupleType,
+    TVMError,
+    Type,
+    call,
+    const,
+    convert,
+    script,
+    shared_extent,
+    te,
+    tir,
+    zeros_like,
+)
 from .._types import IntExpr
 
 if TYPE_CHECKING:
@@ -30,15 +41,15 @@ ARGUMENTS = {  # the axes and the types of each; without a batch there is no axi
 
 
 def batched_nms(
-    boxes: relay.Expr,
-    scores: relay.Expr,
-    class_ids: relay.Expr,
-    iou_threshold: float | relay.Expr,
+    boxes: Expr,
+    scores: Expr,
+    class_ids: Expr,
+    iou_threshold: float | Expr,
     *,
-    score_threshold: float | relay.Expr | None = None,
+    score_threshold: float | Expr | None = None,
     max_output_size: int | None = None,
-    valid_count: relay.Expr | None = None,
-) -> relay.Expr:
+    valid_count: Expr | None = None,
+) -> Expr:
     """Greedy non-maximum suppression within each class.
 
     The boxes of each batch item are visited in descending order of score, those of equal score in order of
@@ -46,24 +57,24 @@ def batched_nms(
 
     Parameters
     ----------
-    boxes : relay.Expr
+    boxes : Expr
         (N, 4) or (B, N, 4), float32, float16 or bfloat16. N and B may be 0, and known only at run time.
-    scores : relay.Expr
+    scores : Expr
         (N,) or (B, N), any of these types.
-    class_ids : relay.Expr
+    class_ids : Expr
         (N,) or (B, N), int32 or int64, of any value, negative ones included.
-    iou_threshold : float or relay.Expr
+    iou_threshold : float or Expr
         As an expression, a float32 scalar.
-    score_threshold : float or relay.Expr, optional
+    score_threshold : float or Expr, optional
         Boxes with a score that is not greater are ignored.
     max_output_size : int, optional
         Keep no more than this many boxes of a batch item, the first ones.
-    valid_count : relay.Expr, optional
+    valid_count : Expr, optional
         int32, () or (B,): the number of valid boxes of each batch item, which come first; clipped to 0..N.
 
     Returns
     -------
-    indices_and_count : relay.Expr
+    indices_and_count : Expr
         A tuple. The indices of the kept boxes, int64, (K,) or (B, K), in the order in which they were
         visited, then -1; K is `max_output_size`, or else N. The number of kept boxes, int32, () or (B,).
 
@@ -92,23 +103,21 @@ def batched_nms(
     """
     if max_output_size is not None and max_output_size < 0:
         raise ValueError(f"batched_nms: max_output_size must be at least 0, not {max_output_size}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    count = const(0, "int32") if valid_count is None else valid_count
+    thresholds = [
+        value if isinstance(value, Expr) else const(value or 0, "float32")
+        for value in (iou_threshold, score_threshold)
+    ]
+    return call(
+        NAME,
+        [boxes, scores, class_ids, count, *thresholds],
         max_output_size=-1 if max_output_size is None else int(max_output_size),
         has_valid_count=int(valid_count is not None),
         has_score_threshold=int(score_threshold is not None),
     )
-    valid_count = relay.const(0, "int32") if valid_count is None else valid_count
-    thresholds = [
-        value if isinstance(value, relay.Expr) else relay.const(value or 0, "float32")
-        for value in (iou_threshold, score_threshold)
-    ]
-    return relay.Call(relay.op.get(NAME), [boxes, scores, class_ids, valid_count, *thresholds], attrs)
 
 
-def nms(
-    boxes: relay.Expr, scores: relay.Expr, iou_threshold: float | relay.Expr, **options: Any
-) -> relay.Expr:
+def nms(boxes: Expr, scores: Expr, iou_threshold: float | Expr, **options: Any) -> Expr:
     """`batched_nms` of boxes of a single class, with the same arguments, result and conventions.
 
     >>> import torch
@@ -121,17 +130,17 @@ def nms(
     return batched_nms(boxes, scores, one_class(scores), iou_threshold, **options)
 
 
-def one_class(scores: relay.Expr) -> relay.Expr:
+def one_class(scores: Expr) -> Expr:
     """Class ids that are all the same."""
-    return relay.cast(relay.zeros_like(scores), "int32")
+    return zeros_like(scores, "int32")
 
 
 # --- types and shapes
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TupleType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TupleType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     batched = len(types[0].shape) == 3
     extents = {"4": {"": 4}, "N": {}, "B": {}}  # of each axis, what the tensors say it is
@@ -150,20 +159,20 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Tu
     common = {axis: _common(axis, of_axis) for axis, of_axis in extents.items() if of_axis}
     batch = [common["B"]] if batched else []
     size = common["N"] if attrs["max_output_size"] < 0 else attrs["max_output_size"]
-    return relay.TupleType([relay.TensorType([*batch, size], "int64"), relay.TensorType(batch, "int32")])
+    return TupleType([TensorType([*batch, size], "int64"), TensorType(batch, "int32")])
 
 
 def _common(axis: str, extents: dict[str, IntExpr]) -> IntExpr:
-    """The common extent of an axis; unknown if any is: then the shape function compares them."""
+    """The common extent of an axis."""
     known = {name: int(extent) for name, extent in extents.items() if isinstance(extent, (int, tir.IntImm))}
     if len(set(known.values())) > 1:
         found = ", ".join(f"{name} has {extent}" for name, extent in known.items() if name)
         _refuse(f"all tensors must agree on the axis {axis}: {found}")
-    return next(iter(known.values())) if len(known) == len(extents) else relay.Any()
+    return shared_extent(NAME, list(extents.values()))
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise tvm.TVMError(f"{NAME}: {reason}")
+    raise TVMError(f"{NAME}: {reason}")
 
 
 @script
@@ -182,9 +191,7 @@ def _shapes(boxes, scores, class_ids, batched, max_output_size):
     return indices, count
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     batched = int(inputs[0].shape[0]) - 2
     return _shapes(*inputs[:3], convert(batched), convert(attrs["max_output_size"]))
 
@@ -192,7 +199,7 @@ def _shape_function(
 # --- kernels
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     boxes, scores, class_ids, valid_count, iou_threshold, score_threshold = inputs
     return kernels.batched_nms(
         boxes,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tvm
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import between
+from .._tvm import BufferVar, DataType, IRBuilder, tir
 
 BITS = 11
 BINS = 1 << BITS
@@ -29,7 +26,7 @@ def emit_radix_sort(
     bins = ib.allocate("int32", BINS, "bins")
     here = ib.allocate("int32", 1, "here", scope="global")
     place = ib.allocate("int32", 1, "place", scope="global")
-    bits = tvm.DataType(keys.dtype).bits
+    bits = DataType(keys.dtype).bits
     lowest = tir.const(-(1 << (bits - 1)), keys.dtype)  # makes signed order that of the bits
 
     with ib.for_range(0, -(-bits // BITS), "digit") as digit:

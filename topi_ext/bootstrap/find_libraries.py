@@ -1,4 +1,4 @@
-"""Load the shared libraries that a CUDA-enabled libtvm.so links to, before it is loaded itself.
+"""Load the shared libraries that a CUDA-enabled TVM links to, before it is loaded itself.
 
 The dynamic linker reuses a library that is already loaded under the name it looks for. So the CUDA 12 runtime
 may come from the system or from NVIDIA's wheels, and a missing driver is replaced by a stub that answers
@@ -13,18 +13,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-CUDA_RUNTIME = {  # soname: the wheel's folder below `nvidia`
-    "libnvrtc.so.12": "cuda_nvrtc",
-    "libcudart.so.12": "cuda_runtime",
+CUDA_RUNTIME = {  # by what the graphs of a TVM are, {soname: the wheel's folder below `nvidia`}
+    "relay": {"libnvrtc.so.12": "cuda_nvrtc", "libcudart.so.12": "cuda_runtime"},
+    "relax": {"libcudart.so.13": "cu13"},
 }
 CUDNN = "libcudnn.so.9"
 DRIVER = "libcuda.so.1"
 DRIVER_STAND_IN = Path(__file__).with_name("libcuda_absent.so")
 
 
-def load_cuda_libraries() -> None:
+def load_cuda_libraries(dialect: str) -> None:
     """Load the libraries that can be found; the linker names missing ones when libtvm.so needs them."""
-    for soname, wheel in CUDA_RUNTIME.items():
+    for soname, wheel in CUDA_RUNTIME[dialect].items():
         _load(soname) or any(_load(path) for path in _in_wheels(wheel, soname))
     _load(DRIVER) or _load(DRIVER_STAND_IN)
 

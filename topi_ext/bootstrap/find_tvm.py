@@ -1,16 +1,21 @@
-"""Choose the TVM that `import tvm` imports.
+"""Choose the TVM that `import tvm` imports: one with Relay, or 0.27, whose graphs are Relax's.
 
-1. A TVM that is already imported is used if it has Relay.
+1. A TVM that is already imported is used.
 2. Else a TVM on the path is used if it has Relay: the user's own build.
 3. Else the one inside the `bitblas` wheel is put first on the path, also before an `apache-tvm` without
    Relay.
+4. Else that `apache-tvm` is used.
+
+Where both are installed, `TVM_PASSES_IR=relax` chooses the latter.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -19,9 +24,15 @@ from . import fast_ffi
 from .find_libraries import load_cuda_libraries
 from .not_installed import remedy, says_what_to_do
 
+SWITCH = "TVM_PASSES_IR"
+RELAY, RELAX = "relay", "relax"  # what its graphs are
+IMPORTED, ON_PATH, CARRIED = "already imported", "on the path", "carried by bitblas"
+OWN_FFI = "as it was imported"
+RELAX_VERSION = "0.27."  # each release renames much of what kernels use
 INSTALL_HINT = (
     "Install the wheel that carries a TVM with Relay (`pip install bitblas==0.1.0`), "
-    "or put your own build of TVM 0.12 to 0.19 on PYTHONPATH."
+    "or put your own build of TVM 0.12 to 0.19 on PYTHONPATH; "
+    f'for Relax, `pip install "apache-tvm=={RELAX_VERSION}*"`.'
 )
 
 
@@ -31,32 +42,67 @@ class TvmInUse:
 
     version: str
     folder: Path
-    origin: str  # "already imported", "on the path" or "carried by bitblas"
-    ffi: str = "as it was imported"  # or "Cython", or "ctypes" and the reason
+    origin: str  # IMPORTED, ON_PATH or CARRIED
+    ffi: str = OWN_FFI  # or "Cython", or "ctypes" and the reason
+    dialect: str = RELAY  # or RELAX
 
+    @property
+    def has_relay(self) -> bool:
+        return self.dialect == RELAY
 
-def import_relay_tvm() -> TvmInUse:
-    """Import a TVM with Relay under the name `tvm`, or raise an ImportError that says what to do."""
-    if "tvm" in sys.modules:
-        folder, origin = _folder_of(sys.modules["tvm"].__spec__), "already imported"
-        if folder is None or not _has_relay(folder):
+    def require_relay(self, package: str) -> None:
+        """Raise an ImportError, for a package that has nothing for Relax, if this is not a TVM with Relay."""
+        if not self.has_relay:
             raise ImportError(
-                f"the TVM that is already imported, from {folder}, has no Relay; import tvm_passes, "
-                f"topi_ext or frontends before tvm. {INSTALL_HINT}"
+                f"{package} needs a TVM with Relay, and this process has TVM {self.version}, {self.origin}. "
+                f"{INSTALL_HINT}"
             )
-        return TvmInUse(sys.modules["tvm"].__version__, folder, origin)
-    folder, origin = _folder_of(importlib.util.find_spec("tvm")), "on the path"
-    if folder is None or not _has_relay(folder):
-        without_relay, folder, origin = folder, _carried(), "carried by bitblas"
-        if folder is None:
-            found = f"the one at {without_relay} has no Relay" if without_relay else remedy()
-            raise ImportError(f"no TVM with Relay was found: {found}. {INSTALL_HINT}")
+
+
+def import_tvm() -> TvmInUse:
+    """Import the TVM of choice under the name `tvm`, or raise an ImportError that says what to do."""
+    folder, origin = _imported() if "tvm" in sys.modules else _chosen()
+    if origin == CARRIED:
         sys.path.insert(0, str(folder.parent))
         importlib.invalidate_caches()
-    load_cuda_libraries()
-    with says_what_to_do(), fast_ffi.compiled(folder) as ffi:
+    dialect = _dialect_of(folder)
+    load_cuda_libraries(dialect)
+    compiled = fast_ffi.compiled(folder) if origin != IMPORTED and dialect == RELAY else nullcontext(OWN_FFI)
+    with says_what_to_do(), compiled as ffi:
         tvm = importlib.import_module("tvm")
-    return TvmInUse(tvm.__version__, folder, origin, ffi)
+    if dialect == RELAX and not tvm.__version__.startswith(RELAX_VERSION):
+        raise ImportError(
+            f"the TVM that is {origin}, {tvm.__version__} from {folder}, has no Relay, and of those with "
+            f"Relax only {RELAX_VERSION}* is known. To use another one, import tvm_passes, topi_ext or "
+            f"frontends before tvm. {INSTALL_HINT}"
+        )
+    return TvmInUse(tvm.__version__, folder, origin, ffi, dialect)
+
+
+def _imported() -> tuple[Path, str]:
+    folder = _folder_of(sys.modules["tvm"].__spec__)
+    if folder is None:
+        raise ImportError(f"the TVM that is already imported has no folder. {INSTALL_HINT}")
+    return folder, IMPORTED
+
+
+def _chosen() -> tuple[Path, str]:
+    """The folder of a TVM, and where it was found."""
+    wanted = os.environ.get(SWITCH)
+    if wanted not in (None, RELAY, RELAX):
+        raise ImportError(f"{SWITCH} must be {RELAY} or {RELAX}, not {wanted!r}")
+    on_path = _folder_of(importlib.util.find_spec("tvm"))
+    found = [(on_path, ON_PATH), (_carried(), CARRIED)]
+    for dialect in (wanted,) if wanted else (RELAY, RELAX):
+        for folder, origin in found:
+            if folder is not None and _dialect_of(folder) == dialect:
+                return folder, origin
+    reason = f"the one at {on_path} is another" if on_path else remedy()
+    raise ImportError(f"no TVM with {(wanted or RELAY).capitalize()} was found: {reason}. {INSTALL_HINT}")
+
+
+def _dialect_of(folder: Path) -> str:
+    return RELAY if _has_relay(folder) else RELAX
 
 
 def _folder_of(spec: ModuleSpec | None) -> Path | None:

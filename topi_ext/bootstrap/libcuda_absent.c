@@ -1,4 +1,4 @@
-/* What libtvm.so takes from the NVIDIA driver, for machines that have no driver.
+/* What TVM takes from the NVIDIA driver, for machines that have no driver.
  *
  * Every call answers CUDA_ERROR_NO_DEVICE, so TVM imports, compiles for any target and
  * runs on the CPU, and says by itself that there is no device where one is asked for. */
@@ -11,7 +11,9 @@ enum { CUDA_ERROR_NO_DEVICE = 100 };
 NO_DEVICE(cuDeviceGetName)
 NO_DEVICE(cuFuncSetAttribute)
 NO_DEVICE(cuGetErrorName)
+NO_DEVICE(cuGetErrorString)
 NO_DEVICE(cuLaunchKernel)
+NO_DEVICE(cuLaunchKernelEx)
 NO_DEVICE(cuMemsetD32_v2)
 NO_DEVICE(cuModuleGetFunction)
 NO_DEVICE(cuModuleGetGlobal_v2)

@@ -18,8 +18,8 @@ class NotInstalled(ImportError):
 
 def remedy() -> str:
     if (ROOT / "pyproject.toml").is_file():
-        return f"this clone is not installed: run `pip install -e .` in {ROOT}"
-    return "the installation is not complete: run `pip install --force-reinstall tvm-vision-passes`"
+        return f'this clone is not installed: run `pip install -e ".[relay]"` in {ROOT}'
+    return 'the installation is not complete: run `pip install --force-reinstall "tvm-vision-passes[relay]"`'
 
 
 @contextlib.contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-
 from .._kernel import most_lanes
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Attention, Level
 
 MAX_LANES = 64
@@ -22,7 +21,7 @@ def deformable_attention(
     each = te.max(queries, 1)  # never 0, by which nothing can be divided
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         attention = Attention(
             ib, ins, outs[0], levels, align_corners, lanes=lanes, scope="global", loop="serial"
         )
@@ -34,9 +33,5 @@ def deformable_attention(
 
     shape = [items, queries, value.shape[2]]
     return te.extern(
-        [shape], [value, points, weights], emit, dtype=[value.dtype], name="deformable_attention"
+        [shape], [value, points, weights], emit, dtype=[dtype_of(value)], name="deformable_attention"
     )
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])

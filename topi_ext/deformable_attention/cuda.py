@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import ceil_div, launch, local, most_lanes
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Attention, Level
 
 THREADS = 128
@@ -27,7 +25,7 @@ def deformable_attention(
     vectors = channels // lanes
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         attention = Attention(
             ib, ins, outs[0], levels, align_corners, lanes=lanes, scope="local", loop="unroll"
         )
@@ -45,9 +43,5 @@ def deformable_attention(
 
     shape = [items, queries, value.shape[2]]
     return te.extern(
-        [shape], [value, points, weights], emit, dtype=[value.dtype], name="deformable_attention"
+        [shape], [value, points, weights], emit, dtype=[dtype_of(value)], name="deformable_attention"
     )
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)

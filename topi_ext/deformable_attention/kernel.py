@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tvm import tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import Locals, is_finite
 from .._kernel import in_a_row, ramp
 from .._register import known
+from .._tvm import IRBuilder, dtype_of, tir
 
 
 class Level(NamedTuple):
@@ -61,7 +59,7 @@ class Attention:
                             with self.ib.if_scope(tir.all(*inside)):
                                 pixel = first_pixel + row * level.width + column
                                 share = self._local("share", down * across * weight)
-                                read = self._value[item, pixel, vector].astype(total[every].dtype)
+                                read = self._value[item, pixel, vector].astype(dtype_of(total[every]))
                                 total[every] += read * self._vector(share)
             first_pixel, first_point = first_pixel + level.height * level.width, first_point + level.points
         self._output[item, query, vector] = total[every].astype(self._output.dtype)

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, script, te, tir
 from .._types import IntExpr
 from .kernel import Level
 
@@ -28,24 +25,24 @@ ARGUMENTS = {
 
 
 def deformable_attention(
-    value: relay.Expr,
-    points: relay.Expr,
-    weights: relay.Expr,
+    value: Expr,
+    points: Expr,
+    weights: Expr,
     *,
     levels: Sequence[Sequence[int]],
     align_corners: bool = False,
-) -> relay.Expr:
+) -> Expr:
     """Multi-scale deformable attention: the weighted sum of what each query reads at its points.
 
     Parameters
     ----------
-    value : relay.Expr
+    value : Expr
         (N, S, C), float32 or float16: the pixels of all levels, one level after the other, each row by row.
         For several heads, N is the number of images times that of heads. N may be known only at run time.
-    points : relay.Expr
+    points : Expr
         (N, Q, K, 2), float32 or float16: the points x, y of each query, those of the first level first.
         -1 and 1 are the borders of the map. Q may be known only at run time.
-    weights : relay.Expr
+    weights : Expr
         (N, Q, K), float32 or float16.
     levels : sequence of (int, int, int)
         Of each level its height, its width, and how many of the points are on it; S and K are their sums.
@@ -54,7 +51,7 @@ def deformable_attention(
 
     Returns
     -------
-    result : relay.Expr
+    result : Expr
         (N, Q, C), of the type of `value`.
 
     Convention
@@ -76,17 +73,16 @@ def deformable_attention(
             "deformable_attention: levels must be (height, width, points) of each level, all at least 1, "
             f"not {levels}"
         )
-    attrs = tvm.ir.make_node("DictAttrs", levels=levels, align_corners=int(align_corners))
-    return relay.Call(relay.op.get(NAME), [value, points, weights], attrs)
+    return call(NAME, [value, points, weights], levels=levels, align_corners=int(align_corners))
 
 
-def _levels(attrs: tvm.ir.Attrs) -> list[Level]:
+def _levels(attrs: Attrs) -> list[Level]:
     return [Level(*map(int, level)) for level in attrs["levels"]]
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     levels = _levels(attrs)
     pixels, points = (
@@ -105,7 +101,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
         _refuse(f"value must have a number of channels that is known and above 0, not {types[0].shape}")
     items = _common("N", "value, points and weights", [type_.shape[0] for type_ in types])
     queries = _common("Q", "points and weights", [type_.shape[1] for type_ in types[1:]])
-    return relay.TensorType([items, queries, types[0].shape[2]], types[0].dtype)
+    return TensorType([items, queries, types[0].shape[2]], types[0].dtype)
 
 
 def _common(axis: str, names: str, extents: Sequence[tir.PrimExpr]) -> IntExpr:
@@ -132,13 +128,11 @@ def _shapes(value, points, weights):
     return result
 
 
-def _shape_function(
-    _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(_attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     return [_shapes(*inputs)]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     options = {"levels": _levels(attrs), "align_corners": bool(attrs["align_corners"])}
     return [kernels.deformable_attention(*inputs, **options)]
 

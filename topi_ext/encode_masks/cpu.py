@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-
 from .._kernel import between, ceil_div
+from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
 from ..paste_masks.kernel import Masks
 from .kernel import Runs, Window, eight_pixels, encoded, pixel, write
@@ -20,7 +19,7 @@ def run_lengths(
     count = masks.shape[0]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         placed = Masks(ib, ins[0], ins[1], image_size, threshold, scope="global")
         local, out = placed.local, ib.buffer_ptr(outs[0])
         with ib.for_range(0, count, "number", kind="parallel") as number:
@@ -57,7 +56,7 @@ def packed_bits(
     count, row_bytes = masks.shape[0], ceil_div(width, 8)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         placed = Masks(ib, ins[0], ins[1], image_size, threshold, scope="global")
         out = ib.buffer_ptr(outs[0])
         with ib.for_range(0, count * height, "row", kind="parallel") as row:
@@ -67,7 +66,3 @@ def packed_bits(
         return ib.get()
 
     return encoded([masks, boxes], image_size, [([count, height, row_bytes], "uint8")], emit)
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])

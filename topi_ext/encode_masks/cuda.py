@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import barrier, between, ceil_div, in_a_row, launch
+from .._tvm import BufferVar, IRBuilder, PrimExpr, te, tir
 from .._types import IntExpr
 from .._warp import first_bit, from_lane_before
 from ..paste_masks.kernel import Masks
@@ -24,7 +21,7 @@ WORD, LANES = 32, 32
 THREADS, BLOCKS = 256, 16  # of the kernels for bits; blocks for each mask
 COLUMNS = 512  # threads of a block that encodes, each with a column at a time
 WARPS = COLUMNS // LANES
-State = list[tir.PrimExpr]  # of `Runs`, or a number of bytes
+State = list[PrimExpr]  # of `Runs`, or a number of bytes
 
 
 def run_lengths(
@@ -36,7 +33,7 @@ def run_lengths(
     outputs = [([count, capacity], "uint8"), ([count, ceil_div(height, WORD), width], "uint32")]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         masks = Masks(ib, ins[0], ins[1], image_size, threshold, scope="local")
         with ib.if_scope(tir.const(0, "int32") < count):
             with launch(ib, count * BLOCKS, THREADS) as (block, thread):
@@ -59,7 +56,7 @@ def packed_bits(
     count, row_bytes = masks.shape[0], ceil_div(width, 8)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         masks = Masks(ib, ins[0], ins[1], image_size, threshold, scope="local")
         out, index_type = in_a_row(ib, outs[0])
         blocks = ceil_div(height * row_bytes, THREADS)
@@ -74,10 +71,6 @@ def packed_bits(
         return ib.get()
 
     return encoded([masks, boxes], image_size, [([count, height, row_bytes], "uint8")], emit)
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 class _Words:

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from tvm import te, tir
-from tvm.runtime import convert
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals
 from .._register import known
+from .._tvm import BufferVar, IRBuilder, convert, te, tir
 from .._types import IntExpr
 from ..paste_masks.kernel import Masks, Neighbours, Span
 

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._kernel import ceil_div
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, convert, script, shared_extent, te, tir
 from ..paste_masks.op import ARGUMENTS, checked_options, number_of_masks
 from .kernel import default_capacity
 
@@ -25,21 +21,21 @@ FORMS = ("rle", "bits")
 
 
 def encode_masks(
-    masks: relay.Expr,
-    boxes: relay.Expr,
+    masks: Expr,
+    boxes: Expr,
     image_size: Sequence[int],
     *,
     threshold: float = 0.5,
     form: str = "rle",
     capacity: int | None = None,
-) -> relay.Expr:
+) -> Expr:
     """Paste each mask as `paste_masks` does, and give the image of 0 and 1 as run lengths or packed bits.
 
     Parameters
     ----------
-    masks : relay.Expr
+    masks : Expr
         (N, 1, M, M), float32 or float16, such as probabilities. N may be 0, and known only at run time.
-    boxes : relay.Expr
+    boxes : Expr
         (N, 4), float32 or float16: the corners x1, y1, x2, y2 in the image.
     image_size : (int, int)
         Height and width of the images. Each may be a tir.Var, where a kernel is to serve all sizes.
@@ -54,7 +50,7 @@ def encode_masks(
 
     Returns
     -------
-    encoded : relay.Expr
+    encoded : Expr
         uint8. For run lengths (N, capacity): the bytes of each mask, then zeros. For bits
         (N, height, (width + 7) // 8).
 
@@ -81,23 +77,23 @@ def encode_masks(
     if capacity is not None and (form != "rle" or capacity < 1):
         raise ValueError("encode_masks: capacity must be at least 1, and is for the form rle only")
     capacity = default_capacity(width) if capacity is None else int(capacity)
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        NAME,
+        [masks, boxes],
         image_size=[height, width],
         threshold=float(threshold),
         form=form,
         encoded_shape=[capacity] if form == "rle" else [height, ceil_div(width, 8)],
     )
-    return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     count = number_of_masks(NAME, types)
     if count is None:
         return None
-    of_each = [relay.Any() if known(length) is None else length for length in attrs["encoded_shape"]]
-    return relay.TensorType([count, *of_each], "uint8")
+    of_each = [shared_extent(NAME, [length]) for length in attrs["encoded_shape"]]
+    return TensorType([count, *of_each], "uint8")
 
 
 @script
@@ -114,14 +110,12 @@ def _shapes(masks, boxes, rank, first, last):
     return encoded
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     of_each = attrs["encoded_shape"]
     return [_shapes(*inputs, *map(convert, (len(of_each) + 1, of_each[0], of_each[-1])))]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     image_size, of_each = (
         [known(length) or length for length in attrs[name]] for name in ("image_size", "encoded_shape")
     )

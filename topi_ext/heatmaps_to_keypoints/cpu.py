@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-
+from .._tvm import IRBuilder, te, tir
 from ..sort.order import from_ordered_bits, ordered_bits
 from .kernel import MAX_SIDE, Heatmaps, weighted
 
@@ -17,7 +16,7 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
     count, keypoints, _, length = maps.shape
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         heatmaps = Heatmaps(ib, *ins, scope="global")
         places, scores = map(ib.buffer_ptr, outs)
         with ib.for_range(0, count * keypoints, "heatmap", kind="parallel") as heatmap:
@@ -63,7 +62,3 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
 
     shapes = [[count, keypoints, 3], [count, keypoints]]
     return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import barrier, ceil_div, launch, local, variables
+from .._tvm import IRBuilder, te, tir
 from ..sort.order import from_ordered_bits, ordered_bits
 from .kernel import Heatmaps, Side, weighted
 
@@ -27,7 +24,7 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
     count, keypoints = maps.shape[:2]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         heatmaps = Heatmaps(ib, *ins, scope="local")
         places, scores = map(ib.buffer_ptr, outs)
         blocks = count * keypoints
@@ -52,10 +49,6 @@ def heatmaps_to_keypoints(maps: te.Tensor, rois: te.Tensor) -> list[te.Tensor]:
 
     shapes = [[count, keypoints, 3], [count, keypoints]]
     return te.extern(shapes, [maps, rois], emit, dtype=["float32"] * 2, name="heatmaps_to_keypoints")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 def _best_of_thread(

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import MAGNITUDE, Locals, bits, bits_of
+from .._tvm import IRBuilder, te, tir
 
 MAX_SIDE = 4096  # pixels along a side; longer ones are counted as that, which bounds the work
 MAX_COORDINATE = 1e9

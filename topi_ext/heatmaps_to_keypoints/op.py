@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, TupleType, Type, call, results, script, shared_extent, te, tir
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor
@@ -24,20 +21,20 @@ ARGUMENTS = {
 }
 
 
-def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrapper:
+def heatmaps_to_keypoints(maps: Expr, rois: Expr) -> Expr:
     """The keypoints of each object: the maxima of its heatmaps, scaled to its roi.
 
     Parameters
     ----------
-    maps : relay.Expr
+    maps : Expr
         (N, K, H, W), float32 or float16: a heatmap for each object and keypoint. All extents may be known
         only at run time; N may be 0.
-    rois : relay.Expr
+    rois : Expr
         (N, 4), float32 or float16: the corners x1, y1, x2, y2 of the objects in the image.
 
     Returns
     -------
-    keypoints_and_scores : relay.Expr
+    keypoints_and_scores : Expr
         A tuple: (N, K, 3), float32, the position x, y of each keypoint in the image and a 1; and (N, K),
         float32, the value of the scaled heatmap there.
 
@@ -60,13 +57,12 @@ def heatmaps_to_keypoints(maps: relay.Expr, rois: relay.Expr) -> relay.TupleWrap
     >>> print(keypoints[0, 0], scores.round(3))
     [14.5 22.5  1. ] [[0.772]]
     """
-    attrs = tvm.ir.make_node("DictAttrs")
-    return relay.TupleWrapper(relay.Call(relay.op.get(NAME), [maps, rois], attrs), 2)
+    return results(call(NAME, [maps, rois]), 2)
 
 
-def _type_relation(types: Sequence[relay.Type], _attrs: tvm.ir.Attrs) -> relay.TupleType | None:
+def _type_relation(types: Sequence[Type], _attrs: Attrs) -> TupleType | None:
     """The types of the results, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     maps, rois = types
     for name, type_ in zip(ARGUMENTS, types):
@@ -79,11 +75,9 @@ def _type_relation(types: Sequence[relay.Type], _attrs: tvm.ir.Attrs) -> relay.T
     counts = [known(type_.shape[0]) for type_ in types]
     if None not in counts and counts[0] != counts[1]:
         _refuse(f"maps and rois must have the same number of objects, not {counts[0]} and {counts[1]}")
-    count = relay.Any() if None in counts else counts[0]
+    count = shared_extent(NAME, [type_.shape[0] for type_ in types])
     keypoints = maps.shape[1]
-    return relay.TupleType(
-        [relay.TensorType(shape, "float32") for shape in ([count, keypoints, 3], [count, keypoints])]
-    )
+    return TupleType([TensorType(shape, "float32") for shape in ([count, keypoints, 3], [count, keypoints])])
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -109,13 +103,11 @@ def _shapes(maps, rois):
     return places, scores
 
 
-def _shape_function(
-    _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(_attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     return list(_shapes(*inputs))
 
 
-def _compute(kernels: ModuleType, _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, _attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return kernels.heatmaps_to_keypoints(*inputs)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-
+from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
 from .kernel import Masks
 
@@ -19,7 +18,7 @@ def paste_masks(
     dtype = "float32" if threshold is None else "uint8"
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         placed = Masks(ib, ins[0], ins[1], image_size, threshold, scope="global")
         (out,) = map(ib.buffer_ptr, outs)
         with ib.for_range(0, count * height, "row", kind="parallel") as row:
@@ -43,7 +42,3 @@ def paste_masks(
         return ib.get()
 
     return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])

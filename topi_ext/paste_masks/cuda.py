@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import ceil_div, launch, local
+from .._tvm import IRBuilder, te, tir, view
 from .kernel import Masks, Span
 
 THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once
@@ -27,17 +24,13 @@ def paste_masks(
     dtype = "float32" if threshold is None else "uint8"
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         masks = Masks(ib, ins[0], ins[1], image_size, threshold, scope="local")
         with ib.if_scope(tir.const(0, "int32") < count):
             _Pasting(ib, masks, outs[0], image_size).emit(count)
         return ib.get()
 
     return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 class _Pasting:
@@ -50,7 +43,7 @@ class _Pasting:
         self._pixels = next(n for n in (16, 8, 4, 2, 1) if n <= MAX_PIXELS[out.dtype] and area % n == 0)
         self._groups = area // self._pixels
         size = out.shape[0].astype("int64") * area
-        self._out = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "images", data=out.data))
+        self._out = view(ib, out, [size])
 
     def emit(self, count: tir.PrimExpr) -> None:
         ib, blocks = self.ib, ceil_div(self._groups, THREADS * GROUPS)

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import Locals, is_finite, rounded
 from .._kernel import clamp
+from .._tvm import IRBuilder, PrimExpr, te, tir
 from .._types import IntExpr
 
 MAX_COORDINATE = 1e9
-Neighbours = tuple[tuple[tir.PrimExpr, tir.PrimExpr], ...]  # pixels along an axis, with their weights
+Neighbours = tuple[tuple[PrimExpr, PrimExpr], ...]  # pixels along an axis, with their weights
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,9 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, convert, script, shared_extent, te, tir
 from .._types import IntExpr
 
 if TYPE_CHECKING:
@@ -29,15 +25,15 @@ ARGUMENTS = {
 
 
 def paste_masks(
-    masks: relay.Expr, boxes: relay.Expr, image_size: Sequence[int], *, threshold: float | None = None
-) -> relay.Expr:
+    masks: Expr, boxes: Expr, image_size: Sequence[int], *, threshold: float | None = None
+) -> Expr:
     """Scale each mask to its box and paste it into an empty image.
 
     Parameters
     ----------
-    masks : relay.Expr
+    masks : Expr
         (N, 1, M, M), float32 or float16, such as probabilities. N may be 0, and known only at run time.
-    boxes : relay.Expr
+    boxes : Expr
         (N, 4), float32 or float16: the corners x1, y1, x2, y2 in the image.
     image_size : (int, int)
         Height and width of the images.
@@ -46,7 +42,7 @@ def paste_masks(
 
     Returns
     -------
-    images : relay.Expr
+    images : Expr
         (N, 1, height, width), float32, or with a threshold uint8, 0 or 1.
 
     Convention
@@ -70,13 +66,13 @@ def paste_masks(
      [0 0 0 0 0 0]]
     """
     height, width = checked_options("paste_masks", image_size, threshold)
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        NAME,
+        [masks, boxes],
         image_size=[height, width],
         threshold=float(threshold or 0),
         has_threshold=int(threshold is not None),
     )
-    return relay.Call(relay.op.get(NAME), [masks, boxes], attrs)
 
 
 def checked_options(name: str, image_size: Sequence[int], threshold: float | None) -> tuple[int, int]:
@@ -90,16 +86,16 @@ def checked_options(name: str, image_size: Sequence[int], threshold: float | Non
     return height, width
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
     count = number_of_masks(NAME, types)
     dtype = "uint8" if attrs["has_threshold"] else "float32"
-    return None if count is None else relay.TensorType([count, 1, *attrs["image_size"]], dtype)
+    return None if count is None else TensorType([count, 1, *attrs["image_size"]], dtype)
 
 
-def number_of_masks(operator: str, types: Sequence[relay.Type]) -> IntExpr | None:
+def number_of_masks(operator: str, types: Sequence[Type]) -> IntExpr | None:
     """N, of the types of masks and boxes, which are checked; None while one of them is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     refuse = partial(_register.refuse, operator)
     masks, boxes = types
@@ -114,7 +110,7 @@ def number_of_masks(operator: str, types: Sequence[relay.Type]) -> IntExpr | Non
     counts = [known(type_.shape[0]) for type_ in types]
     if None not in counts and counts[0] != counts[1]:
         refuse(f"there must be as many masks as boxes: masks has {counts[0]}, boxes has {counts[1]}")
-    return relay.Any() if None in counts else counts[0]
+    return shared_extent(operator, [type_.shape[0] for type_ in types])
 
 
 @script
@@ -132,13 +128,11 @@ def _shapes(masks, boxes, height, width):
     return images
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     return [_shapes(*inputs, *map(convert, attrs["image_size"]))]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     image_size = [int(length) for length in attrs["image_size"]]
     threshold = float(attrs["threshold"]) if attrs["has_threshold"] else None
     return [kernels.paste_masks(*inputs, image_size, threshold)]

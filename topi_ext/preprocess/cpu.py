@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals
+from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr
 from .kernel import Place, between, flat, lined_up, normalisation, place
 from .problem import Problem
@@ -24,16 +22,12 @@ def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
     """The result of `topi_ext.preprocess`."""
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         _Images(ib, problem, *ins, *outs).emit(image.shape[0])
         return ib.get()
 
     shape = [image.shape[0], *problem.shape]
     return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
 
 
 class _Images:

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._floats import Locals
 from .._kernel import ceil_div, launch, local
+from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
 from .kernel import Place, between, flat, lined_up, normalisation, place
 from .problem import Problem
@@ -29,17 +26,13 @@ def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
     """The result of `topi_ext.preprocess`."""
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         with ib.if_scope(tir.const(0, "int32") < image.shape[0]):
             _Images(ib, problem, ins[0], outs[0]).emit(image.shape[0])
         return ib.get()
 
     shape = [image.shape[0], *problem.shape]
     return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 @dataclass(frozen=True)

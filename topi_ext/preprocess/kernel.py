@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals
 from .._kernel import clamp
+from .._tvm import BufferVar, IRBuilder, tir, view
 from .._types import IntExpr
 from .problem import Problem
 
@@ -66,7 +64,7 @@ def _of_channel(local: Locals, numbers: Sequence[float], channel: IntExpr) -> ti
 def flat(ib: IRBuilder, buffer: tir.Buffer) -> BufferVar:
     """A buffer along one axis, of as many elements as it may have."""
     size = reduce(mul, buffer.shape, tir.const(1, "int64"))
-    return ib.buffer_ptr(tir.decl_buffer([size], buffer.dtype, "flat", data=buffer.data))
+    return view(ib, buffer, [size])
 
 
 def lined_up(start: IntExpr, lanes: int) -> IntExpr:

@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, convert, dtype_of, script, te, tir
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -29,7 +25,7 @@ ARGUMENTS = {"image": "(N, H, W, C) or (N, C, H, W), uint8, float32 or float16."
 
 
 def preprocess(
-    image: relay.Expr,
+    image: Expr,
     size: Sequence[int],
     padded_size: Sequence[int] | None = None,
     *,
@@ -39,12 +35,12 @@ def preprocess(
     image_layout: str = "NHWC",
     layout: str = "NCHW",
     dtype: str = "float32",
-) -> relay.Expr:
+) -> Expr:
     """Turn camera images into the input of a network: resize, normalize and pad them.
 
     Parameters
     ----------
-    image : relay.Expr
+    image : Expr
         Images of 1 to 4 channels, uint8, float32 or float16. N may be known only at run time, and be 0.
     size : (int, int)
         Height and width to resize to.
@@ -63,7 +59,7 @@ def preprocess(
 
     Returns
     -------
-    images : relay.Expr
+    images : Expr
         (N, C, *padded_size) or (N, *padded_size, C).
 
     Convention
@@ -103,8 +99,9 @@ def preprocess(
             raise ValueError(f"preprocess: {name} must be {' or '.join(LAYOUTS)}, not {given!r}")
     if dtype not in TYPES:
         raise ValueError(f"preprocess: dtype must be {' or '.join(TYPES)}, not {dtype!r}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        NAME,
+        [image],
         size=size,
         padded_size=padded_size,
         mean=mean,
@@ -114,25 +111,24 @@ def preprocess(
         layout=layout,
         dtype=dtype,
     )
-    return relay.Call(relay.op.get(NAME), [image], attrs)
 
 
 # --- types and shapes
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of the image is not known."""
-    if not isinstance(types[0], relay.TensorType):
+    if not isinstance(types[0], TensorType):
         return None
     problem = problem_of(types[0], attrs)
-    return relay.TensorType([types[0].shape[0], *problem.shape], problem.dtype)
+    return TensorType([types[0].shape[0], *problem.shape], problem.dtype)
 
 
-def problem_of(image: relay.TensorType | te.Tensor, attrs: tvm.ir.Attrs) -> Problem:
+def problem_of(image: TensorType | te.Tensor, attrs: Attrs) -> Problem:
     """The problem for an image given as a type or tensor; refuses what the operator does not accept."""
     layout, channels = str(attrs["image_layout"]), len(attrs["mean"])
-    if image.dtype not in IMAGE_TYPES:
-        _refuse(f"image must be of type {', '.join(IMAGE_TYPES)}, not {image.dtype}")
+    if dtype_of(image) not in IMAGE_TYPES:
+        _refuse(f"image must be of type {', '.join(IMAGE_TYPES)}, not {dtype_of(image)}")
     if len(image.shape) != 4:
         _refuse(f"image must have the shape ({', '.join(layout)}), not {image.shape}")
     extents = dict(zip(layout, map(known, image.shape)))
@@ -169,9 +165,7 @@ def _shapes(image, first, second, third):
     return images
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     channels, (height, width) = len(attrs["mean"]), map(int, attrs["padded_size"])
     extents = {"C": channels, "H": height, "W": width}
     return [_shapes(*inputs, *(convert(extents[axis]) for axis in str(attrs["layout"])[1:]))]
@@ -180,7 +174,7 @@ def _shape_function(
 # --- kernels
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return [kernels.preprocess(problem_of(inputs[0], attrs), *inputs)]
 
 

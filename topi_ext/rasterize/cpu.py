@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import mul
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals
 from .._kernel import ceil_div, clamp
+from .._tvm import BufferVar, IRBuilder, te, tir, trailing_zeros, view
 from .kernel import (
     REACH,
     TABLE,
@@ -58,7 +56,7 @@ def rasterize_masks(
     layer_count = int(layers.shape[1]) - 1
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         local = Locals(ib, "global")
         contours, points = _shapes(ib, local, kind, *ins[:2])
         layers, matrices = map(ib.buffer_ptr, ins[2:])
@@ -113,7 +111,7 @@ def rasterize_map(
     channels = len(background)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         local, table = Locals(ib, "global"), _table(ib)
         points, _, styles, matrices = map(ib.buffer_ptr, ins)
         contours = Contours(ib, local, ins[1], length(ins[0], 0))
@@ -146,10 +144,6 @@ def rasterize_map(
         dtype=[image.dtype],
         name="rasterize_map",
     )
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
 
 
 def _table(ib: IRBuilder) -> BufferVar:
@@ -365,8 +359,8 @@ class _Canvas:
             word[0] = self._inside[row * self._words + number]
             self._inside[row * self._words + number] = _word(0)
             with ib.while_loop(word[0] != _word(0)):
-                begin = local("begin", _trailing_zeros(word[0]))
-                run = local("run", _trailing_zeros(~(word[0] >> begin)))
+                begin = local("begin", trailing_zeros(word[0]))
+                run = local("run", trailing_zeros(~(word[0] >> begin)))
                 ones = tir.Select(run == _word(BITS), ~_word(0), (_word(1) << run) - _word(1))
                 word[0] = word[0] & ~(ones << begin)
                 column = number * BITS + begin.astype("int32")
@@ -388,14 +382,8 @@ def _bounds(ib: IRBuilder, local: Locals, points: BufferVar, contours: Contours)
 def _flat(ib: IRBuilder, out: tir.Buffer) -> BufferVar:
     """A buffer as if it had one axis."""
     size = reduce(mul, out.shape, tir.const(1, "int64"))
-    return ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "flat", data=out.data))
+    return view(ib, out, [size])
 
 
 def _word(value: int) -> tir.PrimExpr:
     return tir.const(value, "uint64")
-
-
-def _trailing_zeros(word: tir.PrimExpr) -> tir.PrimExpr:
-    return tir.call_llvm_pure_intrin(
-        "uint64", "llvm.cttz.i64", tir.const(2, "uint32"), word, tir.const(False, "bool")
-    )

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._floats import Locals
 from .._kernel import barrier, ceil_div, clamp, launch
+from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr
 from .._warp import ballot, below, count_bits, count_threads
 from .cuda_tile import LANES, SIDE, THREADS, Drawing, Tile
@@ -42,7 +39,7 @@ def rasterize_masks(
     chunks = ceil_div(layer_count, channels)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         local = Locals(ib, "local")
         contours, points = _shapes(ib, local, kind, *ins[:2])
         layers, matrices = map(ib.buffer_ptr, ins[2:])
@@ -83,7 +80,7 @@ def rasterize_map(
     channels = len(background)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         local = Locals(ib, "local")
         points, _, styles, matrices = map(ib.buffer_ptr, ins)
         contours, samples = Contours(ib, local, ins[1], length(ins[0], 0)), length(ins[3], 0)
@@ -113,10 +110,6 @@ def rasterize_map(
         dtype=[image.dtype],
         name="rasterize_map",
     )
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 @contextmanager

@@ -11,11 +11,9 @@ from functools import reduce
 from itertools import accumulate
 from operator import add
 
-from tvm import tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import Locals
 from .._kernel import barrier, ceil_div
+from .._tvm import IRBuilder, tir
 from .._types import IntExpr
 from .._warp import Part, ballot, first_bit
 from .kernel import TABLE

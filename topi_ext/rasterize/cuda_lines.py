@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar
-
 from .._floats import Locals
 from .._kernel import barrier, ceil_div
+from .._tvm import BufferVar, te, tir
 from .._warp import Part, ballot, below, count_bits
 from .cuda_block import LANES, LINE_FIELDS, THREADS, WARPS, uint32
 from .cuda_pixels import SIDE, Brush, Tile

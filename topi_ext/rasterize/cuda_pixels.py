@@ -8,11 +8,9 @@ from itertools import chain
 from operator import mul
 from typing import NamedTuple
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals
 from .._kernel import barrier
+from .._tvm import BufferVar, IRBuilder, te, tir, view
 from .._types import IntExpr
 from .cuda_block import Block, Shared, uint32
 from .kernel import REACH, TABLE, Camera, Image, Palette, zero_if_finite
@@ -98,7 +96,7 @@ class Tile:
     def write(self, out: tir.Buffer, sample: tir.PrimExpr, first: IntExpr, count: IntExpr) -> None:
         """Write the tile to the result, as `count` channels of a sample's image, from `first` on."""
         ib, local, size = self.ib, self.local, reduce(mul, out.shape, tir.const(1, "int64"))
-        flat = ib.buffer_ptr(tir.decl_buffer([size], out.dtype, "flat", data=out.data))
+        flat = view(ib, out, [size])
         runs = self._runs(out, sample.astype("int64"), first, count)
         vector = VECTOR if runs.is_aligned else 1
         values = ib.allocate(out.dtype, vector, "values", scope="local")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar
-
 from .._kernel import barrier, ceil_div, clamp
+from .._tvm import BufferVar, te, tir
 from .._warp import ALL_LANES, from_lane
 from .cuda_block import LANES, THREADS, WARPS, uint32
 from .cuda_pixels import SIDE, Brush, Tile

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import te, tir
-
 from .._kernel import barrier
+from .._tvm import PrimExpr, te, tir
 from .._types import IntExpr
 from .._warp import from_lane_before
 from .cuda_block import THREADS
@@ -18,7 +17,7 @@ from .cuda_pixels import Tile
 from .kernel import Camera, Contours, Corner
 
 # Answers for a position which shape is there, and whether it may touch the tile.
-Candidate = Callable[[tir.PrimExpr], tuple[tir.PrimExpr, tir.PrimExpr]]
+Candidate = Callable[[PrimExpr], tuple[PrimExpr, PrimExpr]]
 
 
 class HeldShapes:

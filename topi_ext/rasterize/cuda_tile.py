@@ -78,9 +78,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import tir
-
 from .._kernel import ceil_div
+from .._tvm import tir
 from .._types import IntExpr
 from .._warp import count_threads
 from .cuda_block import LANES, THREADS

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals, is_finite, rounded
 from .._kernel import clamp
 from .._register import known
+from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 from .._warp import Part
 from .reference import CORNERS, LENGTHENING, MAX_COORDINATE, MAX_YAW, ONE, PROFILE, SUBPIXELS
@@ -79,7 +77,7 @@ def length(buffer: tir.Buffer | te.Tensor, axis: int) -> IntExpr:
 
 def within(offset: tir.PrimExpr, least: IntExpr, most: IntExpr) -> tir.PrimExpr:
     """An offset of any integer type as an int32 between two of them."""
-    dtype = offset.dtype
+    dtype = dtype_of(offset)
     least, most = (tir.const(n, dtype) if isinstance(n, int) else n.astype(dtype) for n in (least, most))
     return clamp(offset, least, most).astype("int32")
 
@@ -425,7 +423,7 @@ class Lines:
         """
         local = self._local
         product = local("product", tir.Cast("int64", a) * tir.Cast("int64", b))
-        negative = local("negative", ((product < 0) != (divisor < 0)).astype("int32"))
+        negative = local("negative", ((product < 0).astype("int32") ^ (divisor < 0).astype("int32")))
         product, divisor = local("size", tir.abs(product)), local("divisor", tir.abs(divisor).astype("int64"))
         estimate = local("estimate", (product.astype("float64") / divisor.astype("float64")).astype("int32"))
         rest = local("rest", product - estimate.astype("int64") * divisor)

@@ -6,13 +6,9 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, const, convert, script, shared_extent, te, tir
 from .kernel import Image
 
 if TYPE_CHECKING:
@@ -25,26 +21,26 @@ MODES, LAYOUTS, DTYPES, KINDS = ("union", "parity"), ("NHWC", "NCHW"), ("float32
 
 
 def rasterize_boxes(
-    boxes: relay.Expr,
-    layers: relay.Expr,
-    matrices: relay.Expr,
+    boxes: Expr,
+    layers: Expr,
+    matrices: Expr,
     image_size: Sequence[int],
     *,
     mode: str = "union",
     layout: str = "NHWC",
     dtype: str = "float32",
-) -> relay.Expr:
+) -> Expr:
     """Draw boxes as masks: for each sample, an image of several layers, such as the frames of a history.
 
     Parameters
     ----------
-    boxes : relay.Expr
+    boxes : Expr
         (N, 5), float32 or float64: center x and y, length, width, and yaw in radians, for all samples. Or
         (N, 6), with the cosine and the sine of the yaw. N may be 0, and known only at run time.
-    layers : relay.Expr
+    layers : Expr
         (B, L + 1), int32 or int64: layer l of sample b shows the boxes from `layers[b, l]` up to
         `layers[b, l + 1]`; samples may share boxes.
-    matrices : relay.Expr
+    matrices : Expr
         (B, 3, 3), float32 or float64: per sample, from the coordinates of boxes to pixels. The last row is
         not used.
     image_size : (int, int)
@@ -58,7 +54,7 @@ def rasterize_boxes(
 
     Returns
     -------
-    images : relay.Expr
+    images : Expr
         (B, height, width, L) or (B, L, height, width).
 
     Convention
@@ -80,20 +76,20 @@ def rasterize_boxes(
      [ 27 209 233 232 234 212  33]
      [  0  31  58  58  58  33   0]]
     """
-    return _masks("boxes", mode, boxes, relay.const(0), layers, matrices, image_size, layout, dtype)
+    return _masks("boxes", mode, boxes, const(0), layers, matrices, image_size, layout, dtype)
 
 
 def rasterize_polygons(
-    points: relay.Expr,
-    offsets: relay.Expr,
-    layers: relay.Expr,
-    matrices: relay.Expr,
+    points: Expr,
+    offsets: Expr,
+    layers: Expr,
+    matrices: Expr,
     image_size: Sequence[int],
     *,
     mode: str = "union",
     layout: str = "NHWC",
     dtype: str = "float32",
-) -> relay.Expr:
+) -> Expr:
     """Draw polygons as masks: `rasterize_boxes` for any number of corners.
 
     Polygon n has the corners `points[offsets[n]:offsets[n + 1]]`; `points` is (P, 2), float32 or float64,
@@ -116,15 +112,15 @@ def rasterize_polygons(
 
 
 def rasterize_polylines(
-    points: relay.Expr,
-    offsets: relay.Expr,
-    layers: relay.Expr,
-    matrices: relay.Expr,
+    points: Expr,
+    offsets: Expr,
+    layers: Expr,
+    matrices: Expr,
     image_size: Sequence[int],
     *,
     layout: str = "NHWC",
     dtype: str = "float32",
-) -> relay.Expr:
+) -> Expr:
     """Draw lines of one pixel as masks, as `cv2.polylines` does, with the arguments of `rasterize_polygons`.
 
     Lines are open; to close one, repeat its first point at the end.
@@ -146,24 +142,24 @@ def rasterize_polylines(
 
 
 def rasterize_map(
-    points: relay.Expr,
-    offsets: relay.Expr,
-    styles: relay.Expr,
-    matrices: relay.Expr,
+    points: Expr,
+    offsets: Expr,
+    styles: Expr,
+    matrices: Expr,
     image_size: Sequence[int],
     *,
     palette: Iterable[tuple[Sequence[int], str]],
     background: Sequence[int] = (255, 255, 255),
     layout: str = "NHWC",
     dtype: str = "float32",
-) -> relay.Expr:
+) -> Expr:
     """Draw a map in color, as each sample sees it; all samples share the points of its shapes.
 
     Parameters
     ----------
-    points, offsets : relay.Expr
+    points, offsets : Expr
         The shapes, as `rasterize_polygons` takes them.
-    styles : relay.Expr
+    styles : Expr
         (N,) or, where samples differ, (B, N), int8 or int32: the index in `palette` of each shape's style. A
         shape with an index out of range is not drawn.
     matrices, image_size, layout, dtype
@@ -177,7 +173,7 @@ def rasterize_map(
 
     Returns
     -------
-    images : relay.Expr
+    images : Expr
         (B, height, width, C) or (B, C, height, width).
 
     Convention
@@ -205,31 +201,30 @@ def rasterize_map(
         raise ValueError(f"{MAP}: palette and background must have the same number of channels, at least one")
     for _, kind in palette:
         _require(MAP, "a kind of style", kind, KINDS)
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        MAP,
+        [points, offsets, styles, matrices],
         **_image(MAP, image_size, layout, dtype),
         colors=[number for color, _ in palette for number in color],
         fills=[int(kind == "fill") for _, kind in palette],
         background=background,
     )
-    return relay.Call(relay.op.get(MAP), [points, offsets, styles, matrices], attrs)
 
 
 def _masks(
     kind: str,
     mode: str,
-    shapes: relay.Expr,
-    offsets: relay.Expr,
-    layers: relay.Expr,
-    matrices: relay.Expr,
+    shapes: Expr,
+    offsets: Expr,
+    layers: Expr,
+    matrices: Expr,
     image_size: Sequence[int],
     layout: str,
     dtype: str,
-) -> relay.Expr:
+) -> Expr:
     _require(MASKS, "mode", mode, MODES)
     image = _image(MASKS, image_size, layout, dtype)
-    attrs = tvm.ir.make_node("DictAttrs", kind=kind, mode=mode, **image)
-    return relay.Call(relay.op.get(MASKS), [shapes, offsets, layers, matrices], attrs)
+    return call(MASKS, [shapes, offsets, layers, matrices], kind=kind, mode=mode, **image)
 
 
 def _image(name: str, image_size: Sequence[int], layout: str, dtype: str) -> dict[str, Any]:
@@ -256,9 +251,9 @@ def _color(color: Sequence[int]) -> list[int]:
 # --- types
 
 
-def _masks_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _masks_type(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     shapes, offsets, layers, matrices = types
     if attrs["kind"] == "boxes":
@@ -276,8 +271,8 @@ def _masks_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Tenso
     return _images_type(MASKS, attrs, "layers", layers.shape[0], matrices.shape[0], count)
 
 
-def _map_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+def _map_type(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     points, offsets, styles, matrices = types
     _check(MAP, "points", points, FLOATS, "P", (2,))
@@ -293,7 +288,7 @@ def _map_type(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorT
 
 
 def _check(
-    name: str, argument: str, type_: relay.TensorType, dtypes: Sequence[str], *axes: str | tuple[int, ...]
+    name: str, argument: str, type_: TensorType, dtypes: Sequence[str], *axes: str | tuple[int, ...]
 ) -> None:
     """Check a type; an axis is given by the name of its length, or by the lengths that it may have."""
     if type_.dtype not in dtypes:
@@ -308,21 +303,21 @@ def _check(
 
 def _images_type(
     name: str,
-    attrs: tvm.ir.Attrs,
+    attrs: Attrs,
     argument: str,
     samples: tir.PrimExpr,
     matrices: tir.PrimExpr,
     channels: int,
-) -> relay.TensorType:
+) -> TensorType:
     counts = known(samples), known(matrices)
     if None not in counts and counts[0] != counts[1]:
         _register.refuse(name, f"there are {argument} of {counts[0]} samples, but matrices of {counts[1]}")
-    samples = relay.Any() if None in counts else counts[0]
+    samples = shared_extent(name, [samples, matrices])
     height, width = map(int, attrs["image_size"])
     if height * width * channels >= 2**31:
         _register.refuse(name, f"a sample must have under 2**31 elements, not {height}x{width}x{channels}")
     shape = [height, width, channels] if attrs["layout"] == "NHWC" else [channels, height, width]
-    return relay.TensorType([samples, *shape], attrs["dtype"])
+    return TensorType([samples, *shape], attrs["dtype"])
 
 
 # --- shapes at run time
@@ -359,20 +354,20 @@ def _map_shapes(offsets, styles, matrices, of_sample, channels, height, width, y
 
 
 def _mask_shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+    attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
     return [_mask_shapes(*inputs[2:], *map(convert, _sides_and_axes(attrs)))]
 
 
 def _map_shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
+    attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
 ) -> list[te.Tensor]:
     of_sample = int(inputs[2].shape[0]) - 1
     constants = [of_sample, len(attrs["background"]), *_sides_and_axes(attrs)]
     return [_map_shapes(*inputs[1:], *map(convert, constants))]
 
 
-def _sides_and_axes(attrs: tvm.ir.Attrs) -> list[int]:
+def _sides_and_axes(attrs: Attrs) -> list[int]:
     """Height, width, and the indices of the axes of height, width and channels."""
     return [*map(int, attrs["image_size"]), *(attrs["layout"].index(axis) for axis in "HWC")]
 
@@ -380,11 +375,11 @@ def _sides_and_axes(attrs: tvm.ir.Attrs) -> list[int]:
 # --- kernels
 
 
-def _compute_masks(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute_masks(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return [kernels.rasterize_masks(*inputs, _image_of(attrs), kind=attrs["kind"], mode=attrs["mode"])]
 
 
-def _compute_map(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute_map(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     channels = len(attrs["background"])
     colors = [int(number) for number in attrs["colors"]]
     palette = [
@@ -395,7 +390,7 @@ def _compute_map(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.T
     return [kernels.rasterize_map(*inputs, _image_of(attrs), palette=palette, background=background)]
 
 
-def _image_of(attrs: tvm.ir.Attrs) -> Image:
+def _image_of(attrs: Attrs) -> Image:
     height, width = map(int, attrs["image_size"])
     return Image(height, width, str(attrs["layout"]), str(attrs["dtype"]))
 

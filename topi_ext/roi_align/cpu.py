@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import te, tir
-
 from .._kernel import most_lanes
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Pooling
 
 # Channels pooled at once. In NCHW each is read from its own plane, and the cache holds lines of few planes.
@@ -25,7 +24,7 @@ def multiscale_roi_align(
     shape = [{"N": rois.shape[0], "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         pooling = Pooling(
             ib,
             ins[:-1],
@@ -43,8 +42,4 @@ def multiscale_roi_align(
                 pooling.emit_bin(row, p, q, vector)
         return ib.get()
 
-    return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
+    return te.extern([shape], [*features, rois], emit, dtype=[dtype_of(features[0])], name="roi_align")

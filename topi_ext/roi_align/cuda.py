@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import te, tir
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import ceil_div, launch, local, most_lanes
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Pooling
 
 THREADS = 128
@@ -31,7 +29,7 @@ def multiscale_roi_align(
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         pooling = Pooling(
             ib,
             ins[:-1],
@@ -58,8 +56,4 @@ def multiscale_roi_align(
                 pooling.emit_bin(row, at["H"], at["W"], at["C"])
         return ib.get()
 
-    return te.extern([shape], [*features, rois], emit, dtype=[features[0].dtype], name="roi_align")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
+    return te.extern([shape], [*features, rois], emit, dtype=[dtype_of(features[0])], name="roi_align")

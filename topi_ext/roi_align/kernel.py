@@ -16,12 +16,10 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
 from .._kernel import in_a_row, ramp
 from .._register import known
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 
 MAX_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
@@ -83,7 +81,7 @@ class Pooling:
                 with self._sides(number, maps, corners, p, q) as (rows, columns):
                     with self._each(rows) as ys, self._each(columns) as xs:
                         weighted = [
-                            maps[start, y, x].astype(total[every].dtype) * self._broadcast(down * across)
+                            maps[start, y, x].astype(dtype_of(total[every])) * self._broadcast(down * across)
                             for y, down in ys
                             for x, across in xs
                         ]

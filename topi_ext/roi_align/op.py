@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, TupleType, Type, call, convert, script, te, tir, tuple_of
 from .levels import least_areas
 
 if TYPE_CHECKING:
@@ -30,8 +26,8 @@ ARGUMENTS = {
 
 
 def multiscale_roi_align(
-    features: Sequence[relay.Expr],
-    rois: relay.Expr,
+    features: Sequence[Expr],
+    rois: Expr,
     *,
     pooled_size: int | Sequence[int],
     scales: Sequence[float],
@@ -43,7 +39,7 @@ def multiscale_roi_align(
     eps_in_log2: bool = False,
     aligned: bool = False,
     layout: str = "NCHW",
-) -> relay.Expr:
+) -> Expr:
     """Pool regions to a grid of bins by their mean, each region from one level of a feature pyramid.
 
     The level of a region of area A is `floor(canonical_level + log2(sqrt(A) / canonical_size) + eps)`,
@@ -51,10 +47,10 @@ def multiscale_roi_align(
 
     Parameters
     ----------
-    features : sequence of relay.Expr
+    features : sequence of Expr
         The levels, the finest first, (N, C, H, W) or (N, H, W, C), all float32 or all float16. The number of
         channels must be known; N, H and W may be known only at run time.
-    rois : relay.Expr
+    rois : Expr
         (R, 5): index in the batch, then the corners x1, y1, x2, y2 in the image; float32 or float16. R may
         be 0, and known only at run time. (R, 4), without the index, are regions of the first image.
     pooled_size : int or (int, int)
@@ -77,7 +73,7 @@ def multiscale_roi_align(
 
     Returns
     -------
-    pooled : relay.Expr
+    pooled : Expr
         (R, C, height, width) or (R, height, width, C) in bins, of the type of the features.
 
     Convention
@@ -117,8 +113,8 @@ def multiscale_roi_align(
 
 
 def roi_align(
-    data: relay.Expr,
-    rois: relay.Expr,
+    data: Expr,
+    rois: Expr,
     *,
     pooled_size: int | Sequence[int],
     spatial_scale: float,
@@ -126,7 +122,7 @@ def roi_align(
     aligned: bool = False,
     layout: str = "NCHW",
     by_position: bool = False,
-) -> relay.Expr:
+) -> Expr:
     """`multiscale_roi_align` with a single feature map, from which regions of any area are pooled.
 
     With `by_position`, the map has (C * height * width) channels, and bin (p, q) of the result's channel c is
@@ -153,8 +149,8 @@ def roi_align(
 
 
 def _call(
-    features: Sequence[relay.Expr],
-    rois: relay.Expr,
+    features: Sequence[Expr],
+    rois: Expr,
     *,
     pooled_size: int | Sequence[int],
     scales: Sequence[float],
@@ -168,7 +164,7 @@ def _call(
     min_level: int = 2,
     eps: float = 1e-6,
     eps_in_log2: bool = False,
-) -> relay.Expr:
+) -> Expr:
     features = list(features)
     if layout not in CHANNEL_AXIS:
         raise ValueError(f"roi_align: the layout must be NCHW or NHWC, not {layout!r}")
@@ -183,8 +179,9 @@ def _call(
         raise ValueError(f"roi_align: canonical_size must be above 0, not {canonical_size}")
     if not 0 <= eps < math.inf:
         raise ValueError(f"roi_align: eps must be at least 0, not {eps}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        NAME,
+        [tuple_of([*features, rois])],
         pooled_size=[int(bins) for bins in pooled],
         scales=[float(scale) for scale in scales],
         sampling_ratio=max(int(sampling_ratio), 0),
@@ -198,16 +195,15 @@ def _call(
         layout=layout,
         by_position=int(by_position),
     )
-    return relay.Call(relay.op.get(NAME), [relay.Tuple([*features, rois])], attrs)
 
 
 # --- types and shapes
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    fields = types[0].fields if isinstance(types[0], relay.TupleType) else [None]
-    if not all(isinstance(field, relay.TensorType) for field in fields):
+    fields = types[0].fields if isinstance(types[0], TupleType) else [None]
+    if not all(isinstance(field, TensorType) for field in fields):
         return None
     *features, rois = fields
     axis = CHANNEL_AXIS[attrs["layout"]]
@@ -234,10 +230,10 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     if rest:
         _refuse(f"the number of channels must be a multiple of {_channels_of_each(attrs)}")
     shape.insert(axis, of_result)
-    return relay.TensorType(shape, features[0].dtype)
+    return TensorType(shape, features[0].dtype)
 
 
-def _channels_of_each(attrs: tvm.ir.Attrs) -> int:
+def _channels_of_each(attrs: Attrs) -> int:
     """The channels of a map for each of the result."""
     return math.prod(map(int, attrs["pooled_size"])) if attrs["by_position"] else 1
 
@@ -264,9 +260,7 @@ def _shapes(feature, rois, bins, down, across, axis):
     return pooled
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     axis = CHANNEL_AXIS[attrs["layout"]]
     numbers = _channels_of_each(attrs), *attrs["pooled_size"], axis
     return [_shapes(inputs[0], inputs[-1], *map(convert, numbers))]
@@ -275,7 +269,7 @@ def _shape_function(
 # --- kernels
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     scales = [float(scale) for scale in attrs["scales"]]
     formula = {
         "canonical_size": float(attrs["canonical_size"]),

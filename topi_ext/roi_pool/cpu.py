@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Options, Pooling
 
 
@@ -15,7 +14,7 @@ def roi_pool(data: te.Tensor, rois: te.Tensor, options: Options) -> te.Tensor:
     down, across = options.pooled_size
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         pooling = Pooling(ib, ins, outs[0], options, "global")
         with ib.for_range(0, rois.shape[0] * channels, "task", kind="parallel") as task:
             row, channel = tir.truncdiv(task, channels), tir.truncmod(task, channels)
@@ -24,8 +23,4 @@ def roi_pool(data: te.Tensor, rois: te.Tensor, options: Options) -> te.Tensor:
         return ib.get()
 
     shape = [rois.shape[0], channels, down, across]
-    return te.extern([shape], [data, rois], emit, dtype=[data.dtype], name="roi_pool")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
+    return te.extern([shape], [data, rois], emit, dtype=[dtype_of(data)], name="roi_pool")

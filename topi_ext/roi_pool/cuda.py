@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import ceil_div, launch, local
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Options, Pooling
 
 THREADS = 128
@@ -21,7 +19,7 @@ def roi_pool(data: te.Tensor, rois: te.Tensor, options: Options) -> te.Tensor:
     blocks = ceil_div(elements, THREADS)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         pooling = Pooling(ib, ins, outs[0], options, "local")
         with ib.if_scope(tir.const(0, "int32") < rows), launch(ib, rows * blocks, THREADS) as (block, thread):
             row = local(ib, "row", tir.truncdiv(block, blocks))
@@ -33,8 +31,4 @@ def roi_pool(data: te.Tensor, rois: te.Tensor, options: Options) -> te.Tensor:
         return ib.get()
 
     shape = [rows, channels, down, across]
-    return te.extern([shape], [data, rois], emit, dtype=[data.dtype], name="roi_pool")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
+    return te.extern([shape], [data, rois], emit, dtype=[dtype_of(data)], name="roi_pool")

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, is_finite
 from .._kernel import clamp
+from .._tvm import IRBuilder, te, tir
 
 FARTHEST = 2.0**20  # corners beyond this are moved there, which changes no bin
 

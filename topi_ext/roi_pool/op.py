@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, convert, script, te, tir
 from .kernel import Options
 
 if TYPE_CHECKING:
@@ -27,16 +23,14 @@ ARGUMENTS = {
 }
 
 
-def roi_pool(
-    data: relay.Expr, rois: relay.Expr, *, pooled_size: int | Sequence[int], spatial_scale: float
-) -> relay.Expr:
+def roi_pool(data: Expr, rois: Expr, *, pooled_size: int | Sequence[int], spatial_scale: float) -> Expr:
     """The maximum of each bin of each region, in whole pixels.
 
     Parameters
     ----------
-    data : relay.Expr
+    data : Expr
         (N, C, H, W), float32 or float16. N, H and W may be known only at run time.
-    rois : relay.Expr
+    rois : Expr
         (R, 5), float32 or float16: index in the batch, x1, y1, x2, y2. R may be known only at run time.
     pooled_size : int or (int, int)
         The numbers of bins in height and width.
@@ -45,7 +39,7 @@ def roi_pool(
 
     Returns
     -------
-    pooled : relay.Expr
+    pooled : Expr
         (R, C, height, width) in bins, of the type of `data`.
 
     Convention
@@ -64,9 +58,7 @@ def roi_pool(
     return _call(data, rois, pooled_size, spatial_scale, by_position=False)
 
 
-def ps_roi_pool(
-    data: relay.Expr, rois: relay.Expr, *, pooled_size: int | Sequence[int], spatial_scale: float
-) -> relay.Expr:
+def ps_roi_pool(data: Expr, rois: Expr, *, pooled_size: int | Sequence[int], spatial_scale: float) -> Expr:
     """The mean of each bin of each region, in whole pixels; each bin has channels of its own.
 
     The arguments are those of `roi_pool`, but `data` has (C * height * width) channels: the channel c of bin
@@ -87,34 +79,34 @@ def ps_roi_pool(
 
 
 def _call(
-    data: relay.Expr,
-    rois: relay.Expr,
+    data: Expr,
+    rois: Expr,
     pooled_size: int | Sequence[int],
     spatial_scale: float,
     by_position: bool,
-) -> relay.Expr:
+) -> Expr:
     pooled = (pooled_size, pooled_size) if isinstance(pooled_size, int) else tuple(pooled_size)
     if len(pooled) != 2 or min(pooled) < 1:
         raise ValueError(f"roi_pool: pooled_size must be one or two numbers above 0, not {pooled_size}")
     if not (math.isfinite(spatial_scale) and spatial_scale > 0):
         raise ValueError(f"roi_pool: spatial_scale must be above 0, not {spatial_scale}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        NAME,
+        [data, rois],
         pooled_size=[int(bins) for bins in pooled],
         spatial_scale=float(spatial_scale),
         by_position=int(by_position),
     )
-    return relay.Call(relay.op.get(NAME), [data, rois], attrs)
 
 
-def _options(attrs: tvm.ir.Attrs) -> Options:
+def _options(attrs: Attrs) -> Options:
     down, across = map(int, attrs["pooled_size"])
     return Options((down, across), float(attrs["spatial_scale"]), bool(attrs["by_position"]))
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     data, rois = types
     for name, type_ in zip(ARGUMENTS, types):
@@ -130,7 +122,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     channels, rest = divmod(int(data.shape[1]), options.channels_of_each)
     if rest:
         _refuse(f"data must have a multiple of {options.channels_of_each} channels, not {data.shape[1]}")
-    return relay.TensorType([rois.shape[0], channels, *options.pooled_size], data.dtype)
+    return TensorType([rois.shape[0], channels, *options.pooled_size], data.dtype)
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -149,14 +141,12 @@ def _shapes(data, rois, bins, down, across):
     return result
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     options = _options(attrs)
     return [_shapes(*inputs, *map(convert, (options.channels_of_each, *options.pooled_size)))]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     return [kernels.roi_pool(*inputs, _options(attrs))]
 
 

@@ -1,63 +1,14 @@
-"""Sorting on CUDA: argsort, sort, topk and all that TVM builds on them, including NMS and unique.
+"""Sorting on CUDA by a merge sort, and a selection that does not sort the rest.
 
-TVM's own kernels hang the GPU: their attribute `hand_threaded` is outside the thread extents, so the pass
-that inserts barriers overlooks it and inserts some into divergent branches. They also launch one block in
-gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA goes through two functions of
-`tvm.topi.cuda.sort`; importing this package replaces them by a merge sort, and `topk` by a selection that
-does not sort the rest. Other targets are unchanged.
-
-Other operators use `emit_sort` too: it sorts the keys that a function computes, such as the composite ones of
-`class_then_score`, and carries a payload along. `emit_selection` finds the first keys of long rows.
+`emit_sort` sorts the keys that a function computes, such as the composite ones of `class_then_score`, and
+carries a payload along. `emit_selection` finds the first keys of long rows. `topi_ext.corrections.sort` puts
+them in the place of TVM's own.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
-
-import tvm
-from tvm import te, tir
-
-from .._types import IntExpr
-from . import cuda
 from .merge_sort import Buffers, emit_sort
 from .order import Order, class_then_score, ordered_bits
 from .rows import Rows
 from .select import Plan, emit_selection, plan_selection
-
-# The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
-_stock: Any = importlib.import_module("tvm.topi.cuda.sort")
-stock_sort_ir, stock_sort_by_key_ir, stock_topk = _stock.sort_ir, _stock.sort_by_key_ir, _stock.topk
-
-
-def _is_for_cuda() -> bool:
-    return tvm.target.Target.current(allow_none=False).kind.name == "cuda"
-
-
-def _sort_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
-    return (cuda.sort_ir if _is_for_cuda() else stock_sort_ir)(*args, **kwargs)
-
-
-def _sort_by_key_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
-    return (cuda.sort_by_key_ir if _is_for_cuda() else stock_sort_by_key_ir)(*args, **kwargs)
-
-
-def _topk(
-    data: te.Tensor,
-    k: IntExpr | te.Tensor = 1,
-    axis: int = -1,
-    ret_type: str = "both",
-    is_ascend: bool = False,
-    dtype: str = "int64",
-) -> list[te.Tensor] | te.Tensor:
-    k = int(k) if isinstance(k, tir.IntImm) else k
-    if _is_for_cuda() and isinstance(k, int) and k > 0:
-        return cuda.topk(data, k, axis, ret_type, is_ascend, dtype)
-    return stock_topk(data, k, axis, ret_type, is_ascend, dtype)
-
-
-_stock.sort_ir, _stock.sort_by_key_ir = _sort_ir, _sort_by_key_ir
-_stock.topk = tvm.topi.cuda.topk = _topk
 
 __all__ = [
     "Buffers",
@@ -69,7 +20,4 @@ __all__ = [
     "emit_sort",
     "ordered_bits",
     "plan_selection",
-    "stock_sort_by_key_ir",
-    "stock_sort_ir",
-    "stock_topk",
 ]

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 
-from tvm import te, tir
-
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .merge_sort import Buffers, emit_sort
 from .order import Order
 from .rows import Rows
@@ -44,7 +43,7 @@ def sort_by_key_ir(
     is_ascend: bool,
 ) -> tir.Stmt:
     """Sort `keys_in` along `axis` into `keys_out`, and `values_in` along with them into `values_out`."""
-    ib = tir.ir_builder.create()
+    ib = IRBuilder()
     keys, values = Rows(ib, keys_in, axis), Rows(ib, values_in, axis)
     emit_sort(
         ib,
@@ -66,7 +65,7 @@ def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dty
     elements and merges no more than needed.
     """
     axis %= len(data.shape)
-    order = Order(data.dtype, bool(is_ascend))
+    order = Order(dtype_of(data), bool(is_ascend))
     *others, length = data.shape
     plan = plan_selection(reduce(mul, others, 1), length, k)
     if plan is not None and axis == len(others) and order.has_rank:
@@ -83,7 +82,7 @@ def topk(data: te.Tensor, k: int, axis: int, ret_type: str, is_ascend: bool, dty
         lambda ins, outs: _sort_with_indices(
             ins[0], axis, is_ascend, outs[: len(shapes)], outs[len(shapes) :] or None, keep=k
         ),
-        dtype=[data.dtype] * len(shapes) + [dtype] * (0 if ret_type == "values" else len(shapes)),
+        dtype=[dtype_of(data)] * len(shapes) + [dtype] * (0 if ret_type == "values" else len(shapes)),
         name="topk_gpu",
         tag="topk_gpu",
     )
@@ -97,11 +96,11 @@ def _select(
     data: te.Tensor, plan: Plan, order: Order, ret_type: str, dtype: str
 ) -> list[te.Tensor] | te.Tensor:
     shape = (*data.shape[:-1], plan.keep)
-    types = {"both": [data.dtype, dtype], "values": [data.dtype], "indices": [dtype]}[ret_type]
+    types = {"both": [dtype_of(data), dtype], "values": [dtype_of(data)], "indices": [dtype]}[ret_type]
     workspace = plan.workspace()
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         results = [Rows(ib, buffer) for buffer in outs[: len(types)]]
 
         def write(row: tir.PrimExpr, place: tir.PrimExpr, index: tir.PrimExpr) -> None:
@@ -133,7 +132,7 @@ def _sort_with_indices(
     keep: int | None = None,
 ) -> tir.Stmt:
     """`values` and `indices`: the buffers of the result and of intermediate passes."""
-    ib = tir.ir_builder.create()
+    ib = IRBuilder()
     keys = Rows(ib, data, axis)
 
     def buffers(out: tir.Buffer, *others: tir.Buffer) -> Buffers:

@@ -17,10 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from tvm import te, tir, topi
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import barrier, ceil_div, clamp, launch, local, variables
+from .._tvm import BufferVar, IRBuilder, te, tir, topi
 from .._types import IntExpr
 from .order import Order
 from .tile import Tile, TileShape, tile_shape
@@ -102,7 +100,7 @@ def emit_sort(
 class _Sort:
     """The parameters of both kernels; numbers are int or computed on the host."""
 
-    ib: tir.ir_builder.IRBuilder
+    ib: IRBuilder
     shape: TileShape
     rows: IntExpr
     length: IntExpr

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Callable
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import barrier, ceil_div, local, variables
+from .._tvm import BufferVar, IRBuilder, atomic, te, tir
 from .._types import IntExpr
-from .._warp import atomic, from_lane_across, from_lane_before
+from .._warp import from_lane_across, from_lane_before
 
 LARGEST = tir.const(2**63 - 1, "int64")
 BITS = 11

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm import tir
-
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
+from .._tvm import tir
 
 HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
     "float16": "float32",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import mul
 
-from tvm import tir
-from tvm.tir.ir_builder import IRBuilder
-
+from .._tvm import IRBuilder, tir
 from .._types import IntExpr
 
 

@@ -26,13 +26,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
 from .._register import known
+from .._tvm import BufferVar, IRBuilder, atomic, te, tir
 from .._types import IntExpr
-from .._warp import atomic, ballot, below, count_bits, from_lane, from_lane_across
+from .._warp import ballot, below, count_bits, from_lane, from_lane_across
 from .narrow import LARGEST, narrow, shared_out
 from .order import Order
 from .tile import tile_shape

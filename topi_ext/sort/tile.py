@@ -7,10 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import local, variables
+from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr
 from .order import Order
 

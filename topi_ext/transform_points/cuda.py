@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import te, tir
-from tvm.topi.generic import schedule_extern
-
 from .._floats import Locals
 from .._kernel import ceil_div, launch, local
+from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import emit_point, rows_of
 
 THREADS = 256
@@ -18,7 +16,7 @@ def transform_points(points: te.Tensor, matrix: te.Tensor, offsets: te.Tensor | 
     """The result of `topi_ext.transform_points`; `offsets` is None where points are not ragged."""
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         count = rows_of(points)
         blocks = ceil_div(count, THREADS)
         with ib.if_scope(tir.const(0) < count), launch(ib, blocks, THREADS) as (block, thread):
@@ -28,8 +26,4 @@ def transform_points(points: te.Tensor, matrix: te.Tensor, offsets: te.Tensor | 
         return ib.get()
 
     inputs = [tensor for tensor in (points, matrix, offsets) if tensor is not None]
-    return te.extern([points.shape], inputs, emit, dtype=[points.dtype], name="transform_points")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
+    return te.extern([points.shape], inputs, emit, dtype=[dtype_of(points)], name="transform_points")

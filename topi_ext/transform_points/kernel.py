@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import mul
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals
 from .._register import known
+from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 
 
@@ -52,7 +50,7 @@ def _sample_of(
     with ib.while_loop(low[0] < high[0]):
         middle = local("middle", (low[0] + high[0] + 1) >> 1)
         begin = offsets[middle]
-        with ib.if_scope(begin <= number.astype(begin.dtype)):
+        with ib.if_scope(begin <= number.astype(dtype_of(begin))):
             low[0] = middle
         with ib.else_scope():
             high[0] = middle - 1

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, const, convert, script, te, tir
 
 if TYPE_CHECKING:
     from .._types import const_range, int64, output_tensor
@@ -26,23 +22,23 @@ ARGUMENTS = {
 }
 
 
-def transform_points(points: relay.Expr, matrix: relay.Expr, offsets: relay.Expr | None = None) -> relay.Expr:
+def transform_points(points: Expr, matrix: Expr, offsets: Expr | None = None) -> Expr:
     """Transform points by affine matrices: `matrix[:F, :F] @ point + matrix[:F, F]`.
 
     Parameters
     ----------
-    points : relay.Expr
+    points : Expr
         (N, F) or (B, N, F), float32 or float64; F is 2 or 3. N and B may be known only at run time.
-    matrix : relay.Expr
+    matrix : Expr
         (F + 1, F + 1) for all points, or (B, F + 1, F + 1), one per sample; float32 or float64. The last row
         is not used.
-    offsets : relay.Expr, optional
+    offsets : Expr, optional
         (B + 1,), int32 or int64, for ragged samples: sample b has the points from `offsets[b]` up to
         `offsets[b + 1]` of (N, F).
 
     Returns
     -------
-    points : relay.Expr
+    points : Expr
         Of the shape and type of `points`.
 
     Convention
@@ -55,14 +51,13 @@ def transform_points(points: relay.Expr, matrix: relay.Expr, offsets: relay.Expr
     >>> print(reference.transform_points(np.float32([[1, 2]]), turn_and_shift))
     [[ 8. 21.]]
     """
-    attrs = tvm.ir.make_node("DictAttrs", is_ragged=int(offsets is not None))
-    offsets = relay.const(0) if offsets is None else offsets
-    return relay.Call(relay.op.get(NAME), [points, matrix, offsets], attrs)
+    is_ragged = offsets is not None
+    return call(NAME, [points, matrix, offsets if is_ragged else const(0)], is_ragged=int(is_ragged))
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     points, matrix, offsets = types
     is_ragged = bool(attrs["is_ragged"])
@@ -92,7 +87,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     return points
 
 
-def _check(name: str, type_: relay.TensorType, dtypes: Sequence[str]) -> None:
+def _check(name: str, type_: TensorType, dtypes: Sequence[str]) -> None:
     if type_.dtype not in dtypes:
         _refuse(f"{name} must be of type {' or '.join(dtypes)}, not {type_.dtype}")
 
@@ -122,14 +117,12 @@ def _shapes(points, matrix, offsets, points_rank, matrix_rank, is_ragged):
     return moved
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     ranks = [int(shape.shape[0]) for shape in inputs[:2]]
     return [_shapes(*inputs, *map(convert, [*ranks, int(attrs["is_ragged"])]))]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     points, matrix, offsets = inputs
     return [kernels.transform_points(points, matrix, offsets if attrs["is_ragged"] else None)]
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._kernel import between
+from .._tvm import IRBuilder, as_bits, te, tir
 from .._types import IntExpr, Shape
 from .kernel import Map, Place, Warp
 
@@ -27,7 +25,7 @@ def warp_affine(
     """The result of `topi_ext.warp_affine`."""
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         count, height = (out_shape[options["layout"].index(axis)] for axis in "NH")
         blocks = tir.truncdiv(height + (ROWS - 1), ROWS)
         with ib.for_range(0, count * blocks, "block", kind="parallel") as block:
@@ -37,10 +35,6 @@ def warp_affine(
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
 
 
 class _Block:
@@ -82,7 +76,7 @@ class _Block:
             self._starts[lanes] = warp.source.at(self._image, place.y, place.x)
             for array, weight in zip(self._weights, warp.weights(place)):
                 array[lanes] = weight
-            marks = tir.reinterpret(f"uint{LANES}", warp.inside(place, beyond=min(self._excess, 1)))
+            marks = as_bits(warp.inside(place, beyond=min(self._excess, 1)))
             inside[0] = inside[0] | (marks.astype("uint64") << (number * LANES))
 
         length = warp.local("length", te.min(warp.out.width - first, STRIP))

@@ -11,12 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._kernel import ceil_div, launch, local
 from .._register import known
+from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr, Shape
 from .kernel import Map, Place, Warp
 
@@ -38,7 +35,7 @@ def warp_affine(
     down, across = ceil_div(extent["H"], DOWN * rows), ceil_div(extent["W"], ACROSS * pixels)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         blocks = extent["N"] * down * across
         with ib.if_scope(tir.const(0, "int32") < extent["N"]), launch(ib, blocks, THREADS) as (block, thread):
             tile, tile_x = tir.truncdiv(block, across), tir.truncmod(block, across)
@@ -52,10 +49,6 @@ def warp_affine(
         return ib.get()
 
     return te.extern([out_shape], [data, matrix], emit, dtype=[out_dtype], name="warp_affine")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
 
 
 class _Thread:

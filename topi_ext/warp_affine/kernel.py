@@ -17,12 +17,10 @@ from itertools import product
 from operator import add
 from typing import Any
 
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
-
 from .._floats import Locals, bits, bits_of, lanes_of, rounded
 from .._kernel import clamp
 from .._register import known
+from .._tvm import IRBuilder, te, tir, view
 from .._types import IntExpr
 from .reference import MAX_COEFFICIENT, MAX_COORDINATE, SMALLEST_DIVISOR, UNITS
 
@@ -288,8 +286,7 @@ class Images:
         for axis in reversed(layout):
             self._strides[axis] = stride
             stride = stride * extent[axis]
-        flat = tir.decl_buffer([stride], buffer.dtype, "flat", data=buffer.data)
-        self._flat, self.dtype = ib.buffer_ptr(flat), buffer.dtype
+        self._flat, self.dtype = view(ib, buffer, [stride]), buffer.dtype
 
     @property
     def channels_at_once(self) -> int:

@@ -7,13 +7,9 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
+from .._tvm import Attrs, Expr, TensorType, Type, call, convert, dtype_of, script, te, tir
 from .._types import Shape
 from .reference import MAX_COORDINATE, as_pixel
 
@@ -37,8 +33,8 @@ ARGUMENTS = {
 
 
 def warp_affine(
-    data: relay.Expr,
-    matrix: relay.Expr,
+    data: Expr,
+    matrix: Expr,
     out_size: Shape,
     *,
     inverse_map: bool = False,
@@ -48,16 +44,16 @@ def warp_affine(
     border_value: float | Sequence[float] = 0,
     layout: str = "NCHW",
     out_dtype: str | None = None,
-) -> relay.Expr:
+) -> Expr:
     """Warp each image by an affine map: rotate, scale, shear, flip, shift.
 
     Parameters
     ----------
-    data : relay.Expr
+    data : Expr
         Images, (N, C, H, W) or (N, H, W, C), uint8, float16 or float32; for "nearest" also int32 or int64, as
         label maps often are. The number of channels must be known; N, H and W may be known only at run
         time, and N may be 0.
-    matrix : relay.Expr
+    matrix : Expr
         (N, 2, 3), or (2, 3) for all images, float32 or float64.
     out_size : (int, int)
         Height and width of the result.
@@ -77,7 +73,7 @@ def warp_affine(
 
     Returns
     -------
-    warped : relay.Expr
+    warped : Expr
         (N, C, height, width) or (N, height, width, C).
 
     Convention
@@ -116,14 +112,14 @@ def warp_affine(
 
 def call_of(
     operator: str,
-    data: relay.Expr,
-    matrix: relay.Expr,
+    data: Expr,
+    matrix: Expr,
     out_size: Shape,
     options: dict[str, str],
     border_value: float | Sequence[float],
     out_dtype: str | None,
     **more: Any,
-) -> relay.Expr:
+) -> Expr:
     """A call of an operator that warps, with checked attributes; `more` are attributes of its own."""
     title = operator.split(".")[-1]
     for name, value in options.items():
@@ -138,23 +134,21 @@ def call_of(
     if out_dtype not in (None, *TYPES, *LABELS):
         raise ValueError(f"{title}: out_dtype must be one of {', '.join(TYPES)}, not {out_dtype!r}")
     border = border_value if isinstance(border_value, (list, tuple)) else [border_value]
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    return call(
+        operator,
+        [data, matrix],
         out_size=out_size,
         border_value=[float(value) for value in border],
         out_dtype=out_dtype or "",
         **options,
         **more,
     )
-    return relay.Call(relay.op.get(operator), [data, matrix], attrs)
 
 
-def result_type(
-    name: str, rows: int, types: Sequence[relay.Type], attrs: tvm.ir.Attrs
-) -> relay.TensorType | None:
+def result_type(name: str, rows: int, types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result of a warp by matrices of so many rows, or None while an argument has none."""
     refuse = partial(_register.refuse, name)
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     data, matrix = types
     layout, out_dtype = str(attrs["layout"]), str(attrs["out_dtype"]) or data.dtype
@@ -185,7 +179,7 @@ def result_type(
     if len(shape) == 3 and None not in (known(extent["N"]), known(shape[0])) and extent["N"] != shape[0]:
         refuse(f"there must be as many matrices as images: {shape[0]} matrices, {extent['N']} images")
     extent["H"], extent["W"] = attrs["out_size"]
-    return relay.TensorType([extent[axis] for axis in layout], out_dtype)
+    return TensorType([extent[axis] for axis in layout], out_dtype)
 
 
 @script
@@ -203,9 +197,7 @@ def _shapes(data, matrix, height, width, row_axis, one_for_all, most):
     return warped
 
 
-def shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     """The shape of the result."""
     row_axis = str(attrs["layout"]).index("H")
     one_for_all = int(int(inputs[1].shape[0]) == 2)
@@ -213,18 +205,18 @@ def shape_function(
     return [_shapes(*inputs, *map(convert, [*attrs["out_size"], row_axis, one_for_all, most]))]
 
 
-def compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     """The outputs, by the kernels for a target."""
     data = inputs[0]
     options: dict[str, Any] = {name: str(attrs[name]) for name in CHOICES}
     extent = dict(zip(options["layout"], data.shape))
     border = [float(value) for value in attrs["border_value"]]
-    options["border_value"] = as_pixel(border, int(extent["C"]), data.dtype).tolist()
+    options["border_value"] = as_pixel(border, int(extent["C"]), dtype_of(data)).tolist()
     options["inverse_map"] = bool(attrs["inverse_map"])
     options["units"] = str(attrs["units"]) if "units" in list(attrs.keys()) else None
     extent["H"], extent["W"] = (known(side) or side for side in attrs["out_size"])
     shape = [extent[axis] for axis in options["layout"]]
-    return [kernels.warp_affine(*inputs, shape, str(attrs["out_dtype"]) or data.dtype, options)]
+    return [kernels.warp_affine(*inputs, shape, str(attrs["out_dtype"]) or dtype_of(data), options)]
 
 
 _register.register(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm import relay
-
 from .. import _register
+from .._tvm import Expr
 from .._types import Shape
 from ..warp_affine.op import ARGUMENTS, call_of, compute, result_type, shape_function
 
@@ -16,8 +15,8 @@ UNITS = ("pixels", "centers", "corners")
 
 
 def warp_perspective(
-    data: relay.Expr,
-    matrix: relay.Expr,
+    data: Expr,
+    matrix: Expr,
     out_size: Shape,
     *,
     units: str = "pixels",
@@ -26,14 +25,14 @@ def warp_perspective(
     border_value: float | Sequence[float] = 0,
     layout: str = "NCHW",
     out_dtype: str | None = None,
-) -> relay.Expr:
+) -> Expr:
     """Warp each image by a projective map, from pixels of the result to places in the data.
 
     Parameters
     ----------
-    data : relay.Expr
+    data : Expr
         Images, as `warp_affine` takes them.
-    matrix : relay.Expr
+    matrix : Expr
         (N, 3, 3), or (3, 3) for all images, float32 or float64.
     out_size : (int, int)
         Height and width of the result.
@@ -46,7 +45,7 @@ def warp_perspective(
 
     Returns
     -------
-    warped : relay.Expr
+    warped : Expr
         (N, C, height, width) or (N, height, width, C).
 
     Convention

@@ -37,7 +37,8 @@ def run(_args: argparse.Namespace) -> int:
 def doctor() -> int:
     """Print the findings; 0 if the main job can run, else 1."""
     findings = [Finding("Python", f"{platform.python_version()} on {platform.platform()}", needed=True)]
-    findings += [look() for look in (_tvm, _llvm, _onednn, _gpu, _nvcc, _cache, _cudnn)]
+    of_relay = () if _has_relax() else (_llvm, _onednn, _cudnn)
+    findings += [look() for look in (_tvm, *of_relay, _gpu, _nvcc, _cache)]
     findings += [
         _package("torch", "import PyTorch models", "torch"),
         _package("torchvision", "import its detection models", "torchvision"),
@@ -73,13 +74,24 @@ def _print(findings: list[Finding]) -> None:
     Console().print(table)
 
 
+def _has_relax() -> bool:
+    """Whether there is a TVM, and it is one without Relay."""
+    try:
+        return not importlib.import_module("topi_ext.bootstrap").tvm_in_use.has_relay
+    except (ImportError, OSError):
+        return False
+
+
 def _tvm() -> Finding:
     try:
         in_use = importlib.import_module("topi_ext.bootstrap").tvm_in_use
     except (ImportError, OSError) as reason:
         return Finding("TVM with Relay", "", "nothing works", str(reason), needed=True)
     found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
-    return Finding("TVM with Relay", found, needed=True)
+    if in_use.has_relay:
+        return Finding("TVM with Relay", found, needed=True)
+    costs = f"only topi_ext and frontends.relax work, by the TVM with Relax, {found}"
+    return Finding("TVM with Relay", "", costs, "pip install bitblas==0.1.0", needed=True)
 
 
 def _llvm() -> Finding:

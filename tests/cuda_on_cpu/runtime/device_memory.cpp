@@ -50,6 +50,10 @@ static bool release(void* memory) {
   return true;
 }
 
+// For a device of another TVM, which calls these by itself.
+extern "C" void* emulator_allocate(size_t size) { return allocate(size); }
+extern "C" void emulator_release(void* memory) { release(memory); }
+
 static void* alloc_data(DeviceAPI*, DLDevice, size_t size, size_t, DLDataType) { return allocate(size); }
 static void* alloc_workspace(DeviceAPI*, DLDevice, size_t size, DLDataType) { return allocate(size); }
 static void free_data(DeviceAPI* api, DLDevice device, void* memory) {

@@ -59,7 +59,16 @@ constexpr auto emulated_indices(void (*)(Parameters...)) {
   return std::index_sequence_for<Parameters...>();
 }
 
-// A packed function with the kernel's name: the kernel itself has the mangled one.
+// A value of tvm-ffi, which says its type first.
+struct emulated_any {
+  int64_t type;
+  emulated_value value;
+};
+
+constexpr int MAX_VALUES = 256;  // arguments of a kernel and its launch dimensions
+
+// A packed function with the kernel's name: the kernel itself has the mangled one. Another one is for TVMs that
+// call by tvm-ffi.
 #define EMULATED_KERNEL(name, launch_bounds, tags)                                                   \
   static void run_thread_of_##name(const void* values) {                                             \
     emulated_call(&name, static_cast<const emulated_value*>(values), emulated_indices(&name));       \
@@ -67,4 +76,10 @@ constexpr auto emulated_indices(void (*)(Parameters...)) {
   int launch_##name(emulated_value* values, int*, int, emulated_value*, int*, void*) __asm__(#name); \
   int launch_##name(emulated_value* values, int*, int, emulated_value*, int*, void*) {               \
     return emulated_launch(#name, &name, &run_thread_of_##name, launch_bounds, tags, values);        \
+  }                                                                                                  \
+  int call_##name(void*, const emulated_any*, int, emulated_any*) __asm__("__tvm_ffi_" #name);        \
+  int call_##name(void*, const emulated_any* given, int count, emulated_any*) {                      \
+    static emulated_value values[MAX_VALUES];                                                        \
+    for (int i = 0; i < count && i < MAX_VALUES; ++i) values[i] = given[i].value;                    \
+    return launch_##name(values, nullptr, count, nullptr, nullptr, nullptr);                         \
   }

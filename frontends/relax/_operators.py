@@ -1,0 +1,112 @@
+"""What depends on data in a detector, as operators of torch whose results have fixed shapes.
+
+`torch.export` keeps a call of one as one node, which becomes a call of the operator of `topi_ext`. In torch
+they are computed by torchvision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor
+from torchvision.models.detection.roi_heads import paste_masks_in_image
+from torchvision.ops.poolers import LevelMapper
+
+import topi_ext
+
+
+@torch.library.custom_op("topi_ext::batched_nms", mutates_args=())
+def batched_nms(
+    boxes: Tensor, scores: Tensor, class_ids: Tensor, iou_threshold: float, score_threshold: float, size: int
+) -> tuple[Tensor, Tensor]:
+    """The indices of the boxes that are kept, then -1, and how many they are."""
+    at = torch.nonzero(scores > score_threshold)[:, 0]
+    kept = at[torchvision.ops.batched_nms(boxes[at], scores[at], class_ids[at], iou_threshold)][:size]
+    indices = kept.new_full((size,), -1)
+    indices[: len(kept)] = kept
+    return indices, torch.tensor(len(kept), dtype=torch.int32, device=boxes.device)
+
+
+@batched_nms.register_fake
+def _(boxes: Tensor, scores: Tensor, class_ids: Tensor, iou: float, least: float, size: int) -> Any:
+    return boxes.new_empty((size,), dtype=torch.int64), boxes.new_empty((), dtype=torch.int32)
+
+
+@torch.library.custom_op("topi_ext::multiscale_roi_align", mutates_args=())
+def multiscale_roi_align(
+    features: list[Tensor],
+    rois: Tensor,
+    pooled_size: list[int],
+    scales: list[float],
+    sampling_ratio: int,
+    min_level: int,
+    canonical_size: int,
+    canonical_level: int,
+) -> Tensor:
+    """Regions, each from the level of its size; from the only one if there is one."""
+    max_level = min_level + len(features) - 1
+    levels = LevelMapper(min_level, max_level, canonical_size, canonical_level)([rois[:, 1:]])
+    pooled = _empty_regions(features, rois, pooled_size)
+    for level, (feature, scale) in enumerate(zip(features, scales)):
+        at = torch.nonzero(levels == level)[:, 0]
+        pooled[at] = torchvision.ops.roi_align(feature, rois[at], pooled_size, scale, sampling_ratio)
+    return pooled
+
+
+@multiscale_roi_align.register_fake
+def _(features: list[Tensor], rois: Tensor, pooled_size: list[int], *_: Any) -> Tensor:
+    return _empty_regions(features, rois, pooled_size)
+
+
+def _empty_regions(features: list[Tensor], rois: Tensor, pooled_size: list[int]) -> Tensor:
+    return features[0].new_empty((rois.shape[0], features[0].shape[1], *pooled_size))
+
+
+@torch.library.custom_op("topi_ext::paste_masks", mutates_args=())
+def paste_masks(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
+    """Each mask in an image; that of a box without area, at which torchvision fails, is empty."""
+    pasted = masks.new_zeros((masks.shape[0], 1, height, width))
+    at = torch.nonzero((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1]))[:, 0]
+    if len(at):
+        pasted[at] = paste_masks_in_image(masks[at], boxes[at], (height, width))
+    return pasted
+
+
+@paste_masks.register_fake
+def _(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
+    return masks.new_empty((masks.shape[0], 1, height, width))
+
+
+def converters() -> dict[str, Callable[[Any, Any], Any]]:
+    """By the name of an operator of torch, what makes its node in Relax."""
+
+    def by(build: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        return lambda node, importer: importer.block_builder.emit(build(*importer.retrieve_args(node)))
+
+    return {
+        "batched_nms.default": by(
+            lambda boxes, scores, class_ids, iou, least, size: topi_ext.batched_nms(
+                boxes, scores, class_ids, iou, score_threshold=least, max_output_size=size
+            )
+        ),
+        "multiscale_roi_align.default": by(
+            lambda features, rois, pooled_size, scales, sampling_ratio, min_level, size, level: (
+                topi_ext.multiscale_roi_align(
+                    features,
+                    rois,
+                    pooled_size=list(pooled_size),
+                    scales=list(scales),
+                    sampling_ratio=sampling_ratio,
+                    min_level=min_level,
+                    canonical_size=size,
+                    canonical_level=level,
+                )
+            )
+        ),
+        "paste_masks.default": by(
+            lambda masks, boxes, height, width: topi_ext.paste_masks(masks, boxes, (height, width))
+        ),
+    }

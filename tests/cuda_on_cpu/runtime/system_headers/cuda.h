@@ -1,0 +1,1 @@
+// Stands for CUDA's own: cuda_builtins.h, in front of every source, has what it declares.

@@ -1,0 +1,36 @@
+"""Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one."""
+
+import contextlib
+
+import pytest
+
+from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
+from topi_ext.conv2d_nhwc import cudnn
+
+import tvm
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not _has_gpu():
+        pytest.skip("needs an NVIDIA GPU")
+
+
+@pytest.fixture
+def emulated_cuda():
+    """The target "cuda" on a device that the CPU emulates; see tests/cuda_on_cpu."""
+    with contextlib.ExitStack() as stack:
+        try:
+            cuda = stack.enter_context(emulate_cuda())
+        except CannotEmulate as reason:
+            pytest.skip(str(reason))
+        yield cuda
+
+
+@pytest.fixture
+def small_by_cudnn(monkeypatch):
+    """Convolutions of images that are too small to fill a GPU go to cuDNN, as those of larger ones do."""
+    monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
+
+
+def _has_gpu():
+    return tvm.cuda(0).exist

@@ -1,0 +1,61 @@
+"""Relax modules of a call, and what they answer."""
+
+import contextlib
+
+import numpy as np
+
+import tvm
+from tvm import relax
+
+LLVM = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+CUDA = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
+
+
+def module_of(calls):
+    """A module that computes `{name: (build, types of its arguments)}`, a function for each."""
+    builder = relax.BlockBuilder()
+    for name, (build, types) in calls.items():
+        parameters = [relax.Var(f"x{at}", type_) for at, type_ in enumerate(types)]
+        with builder.function(name, parameters):
+            builder.emit_func_output(builder.emit(build(parameters)))
+    return builder.get()
+
+
+def types_of(arrays, lengths=None):
+    """The types of arrays; extents that `lengths` names, as in "n 4", are known only at run time."""
+    variables = {}
+
+    def extent(name, length):
+        return length if name == "-" else variables.setdefault(name, tvm.tirx.Var(name, "int64"))
+
+    names = [each.split() for each in lengths] if lengths else [["-"] * array.ndim for array in arrays]
+    shapes = [[extent(*each) for each in zip(axes, array.shape)] for axes, array in zip(names, arrays)]
+    return [relax.TensorType(shape, str(array.dtype)) for shape, array in zip(shapes, arrays)]
+
+
+def compiled(module, target=LLVM):
+    with target:
+        return tvm.compile(module, target=target)
+
+
+def run(executable, arrays, name="main", device=None):
+    device = device or tvm.cpu()
+    machine = relax.VirtualMachine(executable, device)
+    return _flat(machine[name](*[tvm.runtime.tensor(np.ascontiguousarray(each), device) for each in arrays]))
+
+
+@contextlib.contextmanager
+def replaced(name, function):
+    """While it lasts, another function has the name of one of TVM's."""
+    original = tvm.get_global_func(name)
+    tvm.register_global_func(name, function, override=True)
+    try:
+        yield
+    finally:
+        tvm.register_global_func(name, original, override=True)
+
+
+def _flat(value):
+    if isinstance(value, tvm.runtime.Tensor):
+        return [value.numpy()]
+    return [array for part in value for array in _flat(part)]
