@@ -15,6 +15,7 @@ LAYERS = (
         "tvm_passes.progress",
         "tvm_passes._moved",
         "tvm_passes.another_process",
+        "tvm_passes.extras",
         "tvm_passes.engine",
     ),
     ("tvm_passes.analysis",),
