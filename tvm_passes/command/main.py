@@ -221,7 +221,7 @@ def _add_calibrate(parser: argparse.ArgumentParser) -> None:
         choices=("mse", "entropy", "percentile", "maximum"),
         default="mse",
         help="how the bound of a tensor is chosen: of the smallest mean squared error, by default; of the "
-        "smallest loss of information; which 99.99%% do not exceed; or none exceeds",
+        "smallest loss of information; which one in ten thousand exceeds; or none exceeds",
     )
     parser.add_argument(
         "--min-snr",

@@ -60,7 +60,7 @@ def calibrate(
         The weights, if they are not bound yet.
     method : str
         How a bound is chosen from all magnitudes of a tensor: "mse", of the smallest mean squared error;
-        "entropy", of the smallest loss of information; "percentile", which 99.99% do not exceed; or
+        "entropy", of the smallest loss of information; "percentile", which one in ten thousand exceeds; or
         "maximum".
     min_snr : float
         A convolution stays in floating point if the ratio of its result's power to that of the error which
