@@ -141,8 +141,9 @@ def _roi_align_strategy(kernels: Any, stock: Callable[..., Any]) -> Callable[...
         if not is_ours or not isinstance(channels, (int, tir.IntImm)):
             return stock(attrs, inputs, type_, target)
         result = registry.OpStrategy()
+        schedule = topi.generic.schedule_extern
         result.add_implementation(
-            compute, lambda _attrs, outs, _target: kernels.schedule(outs), name="roi_align.topi_ext"
+            compute, lambda _attrs, outs, _target: schedule(outs), name="roi_align.topi_ext"
         )
         return result
 
