@@ -75,9 +75,14 @@ def test_filters_are_aligned_to_sixteen():
     assert call.checked_type.concrete_shape[3] == 64
 
 
-def test_mixed_precision_leaves_the_type_that_is_given():
+def test_in_mixed_precision_a_float_result_is_in_half():
+    """As that of a convolution in float is; a result in int8 stays."""
     x = data()
     mod = module(x, relay.exp(head(x, 8, out_dtype="float32", out_scale=1.0)))
+    after, _ = apply(InMixedPrecision(), mod)
+    (call,) = calls_of(after, NAME)
+    assert ops(after) == [NAME, "cast", "exp"] and call.checked_type.dtype == "float16"
+    mod = module(x, head(x, 8))
     assert ops(apply(InMixedPrecision(), mod)[0]) == ops(mod)
 
 
