@@ -361,14 +361,18 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of the tables")
 
 
+def _is_above_0(text: str) -> bool:
+    return text.isdecimal() and int(text) > 0
+
+
 def _number(text: str) -> int:
-    if not (text.isdecimal() and int(text)):
+    if not _is_above_0(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
     return int(text)
 
 
 def _number_or_auto(of: str, text: str) -> int | str:
-    if text != "auto" and not (text.isdecimal() and int(text)):
+    if text != "auto" and not _is_above_0(text):
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of {of}: give one, or auto")
     return text if text == "auto" else int(text)
 
@@ -376,7 +380,7 @@ def _number_or_auto(of: str, text: str) -> int | str:
 def _size(text: str) -> tuple[int, int]:
     """(height, width)"""
     height, _, width = text.partition("x")
-    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+    if not (_is_above_0(height) and _is_above_0(width)):
         raise argparse.ArgumentTypeError(f"'{text}' is not a size: give height and width, such as 480x640")
     return int(height), int(width)
 
@@ -385,7 +389,7 @@ def _input_shape(text: str) -> tuple[str | None, tuple[int, ...]]:
     """(name or None, shape)"""
     name, _, shape = text.rpartition("=")
     lengths = shape.split(",")
-    if not all(length.isdecimal() and int(length) for length in lengths):
+    if not all(map(_is_above_0, lengths)):
         raise argparse.ArgumentTypeError(f"'{text}' is not a shape: give lengths, such as 1,3,224,224")
     return name or None, tuple(map(int, lengths))
 
@@ -402,7 +406,7 @@ def _camera(text: str) -> tuple[int, int, str]:
 
 def _batches(text: str) -> tuple[int, ...]:
     parts = text.split(",")
-    if not all(part.isdecimal() and int(part) for part in parts):
+    if not all(map(_is_above_0, parts)):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers of images: give such as 1,8")
     return tuple(sorted(set(map(int, parts))))
 

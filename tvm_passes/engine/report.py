@@ -76,10 +76,15 @@ class Report:
         return table
 
     def __str__(self) -> str:
-        console = Console(width=140, color_system=None)
-        with console.capture() as capture:
-            console.print(self.__rich__())
-        return capture.get().rstrip()
+        return table_as_text(self.__rich__())
+
+
+def table_as_text(table: Table) -> str:
+    """A table as it is printed, of a width that does not depend on the terminal."""
+    console = Console(width=140, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip()
 
 
 def _reasons(refusals: list[Outcome]) -> str:

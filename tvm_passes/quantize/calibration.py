@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from ..engine.report import table_as_text
 
 FORMAT = 1
 MIN_SNR = 20.0  # dB
@@ -93,7 +95,7 @@ class Calibration:
             numbers = (each.data, each.residual, each.result)
             table.add_row(
                 name,
-                each.where,
+                escape(each.where),
                 "x".join(map(str, each.filters)),
                 *("" if number is None else f"{number:.4g}" for number in numbers),
                 "" if each.snr is None else f"{each.snr:.1f}",
@@ -102,10 +104,7 @@ class Calibration:
         return table
 
     def __str__(self) -> str:
-        console = Console(width=140, color_system=None)
-        with console.capture() as capture:
-            console.print(self.__rich__())
-        return capture.get().rstrip()
+        return table_as_text(self.__rich__())
 
 
 def _written(each: Observed) -> dict[str, Any]:
