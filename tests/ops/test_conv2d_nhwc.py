@@ -161,7 +161,6 @@ def test_cuda_in_the_vm(emulated_cuda):
         Case((720, 1280), 64, 64, residual=True, **options(final_activation="relu")),
         Case((720, 1280), 3, 64, **options()),
         Case((200, 336), 256, 256, **options(activation="relu")),
-        Case((200, 200), 128, 128, **options(groups=32, activation="relu")),
     ],
     **by_name,
 )
@@ -170,6 +169,12 @@ def test_compiles_for_registers(tmp_path, arch, case):
     assert "serialized" not in report  # of wgmma
     spilled = [int(count) for count in re.findall(r"(\d+) bytes spill stores", report)]
     assert spilled and max(spilled) <= SPILLED
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
+@pytest.mark.parametrize("arch", [80, 90])
+def test_joined_groups_compile_for_registers(tmp_path, arch):
+    test_compiles_for_registers(tmp_path, arch, BIG_GROUPED[0])
 
 
 @pytest.mark.parametrize("arch", plan.SHARED_MEMORY)
