@@ -249,8 +249,9 @@ def _move_shuffles(target: tvm.target.Target | None, dtype: str) -> tvm.transfor
 def _in_nhwc(
     target: tvm.target.Target | None, dtype: str, calibration: Calibration | None
 ) -> tvm.transform.Sequential:
-    converted = ConvertToNHWC(target), CombineTransposes()
-    if dtype == "float32":
+    half = {"float32": None, "int8": "float16"}.get(dtype, dtype)
+    converted = ConvertToNHWC(target, to_be=half), CombineTransposes()
+    if half is None:
         fuse = FuseConv2dNHWC(also_float32=_has_onednn(target), target=target)
         return _stage("in NHWC", *converted, fuse)
     for_a_gpu = [
@@ -259,7 +260,6 @@ def _in_nhwc(
         PixelsAsFilters(target),  # of merged filters, and before filters of zeros are repeated for each pixel
         AlignFilters(target),  # of all filters, in the type in which they are computed
     ]
-    half = "float16" if dtype == "int8" else dtype
     return _stage(
         f"in NHWC and {dtype}",
         *converted,

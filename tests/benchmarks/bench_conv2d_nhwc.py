@@ -4,9 +4,10 @@ Both kernels of the operator are timed: ours, and the one that cuDNN's graph API
 in one kernel, and is compared with torch's float32 result before it is timed. The peer is torch's `conv2d` of
 channels-last tensors, with the algorithm chosen by trial: alone, and with its epilogue in eager mode.
 
-`--depthwise` times those of each channel by itself, and `--int8` those in int8 versus float16; both have a
-report of their own. `--quick` times only a few convolutions, `--only TEXT` those whose name contains the
-text. `--sweep` times other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+`--depthwise` times those of each channel by itself, `--grouped` those of ResNeXt-50, and `--int8` those in
+int8 versus float16; these have reports of their own. `--quick` times only a few convolutions, `--only TEXT`
+those whose name contains the text. `--sweep` times other plans for each, to choose those in
+`topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import torch
 
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
-from tests.ops.convolutions import BIG, BIG_DEPTHWISE, Case, QuantizedCase, options
+from tests.ops.convolutions import BIG, BIG_DEPTHWISE, BIG_GROUPED, Case, QuantizedCase, options
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 from topi_ext.cudnn.session import LIBRARY
@@ -44,7 +45,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a few convolutions only")
-    parser.add_argument("--depthwise", action="store_true", help="depthwise convolutions")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--depthwise", action="store_const", dest="kind", const="depthwise")
+    kinds.add_argument("--grouped", action="store_const", dest="kind", const="grouped")
     parser.add_argument("--int8", action="store_true", help="in int8, versus float16")
     parser.add_argument("--only", default="", help="those whose name has this text")
     parser.add_argument("--sweep", action="store_true", help="time other plans")
@@ -53,15 +56,15 @@ def main():
     common.require_gpu()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
-    every = BIG_DEPTHWISE if args.depthwise else BIG
+    every = {"depthwise": BIG_DEPTHWISE, "grouped": BIG_GROUPED}.get(args.kind, BIG)
     cases = [case for case in (every[:QUICK] if args.quick else every) if args.only in str(case)]
     if args.int8:
-        compare_int8([case for case in cases if case.dtype == "float16"], args.depthwise)
+        compare_int8([case for case in cases if case.dtype == "float16"], args.kind)
     else:
-        sweep(cases) if args.sweep else compare(cases, args.depthwise)
+        sweep(cases) if args.sweep else compare(cases, args.kind)
 
 
-def compare(cases, depthwise=False):
+def compare(cases, kind):
     bandwidth = common.copy_bandwidth()
     byte_rate, flop_rate, source = rates(bandwidth)
     notes = [NOTES + source, "", host_cost()]
@@ -77,10 +80,13 @@ def compare(cases, depthwise=False):
     header += ["torch, alone", "torch, eager epilogue", "torch alone / chosen"]
     header += ["floor by bytes", "floor by arithmetic"]
     text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", *notes]
-    named = "conv2d_nhwc", "Convolution in NHWC"
-    if depthwise:
-        named = "conv2d_nhwc_depthwise", "Depthwise convolution in NHWC"
-    common.publish(*named, "\n".join(text))
+    name, title = named("conv2d_nhwc", kind)
+    common.publish(name, f"{title} in NHWC", "\n".join(text))
+
+
+def named(name, kind):
+    """The name and the title of a report of all convolutions, or of those of a kind."""
+    return (f"{name}_{kind}", f"{kind.capitalize()} convolution") if kind else (name, "Convolution")
 
 
 NOTES = f"""The first column gives height x width, channels to filters, kernel, type and options. ours: this
@@ -136,7 +142,13 @@ def time_of_cudnn(case, tensors):
     if find_spec("cudnn") is None or not cudnn.is_capable(case.problem()):
         return float("inf")
     with mock.patch.object(cudnn, "is_better", return_value=True):
-        return common.median_ms(checked(case, tensors, WITH_CUDNN).run)
+        try:
+            return common.median_ms(checked(case, tensors, WITH_CUDNN).run)
+        except tvm.TVMError as error:
+            if case.problem().groups == 1:
+                raise
+            print(f"cuDNN, {case}: {last_line(error)}", flush=True)  # it may have no plan for groups
+            return float("inf")
 
 
 def host_cost():
@@ -197,7 +209,7 @@ def last_line(error):
 # --- int8
 
 
-def compare_int8(cases, depthwise):
+def compare_int8(cases, kind):
     bandwidth, rows = common.copy_bandwidth(), []
     for case in cases:
         quantized = in_int8(case)
@@ -209,8 +221,8 @@ def compare_int8(cases, depthwise):
         torch.cuda.empty_cache()
     header = ["convolution", "float16", "ours, int8", "cuDNN, int8", "float16 / the best in int8"]
     text = [common.environment(bandwidth), "", common.markdown_table(header, rows), "", NOTES_ON_INT8]
-    names = ("conv2d_int8_depthwise", "Depthwise") if depthwise else ("conv2d_int8", "Convolution")
-    common.publish(names[0], f"{names[1]} in int8", "\n".join(text))
+    name, title = named("conv2d_int8", kind)
+    common.publish(name, f"{title} in int8", "\n".join(text))
 
 
 NOTES_ON_INT8 = """Milliseconds. float16: by the kernel that a target with cuDNN gets. Data, weights, residual
@@ -236,7 +248,8 @@ def times_in_int8(case):
             times[kernel] = "-"
             continue
         try:
-            module = common.compile_for_gpu(function, *tensors.values(), target=target)
+            with mock.patch.object(cudnn, "is_better", return_value=kernel == CUDNN):
+                module = common.compile_for_gpu(function, *tensors.values(), target=target)
             module.run()
             times[kernel] = common.median_ms(module.run)
         except Exception as error:  # the others are still worth timing
@@ -284,7 +297,10 @@ def other_plans(plan: Plan):
     plans = []
     if plan.resident:
         tiles, teams = ((8, 8), (8, 16), (16, 16), (16, 32)), (1, 2, 3, 4, 5, 6, 8)
-        plans += [replace(plan, tile=tile, teams=n) for tile, n in product(tiles, teams)]
+        plans += [
+            replace(plan, tile=tile, teams=n, joined=joined, columns=columns)
+            for tile, n, (joined, columns) in product(tiles, teams, bundles(plan))
+        ]
     else:
         resident = replace(plan, resident=True, by_taps=False, planes=0, ahead=1, tile=(8, 8), warps=(4, 1))
         plans += [
@@ -301,6 +317,16 @@ def other_plans(plan: Plan):
     return [each for each in plans if each.fits and each != plan and enough_registers(each)]
 
 
+def bundles(plan):
+    """How many groups may be joined, and the columns that their filters take."""
+    groups, of_group = plan.problem.groups, plan.problem.filters_of_group
+    counts = [n for n in range(2, 64 // of_group + 1) if groups % n == 0]
+    return [
+        (plan.joined, plan.columns),
+        *((n, -(-n * of_group // 8) * 8) for n in counts if n != plan.joined),
+    ]
+
+
 def enough_registers(plan):
     sums = plan.warp_rows * plan.warp_columns // 2
     each = min(255, 65536 // plan.threads)
@@ -309,7 +335,7 @@ def enough_registers(plan):
 
 def describe(plan):
     names = (
-        ("tile", "columns", "warps", "teams")
+        ("tile", "columns", "warps", "teams", "joined")
         if plan.resident
         else ("tile", "columns", "planes", "ahead", "by_taps")
     )

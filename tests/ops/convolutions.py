@@ -157,18 +157,27 @@ CASES = [
     Case((12, 20), 40, 48, kernel=(6, 6), **options(padding=2, strides=2, block_size=4)),
     Case((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
 ]
-GROUPED = [
+DEPTHWISE = [
     Case((11, 13), 24, 24, **options(groups=24, activation="relu")),
     Case((12, 9), 40, 40, kernel=(7, 7), residual=True, **options(groups=40, padding=3)),
     Case((9, 10), 33, 33, kernel=(5, 3), batch=2, bias=None, **options(groups=33, strides=2, dilation=2)),
     Case((9, 10), 16, 16, kernel=(1, 1), **options(groups=16, padding=0, final_activation=CLIP)),
-    Case((9, 10), 32, 48, **options(groups=4, activation=LEAKY)),
-    Case((9, 10), 6, 18, **options(groups=6, activation="prelu")),
     Case((9, 10), 5, 5, **options(groups=5, activation="prelu", final_activation="silu")),
 ]
-ACTIVATED = [
-    Case((6, 7), 16, 24, residual=True, **options(activation=name, final_activation=name))
-    for name in ("gelu", "gelu_tanh", "hard_swish", "mish", "sigmoid", "silu", "tanh")
+GROUPED = [
+    Case((9, 18), 64, 64, **options(groups=16, activation="relu")),
+    Case((11, 13), 64, 64, residual=True, **options(groups=8, strides=2, final_activation="relu")),
+    Case((9, 10), 64, 64, dtype="bfloat16", bias="bfloat16", **options(groups=4, activation=LEAKY)),
+    Case((9, 10), 96, 96, batch=2, bias=None, **options(groups=3)),
+    Case((8, 9), 72, 72, residual=True, **options(groups=3, dilation=2)),
+    Case((9, 10), 18, 30, kernel=(2, 3), **options(groups=6, strides=(1, 2))),
+    Case((6, 7), 35, 15, **options(groups=5, activation="silu")),
+    Case((9, 10), 32, 48, **options(groups=4, activation=LEAKY)),
+    Case((9, 10), 6, 18, **options(groups=6, activation="prelu")),
+    Case((5, 6), 32, 96, **options(groups=4, block_size=2)),
+    Case((5, 7), 40, 80, kernel=(1, 1), residual=True, **options(groups=20, padding=0)),
+    Case((5, 9), 32, 272, kernel=(1, 2), **options(groups=2, padding=0)),
+    Case((5, 9), 528, 32, **options(groups=2)),
 ]
 ACTIVATED = [
     Case((6, 7), 16, 24, residual=True, **options(activation=name, final_activation=name))
@@ -196,6 +205,18 @@ BIG = [
     Case((50, 84), 512, 512, **options(activation="relu")),
     Case((50, 84), 2048, 256, kernel=(1, 1), **options(padding=0)),
 ]
+BIG_GROUPED = [  # those of ResNeXt-50, 32x4d, for images of 800x800
+    Case(
+        (size, size), channels, channels, batch=batch, **options(groups=32, strides=stride, activation="relu")
+    )
+    for batch in (1, 8)
+    for channels, size, stride in (
+        (128, 200, 1),
+        *((256, 200, 2), (256, 100, 1)),
+        *((512, 100, 2), (512, 50, 1)),
+        *((1024, 50, 2), (1024, 25, 1)),
+    )
+]
 BIG_DEPTHWISE = [
     Case((512, 512), 64, 64, **options(groups=64)),
     Case((128, 128), 256, 256, **options(groups=256, activation="silu")),
@@ -222,18 +243,27 @@ QUANTIZED = [
     QuantizedCase((9, 18), 256, 256, kernel=(2, 1), **options(padding=0)),
     QuantizedCase((1, 1), 1, 1, kernel=(1, 1), **options(padding=0)),
 ]
-QUANTIZED_GROUPS = [
+QUANTIZED_DEPTHWISE = [
     QuantizedCase((11, 13), 24, 24, **options(groups=24, activation="relu")),
     QuantizedCase(
         (9, 10), 33, 33, kernel=(5, 3), batch=2, residual=True, **options(groups=33, strides=2, padding=4)
     ),
     QuantizedCase((9, 10), 16, 16, out_dtype="float16", **options(groups=16, activation="prelu")),
+]
+QUANTIZED_GROUPS = [
+    QuantizedCase((9, 18), 64, 64, **options(groups=16, activation="relu")),
+    QuantizedCase((11, 13), 64, 64, residual=True, **options(groups=8, strides=2, final_activation="relu")),
+    QuantizedCase((9, 10), 64, 64, out_dtype="float16", **options(groups=4, activation=LEAKY)),
+    QuantizedCase((9, 10), 96, 96, batch=2, **options(groups=3)),
     QuantizedCase((9, 10), 32, 48, **options(groups=4, activation=LEAKY)),
+    QuantizedCase((9, 10), 18, 30, kernel=(2, 3), residual=True, **options(groups=6, strides=(1, 2))),
+    QuantizedCase((5, 9), 1056, 32, **options(groups=2)),
 ]
 QUANTIZING = [  # float data
     QuantizedCase((9, 18), 32, 40, dtype="float16", **options(activation="relu")),
     QuantizedCase((9, 7), 3, 16, dtype="float16", residual=True, **options(strides=1)),
     QuantizedCase((9, 10), 16, 16, dtype="float16", **options(groups=16)),
+    QuantizedCase((9, 10), 16, 16, dtype="float16", **options(groups=4)),
 ]
 
 

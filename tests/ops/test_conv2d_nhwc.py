@@ -8,7 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import ACTIVATED, BIG, BIG_DEPTHWISE, CASES, GROUPED, LEAKY, Case, options
+from tests.ops.convolutions import (
+    ACTIVATED,
+    BIG,
+    BIG_DEPTHWISE,
+    BIG_GROUPED,
+    CASES,
+    DEPTHWISE,
+    GROUPED,
+    LEAKY,
+    Case,
+    options,
+)
 from topi_ext.conv2d_nhwc import conv2d_nhwc, plan
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
 
@@ -26,7 +37,7 @@ by_name = {"ids": str}
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in CASES + GROUPED + ACTIVATED if case.dtype == "float16"], **by_name
+    "case", [case for case in CASES + GROUPED + DEPTHWISE + ACTIVATED if case.dtype == "float16"], **by_name
 )
 def test_llvm(case):
     check(case, "llvm", tvm.cpu())
@@ -63,9 +74,6 @@ def cuda(request, emulated_cuda, monkeypatch):
     return emulated_cuda
 
 
-DEPTHWISE = [case for case in GROUPED if case.problem().is_depthwise]
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("case", DEPTHWISE, **by_name)
 def test_depthwise_on_cuda(cuda, case, dtype):
@@ -90,7 +98,7 @@ def test_activations_on_cuda(cuda, case):
     test_cuda(cuda, replace(case, filters=16, options={**case.options, "groups": 16}))
 
 
-@pytest.mark.parametrize("case", CASES, **by_name)
+@pytest.mark.parametrize("case", [*CASES, *GROUPED], **by_name)
 def test_cuda(cuda, case):
     arrays = case.arrays()
     (output,) = cuda.run_relay(case.function(arrays), *arrays.values())
@@ -104,6 +112,8 @@ FINE = [  # with filters and pixels of a block
     (Case((40, 44), 16, 30, kernel=(2, 3), **options(padding=(1, 1))), 16, 64),
     (Case((50, 88), 24, 32, **options(block_size=2)), 16, 128),
     (Case((9, 11), 3, 20, **options(dilation=2)), 8, 64),
+    (Case((9, 17), 64, 64, **options(groups=16)), 8, 64),
+    (Case((17, 18), 96, 96, **options(groups=4)), 8, 64),
 ]
 
 
@@ -123,6 +133,7 @@ def test_images_that_do_not_fill_the_gpu(emulated_cuda, case, columns, pixels, a
         Case((9, 18), 256, 136, kernel=(1, 2), **options(padding=0)),  # weights tap by tap
         Case((9, 18), 24, 300, kernel=(1, 1), **options(padding=0)),  # one tap
         Case((14, 10), 3, 8, **options()),  # taps in pairs
+        Case((8, 20), 16, 16, **options(groups=4)),  # groups that are joined
     ],
     **by_name,
 )
@@ -160,15 +171,25 @@ def test_compiles_for_registers(tmp_path, arch, case):
     assert spilled and max(spilled) <= SPILLED
 
 
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
+@pytest.mark.parametrize("arch", [80, 90])
+def test_joined_groups_compile_for_registers(tmp_path, arch):
+    test_compiles_for_registers(tmp_path, arch, BIG_GROUPED[0])
+
+
 @pytest.mark.parametrize("arch", plan.SHARED_MEMORY)
 @pytest.mark.parametrize(
     "case",
     [
         *CASES,
+        *GROUPED,
+        *BIG_GROUPED,
         Case((99, 99), 2048, 2048, **options()),
         Case((99, 99), 2048, 1000, kernel=(1, 1), **options(padding=0)),
         Case((512, 512), 512, 512, kernel=(15, 15), **options(dilation=16, padding=112)),
         Case((512, 512), 5, 200, kernel=(31, 31), **options(strides=7)),
+        Case((512, 512), 62, 310, kernel=(31, 31), **options(strides=7, groups=31)),
+        Case((99, 99), 1024, 1024, kernel=(15, 15), **options(dilation=16, padding=112, groups=2)),
     ],
     **by_name,
 )
@@ -275,7 +296,7 @@ def test_refuses_targets(target, dtype, reason):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("as_if", [None, 80, 86])
-@pytest.mark.parametrize("case", CASES, **by_name)
+@pytest.mark.parametrize("case", [*CASES, *GROUPED], **by_name)
 def test_gpu(monkeypatch, case, as_if):
     """As if of an older architecture, too: a newer one has its instructions."""
     if as_if:
@@ -290,7 +311,7 @@ def test_gpu_of_groups_and_activations(case):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [*BIG, *BIG_DEPTHWISE], **by_name)
+@pytest.mark.parametrize("case", [*BIG, *BIG_GROUPED, *BIG_DEPTHWISE], **by_name)
 def test_gpu_large(case):
     check_on_gpu(case)
 

@@ -46,6 +46,11 @@ WIDE_INT8 = [
     ),
     QuantizedCase((16, 18), 32, 64, **options(padding=(0, 0, 1, 1), strides=2, activation="prelu")),
 ]
+WIDE_GROUPED = [
+    Case((9, 18), 128, 128, **options(groups=2, activation="relu")),
+    Case((9, 18), 64, 128, residual=True, **options(groups=4, strides=2, final_activation="relu")),
+    QuantizedCase((9, 18), 64, 64, **options(groups=2, activation="relu")),
+]
 by_name = {"ids": str}
 
 
@@ -76,6 +81,7 @@ def test_wide_convolutions_go_to_cudnn(case):
         Case((25, 42), 256, 40, **options()),
         Case((80, 80), 64, 64, **options(strides=2)),
         Case((20, 20), 64, 64, kernel=(1, 1), **options(padding=0)),
+        *WIDE_GROUPED,
     ],
     **by_name,
 )
@@ -163,7 +169,8 @@ class GraphInNumpy:
         assert (image.told["data_type"] == "int8") == (compute_data_type == "int32")
         data, weight = (tensor.value.transpose(0, 2, 3, 1) for tensor in (image, weight))
         geometry = {"padding": [*pre_padding, *post_padding], "strides": stride, "dilation": dilation}
-        result = reference.conv2d_nhwc(data, weight, **geometry, rounded=False)
+        groups = data.shape[3] // weight.shape[3]
+        result = reference.conv2d_nhwc(data, weight, **geometry, groups=groups, rounded=False)
         return self._new(result.transpose(0, 3, 1, 2))
 
     def relu(self, x, lower_clip=0.0, upper_clip=np.inf):
@@ -208,7 +215,9 @@ class TensorInNumpy:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in [*WIDE, *CASES, *WIDE_INT8] if "block_size" not in case.options], **by_name
+    "case",
+    [case for case in [*WIDE, *CASES, *WIDE_INT8, *WIDE_GROUPED] if "block_size" not in case.options],
+    **by_name,
 )
 def test_the_graph_is_the_operator(case):
     arrays = case.arrays()

@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import QUANTIZED, QUANTIZED_GROUPS, QUANTIZING, QuantizedCase, options
+from tests.ops.convolutions import (
+    QUANTIZED,
+    QUANTIZED_DEPTHWISE,
+    QUANTIZED_GROUPS,
+    QUANTIZING,
+    QuantizedCase,
+    options,
+)
 from tests.ops.test_conv2d_nhwc import (
     SPILLED,
     assert_close,
@@ -41,7 +48,9 @@ def test_the_reference_rounds_and_saturates():
     assert result.reshape(-1).tolist() == [2, 4, -2, 127, -128]
 
 
-@pytest.mark.parametrize("case", [*QUANTIZED, *QUANTIZED_GROUPS, *QUANTIZING], **by_name)
+@pytest.mark.parametrize(
+    "case", [*QUANTIZED, *QUANTIZED_GROUPS, *QUANTIZED_DEPTHWISE, *QUANTIZING], **by_name
+)
 def test_llvm(case):
     check_on_llvm(case, "llvm")
 
@@ -107,7 +116,9 @@ def test_the_problem_as_text(case):
 # --- on the emulated device
 
 
-@pytest.mark.parametrize("case", [*QUANTIZED, *QUANTIZED_GROUPS[:3], *QUANTIZING], **by_name)
+@pytest.mark.parametrize(
+    "case", [*QUANTIZED, *QUANTIZED_GROUPS, *QUANTIZED_DEPTHWISE, *QUANTIZING], **by_name
+)
 def test_cuda(cuda, case):  # noqa: F811
     arrays = case.arrays()
     (output,) = cuda.run_relay(case.function(arrays), *arrays.values())
@@ -146,6 +157,7 @@ def test_some_channels_on_cuda(cuda):  # noqa: F811
         QuantizedCase((200, 336), 256, 256, **options(activation="relu")),
         QuantizedCase((200, 336), 64, 64, residual=True, **options(final_activation="relu")),
         QuantizedCase((400, 666), 3, 64, out_dtype="float16", **options(strides=2)),
+        QuantizedCase((200, 200), 128, 128, **options(groups=32, activation="relu")),
         QuantizedCase((100, 100), 64, 64, **options(groups=64)),
     ],
     **by_name,
@@ -161,6 +173,7 @@ def test_compiles_for_registers(tmp_path, arch, case):
     "case",
     [
         *QUANTIZED,
+        *QUANTIZED_GROUPS,
         QuantizedCase((99, 99), 2048, 2048, **options()),
         QuantizedCase((512, 512), 512, 512, kernel=(15, 15), **options(dilation=16, padding=112)),
     ],
@@ -176,7 +189,9 @@ def test_every_convolution_has_a_plan(arch, case):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("as_if", [None, 80])
-@pytest.mark.parametrize("case", [*QUANTIZED, *QUANTIZED_GROUPS[:3], *QUANTIZING], **by_name)
+@pytest.mark.parametrize(
+    "case", [*QUANTIZED, *QUANTIZED_GROUPS, *QUANTIZED_DEPTHWISE, *QUANTIZING], **by_name
+)
 def test_gpu(monkeypatch, case, as_if):
     """As if of an older architecture, too: a newer one has its instructions."""
     if as_if:

@@ -7,7 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ops.convolutions import ACTIVATED, CASES, CLIP, GROUPED, LEAKY, Case, in_float32, options
+from tests.ops.convolutions import (
+    ACTIVATED,
+    CASES,
+    CLIP,
+    DEPTHWISE,
+    GROUPED,
+    LEAKY,
+    Case,
+    in_float32,
+    options,
+)
 from topi_ext.conv2d_nhwc import conv2d_nhwc, onednn, op
 from topi_ext.onednn import library
 
@@ -31,7 +41,9 @@ def ran(executor, arrays):
     return executor.get_output(0).numpy()
 
 
-@pytest.mark.parametrize("case", [in_float32(case) for case in CASES + GROUPED + ACTIVATED], ids=str)
+@pytest.mark.parametrize(
+    "case", [in_float32(case) for case in CASES + GROUPED + DEPTHWISE + ACTIVATED], ids=str
+)
 def test_as_the_oracle(case):
     assert op.kernels_for(case.problem(), TARGET) is onednn
     arrays = case.arrays()

@@ -6,6 +6,7 @@ import pytest
 from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
 from topi_ext import multiscale_roi_align
 from tvm_passes import CombineTransposes, ConvertToNHWC, FoldIntoConvolutions
+from tvm_passes.engine.graph import calls_of
 
 import tvm
 from tvm import relay
@@ -67,6 +68,23 @@ def test_no_transpose_between_convolutions(name, opt_level):
     last = len(names) - 1 - names[::-1].index("nn.conv2d")
     assert not {"layout_transform", "transpose"} & set(names[first:last])
     assert_same_numbers(ConvertToNHWC(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "to_be, weight, layouts",
+    [
+        ("float16", 1.0, ["NHWC"] * 3),
+        (None, 1.0, ["NHWC", "NCHW", "NHWC"]),  # no tensor cores for it
+        ("float16", 1e6, ["NHWC", "NCHW", "NHWC"]),  # out of the range, so it will stay float32
+    ],
+)
+def test_groups_go_where_there_is_a_kernel(to_be, weight, layouts):
+    x = relay.var("x", shape=SHAPE)
+    grouped = relay.const(numbers(8, 4, 3, 3) * np.float32(weight))
+    y = relay.nn.conv2d(convolution(x, 8, 8), grouped, padding=1, groups=2)
+    mod = module(x, convolution(y, 8, 8, seed=3))
+    after = ConvertToNHWC("cuda -arch=sm_90", to_be)(mod)
+    assert [str(call.attrs.data_layout) for call in calls_of(after, "nn.conv2d")] == layouts
 
 
 def constants(count, *names):

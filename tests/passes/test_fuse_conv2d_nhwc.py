@@ -16,6 +16,7 @@ from tests.helpers import (
     refusals,
     run,
 )
+from topi_ext.conv2d_nhwc import reference
 from tvm_passes import FuseConv2dNHWC, InMixedPrecision
 from tvm_passes.analysis.convolution import values
 from tvm_passes.engine.expressions import op_name
@@ -428,6 +429,39 @@ def test_refused(mod, reason):
     after, report = apply(FuseConv2dNHWC(), mod)
     assert after.same_as(mod)
     assert len(refusals(report)) == 1 and reason in refusals(report)[0]
+
+
+OF_TWO_GROUPS = numbers(3, 3, 4, 8) / 6
+
+
+def of_two_groups(scale=1.0, dtype="float32"):
+    return plain(image(dtype=dtype), relay.const((OF_TWO_GROUPS * scale).astype(dtype)), groups=2)
+
+
+@pytest.mark.parametrize("dtype, to_be", [("float16", None), ("float32", "float16"), ("float32", "bfloat16")])
+def test_groups_on_tensor_cores(dtype, to_be):
+    mod = of_two_groups(dtype=dtype)
+    after, _ = apply(FuseConv2dNHWC(to_be=to_be, target="cuda -arch=sm_80"), mod)
+    assert ops(after) == [FUSED] and int(after["main"].body.attrs["groups"]) == 2
+    data = numbers(*SHAPE)
+    (found,) = run(after, data.astype(dtype))
+    expected = reference.conv2d_nhwc(data, OF_TWO_GROUPS.transpose(3, 0, 1, 2), groups=2)
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "mod, to_be, arch, reason",
+    [
+        (of_two_groups(), None, 80, "tensor cores do not multiply float32"),
+        (of_two_groups(scale=1e6), "float16", 80, "a constant is out of the range of float16"),
+        (of_two_groups(), "bfloat16", 75, "the convolution is grouped"),
+        (of_two_groups(), "float16", 70, "the convolution is grouped"),
+    ],
+)
+def test_groups_without_a_kernel(mod, to_be, arch, reason):
+    after, report = apply(FuseConv2dNHWC(to_be=to_be, target=f"cuda -arch=sm_{arch}"), mod)
+    assert after.same_as(mod)
+    assert any(reason in refusal for refusal in refusals(report))
 
 
 def test_nchw_is_no_match():

@@ -155,6 +155,21 @@ def test_a_convolution_in_groups_keeps_its_layout_and_the_others_do_not(groups):
     assert int(depthwise.attrs["groups"]) == traits.CHANNELS
 
 
+@pytest.mark.usefixtures("cuda_source_only")
+def test_a_block_of_resnext_is_computed_on_tensor_cores():
+    x = torch.rand(1, 64, 9, 11) * 2 - 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = resnet.Bottleneck(64, 16, groups=8, base_width=16).eval()
+    mod = imported(model, x)
+    after = detection_pipeline(HOPPER)(mod)
+    assert not _calls(after, "nn.conv2d")
+    assert [int(call.attrs["groups"]) for call in _calls(after, "topi_ext.conv2d_nhwc")] == [1, 8, 1]
+    runtime.build_library(after, HOPPER)
+    expected, found = (runtime.compile(each, "llvm")(x.numpy()) for each in (mod, after))
+    np.testing.assert_allclose(*found.values(), *expected.values(), rtol=1e-2, atol=1e-2)
+
+
 def _calls(mod, name):
     found = []
     relay.analysis.post_order_visit(

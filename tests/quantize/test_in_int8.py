@@ -149,7 +149,6 @@ BROUGHT_BACK = {
     "linear resize": lambda y: relay.image.resize2d(y, (12, 13), layout="NHWC"),
     "padding with ones": lambda y: relay.nn.pad(y, ((0, 0), (1, 1), (1, 1), (0, 0)), 1.0),
     "product": lambda y: relay.multiply(y, relay.sigmoid(y)),
-    "grouped": lambda y: conv(y, weights(channels=1, seed=5), groups=CHANNELS),
 }
 
 
@@ -159,6 +158,19 @@ def test_around_anything_else_numbers_are_float(name):
     mod, after, *_ = in_int8(x, conv(BROUGHT_BACK[name](conv(x)), seed=2))
     assert dtypes(after)[-1] == LAST
     assert "round" in ops(after)
+    assert signal_to_noise(mod, after)[0] > MIN_SNR
+
+
+def test_grouped_convolutions():
+    """They are in int8 as others are; depthwise ones compute in float, and write int8."""
+    x = image()
+    y = conv(relu_conv(x), weights(channels=CHANNELS // 2, seed=5), groups=2)
+    mod, after, *_ = in_int8(x, conv(y, seed=2))
+    assert dtypes(after) == [FIRST, BETWEEN, LAST] and "round" not in ops(after)
+    assert signal_to_noise(mod, after)[0] > MIN_SNR
+    y = conv(relu_conv(x), weights(channels=1, seed=5), groups=CHANNELS)
+    mod, after, *_ = in_int8(x, conv(y, seed=2))
+    assert dtypes(after) == [FLOAT, FIRST, LAST] and "round" not in ops(after)
     assert signal_to_noise(mod, after)[0] > MIN_SNR
 
 
@@ -222,14 +234,14 @@ def test_a_convolution_that_loses_too_much_stays_float():
 def test_reasons_to_stay_float():
     x, given = image(), relay.var("weight", shape=(CHANNELS, 3, 3, CHANNELS))
     of_any = topi_ext.conv2d_nhwc(conv(x, seed=1), given, padding=1)
-    grouped = conv(of_any, weights(channels=1, seed=5), groups=CHANNELS)
-    y = conv(grouped, weights(seed=6))
+    depthwise = conv(of_any, weights(channels=1, seed=5), groups=CHANNELS)
+    y = conv(depthwise, weights(seed=6))
     _, after, report, calibration = in_int8(x, given, y)
-    assert dtypes(after) == [FLOAT, FLOAT, FLOAT, LAST]
+    assert dtypes(after) == [FLOAT, FLOAT, FIRST, LAST]
     assert len(calibration.convolutions) == 3  # of constant weights
     assert refusals(report) == [
         "it is the first convolution, which reads the image",
-        "the convolution is grouped",
+        "the convolution is depthwise: it multiplies too little to gain from int8",
     ]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.ops import convolutions
-from tests.ops.convolutions import ACTIVATED, CASES, GROUPED, Case, in_float32
+from tests.ops.convolutions import ACTIVATED, CASES, DEPTHWISE, GROUPED, Case, in_float32
 
 import tvm
 from tvm import relay
@@ -68,7 +68,7 @@ def operators():
     by_winograd = Case(
         (21, 19), 64, 64, dtype="float32", **convolutions.options(activation="relu", padding=1)
     )
-    for case in [*map(in_float32, CASES + GROUPED + ACTIVATED), by_winograd]:
+    for case in [*map(in_float32, CASES + GROUPED + DEPTHWISE + ACTIVATED), by_winograd]:
         arrays = case.arrays()
         yield case.function(arrays), arrays, case.expected(arrays)
     x, y = relay.var("x", shape=(2, 5, 7)), relay.var("y", shape=(2, 9, 7))

@@ -58,7 +58,7 @@ def conv2d_nhwc(
 
 
 def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
-    arch = supported_arch(problem, target)
+    arch = supported_arch(problem.dtype, target)
     if problem.dtype == "float32":
         raise tvm.TVMError(
             "topi_ext.conv2d_nhwc: on CUDA, data must be int8, float16 or bfloat16: tensor cores do not "
@@ -70,11 +70,6 @@ def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
             f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the "
             f"target is sm_{arch_of(target)}. Set the GPU's architecture with `-arch=sm_XX` in the target"
         )
-    if problem.groups > 1:
-        raise tvm.TVMError(
-            f"topi_ext.conv2d_nhwc: on CUDA there is no kernel for {problem.groups} groups of "
-            f"{problem.channels} channels and {problem.filters} filters: use nn.conv2d, in a float type"
-        )
     return plan_for(problem, arch)
 
 
@@ -82,10 +77,10 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     return schedule_extern(outs)
 
 
-def supported_arch(problem: Problem, target: tvm.target.Target) -> int | None:
+def supported_arch(dtype: str, target: tvm.target.Target) -> int | None:
     """The architecture to plan for, or None where the target has no tensor cores for the type of the data."""
     arch = arch_of(target)
-    return None if problem.dtype == "bfloat16" and arch < 80 else known_arch(arch)
+    return None if dtype == "float32" or (dtype == "bfloat16" and arch < 80) else known_arch(arch)
 
 
 def arch_of(target: tvm.target.Target) -> int:

@@ -12,7 +12,9 @@ team form a grid over the products of a tile, `plan.warps` = (along the pixels, 
     member = warp * 32 + lane
     warp   = warp_in_columns * warps[0] + warp_in_pixels
 
-Blocks with neighboring numbers have the same tiles and different filters.
+Blocks with neighboring numbers have the same tiles and different filters. All filters of a block read the
+same channels of the data, `plan.channels` from `first_channel` on: all channels, or those of a bundle of
+groups.
 
 Shared memory
 -------------
@@ -70,7 +72,12 @@ class Block:
         self.c_type = tensor_core.C_TYPES[self.problem.dtype]
         # `number` is counted among the blocks with the same filters.
         self.number, column_block = split(number, plan.column_blocks)
-        self.first_filter = column_block * plan.columns
+        bundle, of_bundle = (
+            split(column_block, plan.blocks_of_bundle) if plan.bundles > 1 else (0, column_block)
+        )
+        self.first_channel: IntExpr = bundle * plan.channels
+        self.first_filter = bundle * plan.filters + of_bundle * plan.columns
+        self._end_of_filters = (bundle + 1) * plan.filters
         warp = self.uniform("warp_of_block", tir.truncdiv(thread, 32))
         self.team, self.warp = self.split_once("team", warp, plan.team_threads // 32)
         self.member, self.lane = (tir.truncmod(thread, extent) for extent in (plan.team_threads, 32))
@@ -120,9 +127,16 @@ class Block:
         )
 
     def is_filter(self, k: tir.PrimExpr) -> tir.PrimExpr:
-        """Whether a filter of the block exists; constant where the last block has all of its filters."""
-        rest = self.problem.filters % self.plan.columns
-        return k < self.problem.filters if rest else tir.const(True, "bool")
+        """Whether the block has a filter; constant where each block has as many as columns."""
+        rest = self.plan.filters % self.plan.columns
+        return k < self._end_of_filters if rest else tir.const(True, "bool")
+
+    def channel_of_group(self, k: tir.PrimExpr) -> IntExpr:
+        """The first channel, counted within the block, of the group that a filter belongs to."""
+        problem, joined = self.problem, self.plan.joined
+        if joined == 1:
+            return 0
+        return tir.truncmod(tir.truncdiv(k, problem.filters_of_group), joined) * problem.channels_of_group
 
     # --- loops and values
 

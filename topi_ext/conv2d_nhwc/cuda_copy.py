@@ -5,10 +5,11 @@
 
 Size and alignment
 ------------------
-A copy has `unit` channels of one pixel, or of one filter and tap. Where the number of channels is even,
-`unit` is its greatest common divisor with the channels of a piece: each copy is then 2, 4, 8 or 16 bytes that
+A copy has `units[...]` channels of one pixel, or of one filter and tap. Where the number of channels is even,
+this is its greatest common divisor with the channels of a piece: each copy is then 2, 4, 8 or 16 bytes that
 are aligned in both memories, and is asynchronous from 4 bytes on (cp.async, from sm_80 on). Where the number
-of channels is odd, a thread reads those of a piece one by one and writes them together.
+of channels is odd, a thread reads those of a piece one by one and writes them together. The weights of joined
+groups begin anywhere in a piece, so an odd number of channels is copied one by one.
 
 A copy writes zeros for what does not exist: pixels in the padding, filters after the last one, channels after
 the last one. It reads nothing in this case, and its address in global memory is that of element 0, which
@@ -52,11 +53,17 @@ class Copies:
 
     def __init__(self, block: Block) -> None:
         self.block, self.plan, self.problem = block, block.plan, block.problem
-        # Parts of wider tensors begin and end at multiples of eight channels.
-        part = self.problem.parts["data"]
-        self._vector = gcd(gcd(self.problem.channels, self.plan.per_piece), gcd(part.first, part.whole))
-        self._size = PIECE // self.plan.per_piece  # bytes of a channel
-        self.unit = self._vector if self._vector > 1 else self.plan.per_piece
+        per_piece, part = self.plan.per_piece, self.problem.parts["data"]
+        self._size = PIECE // per_piece  # bytes of a channel
+        self._aligned = {
+            # Parts of wider tensors begin and end at multiples of eight channels.
+            "data": gcd(self.plan.channels, per_piece, part.first, part.whole),
+            "weight": gcd(self.problem.channels_of_group, per_piece),
+        }
+        # Channels of a copy, of pixels and of weights.
+        self.units = {name: count if count > 1 else per_piece for name, count in self._aligned.items()}
+        if self.plan.joined > 1:
+            self.units["weight"] = self._aligned["weight"]
 
     # --- what is copied
 
@@ -68,16 +75,16 @@ class Copies:
         inside: tir.PrimExpr,
         channel: tir.PrimExpr,
     ) -> None:
-        """Copy `unit` channels from `channel` on, or zeros where `inside` is 0.
+        """Copy `units[name]` channels from `channel` on, or zeros where `inside` is 0.
 
         `target` is a byte of shared memory, `source` an index into the buffer `name`.
         """
-        block = self.block
+        block, count = self.block, self.units[name]
         source = tir.address_of(block.buffers[name][source])
-        if self._vector > 1:
-            block.call(f"copy_async<{self._vector * self._size}>", block.shared(target), source, inside != 0)
+        if count == self._aligned[name]:
+            block.call(f"copy_async<{count * self._size}>", block.shared(target), source, inside != 0)
         else:
-            left = te.min(self.problem.channels - channel, tir.const(self.unit))
+            left = te.min(self.plan.channels - channel, tir.const(count))
             block.call(
                 f"copy_few<{self._size}>", block.shared(target), source, tir.Select(inside != 0, left, 0)
             )
@@ -101,8 +108,8 @@ class Copies:
 
     def is_channel(self, channel: tir.PrimExpr) -> tir.PrimExpr:
         """Whether a channel exists; constant where no chunk goes beyond the last channel."""
-        rest = not self.plan.resident and self.problem.channels % (self.plan.planes * self.plan.per_piece)
-        return channel < self.problem.channels if rest else tir.const(True, "bool")
+        rest = not self.plan.resident and self.plan.channels % (self.plan.planes * self.plan.per_piece)
+        return channel < self.plan.channels if rest else tir.const(True, "bool")
 
     def byte_in_piece(self, channel: tir.PrimExpr) -> tir.PrimExpr:
         return tir.truncmod(channel, self.plan.per_piece) * self._size

@@ -45,10 +45,12 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
     block, plan, problem, ib = copies.block, copies.plan, copies.problem, copies.block.ib
     height, width = plan.seen
     part = problem.parts["data"]
-    channels = problem.channels if plan.resident else plan.chunk_planes * plan.per_piece
-    units = -(-channels // copies.unit)
+    channels = plan.channels if plan.resident else plan.chunk_planes * plan.per_piece
+    unit_size = copies.units["data"]
+    units = -(-channels // unit_size)
     image, y0, x0 = tile
     first_channel, (tap_y, tap_x) = copies.chunk(chunk)
+    start = part.first + block.first_channel
     step_y, step_x = problem.strides if plan.by_taps else (1, 1)
     top, left = problem.padding[:2]
     y0 = local(ib, "y_first", y0 * problem.strides[0] - top + tap_y)
@@ -58,10 +60,10 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
         row, column = block.split_once("row", pixel, width)
         y, x = y0 + row * step_y, x0 + column * step_x
         inside = _within(y, problem.size[0]) & _within(x, problem.size[1])
-        channel = unit * copies.unit
+        channel = unit * unit_size
         inside = inside & copies.is_channel(first_channel + channel)
         inside = local(ib, "inside", inside.astype("int32"))
-        source = ((image * problem.size[0] + y) * problem.size[1] + x) * part.whole + part.first
+        source = ((image * problem.size[0] + y) * problem.size[1] + x) * part.whole + start
         source = tir.Select(inside != 0, source + first_channel + channel, 0)
         phase = tir.truncmod(column, plan.steps_between[1]) * plan.columns_of_a_phase
         place = row * plan.pitch + phase + tir.truncdiv(column, plan.steps_between[1])

@@ -69,13 +69,16 @@ def emit_resident(block: Block, copies: Copies, product: Product, output: Output
 
 
 def _clear_slots(block: Block) -> None:
-    """Set all slots to 0, if they have bytes that are multiplied but that no copy writes.
+    """Set slots to 0 that have bytes that are multiplied but that no copy writes.
 
-    These are the rest of a last piece, and planes and halves that only make the number of halves even.
+    These are the rest of a last piece, planes and halves that only make the number of halves even, and the
+    weights of joined groups for each other's channels.
     """
-    channels, per_piece = block.problem.channels, block.plan.per_piece
-    if channels % per_piece or block.plan.all_planes * per_piece > channels:
-        block.zero(0, block.weights_at + block.weight_bytes)
+    plan = block.plan
+    has_rest = plan.channels % plan.per_piece or plan.all_planes * plan.per_piece > plan.channels
+    if has_rest or plan.joined > 1:
+        first = 0 if has_rest else block.weights_at
+        block.zero(first, block.weights_at + block.weight_bytes - first)
         barrier(block.ib)
 
 

@@ -16,6 +16,9 @@ are, in order:
     resident, paired taps   the taps in ascending order of their offset in the plane of pixels (`tap_places`)
                             and, if their number is odd, one that is all zeros
 
+The channels are those that the block reads. Where it has several groups of a grouped convolution, only the
+weights of a filter for its own group's channels are copied; `cuda_resident` has set the others to 0.
+
 Order of filters
 ----------------
 Of a row of 8 x 8 sums, the instructions give two neighboring columns to each of four threads
@@ -41,8 +44,9 @@ from .plan import PIECE
 
 def load_all_weights(copies: Copies) -> None:
     """Start copying all weights of the block's filters, which are contiguous in the tensor, into slot 0."""
-    block, plan, problem = copies.block, copies.plan, copies.problem
-    units = -(-problem.channels // copies.unit)
+    block, plan, channels = copies.block, copies.plan, copies.problem.channels_of_group
+    unit_size = copies.units["weight"]
+    units = -(-channels // unit_size)
     position_of_tap = {tap: i for i, (_, tap) in enumerate(plan.tap_places)}
     in_order = all(tap == i for tap, i in position_of_tap.items())
     with block.each(plan.columns * plan.taps * units) as item:
@@ -50,14 +54,15 @@ def load_all_weights(copies: Copies) -> None:
         row, tap = block.split_once("row", rest, plan.taps)
         k = block.first_filter + row
         inside = local(block.ib, "inside", block.is_filter(k).astype("int32"))
-        channel = unit * copies.unit
-        source = (k * plan.taps + tap) * problem.channels + channel
+        channel = unit * unit_size
+        source = (k * plan.taps + tap) * channels + channel
+        place = block.channel_of_group(k) + channel
         if plan.pairs_taps:
             half = tap if in_order else _lookup(tap, position_of_tap)
         else:
-            half = tap * plan.chunk_planes + tir.truncdiv(channel, plan.per_piece)
+            half = tap * plan.chunk_planes + tir.truncdiv(place, plan.per_piece)
         source = tir.Select(inside != 0, source, 0)
-        copies.copy(_offset(copies, 0, half, row, channel), "weight", source, inside, channel)
+        copies.copy(_offset(copies, 0, half, row, place), "weight", source, inside, channel)
 
 
 def load_weights_of_step(copies: Copies, chunk: IntExpr, tap: IntExpr, slot: IntExpr) -> None:
@@ -65,8 +70,9 @@ def load_weights_of_step(copies: Copies, chunk: IntExpr, tap: IntExpr, slot: Int
 
     In a plan `by_taps` the chunk says which tap.
     """
-    block, plan, problem, ib = copies.block, copies.plan, copies.problem, copies.block.ib
-    units = plan.chunk_planes * plan.per_piece // copies.unit
+    block, plan, ib = copies.block, copies.plan, copies.block.ib
+    unit_size = copies.units["weight"]
+    units = plan.chunk_planes * plan.per_piece // unit_size
     first_channel, _ = copies.chunk(chunk)
     if plan.by_taps:
         tap = copies.tap_of(chunk)
@@ -75,11 +81,11 @@ def load_weights_of_step(copies: Copies, chunk: IntExpr, tap: IntExpr, slot: Int
     rows = plan.threads // units
     first_row, unit = block.split_once("row", block.thread, units)
     with ib.for_range(0, -(-plan.columns // rows), "i", kind="unroll") as i:
-        row, channel = first_row + i * rows, unit * copies.unit
+        row, channel = first_row + i * rows, unit * unit_size
         k = block.first_filter + row
         inside = block.is_filter(k) & copies.is_channel(first_channel + channel)
         inside = local(ib, "inside", inside.astype("int32"))
-        source = (k * plan.taps + tap) * problem.channels + first_channel + channel
+        source = (k * plan.taps + tap) * plan.channels + first_channel + channel
         target = _offset(copies, slot, tir.truncdiv(channel, plan.per_piece), row, channel)
         with ib.if_scope(row < plan.columns):
             source = tir.Select(inside != 0, source, 0)

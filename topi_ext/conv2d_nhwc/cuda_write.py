@@ -10,9 +10,10 @@ not exist. `fill_tables` writes them once, at the beginning; there must be a bar
 Runs
 ----
 A thread has `plan.run` contiguous filters of each of its pixels for each group of filters (`cuda_weights`
-says why). It stores `vector` values at once: as many as divide both the run and `slab`, the filters that are
-contiguous in the result. The first filter of a run is a multiple of `plan.run`, so each store, and each load
-of the residual, is aligned to its size.
+says why). It stores `vector` values at once: as many as divide the run, `slab`, the filters that are
+contiguous in the result, and the filters of a bundle, a multiple of which is its first one. In a bundle, the
+first filter of a run is a multiple of `plan.run`, so each store, and each load of the residual, is aligned to
+its size.
 
 Depth to space
 --------------
@@ -67,7 +68,7 @@ class Output:
         self._block, self._product = block, product
         self._ib, self._plan, self._problem = block.ib, block.plan, block.problem
         self._slab = self._problem.filters // self._problem.block
-        self._vector = gcd(self._slab, self._plan.run)
+        self._vector = gcd(self._slab, self._plan.run, self._plan.filters)
 
     # --- tables
 

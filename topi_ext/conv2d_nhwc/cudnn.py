@@ -24,15 +24,19 @@ SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and y
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
+# Whether grouped convolutions go to cuDNN: not measured yet; for them, the own kernel loads each pixel once.
+TAKES_GROUPS = False
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
 
 def is_better(problem: Problem, target: tvm.target.Target) -> bool:
     """Whether to prefer cuDNN to this project's own kernel; only the own one does depth to space."""
-    arch = supported_arch(problem, target)
+    arch = supported_arch(problem.dtype, target)
     if arch is None or not is_capable(problem):
         return False
+    if problem.groups > 1:
+        return TAKES_GROUPS
     return problem.dtype == INT8 or not _is_own_better(plan_for(problem, arch))
 
 
@@ -52,12 +56,13 @@ def _is_own_better(plan: Plan) -> bool:
 def is_capable(problem: Problem) -> bool:
     """Whether cuDNN computes the problem: a type of tensor cores, aligned channels, no depth to space.
 
-    In the same kernel, it rounds to int8 only what it has computed from int8.
+    In the same kernel, it rounds to int8 only what it has computed from int8. It may have no plan for groups
+    of a few channels.
     """
     if problem.dtype == "float32" or (problem.is_quantized and problem.dtype != INT8):
         return False
     activations = {problem.activation.name, problem.final_activation.name}
-    has_all = problem.block == 1 and problem.groups == 1 and not activations & LACKING
+    has_all = problem.block == 1 and not problem.is_depthwise and not activations & LACKING
     return problem.is_aligned(alignment(problem.dtype)) and has_all
 
 
@@ -109,7 +114,8 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     result = problem.batch, *problem.out_size, problem.filters
     arguments = {
         "data": ((problem.batch, *problem.size, problem.channels), problem.dtype),
-        "weight": ((problem.filters, *problem.kernel, problem.channels), problem.dtype),
+        # Of fewer channels than the data, from which cuDNN knows the number of groups.
+        "weight": ((problem.filters, *problem.kernel, problem.channels_of_group), problem.dtype),
         "bias": ((1, 1, 1, problem.filters), problem.bias),
         "residual": (result, problem.residual),
         "slope": ((1, 1, 1, problem.filters), problem.slope),

@@ -18,6 +18,7 @@ from .. import _register
 from .._register import known
 from ..cudnn import session
 from . import cudnn, onednn
+from .cuda import supported_arch
 from .fold_out_scale import folded
 from .problem import AT_RUN_TIME, INT8, Activation, Problem, four_sides, pair
 
@@ -89,7 +90,7 @@ def conv2d_nhwc(
     block_size : int
         K is a multiple of its square.
     groups : int
-        C and K are multiples of it. On CUDA, own kernels are for 1 and for one channel and filter a group.
+        C and K are multiples of it.
     weight_id : str
         The same text for the same weights, and no text for weights that may change: oneDNN packs weights with
         a text once. `IdentifyWeights` gives it to constant weights.
@@ -116,6 +117,8 @@ def conv2d_nhwc(
     - Depth to space is in the order DCR: with y the result before it and C' = K / block_size ** 2,
       result[n, h * block_size + i, w * block_size + j, c] = y[n, h, w, (i * block_size + j) * C' + c].
     - Whether an activation keeps NaN or turns it into a bound depends on the target.
+    - On CUDA, infinity or NaN in the data of a group may make the results of other groups NaN, since small
+      groups are computed together: the others' weights for it are 0, and 0 times infinity is NaN.
 
     >>> from topi_ext.conv2d_nhwc import reference
     >>> ones = np.ones((1, 3, 3, 1), "float32")
@@ -331,11 +334,13 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
 
 
-def has_grouped_kernel(channels: int, filters: int, groups: int, target: tvm.target.Target | None) -> bool:
-    """Whether the operator has a fast kernel for a grouped convolution on a target."""
-    if target is None:
-        return False
-    return _has_onednn(target) or (target.kind.name == "cuda" and groups == channels == filters)
+def has_grouped_kernel(
+    channels: int, filters: int, groups: int, dtype: str, target: tvm.target.Target | None
+) -> bool:
+    """Whether the operator has a fast kernel for a grouped convolution of data of a type on a target."""
+    if target is None or target.kind.name != "cuda":
+        return target is not None and _has_onednn(target)
+    return groups == channels == filters or supported_arch(dtype, target) is not None
 
 
 def takes_any_batch(target: tvm.target.Target | None) -> bool:

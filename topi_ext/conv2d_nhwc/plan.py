@@ -12,6 +12,11 @@ a plane: the channels of a piece), two of them in one instruction.
   If the block has a next tile, its first loads are issued before the result is written (`cuda_streaming`).
 - "streaming by taps": the same, but the pixels are loaded again for each tap. This is for halos that are too
   large, and for kernels of one tap.
+
+A grouped convolution is divided into bundles, each of which is a convolution of some channels and filters; a
+block belongs to one bundle. A bundle is one group or, where groups have too few channels for the tensor
+cores, several joined ones: the weights of a filter are then 0 for the channels of the other groups. Products
+with these zeros take less time than the pixels take to load.
 """
 
 from __future__ import annotations
@@ -37,6 +42,9 @@ SHARED_MEMORY = {
 MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}
 PIECE = 16  # bytes
 KIB = 1024
+# Groups are joined up to so many channels and filters. Up to 32 columns, wgmma takes as long as it needs to
+# read the pixels from shared memory, so products with zeros cost no time. Not measured yet.
+JOINED = 32
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,23 @@ class Plan:
     by_taps: bool = False
     planes: int = 0  # of a chunk; not used if resident: a tile is one chunk then
     ahead: int = 1  # how many steps ahead loads are issued
+    joined: int = 1  # groups of the problem in a bundle; more than one only if resident
+
+    # --- bundles of groups
+
+    @property
+    def bundles(self) -> int:
+        return self.problem.groups // self.joined
+
+    @property
+    def channels(self) -> int:
+        """Channels of a bundle: those that a block reads."""
+        return self.problem.channels // self.bundles
+
+    @property
+    def filters(self) -> int:
+        """Filters of a bundle."""
+        return self.problem.filters // self.bundles
 
     # --- the tile of pixels
 
@@ -117,7 +142,7 @@ class Plan:
 
         Where taps are paired instead of planes, there is one plane, and one of zeros if a tap is left over.
         """
-        data = -(-self.problem.channels // self.per_piece)
+        data = -(-self.channels // self.per_piece)
         if self.pairs_taps:
             return 1 + self.taps % 2
         return -(-data // 2) * 2
@@ -125,7 +150,7 @@ class Plan:
     @property
     def pairs_taps(self) -> bool:
         """Whether an instruction takes two taps of one plane, rather than two planes of a tap."""
-        return self.resident and self.problem.channels <= self.per_piece
+        return self.resident and self.channels <= self.per_piece
 
     @property
     def taps(self) -> int:
@@ -206,8 +231,13 @@ class Plan:
         return self.problem.batch * self.tiles[0] * self.tiles[1]
 
     @property
+    def blocks_of_bundle(self) -> int:
+        """Blocks with different filters of the same bundle."""
+        return -(-self.filters // self.columns)
+
+    @property
     def column_blocks(self) -> int:
-        return -(-self.problem.filters // self.columns)
+        return self.bundles * self.blocks_of_bundle
 
     @property
     def tasks(self) -> int:
@@ -274,16 +304,24 @@ def _finer(problem: Problem, arch: int) -> list[Plan]:
     """Resident plans of few pixels and filters, the finest first: a block loads and multiplies little."""
     columns = [8, 16, 32, 64]
     plan = Plan(problem, arch, arch == 90, (8, 8), 8, (4, 1), resident=True)
-    plans = [replace(plan, tile=tile, columns=c) for tile in ((8, 8), (8, 16)) for c in columns]
+    plans = [
+        replace(plan, tile=tile, columns=c, joined=_groups_for(problem, c))
+        for tile in ((8, 8), (8, 16))
+        for c in columns
+    ]
     return sorted(plans, key=lambda plan: (plan.pixels * plan.columns, plan.shared_memory))
 
 
 def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
     """Plans that are worth considering, from the best to the last resort."""
-    columns = _columns(problem.filters)
+    joined = _groups_for(problem, JOINED)
+    if joined > 1:
+        yield from _resident(problem, arch, _columns(problem.filters_of_group * joined), joined)
+    filters = problem.filters_of_group
+    columns = _columns(filters)
     for width in (columns, 128, 64):
         # Blocks with other filters load the same pixels again, but these are then in the cache.
-        if width <= columns and problem.filters <= 4 * width:
+        if width <= columns and filters <= 4 * width:
             yield from _resident(problem, arch, width)
     widest = 128 if arch == 90 else 256
     widths = [width for width in (256, 128, 64, 32) if width < columns and width <= widest]
@@ -300,7 +338,13 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
         yield from _chunks(some)
 
 
-def _resident(problem: Problem, arch: int, columns: int) -> Iterator[Plan]:
+def _groups_for(problem: Problem, extent: int) -> int:
+    """How many groups, a divisor of their number, have together at most so many channels and filters."""
+    of_group = max(problem.channels_of_group, problem.filters_of_group)
+    return max((n for n in range(1, extent // of_group + 1) if problem.groups % n == 0), default=1)
+
+
+def _resident(problem: Problem, arch: int, columns: int, joined: int = 1) -> Iterator[Plan]:
     """Plans that load all weights once, with several teams if there are enough tiles.
 
     The teams hide each other's latency.
@@ -308,8 +352,8 @@ def _resident(problem: Problem, arch: int, columns: int) -> Iterator[Plan]:
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
     for tile, most in _tiles(columns, all_in_registers=bool(problem.residual) or not is_async):
-        plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True)
-        wanted = max(1, min(most, plan.all_tiles // MULTIPROCESSORS.get(arch, 100)))
+        plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True, joined=joined)
+        wanted = max(1, min(most, plan.all_tiles * plan.bundles // MULTIPROCESSORS.get(arch, 100)))
         for teams in range(wanted, min(wanted, 2) - 1, -1):
             yield replace(plan, teams=teams)
 

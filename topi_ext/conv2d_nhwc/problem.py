@@ -103,6 +103,14 @@ class Problem:
         return self.groups == self.channels == self.filters > 1
 
     @property
+    def channels_of_group(self) -> int:
+        return self.channels // self.groups
+
+    @property
+    def filters_of_group(self) -> int:
+        return self.filters // self.groups
+
+    @property
     def is_quantized(self) -> bool:
         """Whether it has what only networks in int8 need: scales, or tensors of several types."""
         types = {self.dtype, self.out_dtype, self.residual or self.dtype}

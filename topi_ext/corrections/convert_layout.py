@@ -7,7 +7,9 @@ keeps its layout where the target has no kernel for another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import tvm
@@ -27,6 +29,19 @@ GROUP_NORM = "topi_ext.group_norm"
 GRID_SAMPLE = "image.grid_sample"
 LAYOUTS = ("NCHW", "NHWC")  # what TVM has shuffles for
 Layouts = Sequence[tvm.tir.data_layout.Layout]  # of the arguments
+# From the weights of a convolution and the type of its data, the type in which it will be computed.
+ComputedIn = Callable[[relay.Constant, str], str]
+_computed_in: ContextVar[ComputedIn] = ContextVar("computed_in", default=lambda _weights, dtype: dtype)
+
+
+@contextmanager
+def computing_in(type_of: ComputedIn) -> Iterator[None]:
+    """Inside, layouts are converted for convolutions of the types that they are yet to have."""
+    before = _computed_in.set(type_of)
+    try:
+        yield
+    finally:
+        _computed_in.reset(before)
 
 
 def _register_conv2d() -> None:
@@ -60,9 +75,12 @@ def _is_ours(
     known = [int(extent) for extent in data.shape if isinstance(extent, tvm.tir.IntImm)]
     if len(known) < 4 or min(known) < 1 or min(map(int, old.padding)) < 0 or data.dtype not in FLOATS:
         return False
+    if str(old.out_dtype) not in ("", data.dtype):
+        return False
     channels = known[str(old.data_layout).index("C")]
     filters = int(old.channels or weight.shape[str(old.kernel_layout).index("O")])
-    return has_grouped_kernel(channels, filters, groups, target)
+    dtype = _computed_in.get()(args[1], data.dtype)
+    return has_grouped_kernel(channels, filters, groups, dtype, target)
 
 
 def _has_kernel(

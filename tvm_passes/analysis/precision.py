@@ -58,12 +58,12 @@ def why_not_half(node: relay.Expr, dtype: str) -> str | None:
         return f"stays float32: in {dtype} the divisor may become 0"
     if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > MAX_WINDOW:
         return f"stays float32: it sums more than {MAX_WINDOW} pixels"
-    if not all(_holds(dtype, values(data)) for data in data_of(node) if is_float32(data)):
+    if not all(holds(dtype, values(data)) for data in data_of(node) if is_float32(data)):
         return f"stays float32: a constant is out of the range of {dtype}"
     return None
 
 
-def _holds(dtype: str, value: np.ndarray | None) -> bool:
+def holds(dtype: str, value: np.ndarray | None) -> bool:
     """Whether the largest magnitude in a constant is a normal number of this type."""
     if value is None:
         return True

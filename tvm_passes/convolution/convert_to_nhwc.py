@@ -6,12 +6,14 @@ import contextlib
 from collections import Counter
 from functools import partial
 
-from topi_ext.corrections.convert_layout import GRID_SAMPLE, MULTISCALE_ROI_ALIGN, SHUFFLES
+from topi_ext.corrections.convert_layout import GRID_SAMPLE, MULTISCALE_ROI_ALIGN, SHUFFLES, computing_in
 
 import tvm
 from tvm import relay
 
 from ..analysis.constants import fold_constants
+from ..analysis.convolution import values
+from ..analysis.precision import holds
 from ..engine.expressions import location
 from ..engine.graph import calls_of
 from ..engine.module_pass import Pass
@@ -31,8 +33,9 @@ class ConvertToNHWC(Pass):
     """TVM's ConvertLayout, with what it needs before and after, at any opt_level.
 
     `target` is the target to compile for, by default the current one: a convolution for which it has no
-    kernel in NHWC, such as a grouped one on CUDA, stays as it is, between the transposes that this takes.
-    Without a target all are converted.
+    kernel in NHWC, such as a grouped one in float32 on CUDA, stays as it is, between the transposes that this
+    takes. Without a target all are converted. `to_be`: the type to which `InMixedPrecision` will convert
+    float32, in which there may be a kernel.
 
     The imported graph adds bias with nn.bias_add, which ConvertLayout cannot pass, so it becomes `add`. The
     transposes that ConvertLayout puts around constants are folded.
@@ -55,13 +58,19 @@ class ConvertToNHWC(Pass):
     }
     """
 
-    def __init__(self, target: str | tvm.target.Target | None = None) -> None:
-        super().__init__(partial(_converted, target=tvm.target.Target(target) if target else None))
+    def __init__(self, target: str | tvm.target.Target | None = None, to_be: str | None = None) -> None:
+        target = tvm.target.Target(target) if target else None
+        super().__init__(partial(_converted, target=target, to_be=to_be))
 
 
-def _converted(mod: tvm.IRModule, report: PassReport, target: tvm.target.Target | None) -> tvm.IRModule:
+def _converted(
+    mod: tvm.IRModule, report: PassReport, target: tvm.target.Target | None, to_be: str | None
+) -> tvm.IRModule:
+    def computed_in(weights: relay.Constant, dtype: str) -> str:
+        return to_be if to_be and dtype == "float32" and holds(to_be, values(weights)) else dtype
+
     before = _convolutions(mod, in_nhwc=True)
-    with target or contextlib.nullcontext():
+    with target or contextlib.nullcontext(), computing_in(computed_in):
         steps = relay.transform.CanonicalizeOps(), relay.transform.ConvertLayout(CONVERTED)
         result = fold_constants(apply_stock(relay.transform.InferType(), *steps, to=mod))
     for place in (_convolutions(result, in_nhwc=True) - before).elements():

@@ -46,6 +46,7 @@ class OfHalf(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("nn.conv2d")(data, weight)
     dtypes: tuple[str, ...] = HALF
+    half: str | None = None  # the type in which it will be computed, if not its own
     target: tvm.target.Target | None = None
 
     def where(self, match: Match) -> bool:
@@ -59,7 +60,8 @@ class OfHalf(Rule):
         if static_shape(match.data) is None and not takes_any_batch(self.target):
             return Refusal("the batch is dynamic, for which the target has no kernel")
         batch = (static_shape(match.data) or (1,))[0]
-        is_served = groups > 1 and has_grouped_kernel(data[2], result[2], groups, self.target)
+        computed_in = self.half or dtype
+        is_served = groups > 1 and has_grouped_kernel(data[2], result[2], groups, computed_in, self.target)
         is_served = is_served and dtype in FLOATS
         if dtype not in self.dtypes and not is_served:
             return Refusal(f"tensor cores do not multiply {dtype} in full precision")
@@ -100,7 +102,7 @@ class ToBeFloat16(OfHalf):
     """The same, of float32 that InMixedPrecision will convert to half precision."""
 
     dtypes = ("float32",)
-    half = "float16"
+    half: str = "float16"
 
     def plan(self, match: Match) -> Answer | Refusal:
         if not gains(match.root, self.half):

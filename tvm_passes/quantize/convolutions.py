@@ -44,9 +44,9 @@ def convolutions_of(graph: Graph) -> dict[relay.Call, str]:
 def why_not_int8(graph: Graph, conv: relay.Call) -> str | None:
     """Why one of `convolutions_of` cannot be computed in int8, or None."""
     call = FusedCall(conv)
-    if call.groups > 1:
-        return "the convolution is grouped"
     weights = np.asarray(values(call.weight))
+    if call.groups == len(weights) > 1 and weights.shape[3] == 1:
+        return "the convolution is depthwise: it multiplies too little to gain from int8"
     if math.prod(weights.shape[1:]) > MAX_PRODUCTS:
         return "a sum of that many products may be too large for int32"
     if not np.isfinite(weights).all():

@@ -107,7 +107,7 @@ class _Rewriting:
                 self.bounds[node] = max(bound, self.bounds.get(node, 0.0))
         self.kept: set[relay.Expr] = set()  # in int8
         for node in reversed(graph.nodes):  # a node after those that read it
-            if (self._may_quantize(node) or _operands(node)) and self._serves_int8(node):
+            if (node in self.observed or _operands(node)) and self._serves_int8(node):
                 self.kept.add(node)
         # One field of a split may serve convolutions where another does not.
         self.kept = {
@@ -142,10 +142,6 @@ class _Rewriting:
             measured = "" if found.snr is None else f", at {found.snr:.1f} dB"
             return f"stays in floating point: the calibration says so{measured}"
         return reason
-
-    def _may_quantize(self, node: relay.Expr) -> bool:
-        """Whether a node is a convolution that can write int8."""
-        return node in self.observed and int(node.attrs["groups"]) == 1
 
     def _serves_int8(self, node: relay.Expr) -> bool:
         """Whether int8 is read, and TVM computes float32 of it in the kernels of its other readers."""
