@@ -187,10 +187,10 @@ class Photographs:
         for mask, each in zip(masks, found):
             whole = torch.from_numpy(self.coco.annToMask(each))[None, None]
             mask[:height, :width] = torch.nn.functional.interpolate(whole, placed.resized)[0, 0]
-        boxes = torch.tensor([each["bbox"] for each in found]).reshape(-1, 4)
+        boxes = torch.tensor([each["bbox"] for each in found], dtype=torch.float32).reshape(-1, 4)
         boxes[:, 2:] += boxes[:, :2]
         boxes /= torch.tensor(placed.factor * 2)
-        labels = torch.tensor([each["category_id"] for each in found])
+        labels = torch.tensor([each["category_id"] for each in found], dtype=torch.int64)
         return Example(image.to(self.device), boxes, labels, masks, tuple(each["iscrowd"] for each in found))
 
     def _fitted(self, number):
