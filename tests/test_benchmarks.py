@@ -1,5 +1,7 @@
 """The runner of benchmarks, and its report, which is that of the committed results."""
 
+import io
+import json
 import re
 import sys
 import time
@@ -8,8 +10,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torchvision
 
-from tests.benchmarks import _common, _models_on_cpu, _peers, _quotes, _report, bench_gpu_tests, run
+from tests.benchmarks import (
+    _common,
+    _models_on_cpu,
+    _peers,
+    _quotes,
+    _report,
+    bench_average_precision,
+    bench_gpu_tests,
+    bench_int8,
+    run,
+)
 from tests.benchmarks.timing import CLOCKS
 from tests.models.super_resolution import super_resolution_model
 
@@ -183,6 +196,145 @@ def test_a_row_for_each_network():
     assert "mean of best peer / ours is 2.45. The floor is at 1 GFLOP/s." in text
     assert "- ESPCN x4, 180x320: OpenVINO is left out: none\n" in text
     assert "- ESPCN x4, 180x320: ours is off by 0.1," in text
+
+
+# --- networks in int8
+
+
+@pytest.mark.slow
+def test_a_network_in_int8_is_timed_on_any_machine(tmp_path, monkeypatch):
+    """From its training to the report, in which the layers are those of the network."""
+    monkeypatch.setattr(bench_int8, "SECONDS", 0.1)
+    (which,) = bench_int8.chosen(bench_int8.parser().parse_args(["--small", "--only", "Sub"]))
+    name, batch = which.split(": ")
+    options = ["--small", "--kept", str(tmp_path), "--to", str(tmp_path / "row.json"), "--modes", "eager"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("go\n"))
+    bench_int8.main([*options, "--one", which])
+    row = json.loads((tmp_path / "row.json").read_text())
+    assert {"int8", "float16", "torch, eager"} == set(row["figures"]) and int(batch) == row["batch"]
+    assert row["reasons"] == ["it is the first convolution, which reads the image"]
+    qualities = [row["figures"][dtype][bench_int8.QUALITY] for dtype in bench_int8.OURS]
+    assert 15 < qualities[0] < qualities[1]
+    text = bench_int8.report([{"name": name, **row}], bandwidth=1e10)
+    cells = {line[0]: line for line in map(_quotes.split, text.splitlines()) if len(line) == 9}
+    assert (
+        cells["1x12x16x16, 16x3x3x16"][1:3] == ["4", "4"]
+        and cells["all"][1] == f"{len(row['steps']['int8'])}"
+    )
+    assert cells["1x12x16x3, 16x3x3x3"][1:3] == ["1", "0"]
+
+
+def row_in_int8(name, batch, int8, float16, **figures):
+    found = {bench_int8.THROUGHPUT: int8, bench_int8.LATENCY: 2e3 / int8, **figures}
+    return {
+        "name": name,
+        "batch": batch,
+        "candidates": 4000,
+        "figures": {
+            "int8": found,
+            "float16": {bench_int8.THROUGHPUT: float16, bench_int8.LATENCY: 2e3 / float16},
+        },
+    }
+
+
+def test_bars_are_reached_or_missed():
+    best = [row_in_int8(bench_int8.RETINANET, batch, 700 * batch, 400 * batch) for batch in (1, 2)]
+    rows = [*best, row_in_int8(bench_int8.EDSR, 1, 300, 220, **{bench_int8.QUALITY: 46.0})]
+    cells = [_quotes.split(line)[1:] for line in bench_int8.bars(rows).splitlines()[2:]]
+    assert cells[:4] == [
+        ["1,000", "1,924", "1,400.00", "bar"],
+        ["600", "900", "800.00", "bar"],
+        ["1.9", "1.5", "2.86", "no"],
+        ["1,000", "1,400", "-", "-"],
+    ]
+    assert bench_int8.missed(rows) == [
+        f"{bench_int8.RETINANET} has 2.86 p90, ms in int8, not 1.9",
+        f"{bench_int8.EDSR} has 1.36 times float16 in int8, not 1.5",
+    ]
+    rows[0]["candidates"] = 12
+    assert "gets 12 boxes, not 1000" in bench_int8.missed(rows)[-1]
+
+
+# --- average precision
+
+
+def found_in(example, **others):
+    return {"boxes": example.boxes, "labels": example.labels, "masks": example.masks, **others}
+
+
+def test_average_precision_is_that_of_pycocotools():
+    """All are found, or the same with a wrong class for one half, or boxes that are too small, or nothing."""
+    args = bench_average_precision.parser().parse_args(["--small", "--images", "4"])
+    task, answers = bench_average_precision.Shapes(args), {"all": 1.0, "half": 1.0, "small": 0.7, "none": 1.0}
+
+    def finder(name):
+        examples = iter(list(task.examples()))
+
+        def find(_image):
+            example = next(examples)
+            each = found_in(example, scores=torch.ones(len(example.boxes)))
+            middles = (each["boxes"][:, :2] + each["boxes"][:, 2:]).repeat(1, 2) / 2
+            each["boxes"] = middles.lerp(each["boxes"], answers[name])
+            if name == "half":
+                each["labels"] = each["labels"].where(torch.arange(len(each["labels"])) % 2 == 0, 0)
+            return each if name != "none" else {key: value[:0] for key, value in each.items()}
+
+        return find
+
+    found = bench_average_precision.average_precisions(task, {name: finder(name) for name in answers})
+    assert found["all"]["bbox"] == found["all"]["segm"] == found["small"]["segm"] == pytest.approx(100)
+    assert 30 < found["half"]["segm"] < 70 and found["small"]["bbox"] < 20
+    assert found["none"] == {"bbox": 0}
+
+
+def test_what_loses_too_much_is_missed():
+    exact, half, rounded = (
+        {"bbox": 50.0, "segm": 40.0},
+        {"bbox": 49.7, "segm": 40.1},
+        {"bbox": 49.5, "segm": 39.9},
+    )
+    who = bench_average_precision.EXACT, bench_average_precision.OURS_HALF, bench_average_precision.OURS_INT8
+    rows = [["net", *each] for each in zip(who, (exact, half, rounded))]
+    assert bench_average_precision.missed(rows) == ["net in ours, int8 loses 0.50 of box AP, not 0.4"]
+    last = _quotes.split(bench_average_precision.table(rows).splitlines()[-1])
+    assert last == ["net", "ours, int8", "49.50", "39.90", "0.50", "0.10"]
+
+
+def test_annotations_of_coco_are_scaled_with_their_images(tmp_path):
+    (tmp_path / "val2017").mkdir()
+    (tmp_path / "annotations").mkdir()
+    files = [{"id": number, "file_name": f"{number}.png", "height": 50, "width": 40} for number in (3, 4)]
+    for each in files:
+        pixels = torch.zeros(3, 50, 40, dtype=torch.uint8)
+        pixels[:, 20:30, 10:30] = 255
+        torchvision.io.write_png(pixels, str(tmp_path / "val2017" / each["file_name"]))
+    corners = [[10, 20, 30, 20, 30, 30, 10, 30]]
+    shape = {"bbox": [10, 20, 20, 10], "segmentation": corners, "area": 200, "iscrowd": 0, "category_id": 17}
+    dataset = {
+        "images": files,
+        "annotations": [{"id": 1, "image_id": 3, **shape}],
+        "categories": [{"id": 17}],
+    }
+    (tmp_path / "annotations" / "instances_val2017.json").write_text(json.dumps(dataset))
+    task = bench_average_precision.Photographs(tmp_path, count=1)
+    (example,) = task.examples()
+    assert example.image.shape == (3, 800, 1333) and example.labels.tolist() == [17]
+    assert example.boxes.tolist() == [[160, 320, 480, 480]]
+    assert torchvision.ops.masks_to_boxes(example.masks).sub(example.boxes).abs().max() <= 16
+    assert example.image[:, 330:470, 170:470].min() > 0.99 and len(task.seen()) == 1
+    with pytest.raises(SystemExit, match="must leave some to calibrate with"):
+        bench_average_precision.Photographs(tmp_path, count=2)
+
+
+@pytest.mark.slow
+def test_a_detector_is_evaluated_on_any_machine(tmp_path, capsys):
+    options = ["--small", "--images", "3", "--training", "60", "--steps", "2", "--kept", str(tmp_path)]
+    bench_average_precision.main([*options, "--only", "RetinaNet"])
+    said = capsys.readouterr().out
+    assert "trained for 2 steps" in said and len(list(tmp_path.glob("retinanet-tiny.*"))) == 4
+    rows = [_quotes.split(line) for line in said.splitlines() if line.startswith("| RetinaNet")]
+    who = [row[1] for row in rows if row[1] != "torch, autocast"]  # which only a GPU has
+    assert who == ["torch, float32", "ours, float16", "ours, int8"]
 
 
 # --- the README and the guides quote them

@@ -177,11 +177,17 @@ def wall_ms(run, repeats=20):
     return statistics.mean(wall_once(run) for _ in range(repeats))
 
 
+def synchronize():
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def wall_once(run):
-    torch.cuda.synchronize()
+    synchronize()
     start = time.perf_counter()
     run()
-    torch.cuda.synchronize()
+    synchronize()
     return (time.perf_counter() - start) * 1e3
 
 

@@ -118,9 +118,9 @@ def speed(model, ours, batch):
 def autocast(run, device="cuda"):
     """The call in float16 on a GPU, in bfloat16 on a CPU, where torch thinks that it may be."""
 
-    def inside():
+    def inside(*args):
         with torch.autocast(device):
-            return run()
+            return run(*args)
 
     return inside
 

@@ -64,13 +64,13 @@ def chosen(only):
     return [name for name in names if not only or any(f in f"{MODELS[name].package} {name}" for f in only)]
 
 
-def measured_in_turn(names, folder, seconds, module="tests.benchmarks.bench_zoo"):
+def measured_in_turn(names, folder, seconds, module="tests.benchmarks.bench_zoo", options=()):
     """What the processes of these models say, in their order; each runs `module` with `--one`."""
     processes = {}
     for at, name in enumerate(names):
         to = folder / f"{at}.json"
         command = [sys.executable, "-m", module, "--one", name, "--to", str(to)]
-        command += ["--seconds", str(seconds)]
+        command += ["--seconds", str(seconds), *options]
         log = (folder / f"{at}.log").open("w+")
         pipes = {"stdin": subprocess.PIPE, "stdout": log, "stderr": subprocess.STDOUT}
         processes[name] = subprocess.Popen(command, text=True, **pipes), to, log

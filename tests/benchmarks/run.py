@@ -70,10 +70,12 @@ def benchmarks(target):
         Benchmark("zoo", modules=("torchvision",)),
         Benchmark("super_resolution", modules=("spandrel",), on_cpu=on_cpu),
         Benchmark("models", modules=("torchvision", "transformers"), on_cpu=on_cpu, minutes=240),
+        Benchmark("int8", modules=("torchvision",)),
         Benchmark("batch", modules=("torchvision", "pyarrow"), on_cpu=()),
         Benchmark("detection", modules=("torchvision",)),
         Benchmark("detection_batch", modules=("torchvision",)),
         Benchmark("detection_accuracy", modules=("torchvision",)),
+        Benchmark("average_precision", modules=("torchvision", "pycocotools")),
     ]
 
 

@@ -17,9 +17,11 @@ import torchvision
 from torch import nn
 from torchvision.models.detection import MaskRCNN, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.ops import MultiScaleRoIAlign
+from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 DETECTION_MODELS = (
     "fasterrcnn_resnet50_fpn",
@@ -67,7 +69,23 @@ def detection_model(name, seed=0, images=None, **options):
     return model
 
 
-def tiny_detector(seed=0, **options):
+def retinanet_of_mlperf(seed=0, images=None, classes=264, **options):
+    """The detector of MLPerf's inference benchmark: a RetinaNet on ResNeXt-50; fitted like the others."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        backbone = resnet_fpn_backbone(
+            backbone_name="resnext50_32x4d",
+            weights=None,
+            norm_layer=nn.BatchNorm2d,
+            returned_layers=[2, 3, 4],
+            extra_blocks=LastLevelP6P7(256, 256),
+        )
+        model = RetinaNet(backbone, classes, **options).eval()
+        _fit(model, images or [random_image(seed=index) for index in range(4)])
+    return model
+
+
+def tiny_detector(seed=0, classes=8, **options):
     """A RetinaNet of a few layers, which is imported, compiled and run in seconds; fitted like the others."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -76,12 +94,12 @@ def tiny_detector(seed=0, **options):
         backbone = nn.Sequential(*layers)
         backbone.out_channels = widths[-1]
         anchors = AnchorGenerator(((16, 32),), ((0.5, 1.0, 2.0),))
-        model = RetinaNet(backbone, 8, anchor_generator=anchors, **options).eval()
+        model = RetinaNet(backbone, classes, anchor_generator=anchors, **options).eval()
         _fit(model, [random_image(seed=index) for index in range(4)])
     return model
 
 
-def tiny_mask_rcnn(seed=0, images=None, **options):
+def tiny_mask_rcnn(seed=0, images=None, classes=91, **options):
     """A Mask R-CNN of a few layers, with two levels of features; fitted like the others."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -93,10 +111,10 @@ def tiny_mask_rcnn(seed=0, images=None, **options):
             rpn_post_nms_top_n_test=200,
             box_roi_pool=MultiScaleRoIAlign(["0", "1"], 7, 2),
             box_head=TwoMLPHead(16 * 7 * 7, 32),
-            box_predictor=FastRCNNPredictor(32, 91),
+            box_predictor=FastRCNNPredictor(32, classes),
             mask_roi_pool=MultiScaleRoIAlign(["0", "1"], 14, 2),
             mask_head=MaskRCNNHeads(16, (16,), 1),
-            mask_predictor=MaskRCNNPredictor(16, 16, 91),
+            mask_predictor=MaskRCNNPredictor(16, 16, classes),
             **options,
         ).eval()
         _fit(model, images or [random_image(seed=index) for index in range(4)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import module
-from tests.quantize.networks import CHANNELS, calibrated, conv, image, relu_conv
+from tests.quantize.networks import CHANNELS, calibrated, conv, image, relu_conv, weights
 from tvm_passes import InInt8
 from tvm_passes.quantize import Calibration, CalibrationError, Observed, calibrate, observe
 
@@ -93,6 +93,26 @@ def test_of_large_tensors_some_rows_are_counted_and_all_are_for_the_maximum(monk
         7,
         pytest.approx(1, 0.01),
     ]
+
+
+def test_a_mean_is_no_signal():
+    """That of a detector's scores is a bias, far from 0, which int8 does not change."""
+    x = image()
+    by_bias = {}
+    for bias in (0, 100):
+        last = conv(relu_conv(x), seed=2, bias=relay.const(np.full(CHANNELS, bias, "float32")))
+        found = calibrated(relay.transform.InferType()(module(x, last)))
+        by_bias[bias] = [each.snr for each in found.convolutions.values()][-1]
+    assert 30 < by_bias[0] < 50 and by_bias[100] == pytest.approx(by_bias[0], abs=0.1)
+
+
+def test_what_never_changes_has_its_power_for_a_signal():
+    x = image()
+    last = conv(conv(x, weights(kernel=1)), weights(kernel=1, seed=2))
+    mod = relay.transform.InferType()(module(x, last))
+    ones = np.ones((1, 9, 10, CHANNELS), "float32")
+    *_, found = calibrate(mod, [ones], InInt8(), target="llvm").convolutions.values()
+    assert 20 < found.snr < 120
 
 
 def test_what_calibrate_refuses():

@@ -32,6 +32,7 @@ Batch = Union[np.ndarray, tuple[np.ndarray, ...], Mapping[str, np.ndarray]]
 MAX_SAMPLES = 2**20  # of a tensor: of larger ones, only some rows are counted
 BATCHES_FOR_ERRORS = 8
 MAX_SNR = 120.0  # dB: what float32 can tell
+ROUNDING = 1e-6  # of a power: a smaller variance may be float32's rounding of it
 
 
 def calibrate(
@@ -63,8 +64,8 @@ def calibrate(
         "entropy", of the smallest loss of information; "percentile", which one in ten thousand exceeds; or
         "maximum".
     min_snr : float
-        A convolution stays in floating point if the ratio of its result's power to that of the error which
-        int8 makes there is less than this, in decibels.
+        A convolution stays in floating point if the ratio of its result's variance to the power of the error
+        which int8 makes there is less than this, in decibels.
     target : str or tvm.target.Target, optional
         The CPU to run it on, by default this one.
     """
@@ -130,21 +131,28 @@ class Network:
     def signal_to_noise(
         self, bounds: dict[relay.Expr, float], batches: list[Batch], target: tvm.target.Target
     ) -> dict[relay.Expr, float]:
-        """For each convolution, the ratio of its result's power to that of the error in int8, in decibels.
+        """For each convolution, the ratio of its result's variance to the power of int8's error, in decibels.
 
         It reads float32, which it rounds itself: so the error is its own, without those of layers before.
         """
         outputs = []
         for conv in self.in_int8:
             error = relay.subtract(_as_in_int8(conv, bounds), conv)
-            outputs += [relay.mean(relay.multiply(each, each), [1, 2]) for each in (conv, error)]
+            outputs += [relay.mean(each, [1, 2]) for each in (conv, _squared(conv), _squared(error))]
         run = self._run(outputs, target)
-        powers = np.zeros(len(outputs))
+        sums: list[np.ndarray | float] = [0.0] * len(outputs)
+        images = 0
         with progress_bar("Measure the errors of int8", len(batches)) as advance:
             for batch in batches:
-                powers += [each.sum(dtype="float64") for each in run(batch)]
+                found = run(batch)
+                sums = [sum_ + each.sum(0, dtype="float64") for sum_, each in zip(sums, found)]
+                images += len(found[0])
                 advance()
-        return {conv: _decibels(*pair) for conv, pair in zip(self.in_int8, powers.reshape(-1, 2))}
+        means = [sum_ / images for sum_ in sums]
+        return {
+            conv: _decibels(_signal(*of_result), float(np.sum(error)))
+            for conv, *of_result, error in zip(self.in_int8, means[::3], means[1::3], means[2::3])
+        }
 
     def observed(
         self, conv: relay.Call, bounds: Mapping[relay.Expr, float], snr: float | None, min_snr: float
@@ -220,6 +228,20 @@ def _as_in_int8(conv: relay.Call, bounds: Mapping[relay.Expr, float]) -> relay.C
     if call.residual is not None:
         call.residual = rounded_as_int8(call.residual, step_of(bounds[call.residual]))
     return call.call()
+
+
+def _squared(tensor: relay.Expr) -> relay.Call:
+    return relay.multiply(tensor, tensor)
+
+
+def _signal(mean: np.ndarray, power: np.ndarray) -> float:
+    """The variance of a result, over images and pixels, summed over its channels.
+
+    The mean of a channel tells nothing about an image: that of a detector's scores is mostly the bias. Only
+    where nothing ever changes, as in a test with one image of one color, the power has to do.
+    """
+    variance, whole = float(np.sum(power - mean**2)), float(np.sum(power))
+    return variance if variance > whole * ROUNDING else whole
 
 
 def _decibels(signal: float, error: float) -> float:
