@@ -13,8 +13,8 @@ import tvm
 from ._canonical import canonicalize
 from ._pytorch.convert import convert
 from ._pytorch.trace import trace
+from ._torch_module import tensors_of
 from .camera import Camera, feed
-from .errors import ImportFailure
 
 
 def from_pytorch(
@@ -69,7 +69,7 @@ def from_pytorch(
         images do not suit the model.
     """
     with quiet():
-        traced = trace(model, _tensors(example_inputs))
+        traced = trace(model, tensors_of(example_inputs))
         # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
         with tvm.transform.PassContext(config={"relay.frontend.fill_span": True}):
             mod, params = convert(traced)
@@ -79,16 +79,3 @@ def from_pytorch(
         main = mod["main"].with_attr("input_names", list(traced.input_names))
         mod["main"] = main.with_attr("output_names", list(traced.output_names))
     return mod, params
-
-
-def _tensors(example_inputs: torch.Tensor | Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    tensors = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
-    if not isinstance(tensors, (tuple, list)):
-        kind = type(tensors).__name__
-        raise ImportFailure(f"example_inputs must be a tensor, or a tuple or list of tensors, not {kind}")
-    if not tensors:
-        raise ImportFailure("example_inputs must hold at least one tensor")
-    for index, tensor in enumerate(tensors):
-        if not isinstance(tensor, torch.Tensor):
-            raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {type(tensor).__name__}")
-    return tuple(tensors)

@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 
+from .._torch_module import in_evaluation
 from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
@@ -51,7 +52,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
     kept: list[str] = []
     try:
         with (
-            _evaluation(model),
+            in_evaluation(model),
             tracer_warnings_into(kept),
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
@@ -167,18 +168,6 @@ def _is_scripted_detector(model: torch.nn.Module) -> bool:
     arguments = schema.arguments[1:3] if schema else []
     are_tensors = all(str(argument.type) == "Tensor" for argument in arguments)
     return [argument.name for argument in arguments] == IMAGES_AND_TARGETS and not are_tensors
-
-
-@contextlib.contextmanager
-def _evaluation(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode, then restore the flag of each of its parts."""
-    flags = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for part, flag in flags:
-            part.training = flag
 
 
 @contextlib.contextmanager

@@ -11,5 +11,6 @@ if tvm_in_use.has_relay:
 
 from ..errors import ImportFailure
 from .from_pytorch import from_pytorch
+from .functions import batched_nms, nms
 
-__all__ = ["ImportFailure", "from_pytorch"]
+__all__ = ["ImportFailure", "batched_nms", "from_pytorch", "nms"]

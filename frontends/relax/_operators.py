@@ -12,10 +12,13 @@ from typing import Any
 import torch
 import torchvision
 from torch import Tensor
+from torchvision.models.detection.roi_heads import heatmaps_to_keypoints as positions_and_scores
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops.poolers import LevelMapper
 
 import topi_ext
+
+from ..errors import ImportFailure
 
 
 @torch.library.custom_op("topi_ext::batched_nms", mutates_args=())
@@ -80,6 +83,18 @@ def _(masks: Tensor, boxes: Tensor, height: int, width: int) -> Tensor:
     return masks.new_empty((masks.shape[0], 1, height, width))
 
 
+@torch.library.custom_op("topi_ext::heatmaps_to_keypoints", mutates_args=())
+def heatmaps_to_keypoints(maps: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """The position of each keypoint in the image with a 1, and its score."""
+    keypoints, scores = positions_and_scores(maps, boxes)
+    return keypoints.contiguous(), scores
+
+
+@heatmaps_to_keypoints.register_fake
+def _(maps: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    return maps.new_empty((*maps.shape[:2], 3)), maps.new_empty(maps.shape[:2])
+
+
 def converters() -> dict[str, Callable[[Any, Any], Any]]:
     """By the name of an operator of torch, what makes its node in Relax."""
 
@@ -109,4 +124,33 @@ def converters() -> dict[str, Callable[[Any, Any], Any]]:
         "paste_masks.default": by(
             lambda masks, boxes, height, width: topi_ext.paste_masks(masks, boxes, (height, width))
         ),
+        "heatmaps_to_keypoints.default": by(topi_ext.heatmaps_to_keypoints),
+        "nms.default": _refuse_nms,  # those of torchvision, in any module
+        "roi_align.default": by(_roi_align),
     }
+
+
+def _roi_align(
+    data: Any,
+    rois: Any,
+    spatial_scale: float,
+    height: int,
+    width: int,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Any:
+    return topi_ext.roi_align(
+        data,
+        rois,
+        pooled_size=(height, width),
+        spatial_scale=spatial_scale,
+        sampling_ratio=sampling_ratio,
+        aligned=aligned,
+    )
+
+
+def _refuse_nms(_node: Any, _importer: Any) -> Any:
+    raise ImportFailure(
+        "how many boxes torchvision's nms keeps depends on their values, and all shapes must be fixed: call "
+        "frontends.relax.nms or batched_nms instead, which return a fixed number of rows and a count"
+    )

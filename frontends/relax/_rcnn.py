@@ -1,17 +1,11 @@
-"""Faster and Mask R-CNN of torchvision with results of fixed shapes.
-
-Where torchvision drops rows, here all of them stay, and those to be dropped get a score that the suppression
-ignores. Where it keeps as many as there are, here the result has as many rows as there can be, and those
-beyond the last one are zeros.
-"""
+"""Faster, Mask and Keypoint R-CNN of torchvision with results of fixed shapes; see `_rows`."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from unittest import mock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,26 +15,20 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.ops import MultiScaleRoIAlign, boxes
 
 from . import _operators as operators
+from ._rows import filled, kept
 
-DROPPED, LEAST = -1.0, -0.5  # the score of a row that does not take part, and what is below any other
 
-
-@contextlib.contextmanager
-def static(model: GeneralizedRCNN) -> Iterator[list[Tensor]]:
-    """While it lasts, the model has fixed shapes; yields the list that gets the numbers of detections."""
-    counts: list[Tensor] = []
+def replacements(model: GeneralizedRCNN, counts: list[Tensor]) -> list[tuple[Any, str, Any]]:
+    """The methods and functions that depend on data, and what takes their place."""
     heads = model.roi_heads
-    replaced = [
+    poolers = [each for each in heads.modules() if isinstance(each, MultiScaleRoIAlign)]
+    return [
         (model.rpn, "filter_proposals", partial(_filter_proposals, model.rpn)),
         (heads, "postprocess_detections", partial(_postprocess_detections, heads, counts)),
+        *((pooler, "forward", partial(_pool, pooler)) for pooler in poolers),
+        (transforms, "paste_masks_in_image", _paste_masks),
+        (roi_heads, "heatmaps_to_keypoints", _heatmaps_to_keypoints),
     ]
-    poolers = [each for each in heads.modules() if isinstance(each, MultiScaleRoIAlign)]
-    replaced += [(pooler, "forward", partial(_pool, pooler)) for pooler in poolers]
-    replaced += [(transforms, "paste_masks_in_image", _paste_masks)]
-    with contextlib.ExitStack() as stack:
-        for owner, name, function in replaced:
-            stack.enter_context(mock.patch.object(owner, name, function))
-        yield counts
 
 
 def _filter_proposals(
@@ -60,10 +48,10 @@ def _filter_proposals(
         places = boxes.clip_boxes_to_image(proposals[image][at], shape)
         scores = torch.sigmoid(objectness[image][at])
         takes_part = _has_sides(places, network.min_size) & (scores >= network.score_thresh)
-        rows, is_there, _ = _kept(
+        rows, is_there, _ = kept(
             places, scores, levels[at], takes_part, network.nms_thresh, network.post_nms_top_n()
         )
-        found.append((_filled(places[rows], is_there), _filled(scores[rows], is_there)))
+        found.append((filled(places[rows], is_there), filled(scores[rows], is_there)))
     kept_places, kept_scores = zip(*found)
     return list(kept_places), list(kept_scores)
 
@@ -89,29 +77,13 @@ def _postprocess_detections(
         is_proposal = (regions[:, 2] > regions[:, 0]).repeat_interleave(classes - 1)  # not filled with zeros
         scores = scores[:, 1:].reshape(-1)
         takes_part = is_proposal & (scores > heads.score_thresh) & _has_sides(places, 1e-2)
-        rows, is_there, count = _kept(
+        rows, is_there, count = kept(
             places, scores, labels, takes_part, heads.nms_thresh, heads.detections_per_img
         )
-        found.append([_filled(each[rows], is_there) for each in (places, scores, labels)])
+        found.append([filled(each[rows], is_there) for each in (places, scores, labels)])
         counts.append(count)
     kept_places, kept_scores, kept_labels = zip(*found)
     return list(kept_places), list(kept_scores), list(kept_labels)
-
-
-def _kept(
-    places: Tensor, scores: Tensor, class_ids: Tensor, takes_part: Tensor, iou_threshold: float, size: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows that a suppression keeps, which of them are there, and how many."""
-    scores = torch.where(takes_part, scores, torch.full_like(scores, DROPPED))
-    indices, count = operators.batched_nms(places, scores, class_ids, iou_threshold, LEAST, size)
-    is_there = indices >= 0
-    # Not by `clamp`, which TVM's importer bounds by infinity, and cannot make an integer.
-    return torch.where(is_there, indices, torch.zeros_like(indices)), is_there, count
-
-
-def _filled(rows: Tensor, is_there: Tensor) -> Tensor:
-    """The rows, zeros in place of those that are not there."""
-    return torch.where(is_there.reshape(-1, *[1] * (rows.dim() - 1)), rows, torch.zeros_like(rows))
 
 
 def _has_sides(places: Tensor, least: float) -> Tensor:
@@ -143,3 +115,9 @@ def _pool(
 
 def _paste_masks(masks: Tensor, places: Tensor, size: tuple[int, int], padding: int = 1) -> Tensor:
     return operators.paste_masks(masks, places, *map(int, size))
+
+
+def _heatmaps_to_keypoints(maps: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    is_there = places[:, 2] > places[:, 0]
+    keypoints, scores = operators.heatmaps_to_keypoints(maps, places)
+    return filled(keypoints, is_there), filled(scores, is_there)

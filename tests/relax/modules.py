@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 LLVM = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
+QUICK = tvm.target.Target({"kind": "llvm", "opt-level": 0})  # for networks, whose many kernels run once
 CUDA = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
 
 

@@ -1,0 +1,38 @@
+"""Writes the casts that torch does by itself into an exported program.
+
+torch computes an elementwise operation in one type, to which it casts all arguments. TVM's importer gives a
+number the type of the tensor beside it instead: of integers, `x + 0.5` would be `x`, and `x / 2` rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+
+def write_casts(program: ExportedProgram) -> None:
+    """Cast the tensors that elementwise operations take to the type in which these compute."""
+    for node in list(program.graph.nodes):
+        if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags:
+            _cast_arguments(program.graph, node)
+
+
+def _cast_arguments(graph: fx.Graph, node: fx.Node) -> None:
+    first = 1 if node.target is torch.ops.aten.where.self else 0  # behind the condition
+    values: list[Any] = [each.meta["val"] if isinstance(each, fx.Node) else each for each in node.args]
+    dtype = getattr(node.meta["val"], "dtype", None)
+    if dtype == torch.bool and len(values) == 2:  # a comparison
+        dtype = torch.result_type(*values)
+    if dtype in (None, torch.bool):
+        return
+    for at, value in enumerate(values[first:], first):
+        if isinstance(value, torch.Tensor) and value.dtype != dtype:
+            with graph.inserting_before(node):
+                cast = graph.call_function(
+                    torch.ops.aten._to_copy.default, (node.args[at],), {"dtype": dtype}
+                )
+            cast.meta["val"] = value.to(dtype)
+            node.update_arg(at, cast)

@@ -1,0 +1,31 @@
+"""Detections with a fixed number of rows.
+
+Where torchvision drops rows, here all of them stay, and those to be dropped get a score that the suppression
+ignores. Where it keeps as many as there are, here the result has as many rows as there can be, and those
+beyond the last one are zeros.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import _operators as operators
+
+DROPPED, LEAST = -1.0, -0.5  # the score of a row that does not take part, and what is below any other
+
+
+def kept(
+    places: Tensor, scores: Tensor, class_ids: Tensor, takes_part: Tensor, iou_threshold: float, size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows that a suppression keeps, which of them are there, and how many."""
+    scores = torch.where(takes_part, scores, torch.full_like(scores, DROPPED))
+    indices, count = operators.batched_nms(places, scores, class_ids, iou_threshold, LEAST, size)
+    is_there = indices >= 0
+    # Not by `clamp`, which TVM's importer bounds by infinity, and cannot make an integer.
+    return torch.where(is_there, indices, torch.zeros_like(indices)), is_there, count
+
+
+def filled(rows: Tensor, is_there: Tensor) -> Tensor:
+    """The rows, zeros in place of those that are not there."""
+    return torch.where(is_there.reshape(-1, *[1] * (rows.dim() - 1)), rows, torch.zeros_like(rows))
