@@ -23,7 +23,7 @@ def test_a_folder(detect, tmp_path):
     answer = detect("--format", "coco", "--batch", "4", "--trace", tmp_path / "trace.json")
     assert answer.status == 0 and not answer.out
     assert re.search(
-        r"12 images and 4 errors; [\d.]+ a second, bound by: (decode|run|map back|write)\.", answer.err
+        r"12 images and 4 errors; [\d.]+ a second, bound by: (decode|fit|run|map back|write)\.", answer.err
     )
     for name in ("detections.parquet", "errors.parquet", "detections.json"):
         assert f"{tmp_path / name}\n" in answer.err

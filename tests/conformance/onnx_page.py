@@ -26,7 +26,7 @@ ONNX = "1.16.2"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators_of_onnx.md"
 OURS = Path(__file__).with_name("onnx_outcomes.json")  # {case: [operator, kind, reason]}
 STOCK = Path(__file__).with_name("onnx_stock.json")  # {operator: how many are right}
-SECONDS = 300  # for a case
+SECONDS = 100  # for a case
 
 
 def run(chosen: list[Case], import_=lambda model: from_onnx(model)[0]) -> dict[str, list[str]]:

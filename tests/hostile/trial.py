@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from frontends import ImportFailure, from_onnx
+from tests.conformance.isolated import leave_to_the_parent
 from tvm_passes import default_pipeline, runtime
 
 import tvm
@@ -116,6 +117,7 @@ def start(path: Path, as_proto: bool, seen: set[int], to_compile: bool) -> tuple
         return child, ours
     try:
         os.close(ours)
+        leave_to_the_parent()
         _be_silent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

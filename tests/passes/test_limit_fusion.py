@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops
+from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, run
 from tvm_passes import LimitFusion, runtime
 
 from tvm import relay
@@ -84,10 +84,11 @@ def test_through_tuples():
 
 
 def test_in_a_branch():
-    x = relay.var("x", shape=(8,))
-    y = x
+    x = y = relay.var("x", shape=(8,))
+    expected = array = np.linspace(-1, 0, 8, dtype="float32")
     for _ in range(6):
-        y = relay.add(y, relay.tanh(y))
+        y, expected = relay.add(y, relay.tanh(y)), expected + np.tanh(expected)
     mod = module(x, relay.If(relay.less(relay.sum(x), relay.const(0.0)), y, x))
-    after = assert_same_numbers(LimitFusion(), mod, np.linspace(-1, 0, 8, dtype="float32"))
+    after, _ = apply(LimitFusion(), mod)
     assert "annotation.stop_fusion" in ops(after)
+    np.testing.assert_allclose(run(after, array)[0], expected, rtol=1e-5)  # `mod` would compile for minutes

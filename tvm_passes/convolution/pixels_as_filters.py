@@ -32,7 +32,7 @@ def side_of_a_square(problem: Problem, target: tvm.target.Target) -> int:
     channels are bound by memory. Few pixels would leave multiprocessors idle, and what a strided tile sees
     must fit into shared memory: loading the pixels again for each tap costs what the squares save.
     """
-    arch = supported_arch(problem, target) if target.kind.name == "cuda" else None
+    arch = supported_arch(problem.dtype, target) if target.kind.name == "cuda" else None
     is_narrow = problem.filters <= MAX_FILTERS and min(problem.kernel) >= MIN_KERNEL
     is_narrow &= problem.channels >= MIN_CHANNELS
     pixels = problem.batch * problem.out_size[0] * problem.out_size[1]

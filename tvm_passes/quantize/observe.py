@@ -140,7 +140,7 @@ class Network:
             error = relay.subtract(_as_in_int8(conv, bounds), conv)
             outputs += [relay.mean(each, [1, 2]) for each in (conv, _squared(conv), _squared(error))]
         run = self._run(outputs, target)
-        sums: list[np.ndarray | float] = [0.0] * len(outputs)
+        sums = [np.zeros(1)] * len(outputs)
         images = 0
         with progress_bar("Measure the errors of int8", len(batches)) as advance:
             for batch in batches:
@@ -150,8 +150,8 @@ class Network:
                 advance()
         means = [sum_ / images for sum_ in sums]
         return {
-            conv: _decibels(_signal(*of_result), float(np.sum(error)))
-            for conv, *of_result, error in zip(self.in_int8, means[::3], means[1::3], means[2::3])
+            conv: _decibels(_signal(mean, power), float(np.sum(error)))
+            for conv, mean, power, error in zip(self.in_int8, means[::3], means[1::3], means[2::3])
         }
 
     def observed(
