@@ -60,12 +60,9 @@ def median_ms(run) -> float:
 @contextmanager
 def float32_convolutions():
     """Make cuDNN multiply float32 as it is; torch lets it round to 10 bits, as in float16."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    cudnn = torch.backends.cudnn
+    with cudnn.flags(cudnn.enabled, cudnn.benchmark, deterministic=cudnn.deterministic, allow_tf32=False):
         yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 def copy_bandwidth() -> float:
