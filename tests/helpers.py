@@ -29,7 +29,8 @@ def run(mod, *arrays, target="llvm", device=None):
 def runner(mod, target="llvm", device=None):
     """`run` for a module that is compiled once and run on many arrays."""
     device = device or tvm.device(target)
-    with tvm.transform.PassContext(opt_level=3):
+    # TVM never frees what it analyses in that pass, which is all constants of a network.
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=["ManifestLifetimes"]):
         executable = relay.vm.compile(mod, target)
     machine = tvm.runtime.vm.VirtualMachine(executable, device)
 
