@@ -21,10 +21,13 @@ from .warp_affine import warp_affine
 from .warp_perspective import warp_perspective
 
 if TYPE_CHECKING or HAS_RELAY:
-    from . import corrections  # noqa: F401
-    from ._cpu_target import cpu_target
+    from . import corrections  # noqa: F401  (before the convolutions, whose CUDA code is corrected first)
+
+from ._cpu_target import cpu_target
+from .conv2d_nhwc import conv2d_nhwc
+
+if TYPE_CHECKING or HAS_RELAY:
     from .attention import attention
-    from .conv2d_nhwc import conv2d_nhwc
     from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
     from .group_norm import group_norm
     from .layer_norm import layer_norm

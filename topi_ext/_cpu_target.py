@@ -10,5 +10,5 @@ from .conv2d_nhwc import onednn
 
 def cpu_target() -> tvm.target.Target:
     """An LLVM target with the vector extensions of this processor, and oneDNN where it is installed."""
-    libraries = [f"-libs={onednn.LIBRARY}"] if onednn.is_available() else []
-    return tvm.target.Target(" ".join(["llvm", *options_of_processor(), *libraries]))
+    libraries = {"libs": [onednn.LIBRARY]} if onednn.is_available() else {}
+    return tvm.target.Target({"kind": "llvm", **options_of_processor(), **libraries})

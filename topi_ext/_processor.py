@@ -22,11 +22,11 @@ PROCESSORS = {
 }
 
 
-def options_of_processor() -> list[str]:
+def options_of_processor() -> dict[str, str | int]:
     """The vector extensions of this processor, and how much LLVM optimizes."""
     features = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures", allow_missing=True)
     found = {name for name, has in features().items() if has} if features else set()
     processor = next((name for name, needed in PROCESSORS.items() if needed <= found), None)
     # At LLVM's level 3, TVM's default, a detector's kernels take up to six times as long to compile, and none
     # of them runs faster.
-    return [*([f"-mcpu={processor}"] if processor else []), "-opt-level=2"]
+    return {**({"mcpu": processor} if processor else {}), "opt-level": 2}

@@ -45,7 +45,7 @@ def below(lane: tir.PrimExpr) -> tir.PrimExpr:
     return (one << lane.astype("uint32")) - one
 
 
-def from_lane(value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
+def from_lane(value: tir.PrimExpr, lane: IntExpr) -> tir.PrimExpr:
     """The value of another lane of the warp."""
     return tir.call_extern(dtype_of(value), "__shfl_sync", ALL_LANES, value, lane)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from topi_ext._address import address_of
+from topi_ext._tvm import address_of, register_function
 from topi_ext.conv2d_nhwc import cudnn, op, reference
 from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, INT8, Problem
 
@@ -38,16 +38,16 @@ def oracle(monkeypatch):
         result[...] = reference.conv2d_nhwc(**arrays, **as_options(problem))
 
     run = tvm.get_global_func(cudnn.OPERATOR.packed_function)
-    tvm.register_func(cudnn.OPERATOR.packed_function, answer, override=True)
+    register_function(cudnn.OPERATOR.packed_function)(answer)
     yield asked
-    tvm.register_func(cudnn.OPERATOR.packed_function, run, override=True)
+    register_function(cudnn.OPERATOR.packed_function)(run)
 
 
 def channels_of(tensor, count):
     """The first channels of a tensor, in its memory; a part of a wider one begins at its own address."""
     *pixels, whole = tensor.shape
     size = (int(np.prod(pixels)) - 1) * whole + count
-    dtype = np.dtype(tensor.dtype)
+    dtype = np.dtype(str(tensor.dtype))
     flat = np.frombuffer((ctypes.c_byte * (size * dtype.itemsize)).from_address(address_of(tensor)), dtype)
     strides = [whole * int(np.prod(pixels[at + 1 :])) for at in range(len(pixels))]
     strides = [step * dtype.itemsize for step in (*strides, 1)]

@@ -256,7 +256,7 @@ class FakeCudnn:
 
 def test_a_call_does_no_more_than_it_must(monkeypatch):
     """One plan a problem, the stream told when it changes, pointers by number."""
-    fake, built, streams = FakeCudnn(), [], map(ctypes.c_void_p, (None, 7, 7))
+    fake, built, streams = FakeCudnn(), [], iter((0, 7, 7))
     session = cudnn_session._Session.__new__(cudnn_session._Session)
     vars(session).update(cudnn=fake, handle=None, stream=0, plans={}, current_stream=lambda: next(streams))
     monkeypatch.setattr(session, "_build", lambda _operator, text, _: built.append(text) or (fake, 5))

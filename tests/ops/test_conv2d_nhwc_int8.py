@@ -58,7 +58,7 @@ def test_llvm(case):
 @pytest.mark.parametrize("case", [case for case in QUANTIZED if case.channels > 1][::3], **by_name)
 def test_llvm_for_this_processor(case):
     """By vectors as wide as it has."""
-    check_on_llvm(case, " ".join(["llvm", *options_of_processor()]))
+    check_on_llvm(case, tvm.target.Target({"kind": "llvm", **options_of_processor()}))
 
 
 @pytest.mark.parametrize("processor", ["nehalem", "haswell", "skylake-avx512"])

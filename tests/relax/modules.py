@@ -1,6 +1,8 @@
 """Relax modules of a call, and what they answer."""
 
 import contextlib
+import os
+from unittest import mock
 
 import numpy as np
 
@@ -43,6 +45,24 @@ def run(executable, arrays, name="main", device=None):
     device = device or tvm.cpu()
     machine = relax.VirtualMachine(executable, device)
     return _flat(machine[name](*[tvm.runtime.tensor(np.ascontiguousarray(each), device) for each in arrays]))
+
+
+def assert_nvcc_compiles(module):
+    """By the compiler that is asked for, since TVM keeps a source that no compiler takes."""
+    sizes = []
+    compile_cuda = tvm.get_global_func("tvm_callback_cuda_compile")
+
+    def compile_and_measure(source):
+        binary = compile_cuda(source)
+        sizes.append(len(binary))
+        return binary
+
+    with (
+        mock.patch.dict(os.environ, TVM_CUDA_COMPILE_MODE="nvcc"),
+        replaced("tvm_callback_cuda_compile", compile_and_measure),
+    ):
+        compiled(module, CUDA)
+    assert sizes and all(sizes)
 
 
 @contextlib.contextmanager

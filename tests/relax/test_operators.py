@@ -8,7 +8,7 @@ import pytest
 import topi_ext
 from tests.relax.cases import CASES, boxes
 from tests.relax.emulated_cuda import emulate_cuda
-from tests.relax.modules import CUDA, LLVM, compiled, module_of, replaced, run, types_of
+from tests.relax.modules import CUDA, LLVM, assert_nvcc_compiles, compiled, module_of, run, types_of
 
 import tvm
 from tvm import relax
@@ -50,20 +50,8 @@ def test_on_the_emulated_device(name):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-def test_nvcc_compiles_the_kernels(monkeypatch):
-    """With the compiler that is asked for, since TVM keeps a source that no compiler takes."""
-    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
-    sizes = []
-    compile_cuda = tvm.get_global_func("tvm_callback_cuda_compile")
-
-    def compile_and_measure(source):
-        binary = compile_cuda(source)
-        sizes.append(len(binary))
-        return binary
-
-    with replaced("tvm_callback_cuda_compile", compile_and_measure):
-        compiled(module_of_all(is_known=True), CUDA)
-    assert sizes and all(sizes)
+def test_nvcc_compiles_the_kernels():
+    assert_nvcc_compiles(module_of_all(is_known=True))
 
 
 def test_a_wrong_type_says_what_it_should_be():

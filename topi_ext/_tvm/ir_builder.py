@@ -111,9 +111,13 @@ class IRBuilder:
 
     def view(self, buffer: tirx.Buffer, shape: Sequence[Any]) -> BufferVar:
         """The memory of a buffer as one of another shape."""
-        viewed = tirx.decl_buffer(shape, str(buffer.dtype), buffer.name, data=buffer.data, layout=None)
-        self.emit(tirx.DeclBuffer(viewed, data=buffer.data))
-        return BufferVar(self, viewed)
+        return self.memory_at(buffer.data, shape, str(buffer.dtype), buffer.name)
+
+    def memory_at(self, pointer: ir.Expr, shape: Sequence[Any], dtype: str, name: str) -> BufferVar:
+        """The memory at an address."""
+        buffer = tirx.decl_buffer(shape, dtype, name, data=pointer, layout=None)
+        self.emit(tirx.DeclBuffer(buffer, data=pointer))
+        return BufferVar(self, buffer)
 
     @contextmanager
     def _scope(self, close: Around) -> Iterator[None]:

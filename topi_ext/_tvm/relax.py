@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_ffi import structural_equal, structural_map
+from tvm_ffi import get_raw_stream, structural_equal, structural_map
 
 import tvm
 from tvm import ir, relax, te, topi
@@ -33,19 +33,28 @@ __all__ = [
     "TensorType",
     "TupleType",
     "Type",
+    "address_of",
     "as_bits",
     "assertion",
     "atomic",
     "call",
+    "compiled",
     "const",
     "convert",
     "dtype_of",
+    "empty",
+    "gpu_of",
     "is_registered",
+    "length_of",
+    "libraries_of",
+    "memory_at",
+    "register_function",
     "register_operator",
     "results",
     "script",
     "shared_extent",
     "storage_sync",
+    "stream_of",
     "te",
     "tir",
     "topi",
@@ -73,6 +82,11 @@ def dtype_of(value: Any) -> str:
 def view(ib: IRBuilder, buffer: tir.Buffer, shape: Sequence[Any]) -> BufferVar:
     """The memory of a buffer as one of another shape."""
     return ib.view(buffer, shape)
+
+
+def memory_at(ib: IRBuilder, pointer: tir.Var, dtype: str) -> BufferVar:
+    """The memory that a function is given the address of."""
+    return ib.memory_at(pointer, (1,), dtype, pointer.name)
 
 
 def storage_sync(scope: str) -> tir.Stmt:
@@ -122,6 +136,52 @@ def as_bits(conditions: Expr) -> Expr:
 def trailing_zeros(word: Expr) -> Expr:
     """The number of bits of an uint64 below its lowest set one."""
     return tir.popcount(~word & (word - tir.const(1, "uint64")))
+
+
+# --- targets
+
+
+def libraries_of(target: tvm.target.Target) -> list[str]:
+    """The libraries that may compute operators, `-libs` in the target."""
+    return list(target.attrs.get("libs", ()))
+
+
+# --- functions that compiled code calls, or that are called as they are
+
+
+def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., None]:
+    """A function whose arguments do not overlap, for this machine's processor."""
+    function = function.with_attrs({"global_symbol": "main", "tirx.noalias": True, "tirx.is_scheduled": True})
+    return tvm.compile(tvm.IRModule({"main": function}), llvm)["main"]
+
+
+def register_function(name: str) -> Callable[[Callable], Callable]:
+    """Register the function that is decorated. TVM keeps it if its module is imported again."""
+    return tvm.register_global_func(name, override=True)
+
+
+def address_of(tensor: tvm.runtime.Tensor) -> int:
+    """The address of the first element."""
+    return tensor.data_ptr()
+
+
+def length_of(tensor: tvm.runtime.Tensor) -> int:
+    """The first extent."""
+    return tensor.shape[0]
+
+
+def gpu_of(tensor: tvm.runtime.Tensor) -> int:
+    """The number of the device that a tensor is on."""
+    return tensor.device.index
+
+
+def empty(shape: Sequence[int], dtype: str, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
+    return tvm.runtime.empty(shape, dtype, device)
+
+
+def stream_of(device: tvm.runtime.Device) -> Callable[[], int]:
+    """What tells the thread's current stream on a GPU."""
+    return lambda: get_raw_stream(device)
 
 
 # --- graphs
@@ -210,13 +270,16 @@ def register_operator(
             te.placeholder([extents.as_variable(each) for each in tensor.ty.shape.values], tensor.ty.dtype)
             for tensor in arguments
         ]
-        wanted = implementation_for(call.attrs, inputs, target)[0](inputs)
+        compute, kernels = implementation_for(call.attrs, inputs, target)
+        wanted = compute(inputs)
         # All outputs of the kernel, workspaces too: of a workspace that TVM allocates inside the function, it
         # keeps only what it believes to be used.
         outputs = [wanted[0].op.output(at) for at in range(wanted[0].op.num_outputs)]
         # Not by `call_te`, which makes all integers int64, also those whose bits a kernel looks at.
-        function = te.create_prim_func([*inputs, *outputs]).without_attr("global_symbol")
-        symbol = builder.add_func(function.with_attr("tirx.is_scheduled", True), name.split(".")[-1])
+        function = te.create_prim_func([*inputs, *outputs])
+        function = getattr(kernels, "schedule_function", lambda as_it_is: as_it_is)(function)
+        function = function.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
+        symbol = builder.add_func(function, name.split(".")[-1])
         types = [
             relax.TensorType([extents.as_given(each) for each in output.shape], output.dtype)
             for output in outputs

@@ -31,19 +31,28 @@ __all__ = [
     "TensorType",
     "TupleType",
     "Type",
+    "address_of",
     "as_bits",
     "assertion",
     "atomic",
     "call",
+    "compiled",
     "const",
     "convert",
     "dtype_of",
+    "empty",
+    "gpu_of",
     "is_registered",
+    "length_of",
+    "libraries_of",
+    "memory_at",
+    "register_function",
     "register_operator",
     "results",
     "script",
     "shared_extent",
     "storage_sync",
+    "stream_of",
     "te",
     "tir",
     "topi",
@@ -67,6 +76,11 @@ def dtype_of(value: Any) -> str:
 def view(ib: IRBuilder, buffer: tir.Buffer, shape: Sequence[Any]) -> BufferVar:
     """The memory of a buffer as one of another shape."""
     return ib.buffer_ptr(tir.decl_buffer(shape, buffer.dtype, buffer.name, data=buffer.data))
+
+
+def memory_at(ib: IRBuilder, pointer: tir.Var, dtype: str) -> BufferVar:
+    """The memory that a function is given the address of."""
+    return ib.buffer_ptr(tir.decl_buffer((1,), dtype, pointer.name, data=pointer))
 
 
 def storage_sync(scope: str) -> tir.Stmt:
@@ -93,6 +107,55 @@ def trailing_zeros(word: tir.PrimExpr) -> tir.PrimExpr:
     """The number of bits of an uint64 below its lowest set one, for LLVM."""
     arguments = tir.const(2, "uint32")  # their number
     return tir.call_llvm_pure_intrin("uint64", "llvm.cttz.i64", arguments, word, tir.const(False, "bool"))
+
+
+# --- targets
+
+
+def libraries_of(target: tvm.target.Target) -> list[str]:
+    """The libraries that may compute operators, `-libs` in the target."""
+    return list(target.libs)
+
+
+# --- functions that compiled code calls, or that are called as they are
+
+
+def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., None]:
+    """A function whose arguments do not overlap, for this machine's processor."""
+    target = tvm.target.Target(llvm, host=llvm)
+    function = function.with_attr({"global_symbol": "main", "tir.noalias": True, "target": target})
+    return tvm.build(tvm.IRModule({"main": function}), target)["main"]
+
+
+def register_function(name: str) -> Callable[[Callable], Callable]:
+    """Register the function that is decorated. TVM keeps it if its module is imported again."""
+    return tvm.register_func(name, override=True)
+
+
+def address_of(tensor: tvm.nd.NDArray) -> int:
+    """The address of the first element. Every call needs it, and this is faster than DLPack."""
+    array = tensor.handle.contents
+    return array.data + array.byte_offset
+
+
+def length_of(tensor: tvm.nd.NDArray) -> int:
+    """The first extent. Every call needs it, and this is faster than the shape."""
+    return tensor.handle.contents.shape[0]
+
+
+def gpu_of(tensor: tvm.nd.NDArray) -> int:
+    """The number of the device that a tensor is on."""
+    return tensor.handle.contents.device.device_id
+
+
+def empty(shape: Sequence[int], dtype: str, device: tvm.runtime.Device) -> tvm.nd.NDArray:
+    return tvm.nd.empty(shape, dtype, device)
+
+
+def stream_of(_device: tvm.runtime.Device) -> Callable[[], int]:
+    """What tells the thread's current stream on a GPU."""
+    current_stream = tvm.get_global_func("runtime.get_cuda_stream")
+    return lambda: current_stream().value or 0
 
 
 # --- graphs

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from math import gcd
 
 import tvm
-from tvm import te, tir
 
+from .._tvm import HAS_RELAY, te, tir
 from .cpu_pairs import instruction_of, intrinsic
 from .epilogue import finish, rounded
 from .problem import INT8, Problem
@@ -37,7 +37,9 @@ def conv2d_nhwc(
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
     of_group = problem.channels // problem.groups
     sum_type = "int32" if problem.dtype == INT8 else "float32"
-    is_paired = problem.dtype == INT8 and problem.groups == 1 and instruction_of(target) is not None
+    is_paired = (
+        problem.dtype == INT8 and problem.groups == 1 and instruction_of(target) is not None and HAS_RELAY
+    )
     # Values that are multiplied by one instruction for each sum, and the type in which it takes them.
     together, factor_type = (2, "int16") if is_paired else (1, sum_type)
     zero = tir.const(0, factor_type)
@@ -138,6 +140,13 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     else:
         s[tile].vectorize(lanes)
     return s
+
+
+def schedule_function(_problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc:
+    """The same loops for TVM 0.27, which schedules functions."""
+    from .cpu_loops import of_convolution
+
+    return of_convolution(function, LANES, PIXELS)
 
 
 def _up_to_multiple(extent: int, of: int) -> int:

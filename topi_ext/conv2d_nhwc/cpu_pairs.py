@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tvm
-from tvm import te, tir
+
+from .._tvm import IRBuilder, te, tir
 
 # By what the processor has, the best first: the instruction, and how many sums it makes.
 INSTRUCTIONS = {"avx512bw": ("llvm.x86.avx512.pmaddw.d.512", 16), "avx2": ("llvm.x86.avx2.pmadd.wd", 8)}
@@ -40,7 +41,7 @@ def intrinsic(lanes: int, target: tvm.target.Target) -> te.TensorIntrin:
     )
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer], multiplies: bool, adds: bool) -> tir.Stmt:
-        (pair, pairs), (sums,), ib = ins, outs, tir.ir_builder.create()
+        (pair, pairs), (sums,), ib = ins, outs, IRBuilder()
         wide, factors = f"int32x{at_once}", f"int16x{2 * at_once}"
         for first in range(0, lanes, at_once):
             value = tir.const(0, wide)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 
 import tvm
-from tvm import te, tir
-from tvm.topi.generic import schedule_extern
 
+from .._tvm import TVMError, te, tir, topi
 from .cuda_depthwise import emit_depthwise
 from .cuda_kernel import emit_kernel
 from .destination import filled_from
@@ -38,7 +37,7 @@ def conv2d_nhwc(
 
     if problem.is_depthwise:
         if problem.block > 1:
-            raise tvm.TVMError("topi_ext.conv2d_nhwc: on CUDA a depthwise convolution has no depth to space")
+            raise TVMError("topi_ext.conv2d_nhwc: on CUDA a depthwise convolution has no depth to space")
         kernel = partial(emit_depthwise, problem)
     else:
         kernel = partial(emit_kernel, _plan(problem, target))
@@ -60,13 +59,13 @@ def conv2d_nhwc(
 def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
     arch = supported_arch(problem.dtype, target)
     if problem.dtype == "float32":
-        raise tvm.TVMError(
+        raise TVMError(
             "topi_ext.conv2d_nhwc: on CUDA, data must be int8, float16 or bfloat16: tensor cores do not "
             "multiply float32 in full precision. Cast to one of these, or use nn.conv2d"
         )
     if arch is None:
         needed = "80" if problem.dtype == "bfloat16" else "75"
-        raise tvm.TVMError(
+        raise TVMError(
             f"topi_ext.conv2d_nhwc: {problem.dtype} needs tensor cores of sm_{needed} or newer, and the "
             f"target is sm_{arch_of(target)}. Set the GPU's architecture with `-arch=sm_XX` in the target"
         )
@@ -74,7 +73,11 @@ def _plan(problem: Problem, target: tvm.target.Target) -> Plan:
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
+    return topi.generic.schedule_extern(outs)
+
+
+def schedule_function(_problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc:
+    return function
 
 
 def supported_arch(dtype: str, target: tvm.target.Target) -> int | None:

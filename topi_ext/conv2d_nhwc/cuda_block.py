@@ -39,11 +39,10 @@ from functools import reduce
 from operator import mul
 from typing import NamedTuple
 
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._kernel import local, variables
+from .._tvm import BufferVar, IRBuilder, tir, view
 from .._types import IntExpr
+from .._warp import from_lane
 from . import tensor_core
 from .plan import PIECE, Plan
 
@@ -87,7 +86,7 @@ class Block:
     def _flat(self, buffer: tir.Buffer) -> BufferVar:
         """A buffer as if it had one axis."""
         extent = reduce(mul, buffer.shape, tir.const(1, "int32"))
-        return self.ib.buffer_ptr(tir.decl_buffer([extent], buffer.dtype, buffer.name, data=buffer.data))
+        return view(self.ib, buffer, [extent])
 
     # --- shared memory
 
@@ -162,9 +161,7 @@ class Block:
 
         The shuffle shows this to nvcc, which can then keep the value in a uniform register.
         """
-        lanes = tir.const(0xFFFFFFFF, "uint32")
-        value = tir.call_intrin("int32", "tir.tvm_warp_shuffle", lanes, value, 0, 32, 32)
-        return local(self.ib, name, value)
+        return local(self.ib, name, from_lane(value, 0))
 
     def call(self, function: str, *arguments: IntExpr) -> None:
         """Call a function of `tensor_core` for its effect."""

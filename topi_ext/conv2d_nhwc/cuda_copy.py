@@ -31,8 +31,7 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from tvm import te, tir
-
+from .._tvm import te, tir
 from .._types import IntExpr
 from .cuda_block import Block
 from .plan import PIECE

@@ -8,12 +8,9 @@ together.
 
 from __future__ import annotations
 
-import tvm
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import vector_type
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes
+from .._tvm import BufferVar, IRBuilder, TVMError, tir
 from .epilogue import finish, rounded
 from .problem import INT8, Problem
 
@@ -25,7 +22,7 @@ MAX_WEIGHTS = 40 * 1024  # bytes of shared memory, of the 48 KiB that every GPU 
 
 def emit_depthwise(problem: Problem, buffers: dict[str, tir.Buffer]) -> tir.Stmt:
     """The kernel; buffers are those of the operator's arguments that are given, and of the result."""
-    ib = tir.ir_builder.create()
+    ib = IRBuilder()
     return _Kernel(ib, problem, {name: in_a_row(ib, each)[0] for name, each in buffers.items()}).emit()
 
 
@@ -35,7 +32,7 @@ class _Kernel:
         taps = problem.kernel[0] * problem.kernel[1]
         room = MAX_WEIGHTS // (4 * taps)  # how many channels' weights a block holds
         if room < 1:
-            raise tvm.TVMError(f"topi_ext.conv2d_nhwc: {taps} taps are too many for a depthwise convolution")
+            raise TVMError(f"topi_ext.conv2d_nhwc: {taps} taps are too many for a depthwise convolution")
         # TVM has no code to cast vectors of bfloat16.
         lanes = 1 if problem.dtype == "bfloat16" else MAX_LANES
         self.lanes = most_lanes(problem.channels, min(lanes, room))

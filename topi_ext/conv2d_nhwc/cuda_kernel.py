@@ -41,9 +41,8 @@ Bounds and termination
 
 from __future__ import annotations
 
-from tvm import tir
-
 from .._kernel import launch
+from .._tvm import IRBuilder, tir
 from .cuda_block import Block
 from .cuda_copy import Copies
 from .cuda_multiply import Product
@@ -59,7 +58,7 @@ def emit_kernel(plan: Plan, buffers: dict[str, tir.Buffer]) -> tir.Stmt:
     `buffers` are "data", "weight" and "result", and of "bias", "residual", "slope" and "scale" those that the
     problem has.
     """
-    ib = tir.ir_builder.create()
+    ib = IRBuilder()
     with launch(ib, plan.blocks, plan.threads) as (number, thread):
         block = Block(ib, plan, buffers, number, thread)
         product = Product(block)

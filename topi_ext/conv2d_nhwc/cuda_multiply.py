@@ -45,9 +45,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tvm import tir
-
 from .._kernel import local
+from .._tvm import tir
 from .cuda_block import Block, address, split
 from .cuda_pixels import corner_of_square, offset_of_eight, offset_of_square, offset_of_tap
 from .plan import PIECE

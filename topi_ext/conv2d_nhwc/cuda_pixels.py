@@ -28,9 +28,8 @@ second one that is all zeros, which `cuda_resident` clears once.
 
 from __future__ import annotations
 
-from tvm import tir
-
 from .._kernel import local
+from .._tvm import tir
 from .._types import IntExpr
 from .cuda_block import Block, Tile, split
 from .cuda_copy import Copies

@@ -30,9 +30,8 @@ a round whose tile does not exist, a team multiplies what is in its slot, and wr
 
 from __future__ import annotations
 
-from tvm import tir
-
 from .._kernel import barrier, local
+from .._tvm import tir
 from .cuda_block import Block
 from .cuda_copy import Copies
 from .cuda_multiply import Product

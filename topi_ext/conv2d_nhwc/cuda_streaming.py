@@ -45,9 +45,8 @@ written before the first barrier, and read after the last step.
 
 from __future__ import annotations
 
-from tvm import tir
-
 from .._kernel import barrier, local
+from .._tvm import tir
 from .._types import IntExpr
 from .cuda_block import Block, Tile
 from .cuda_copy import Copies

@@ -34,9 +34,8 @@ of the result, and writes them without exchanging values with other threads. Onl
 
 from __future__ import annotations
 
-from tvm import tir
-
 from .._kernel import local
+from .._tvm import tir
 from .._types import IntExpr
 from .cuda_copy import Copies
 from .plan import PIECE

@@ -36,10 +36,8 @@ from functools import partial
 from math import gcd
 from typing import NamedTuple
 
-from tvm import tir
-from tvm.tir.ir_builder import BufferVar
-
 from .._kernel import bytes_of, local
+from .._tvm import BufferVar, tir
 from . import tensor_core
 from .cuda_block import Block, address
 from .cuda_multiply import Product

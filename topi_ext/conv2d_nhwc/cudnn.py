@@ -10,11 +10,15 @@ from types import ModuleType
 from typing import Any
 
 import tvm
-from tvm import te, tir
 
 from .._kernel import bytes_of
+from .._tvm import te, tir
 from ..cudnn.session import Operator, data_types, new_graph
-from .cuda import schedule, supported_arch  # noqa: F401  a packed function needs no other schedule
+from .cuda import (  # a packed function needs no other schedule
+    schedule,  # noqa: F401
+    schedule_function,  # noqa: F401
+    supported_arch,
+)
 from .destination import filled_from
 from .plan import Plan, plan_for
 from .problem import INT8, Activation, Part, Problem

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tvm
-from tvm import tir
-from tvm._ffi.base import _LIB, check_call
 
-from .._address import address_of
+from .._tvm import address_of, register_function, tir
 
 FILL = "topi_ext.fill_unless_in_place"
 
@@ -23,8 +21,10 @@ def filled_from(destination: tir.Buffer | None, result: tir.Buffer, write: tir.S
 
 def _fill(destination: tvm.nd.NDArray, result: tvm.nd.NDArray) -> None:
     if address_of(destination) != address_of(result):
+        from tvm._ffi.base import _LIB, check_call
+
         stream = tvm.get_global_func("runtime.get_cuda_stream")()  # NDArray.copyto takes the default one
         check_call(_LIB.TVMArrayCopyFromTo(destination.handle, result.handle, stream))
 
 
-tvm.register_func(FILL, _fill, override=True)  # TVM keeps it if the module is imported again
+register_function(FILL)(_fill)  # TVM keeps it if the module is imported again

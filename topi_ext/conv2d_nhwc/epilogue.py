@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tvm import te, tir
-
+from .._tvm import PrimExpr, te, tir
 from .problem import INT8, Activation, Problem
 
-Function = Callable[[tir.PrimExpr], tir.PrimExpr]
+Function = Callable[[PrimExpr], PrimExpr]
 
 
 def finish(

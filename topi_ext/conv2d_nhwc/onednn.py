@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import tvm
-from tvm import te, tir, topi
 
-from .._address import address_of
+from .._tvm import TVMError, address_of, length_of, register_function, te, tir, topi
 from ..onednn import library as onednn
 from . import winograd
+from .cpu import LANES
 from .problem import Activation, Problem
 from .samples import Samples
 
@@ -119,16 +119,25 @@ def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
     s = te.create_schedule([result.op])
     *outer, lanes = s[result].op.axis
     s[result].parallel(s[result].fuse(*outer[:-1]))
-    s[result].vectorize(s[result].split(lanes, 16)[1] if int(result.shape[-1]) % 16 == 0 else lanes)
+    s[result].vectorize(s[result].split(lanes, LANES)[1] if int(result.shape[-1]) % LANES == 0 else lanes)
     return s
+
+
+def schedule_function(problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc:
+    """The loops of the shuffle for TVM 0.27, which schedules functions."""
+    if problem.block == 1:
+        return function
+    from .cpu_loops import of_shuffle
+
+    return of_shuffle(function, LANES)
 
 
 # --- at run time
 
 
-@tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps the function if this module is imported again
-def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
-    batch = tensors[0].handle.contents.shape[0]
+@register_function(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
+def _run(text: str, *tensors: Any) -> None:
+    batch = length_of(tensors[0])
     if batch:
         _of_thread.run(text, batch, [address_of(tensor) for tensor in tensors])
 
@@ -166,7 +175,7 @@ class _OfThread(threading.local):
         try:
             return _Convolution(problem, self.weights)
         except onednn.NotImplementedByOneDNN as reason:
-            raise tvm.TVMError(
+            raise TVMError(
                 f"topi_ext.conv2d_nhwc: oneDNN {onednn.version()} has no kernel for {problem} on this "
                 f"processor: compile on it, or for a target without -libs={LIBRARY}"
             ) from reason

@@ -1,4 +1,4 @@
-"""The Relay operator `topi_ext.conv2d_nhwc`: its arguments, types, shapes, and the kernels that it calls."""
+"""The operator `topi_ext.conv2d_nhwc`: its arguments, types, shapes, and the kernels that it calls."""
 
 from __future__ import annotations
 
@@ -10,16 +10,28 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 
 import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
 
 from .. import _register
 from .._register import known
+from .._tvm import (
+    HAS_RELAY,
+    Attrs,
+    Expr,
+    TensorType,
+    TVMError,
+    Type,
+    call,
+    const,
+    convert,
+    dtype_of,
+    libraries_of,
+    script,
+    te,
+    tir,
+)
 from ..cudnn import session
 from . import cudnn, onednn
 from .cuda import supported_arch
-from .fold_out_scale import folded
 from .problem import AT_RUN_TIME, INT8, Activation, Problem, four_sides, pair
 
 if TYPE_CHECKING:
@@ -40,25 +52,25 @@ ARGUMENTS = {
 
 
 def conv2d_nhwc(
-    data: relay.Expr,
-    weight: relay.Expr,
-    bias: relay.Expr | None = None,
-    residual: relay.Expr | None = None,
+    data: Expr,
+    weight: Expr,
+    bias: Expr | None = None,
+    residual: Expr | None = None,
     *,
     strides: int | Sequence[int] = 1,
     padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     activation: str | tuple[Any, ...] | None = None,
     final_activation: str | tuple[Any, ...] | None = None,
-    slope: relay.Expr | None = None,
+    slope: Expr | None = None,
     block_size: int = 1,
     groups: int = 1,
     weight_id: str = "",
-    scale: relay.Expr | None = None,
+    scale: Expr | None = None,
     residual_scale: float = 1.0,
     out_scale: float = 1.0,
     out_dtype: str = "",
-) -> relay.Expr:
+) -> Expr:
     """Convolution of NHWC data, fused with the operators that often follow it.
 
     In this order: convolution, * scale, + bias, activation, + residual * residual_scale, final activation,
@@ -68,14 +80,14 @@ def conv2d_nhwc(
 
     Parameters
     ----------
-    data : relay.Expr
+    data : Expr
         (N, H, W, C), int8, float16 or bfloat16; on LLVM also float32. All extents are known at compile time,
         except that N need not be on LLVM.
-    weight : relay.Expr
+    weight : Expr
         (K, R, S, C / groups), of the type of the data.
-    bias : relay.Expr, optional
+    bias : Expr, optional
         (K,), float32 or of the type of the data; for int8, of any float type.
-    residual : relay.Expr, optional
+    residual : Expr, optional
         (N, OH, OW, K), of the type of the data, or int8; for int8, of any of these types. Not together with a
         `block_size` above 1.
     strides, dilation : int or pair of int
@@ -85,7 +97,7 @@ def conv2d_nhwc(
     activation, final_activation : None, str or tuple
         None, "relu", ("leaky_relu", slope), ("clip", low, high), "gelu", "gelu_tanh", "hard_swish", "mish",
         "sigmoid", "silu" or "tanh"; the first one also "prelu".
-    slope : relay.Expr, optional
+    slope : Expr, optional
         (K,), of a type that bias may have: the slopes of "prelu" below 0.
     block_size : int
         K is a multiple of its square.
@@ -94,7 +106,7 @@ def conv2d_nhwc(
     weight_id : str
         The same text for the same weights, and no text for weights that may change: oneDNN packs weights with
         a text once. `IdentifyWeights` gives it to constant weights.
-    scale : relay.Expr, optional
+    scale : Expr, optional
         (K,), float32, for int8 only, which needs it: what one unit of each filter's sum stands for, that of
         the data times that of the filter's weights.
     residual_scale, out_scale : float
@@ -104,7 +116,7 @@ def conv2d_nhwc(
 
     Returns
     -------
-    result : relay.Expr
+    result : Expr
         (N, OH * block_size, OW * block_size, K / block_size ** 2), of the type `out_dtype`.
 
     Convention
@@ -140,8 +152,11 @@ def conv2d_nhwc(
     for name, factor in (("residual_scale", residual_scale), ("out_scale", out_scale)):
         if not 0 < factor < math.inf:
             raise ValueError(f"conv2d_nhwc: {name} must be finite and above 0, not {factor}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    nothing = const(0, "float32")
+    optional = [nothing if value is None else value for value in (bias, residual, slope, scale)]
+    return call(
+        NAME,
+        [data, weight, *optional],
         strides=strides,
         padding=four_sides(padding),
         dilation=dilation,
@@ -162,23 +177,20 @@ def conv2d_nhwc(
         out_scale=float(out_scale),
         out_dtype=out_dtype,
     )
-    nothing = relay.const(0, "float32")
-    optional = [nothing if value is None else value for value in (bias, residual, slope, scale)]
-    return relay.Call(relay.op.get(NAME), [data, weight, *optional], attrs)
 
 
 # --- types and shapes
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     problem = problem_of(types, attrs)
-    return relay.TensorType((types[0].shape[0], *problem.shape[1:]), problem.out_dtype)
+    return TensorType((types[0].shape[0], *problem.shape[1:]), problem.out_dtype)
 
 
-def problem_of(tensors: Sequence[relay.TensorType | te.Tensor], attrs: tvm.ir.Attrs) -> Problem:
+def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Problem:
     """The problem of these types or tensors, which all have a shape and a dtype; refuses invalid ones."""
     data, weight, bias, residual, slope, scale = tensors
     for name, axes, tensor in (("data", "(N, H, W, C)", data), ("weight", "(K, R, S, C)", weight)):
@@ -273,7 +285,7 @@ def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _read(attrs: tvm.ir.Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
+def _read(attrs: Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
     """The options of a problem, from its attributes, and which optional arguments are given.
 
     It is cached, since TVM infers the type of each call in nearly every pass.
@@ -289,12 +301,12 @@ def _read(attrs: tvm.ir.Attrs) -> tuple[dict[str, Any], dict[str, bool]]:
     return options, {name: bool(attrs[f"has_{name}"]) for name in ("bias", "residual", "slope", "scale")}
 
 
-def _activation(attrs: tvm.ir.Attrs, name: str) -> Activation:
+def _activation(attrs: Attrs, name: str) -> Activation:
     return Activation(str(attrs[name]), float(attrs[f"{name}_low"]), float(attrs[f"{name}_high"]))
 
 
 def _refuse(reason: str) -> NoReturn:
-    raise tvm.TVMError(f"{NAME}: {reason}")
+    raise TVMError(f"{NAME}: {reason}")
 
 
 @script
@@ -310,9 +322,7 @@ def _shapes(data, weight, down, across, dilation_y, dilation_x, stride_y, stride
     return result
 
 
-def _shape_function(
-    attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     options, _has = _read(attrs)
     top, left, bottom, right = options["padding"]
     numbers = top + bottom, left + right, *options["dilation"], *options["strides"], options["block"]
@@ -327,9 +337,9 @@ def kernels_for(problem: Problem, target: tvm.target.Target) -> ModuleType:
     kind = target.kind.name
     if kind != "llvm" and problem.batch == AT_RUN_TIME:
         _refuse(f"a batch known only at run time has kernels for llvm, not for {kind}: make it static")
-    if kind == "cuda" and session.LIBRARY in target.libs and cudnn.is_better(problem, target):
+    if kind == "cuda" and session.LIBRARY in libraries_of(target) and cudnn.is_better(problem, target):
         return cudnn
-    if kind == "llvm" and onednn.LIBRARY in target.libs and onednn.is_capable(problem):
+    if kind == "llvm" and onednn.LIBRARY in libraries_of(target) and onednn.is_capable(problem):
         return onednn
     return importlib.import_module(f"{__package__}.{_register.KERNELS[kind]}")
 
@@ -349,7 +359,7 @@ def takes_any_batch(target: tvm.target.Target | None) -> bool:
 
 
 def _has_onednn(target: tvm.target.Target) -> bool:
-    return target.kind.name == "llvm" and onednn.LIBRARY in target.libs and onednn.is_available()
+    return target.kind.name == "llvm" and onednn.LIBRARY in libraries_of(target) and onednn.is_available()
 
 
 class Kernels:
@@ -360,6 +370,9 @@ class Kernels:
 
     def schedule(self, outs: Sequence[te.Tensor]) -> te.Schedule:
         return self.module.schedule(outs)
+
+    def schedule_function(self, function: tir.PrimFunc) -> tir.PrimFunc:
+        return self.module.schedule_function(self.problem, function)
 
     def compute(self, inputs: Sequence[te.Tensor], **destination: te.Tensor) -> list[te.Tensor]:
         """The result, from the arguments in order; modules of kernels that have them take a destination."""
@@ -375,7 +388,14 @@ _register.register(
     {name: f"Of shape {shape}." for name, shape in ARGUMENTS.items()},
     _type_relation,
     _shape_function,
-    lambda attrs, inputs, target: Kernels(problem_of(inputs, attrs), target),
+    lambda attrs, inputs, target: Kernels(
+        problem_of([TensorType(each.shape, dtype_of(each)) for each in inputs], attrs), target
+    ),
     lambda kernels, _attrs, inputs: kernels.compute(inputs),
 )
-relay.op.register_legalize(NAME, folded)
+if HAS_RELAY:
+    from tvm.relay.op import register_legalize
+
+    from .fold_out_scale import folded
+
+    register_legalize(NAME, folded)

@@ -30,6 +30,8 @@ import re
 
 import tvm
 
+from .._tvm import register_function
+
 NAMESPACE = "topi_ext_tc"
 C_TYPES = {"float16": "half", "bfloat16": "nv_bfloat16", "float32": "float", "int8": "signed char"}
 PTX_TYPES = {"float16": "f16", "bfloat16": "bf16", "int8": "s8"}  # of operands
@@ -339,7 +341,7 @@ def _provide_in_cuda_code() -> None:
     name = "tvm_callback_cuda_postproc"
     others = tvm.get_global_func(name, allow_missing=True)
 
-    @tvm.register_func(name, override=True)
+    @register_function(name)
     def provide_what_tensor_cores_need(code: str, target: tvm.target.Target) -> str:
         return provide(str(others(code, target)) if others else code)
 
@@ -351,12 +353,12 @@ def _compile_for_all_of_hopper() -> None:
     if compile_cuda is None:
         return
 
-    @tvm.register_func(name, override=True)
-    def compile_wgmma_for_sm_90a(code: str, target: tvm.target.Target) -> bytearray:
+    @register_function(name)
+    def compile_wgmma_for_sm_90a(code: str, *target: tvm.target.Target) -> bytearray:
         if "wgmma.mma_async" not in code:
-            return compile_cuda(code, target)
-        with tvm.target.Target("cuda -arch=sm_90a"):
-            return compile_cuda(code, target)
+            return compile_cuda(code, *target)
+        with tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}):
+            return compile_cuda(code, *target)
 
 
 _provide_in_cuda_code()

@@ -20,11 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 import tvm
-from tvm import te, tir
-from tvm.tir.ir_builder import IRBuilder
 
 from .._floats import Locals
 from .._processor import options_of_processor
+from .._tvm import IRBuilder, compiled, memory_at, te, tir
 from .._types import IntExpr
 from .._vector_math import vector_exp, vector_tanh
 from .cpu import LANES
@@ -168,10 +167,10 @@ class _Kernel:
 
     def __init__(self, loop: str, *tensors: str) -> None:
         self._loop = loop
-        self.ib: IRBuilder = tir.ir_builder.create()
-        buffers = [tir.decl_buffer((1,), "float32", name) for name in tensors]
-        self.tensors = [self.ib.buffer_ptr(buffer) for buffer in buffers]
-        self._parameters = [buffer.data for buffer in buffers]
+        self.ib: IRBuilder = IRBuilder()
+        floats = tvm.ir.PointerType(tvm.ir.PrimType("float32"))
+        self._parameters = [tir.Var(name, floats) for name in tensors]
+        self.tensors = [memory_at(self.ib, pointer, "float32") for pointer in self._parameters]
 
     def integers(self, *names: str) -> list[tir.Var]:
         found = [tir.Var(name, "int32") for name in names]
@@ -194,11 +193,8 @@ class _Kernel:
             yield te.min(vector * lanes, length - lanes)
 
     def compiled(self) -> Callable[..., None]:
-        function = tir.PrimFunc(self._parameters, self.ib.get()).with_attr("global_symbol", "transform")
-        llvm = tvm.target.Target(" ".join(["llvm", *options_of_processor()]))
-        target = tvm.target.Target(llvm, host=llvm)
-        function = function.with_attr("tir.noalias", True).with_attr("target", target)
-        return tvm.build(tvm.IRModule({"transform": function}), target)["transform"]
+        target = tvm.target.Target({"kind": "llvm", **options_of_processor()})
+        return compiled(tir.PrimFunc(self._parameters, self.ib.get()), target)
 
 
 class _Vectors:

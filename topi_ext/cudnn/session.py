@@ -19,9 +19,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import tvm
-from tvm import te, tir
 
-from .._address import address_of
+from .._tvm import TVMError, address_of, empty, gpu_of, register_function, stream_of, te, tir
 from ..bootstrap.find_libraries import load_cudnn
 from . import plans
 
@@ -43,7 +42,7 @@ class Operator:
     def __init__(self, name: str, build_graph: BuildGraph) -> None:
         self.name, self.packed_function, self.build_graph = name, f"{name}.cudnn", build_graph
         # TVM keeps the function if the module is imported again.
-        tvm.register_func(self.packed_function, partial(_run, self), override=True)
+        register_function(self.packed_function)(partial(_run, self))
 
     def call(
         self,
@@ -58,7 +57,7 @@ class Operator:
         `body(call, *tensors)` is the statement, by default the call with all inputs and the result.
         """
         if importlib.util.find_spec("cudnn") is None:
-            raise tvm.TVMError(
+            raise TVMError(
                 f"{self.name}: the target has -libs={LIBRARY}, and the package it needs is missing: "
                 f"{INSTALL}, or remove it from the target to use other kernels"
             )
@@ -152,18 +151,18 @@ def workspaces_used() -> int:
 # --- at run time
 
 
-def _run(operator: Operator, text: str, *tensors: tvm.nd.NDArray) -> None:
+def _run(operator: Operator, text: str, *tensors: Any) -> None:
     if _sessions.calls is not None:
         _record(_sessions.calls, operator, text, tensors)
-    device = tensors[0].handle.contents.device.device_id
+    device = gpu_of(tensors[0])
     on_device = _sessions.by_device.get(device)
     if on_device is None:
         on_device = _sessions.by_device[device] = _Session(tvm.cuda(device))
     on_device.run(operator, text, [address_of(tensor) for tensor in tensors])
 
 
-def _record(calls: list[Call], operator: Operator, text: str, tensors: Sequence[tvm.nd.NDArray]) -> None:
-    types = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+def _record(calls: list[Call], operator: Operator, text: str, tensors: Sequence[Any]) -> None:
+    types = tuple((tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors)
     call = Call(operator.packed_function, text, types)
     if call not in calls:
         calls.append(call)
@@ -194,10 +193,9 @@ class _Session:
         self.device = device
         self.handle = self.cudnn.create_handle()
         self.stream = 0
-        self.current_stream = tvm.get_global_func("runtime.get_cuda_stream")
-        self.workspaces: list[
-            tvm.nd.NDArray
-        ] = []  # none is freed: a captured CUDA graph may contain its address
+        self.current_stream = stream_of(device)
+        # None is freed: a captured CUDA graph may contain its address.
+        self.workspaces: list[Any] = []
         # By operator and problem, with their workspaces, 0 for none.
         self.plans: dict[tuple[Operator, str], tuple[Any, int]] = {}
 
@@ -208,7 +206,7 @@ class _Session:
         self._execute(*plan, addresses)
 
     def _execute(self, graph: Any, workspace: int, addresses: list[int]) -> None:
-        stream = self.current_stream().value or 0
+        stream = self.current_stream()
         if stream != self.stream:
             self.cudnn.set_stream(self.handle, stream)
             self.stream = stream
@@ -235,7 +233,7 @@ class _Session:
         except cudnn.cudnnGraphNotSupportedError as reason:
             why = str(reason)
         if graph is None:
-            raise tvm.TVMError(
+            raise TVMError(
                 f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on "
                 f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {why}"
             )
@@ -246,5 +244,5 @@ class _Session:
         if not size:
             return 0
         if not self.workspaces or self.workspaces[-1].shape[0] < size:
-            self.workspaces.append(tvm.nd.empty((size,), "uint8", self.device))
+            self.workspaces.append(empty((size,), "uint8", self.device))
         return address_of(self.workspaces[-1])

@@ -1,3 +1,6 @@
 """Operators by oneDNN on CPUs, for targets such as `llvm -libs=onednn`."""
 
-from . import batch_matmul  # noqa: F401  which registers its strategy
+from .._tvm import HAS_RELAY
+
+if HAS_RELAY:
+    from . import batch_matmul  # noqa: F401  which registers its strategy

@@ -15,8 +15,8 @@ import tvm
 from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
-from .._address import address_of
 from .._register import known
+from .._tvm import address_of
 from . import library
 
 PACKED_FUNCTION = "topi_ext.batch_matmul.onednn"

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import tvm
-
 from .._kernel import bytes_of
+from .._tvm import TVMError
 
 NAME = "onednn"  # in the target: `llvm -libs=onednn`
 WHEEL, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
@@ -77,7 +76,7 @@ def library() -> ctypes.CDLL | None:
 def check_installed(operator: str) -> None:
     """Raise the error of compiled code that calls the library where there is none."""
     if library() is None:
-        raise tvm.TVMError(
+        raise TVMError(
             f"{operator}: the target had -libs={NAME}, and oneDNN is missing here: {INSTALL}, or compile for "
             "a target without it"
         )

@@ -87,7 +87,11 @@ struct emulated_float16 {
   inline Type htrunc(Type a) { return truncf(a); }                                                \
   inline Type hrint(Type a) { return rintf(a); }                                                  \
   inline Type __ldg(const Type* address) { return *address; }                                     \
-  struct __align__(4) Type##2 { Type x, y; };                                                     \
+  struct __align__(4) Type##2 {                                                                   \
+    Type x, y;                                                                                    \
+    Type##2() = default;                                                                          \
+    Type##2(Type x, Type y) : x(x), y(y) {}                                                       \
+  };                                                                                              \
   inline Type##2 __halves2##Type##2(Type x, Type y) { return {x, y}; }                            \
   inline Type __low2##Type(Type##2 a) { return a.x; }                                             \
   inline Type __high2##Type(Type##2 a) { return a.y; }                                            \
