@@ -1,13 +1,12 @@
 """Recognize an activation by what it computes: importers spell it in many ways.
 
-The operators between a tensor and an activation of it are evaluated in float64 at many points, among them
-those around every constant in them, and compared with the activations that are known.
+The operators between a tensor and an activation of it are evaluated, and compared with those that are known.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -16,31 +15,9 @@ from tvm import relay
 from ..engine.expressions import op_name
 from ..engine.graph import Graph
 from .convolution import values
+from .known_activations import erf, known_activation, sigmoid
 
 MAX_OPERATORS = 16
-POINTS = np.concatenate([np.linspace(-30, 30, 1201), [-1e6, -1e3, -100, -50, 50, 100, 1e3, 1e6]])
-NEAR = np.array([-1e-3, 0, 1e-3])  # of a constant, where a function may change its course
-
-_erf = np.vectorize(math.erf, otypes=["float64"])
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-
-
-KNOWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "gelu": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
-    "gelu_tanh": _gelu_tanh,
-    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "mish": lambda x: x * np.tanh(np.logaddexp(0, x)),
-    "sigmoid": _sigmoid,
-    "silu": lambda x: x * _sigmoid(x),
-    "tanh": np.tanh,
-}
 # What a spelling consists of; a clip is computed by its attributes.
 COMPUTED: dict[str, Callable[..., np.ndarray]] = {
     "abs": np.abs,
@@ -48,7 +25,7 @@ COMPUTED: dict[str, Callable[..., np.ndarray]] = {
     "cast": lambda x: x,  # from one floating-point type to another: it rounds, at most
     "clip": np.clip,
     "divide": np.divide,
-    "erf": _erf,
+    "erf": erf,
     "exp": np.exp,
     "greater": np.greater,
     "log": np.log,
@@ -58,7 +35,7 @@ COMPUTED: dict[str, Callable[..., np.ndarray]] = {
     "negative": np.negative,
     "nn.relu": lambda x: np.maximum(x, 0),
     "power": np.power,
-    "sigmoid": _sigmoid,
+    "sigmoid": sigmoid,
     "subtract": np.subtract,
     "tanh": np.tanh,
     "where": np.where,
@@ -75,13 +52,7 @@ def activation_of(root: relay.Expr, source: relay.Expr, graph: Graph) -> str | N
     constants = [_scalar(arg) for node in between for arg in node.args]
     around = [bound for node in between if op_name(node) == "clip" for bound in _bounds(node)]
     around += [float(each) for each in constants if each is not None and abs(each) < 1e6]
-    points = np.concatenate([POINTS, *(sign * each + NEAR for each in around for sign in (1, -1))])
-    with np.errstate(all="ignore"):
-        found = _evaluated(between, source, points)
-        for name, function in KNOWN.items():
-            if _are_close(found, function(points), points):
-                return name
-    return None
+    return known_activation(partial(_evaluated, between, source), around)
 
 
 def call_below(root: relay.Expr, name: str) -> relay.Call | None:
@@ -139,11 +110,3 @@ def _evaluated(order: list[relay.Call], source: relay.Expr, points: np.ndarray) 
         bounds = _bounds(node) if op_name(node) == "clip" else ()
         known[node] = COMPUTED[op_name(node) or ""](*map(value, node.args), *bounds)
     return known[order[-1]]
-
-
-def _are_close(found: np.ndarray, wanted: np.ndarray, points: np.ndarray) -> bool:
-    """Where a spelling overflows, far from 0, it need not be as good as the function that it spells."""
-    if found.shape != points.shape:
-        return False
-    overflows = ~np.isfinite(found) & (abs(points) > 30)
-    return bool((overflows | np.isclose(found, wanted, rtol=1e-6, atol=1e-7)).all())

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
+from topi_ext._tvm import Attrs, Expr
 from topi_ext.conv2d_nhwc import conv2d_nhwc
 from topi_ext.conv2d_nhwc.problem import INT8, GivenActivation
-
-import tvm
-from tvm import relay
-
-from ..engine.expressions import op_name
 
 
 class FusedCall:
     """The arguments of a call of `conv2d_nhwc` by name, to be changed."""
 
-    def __init__(self, call: relay.Call) -> None:
+    def __init__(self, call: Expr) -> None:
         attrs = call.attrs
         names = ("bias", "residual", "slope", "scale")
         optional = [value if attrs[f"has_{name}"] else None for name, value in zip(names, call.args[2:])]
@@ -37,12 +34,19 @@ class FusedCall:
         """Whether its result is scaled or rounded to int8, so that the operator can do nothing after that."""
         return self.out_scale != 1 or self.out_dtype == INT8
 
-    def call(self) -> relay.Call:
+    def call(self) -> Expr:
         """The call with the changed arguments."""
         return conv2d_nhwc(**vars(self))
 
 
-def given_activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
+def digest_of(weights: Any) -> str:
+    """The id of weights, an array of either TVM."""
+    digest = hashlib.blake2b(weights.numpy().tobytes(), digest_size=12)
+    digest.update(f"{weights.dtype} {weights.shape}".encode())
+    return digest.hexdigest()
+
+
+def given_activation(attrs: Attrs, which: str) -> tuple[Any, ...] | None:
     """What the caller of an operator wrote as one of its activations."""
     name = str(attrs[which])
     constants = [float(attrs[f"{which}_{bound}"]) for bound in ("low", "high")]
@@ -50,11 +54,11 @@ def given_activation(attrs: tvm.ir.Attrs, which: str) -> tuple[Any, ...] | None:
     return None if name == "none" else (name, *constants[:count])
 
 
-def activation_as_given(call: relay.Call) -> GivenActivation:
-    """An activation in the operator's notation."""
-    attrs = call.attrs
-    if op_name(call) == "nn.leaky_relu":
+def activation_as_given(call: Expr) -> GivenActivation:
+    """An activation of Relay in the operator's notation."""
+    name, attrs = str(call.op.name), call.attrs
+    if name == "nn.leaky_relu":
         return "leaky_relu", float(attrs.alpha)
-    if op_name(call) == "clip":
+    if name == "clip":
         return "clip", float(attrs.a_min), float(attrs.a_max)
-    return "prelu" if op_name(call) == "nn.prelu" else "relu"
+    return "prelu" if name == "nn.prelu" else "relu"

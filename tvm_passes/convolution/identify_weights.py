@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
 from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
-from .fused_call import FusedCall
+from .fused_call import FusedCall, digest_of
 
 
 class OfConstantWeights(Rule):
@@ -23,10 +21,7 @@ class OfConstantWeights(Rule):
         return isinstance(match.root.args[1], relay.Constant)
 
     def plan(self, match: Match) -> str | Answer:
-        data = match.root.args[1].data
-        digest = hashlib.blake2b(data.numpy().tobytes(), digest_size=12)
-        digest.update(f"{data.dtype} {data.shape}".encode())
-        found = digest.hexdigest()
+        found = digest_of(match.root.args[1].data)
         return NO_MATCH if str(match.root.attrs["weight_id"]) == found else found
 
     def rewrite(self, match: Match, plan: str) -> relay.Expr:

@@ -17,87 +17,21 @@ Rules are applied to every function of a module, inside branches and nested func
 
 from __future__ import annotations
 
-import enum
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.relay.dataflow_pattern import DFPattern
 
+from .contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, rewritten
 from .expressions import location, op_name
 from .graph import Graph, relay_functions
-from .match import Bound, root_ops
 from .match import match as match_pattern
+from .match import root_ops
 from .module_pass import Pass
 from .report import PassReport
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a rewrite would be wrong here, in words for the user."""
-
-    reason: str
-
-
-class Answer(enum.Enum):
-    """What a rule's `plan` returns when it has nothing to pass to `rewrite`."""
-
-    LEGAL = "the rewrite is legal, and needs only the match"
-    NO_MATCH = "the pattern means something else here, which is not worth reporting"
-
-
-LEGAL, NO_MATCH = Answer.LEGAL, Answer.NO_MATCH
-
-
-class Rule:
-    """What to look for, when it is legal, and what to put there instead.
-
-    Patterns that are class attributes name what they match: what the attribute `data` matched is
-    `match.data`.
-    """
-
-    pattern: DFPattern
-
-    def where(self, match: Match) -> bool:
-        """A condition that a pattern cannot express, such as a rank: if False, there is no match at all."""
-        return True
-
-    def plan(self, match: Match) -> Any:
-        """What the rewrite needs to know, or a `Refusal` where it would be wrong.
-
-        LEGAL, if it needs only the match; NO_MATCH, if making the plan shows that there is nothing to
-        rewrite. It must not change anything. None, a forgotten `return`, counts as a refusal.
-        """
-        return LEGAL
-
-    def rewrite(self, match: Match, plan: Any) -> relay.Expr:
-        """An expression equal in value to `match.root`, over other expressions of the graph."""
-        raise NotImplementedError
-
-
-class Match:
-    """A place where a rule's pattern matches: what each named pattern stands for there."""
-
-    def __init__(self, rule: Rule, graph: Graph, root: relay.Expr, bound: Bound) -> None:
-        self.graph = graph
-        self.root = root
-        self._bound = bound
-        self._names = _named_patterns(type(rule))
-
-    def __getattr__(self, name: str) -> Any:
-        pattern = self.__dict__.get("_names", {}).get(name)
-        if pattern is None:
-            raise AttributeError(f"the rule has no pattern named {name!r}")
-        return self._bound.get(pattern)
-
-    def used_elsewhere(self, *nodes: relay.Expr) -> bool:
-        """Whether any of these nodes below the root has a user outside the match."""
-        inside = list(self._bound.values())
-        return any(user not in inside for node in nodes for user in self.graph.users(node))
 
 
 class RulePass(Pass):
@@ -180,7 +114,7 @@ def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> di
             bound = match_pattern(rule.pattern, node)
             if bound is None:
                 continue
-            replacement = _rewritten(rule, Match(rule, graph, node, bound))
+            replacement = rewritten(rule, Match(rule, graph, node, bound))
             name = type(rule).__name__
             if isinstance(replacement, Refusal):
                 report.refused(name, location(node), replacement.reason)
@@ -189,27 +123,3 @@ def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> di
                 report.rewrote(name, location(node))
                 break
     return replacements
-
-
-def _rewritten(rule: Rule, match: Match) -> relay.Expr | Refusal | Answer:
-    """What a rule replaces a match with, why it refuses to, or NO_MATCH."""
-    if not rule.where(match):
-        return NO_MATCH
-    plan = rule.plan(match)
-    if plan is None:
-        return Refusal(f"{type(rule).__name__}.plan returned neither a plan nor a refusal")
-    if plan is NO_MATCH or isinstance(plan, Refusal):
-        return plan
-    replacement = rule.rewrite(match, plan)
-    if not isinstance(replacement, relay.Expr):
-        raise TypeError(f"{type(rule).__name__}.rewrite returned {replacement!r}, which is not an expression")
-    return replacement
-
-
-def _named_patterns(rule_type: type[Rule]) -> dict[str, DFPattern]:
-    return {
-        name: value
-        for base in reversed(rule_type.__mro__)
-        for name, value in vars(base).items()
-        if isinstance(value, DFPattern)
-    }

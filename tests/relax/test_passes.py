@@ -1,0 +1,200 @@
+"""The passes over graphs of Relax: what they leave, what it computes, and what they refuse."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import frontends.relax
+import topi_ext
+import tvm_passes
+from tests.relax.modules import QUICK, compiled, module_of, run
+from topi_ext.conv2d_nhwc import onednn
+from tvm_passes.relax import convolution_pipeline
+from tvm_passes.relax.graph import op_name
+
+import tvm
+from tvm import relax
+
+CONVOLUTION = "topi_ext.conv2d_nhwc"
+SEEDED = torch.Generator().manual_seed(2)
+IMAGE = torch.rand(2, 3, 9, 12, generator=SEEDED)
+
+
+def operators(module):
+    """The names of those that `main` calls, in order."""
+    values = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    return [op_name(value) for value in values if op_name(value)]
+
+
+def calls(module):
+    values = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    return [value for value in values if op_name(value) == CONVOLUTION]
+
+
+def converted(module, target=QUICK):
+    with tvm_passes.recording() as report:
+        result = convolution_pipeline(target)(module)
+    relax.analysis.well_formed(result)
+    refused = {outcome.reason for each in report.passes for outcome in each.refusals}
+    return result, refused
+
+
+class Block(nn.Module):
+    """A depthwise block of MobileNetV3: normalized, hard swish, squeezed and excited, with a residual."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, 2, 1, bias=False)
+        self.depthwise = nn.Conv2d(8, 8, 5, 1, 2, groups=8, bias=False)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(8) for _ in range(3)])
+        self.squeeze, self.excite = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+        self.last = nn.Conv2d(8, 8, 1, bias=False)
+        for norm in self.norms:
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.uniform_(norm.bias, -1, 1)
+            norm.running_mean.uniform_(-0.5, 0.5)
+            norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        x = nn.functional.hardswish(self.norms[0](self.first(x)))
+        y = self.norms[1](self.depthwise(x)).relu()
+        weights = self.excite(self.squeeze(y.mean((2, 3), keepdim=True)).relu())
+        y = y * nn.functional.hardsigmoid(weights)
+        return nn.functional.relu6(self.norms[2](self.last(y)) + x)
+
+
+class Frozen(nn.Module):
+    """What torchvision's detectors have: a scale and a shift of constants, of which some are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1, dilation=1)
+        self.dense = nn.Linear(6, 5)
+        for name in ("scale", "shift", "variance"):
+            self.register_buffer(name, torch.rand(6))
+
+    def forward(self, x):
+        scale = (self.scale * (self.variance + 1e-5).rsqrt()).reshape(1, -1, 1, 1)
+        x = self.conv(x) * scale + self.shift.reshape(1, -1, 1, 1)
+        x = nn.functional.leaky_relu(x, 0.1)
+        return self.dense(x.mean((2, 3))), x
+
+
+class Shared(nn.Module):
+    """Results that are used elsewhere, in orders that the operator does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        self.register_buffer("scale", torch.rand(4, 1, 1))
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.second(x.relu()).tanh().sigmoid().relu()
+        return x, x + y, y * self.scale
+
+
+NETWORKS = {
+    # The activations of each convolution, in order.
+    "block": (
+        Block,
+        [("hard_swish", "none"), ("relu", "none"), ("relu", "none"), ("clip", "clip"), ("none", "clip")],
+    ),
+    "frozen": (Frozen, [("leaky_relu", "none"), ("none", "none")]),
+    "shared": (Shared, [("none", "none"), ("tanh", "sigmoid")]),
+}
+TARGETS = {"own": QUICK}
+if onednn.is_available():
+    TARGETS["onednn"] = tvm.target.Target({"kind": "llvm", "opt-level": 0, "libs": ["onednn"]})
+
+
+def imported(name):
+    torch.manual_seed(0)
+    model = NETWORKS[name][0]().eval()
+    return model, frontends.relax.from_pytorch(model, IMAGE)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_convolutions_take_in_what_follows(name):
+    _, module = imported(name)
+    result, _ = converted(module)
+    found = [(str(call.attrs["activation"]), str(call.attrs["final_activation"])) for call in calls(result)]
+    assert found == NETWORKS[name][1]
+    left = set(operators(result))
+    assert not left & {"relax.nn.conv2d", "relax.nn.batch_norm", "relax.matmul"}
+    assert all(str(call.attrs["weight_id"]) for call in calls(result))
+    again, _ = converted(result)
+    tvm.ir.assert_structural_equal(again, result)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_network_computes_the_same(name, target):
+    model, module = imported(name)
+    with torch.no_grad():
+        expected = model(IMAGE)
+    expected = [expected] if isinstance(expected, torch.Tensor) else expected
+    result, _ = converted(module, TARGETS[target])
+    for mine, theirs in zip(run(compiled(result, TARGETS[target]), [IMAGE.numpy()]), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_transposes_stay_at_the_ends_only():
+    _, module = imported("block")
+    result, _ = converted(module)
+    assert operators(result).count("relax.permute_dims") == 2
+
+
+def convolution(x, **options):
+    weight = relax.const(np.ones((4, 3, 3, 3), "float32"))
+    return relax.op.nn.conv2d(x, weight, data_layout="NHWC", kernel_layout="OHWI", **options)
+
+
+def of_images(build):
+    types = [relax.TensorType((2, 9, 12, 3), "float32")]
+    return module_of({"main": (lambda variables: build(*variables), types)})
+
+
+def normalized(x, axis=3, **options):
+    parameters = [relax.const(np.full(4, value, "float32")) for value in (2, 1, 3, 4)]
+    return relax.TupleGetItem(relax.op.nn.batch_norm(convolution(x), *parameters, axis=axis, **options), 0)
+
+
+REFUSED = {
+    "moments of the data": (lambda x: normalized(x, training=True), "normalizes by the moments of the data"),
+    "infinite": (
+        lambda x: relax.op.multiply(
+            relax.op.multiply(convolution(x), relax.const(3e38, "float32")), relax.const(3e38, "float32")
+        ),
+        "weights or bias would overflow float32",
+    ),
+    "along a row": (
+        lambda x: relax.op.add(convolution(x, padding=1), relax.const(np.ones((12, 1), "float32"))),
+        "the constant is not one for each channel",
+    ),
+    "the wrong way round": (
+        lambda x: relax.op.clip(convolution(x), 6, 0),
+        "the bounds of the clip are the wrong way round",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_wrong_is_refused(name):
+    build, reason = REFUSED[name]
+    _, refused = converted(of_images(build))
+    assert reason is None or any(reason in each for each in refused), refused
+
+
+def test_float32_stays_on_cuda():
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
+    result, refused = converted(of_images(convolution), target)
+    assert operators(result) == ["relax.nn.conv2d"]
+    assert refused == {"tensor cores do not multiply float32 in full precision"}
+
+
+def test_what_needs_relay_says_so():
+    with pytest.raises(ImportError, match=r"tvm_passes\.InInt8 needs a TVM with Relay"):
+        tvm_passes.InInt8  # noqa: B018
+    assert topi_ext.conv2d_nhwc

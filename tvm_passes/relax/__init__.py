@@ -1,0 +1,27 @@
+"""Passes over graphs of Relax, by the same rules as those over graphs of Relay."""
+
+from __future__ import annotations
+
+import tvm
+
+from .convert_to_nhwc import ConvertToNHWC
+from .dense_as_convolution import DenseAsConvolution
+from .fuse_conv2d_nhwc import FuseConv2dNHWC
+from .identify_weights import IdentifyWeights
+
+
+def convolution_pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
+    """The passes that make the convolutions of an imported network fast on a target."""
+    passes = [ConvertToNHWC(), FuseConv2dNHWC(target), IdentifyWeights()]
+    if target.kind.name == "llvm":
+        passes.insert(2, DenseAsConvolution())
+    return tvm.transform.Sequential(passes, name="convolution_pipeline")
+
+
+__all__ = [
+    "ConvertToNHWC",
+    "DenseAsConvolution",
+    "FuseConv2dNHWC",
+    "IdentifyWeights",
+    "convolution_pipeline",
+]

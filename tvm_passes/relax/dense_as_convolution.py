@@ -1,0 +1,51 @@
+"""Compute products of a matrix with constant weights as convolutions of 1x1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topi_ext.conv2d_nhwc import conv2d_nhwc
+
+import tvm
+from tvm import relax
+from tvm.ir import Expr
+from tvm.relax.dpl import is_op, wildcard
+
+from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
+from .graph import dtype_of, known_shape, shape_of
+from .rule_pass import rule_pass
+
+
+class OfMatmul(Rule):
+    """Replace matmul by constant weights with `topi_ext.conv2d_nhwc`, each row an image of one pixel.
+
+    Why legal: it is the same sum of products, in float32.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("relax.matmul")(data, weight)
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        data, weight = shape_of(match.data), match.graph.constant(match.weight)
+        if weight is None or weight.ndim != 2 or match.data.ty.ndim != 2:
+            return NO_MATCH
+        if data is None or 0 in (*data, *weight.shape):
+            return Refusal("a shape is dynamic, or a tensor empty")
+        if {dtype_of(match.data), dtype_of(match.weight), dtype_of(match.root)} != {"float32"}:
+            return Refusal("the types are not all float32")
+        return LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        (rows, length), weight = known_shape(match.data), match.graph.constant(match.weight)
+        filters = np.ascontiguousarray(weight.T).reshape(-1, 1, 1, length)
+        pixels = relax.op.reshape(match.data, (rows, 1, 1, length))
+        products = conv2d_nhwc(pixels, relax.const(filters, "float32"))
+        return relax.op.reshape(products, (rows, len(filters)))
+
+
+def DenseAsConvolution() -> tvm.transform.Pass:
+    """Compute fully connected layers as convolutions: TVM has no schedule for a matmul on LLVM.
+
+    Bias and activation stay behind it.
+    """
+    return rule_pass("DenseAsConvolution", OfMatmul())

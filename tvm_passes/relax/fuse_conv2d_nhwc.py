@@ -1,0 +1,357 @@
+"""Fuse convolutions in NHWC, with what follows them, into `topi_ext.conv2d_nhwc`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from topi_ext.conv2d_nhwc import conv2d_nhwc
+from topi_ext.conv2d_nhwc.problem import GivenActivation
+
+import tvm
+from tvm import relax
+from tvm.ir import Expr
+from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
+
+from ..analysis.known_activations import known_activation
+from ..convolution.fused_call import FusedCall
+from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
+from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
+from .rule_pass import rule_pass
+
+CONVOLUTION = "topi_ext.conv2d_nhwc"
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
+ACTIVATIONS: dict[str, Callable[[Expr], GivenActivation]] = {
+    "relax.nn.relu": lambda call: "relu",
+    "relax.nn.leakyrelu": lambda call: ("leaky_relu", float(call.attrs.alpha)),
+    "relax.clip": lambda call: ("clip", *bounds_of(call)),
+    "relax.nn.gelu": lambda call: "gelu",
+    "relax.nn.gelu_tanh": lambda call: "gelu_tanh",
+    "relax.nn.silu": lambda call: "silu",
+}
+# Rounded to half precision, scores close to 1, which are compared, would be alike.
+IN_FULL_PRECISION = {"relax.sigmoid": "sigmoid", "relax.tanh": "tanh"}
+MAX_OPERATORS = 16  # that spell an activation
+
+
+class OfConv2d(Rule):
+    """Replace nn.conv2d in NHWC with `topi_ext.conv2d_nhwc`.
+
+    Why legal: it is the same sum of products, accumulated in float32 and rounded once.
+    """
+
+    data, weight = wildcard(), wildcard()
+    pattern = is_op("relax.nn.conv2d")(data, weight)
+
+    def __init__(self, target: tvm.target.Target) -> None:
+        self.target = target
+
+    def where(self, match: Match) -> bool:
+        attrs = match.root.attrs
+        return (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NHWC", "OHWI")
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        dtype, kind = dtype_of(match.data), self.target.kind.name
+        if dtype not in FLOATS or {dtype_of(match.root), dtype_of(match.weight)} != {dtype}:
+            return Refusal(f"the types are not all {' or '.join(FLOATS)}")
+        if kind == "cuda" and dtype == "float32":
+            return Refusal("tensor cores do not multiply float32 in full precision")
+        data, weight, result = map(shape_of, (match.data, match.weight, match.root))
+        if data is None or weight is None or result is None:
+            return Refusal("the shape is dynamic")
+        if str(match.root.attrs.out_layout) != "NHWC":
+            return Refusal("the result is in another layout")
+        if 0 in (*data, *weight, *result):
+            return Refusal("a tensor is empty")
+        if max(math.prod(data), math.prod(result)) > MAX_ELEMENTS:
+            return Refusal("a tensor has too many elements")
+        if min(match.root.attrs.padding) < 0:
+            return Refusal("the padding is negative")
+        return LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        attrs, weight = match.root.attrs, match.graph.constant(match.weight)
+        return conv2d_nhwc(
+            match.data,
+            match.weight
+            if weight is None
+            else relax.const(np.ascontiguousarray(weight), dtype_of(match.weight)),
+            strides=tuple(map(int, attrs.strides)),
+            padding=tuple(map(int, attrs.padding)),
+            dilation=tuple(map(int, attrs.dilation)),
+            groups=int(attrs.groups),
+        )
+
+
+class _Grow(Rule):
+    """Fold what comes next into the call; the plan is the call that it becomes."""
+
+    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
+
+    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
+        if match.graph.users(match.conv) != [match.root]:  # also if the tensor added depends on it
+            return Refusal("the result of the convolution has other users")
+        if not _has_type_of(match.root, match.conv):
+            return Refusal("the next operator changes the type or the shape")
+        return self.grown(match, FusedCall(match.conv))
+
+    def rewrite(self, match: Match, plan: FusedCall) -> Expr:
+        return plan.call()
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Answer | Refusal:
+        """The call with the root folded in, or why the operator does not do that in this order."""
+        raise NotImplementedError
+
+
+class WithBias(_Grow):
+    """Fold in the addition, or the subtraction, of a constant for each channel."""
+
+    constant = wildcard()
+    pattern = (
+        is_op("relax.add")(_Grow.conv, constant)
+        | is_op("relax.add")(constant, _Grow.conv)
+        | is_op("relax.subtract")(_Grow.conv, constant)
+    )
+
+    def where(self, match: Match) -> bool:
+        return match.graph.constant(match.constant) is not None
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        added = _of_channels(match, match.constant)
+        if added is None:
+            return Refusal("the constant is not one for each channel")
+        sign = -1 if op_name(match.root) == "relax.subtract" else 1
+        return _scaled(match, call, np.ones_like(added), sign * added)
+
+
+class WithScale(_Grow):
+    """Fold a product with a constant for each channel, or a quotient, into the weights.
+
+    Why legal: each filter's sum is multiplied by one number, and so may be its weights,
+    which are rounded anew.
+    """
+
+    constant = wildcard()
+    pattern = (
+        is_op("relax.multiply")(_Grow.conv, constant)
+        | is_op("relax.multiply")(constant, _Grow.conv)
+        | is_op("relax.divide")(_Grow.conv, constant)
+    )
+
+    def where(self, match: Match) -> bool:
+        return match.graph.constant(match.constant) is not None
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        factor = _of_channels(match, match.constant)
+        if factor is None:
+            return Refusal("the constant is not one for each channel")
+        factor = 1 / factor if op_name(match.root) == "relax.divide" else factor
+        return _scaled(match, call, factor, np.zeros_like(factor))
+
+
+class WithBatchNorm(Rule):
+    """Fold a batch normalization by constant moments into weights and bias.
+
+    TVM's FoldBatchnormToConv2D asks neither for the axis nor for what is trained, scaled or centered.
+
+    Why legal: it multiplies each channel by a number and adds another one. The moments, its other results,
+    are not used.
+    """
+
+    data = wildcard()
+    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
+    gamma, beta, mean, variance = wildcard(), wildcard(), wildcard(), wildcard()
+    norm = is_op("relax.nn.batch_norm")(conv, gamma, beta, mean, variance)
+    pattern = TupleGetItemPattern(norm, 0)
+
+    def plan(self, match: Match) -> FusedCall | Refusal:
+        attrs = match.norm.attrs
+        if match.graph.users(match.conv) != [match.norm] or match.graph.users(match.norm) != [match.root]:
+            return Refusal("the result of the convolution, or the moments, have other users")
+        if attrs.training or [int(axis) % 4 for axis in [attrs.axis]] != [3]:
+            return Refusal(
+                "it normalizes by the moments of the data, or along another axis than the channels"
+            )
+        parameters = [
+            match.graph.constant(each) for each in (match.gamma, match.beta, match.mean, match.variance)
+        ]
+        if any(each is None for each in parameters):
+            return Refusal("its parameters are not constant")
+        gamma, beta, mean, variance = (each.astype("float64") for each in parameters)
+        factor = (gamma if attrs.scale else 1) / np.sqrt(variance + float(attrs.epsilon))
+        return _scaled(match, FusedCall(match.conv), factor, (beta if attrs.center else 0) - mean * factor)
+
+    def rewrite(self, match: Match, plan: FusedCall) -> Expr:
+        return plan.call()
+
+
+class WithActivation(_Grow):
+    """Fold in an activation, as the first one or the final one."""
+
+    pattern = wildcard()  # of which `where` finds the convolution
+
+    def where(self, match: Match) -> bool:
+        names = {*ACTIVATIONS, *(IN_FULL_PRECISION if dtype_of(match.root) == "float32" else ())}
+        return op_name(match.root) in names and op_name(_first(match)) == CONVOLUTION
+
+    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
+        conv, name = _first(match), op_name(match.root)
+        if match.graph.users(conv) != [match.root]:
+            return Refusal("the result of the convolution has other users")
+        if name in IN_FULL_PRECISION:
+            return _activated(FusedCall(conv), IN_FULL_PRECISION[name])
+        if name == "relax.clip" and not bounds_of(match.root)[0] <= bounds_of(match.root)[1]:
+            return Refusal("the bounds of the clip are the wrong way round")
+        return _activated(FusedCall(conv), ACTIVATIONS[name](match.root))
+
+
+class WithSpelledActivation(Rule):
+    """Fold in an activation that several operators compute, such as `x * clip(x + 3, 0, 6) / 6`.
+
+    Why legal: they are evaluated at many points, among them those around each of their constants, and are
+    the activation there; nothing else uses what they compute in between. In half precision, results in
+    between are no longer rounded.
+    """
+
+    pattern = wildcard()
+
+    def where(self, match: Match) -> bool:
+        return op_name(match.root) in ("relax.multiply", "relax.divide")
+
+    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
+        region = _spelled(match)
+        if region is None:
+            return NO_MATCH
+        conv, between, around = region
+        users = [user for each in (conv, *between) if each != match.root for user in match.graph.users(each)]
+        if not _has_type_of(match.root, conv) or any(user not in between for user in users):
+            return NO_MATCH
+
+        def compute(points: np.ndarray) -> np.ndarray:
+            return match.graph.evaluated(match.root, {conv: points})
+
+        name = known_activation(compute, around)
+        return NO_MATCH if name is None else _activated(FusedCall(conv), name)
+
+    def rewrite(self, match: Match, plan: FusedCall) -> Expr:
+        return plan.call()
+
+
+class WithResidual(_Grow):
+    """Fold in the addition of another tensor.
+
+    Why legal: that tensor does not depend on the convolution, whose only user this is.
+    """
+
+    residual = wildcard()
+    pattern = is_op("relax.add")(_Grow.conv, residual) | is_op("relax.add")(residual, _Grow.conv)
+
+    def where(self, match: Match) -> bool:
+        return match.graph.constant(match.residual) is None
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        if call.residual is not None:
+            return Refusal("the convolution has a residual already")
+        if call.final_activation:
+            return Refusal("the tensor is added after the final activation")
+        if match.graph.value(match.residual) == match.conv:
+            return Refusal("the convolution is added to itself")
+        if not _has_type_of(match.residual, match.conv):
+            return Refusal("one of the tensors is broadcast to the other")
+        call.residual = match.residual
+        return call
+
+
+def _first(match: Match) -> Expr:
+    """The value of the root's first argument."""
+    return match.graph.value(match.root.args[0])
+
+
+def _has_type_of(one: Expr, other: Expr) -> bool:
+    return shape_of(one) == shape_of(other) and dtype_of(one) == dtype_of(other)
+
+
+def _activated(call: FusedCall, activation: GivenActivation) -> FusedCall | Refusal:
+    if call.final_activation:
+        return Refusal("the convolution has two activations already")
+    if call.activation or call.residual is not None:
+        call.final_activation = activation
+    else:
+        call.activation = activation
+    return call
+
+
+def _of_channels(match: Match, expr: Expr) -> np.ndarray | None:
+    """A constant beside the convolution as a vector over the channels, in float64; None where it is none."""
+    array, channels = match.graph.constant(expr), known_shape(match.conv)[-1]
+    if array.size not in (1, channels) or (array.size > 1 and array.shape[-1] != channels):
+        return None
+    return np.broadcast_to(array.reshape(-1).astype("float64"), channels)
+
+
+def _scaled(match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray) -> FusedCall | Refusal:
+    """The call whose result is the same but for a factor and a summand for each channel."""
+    weight = match.graph.constant(call.weight)
+    bias = np.zeros(len(added)) if call.bias is None else match.graph.constant(call.bias)
+    is_scaled = (factor != 1).any()
+    if call.activation or call.final_activation or (is_scaled and call.residual is not None):
+        return Refusal("it comes after an activation or a residual")
+    if bias is None or (is_scaled and weight is None):
+        return Refusal("the weights or the bias of the convolution are not constant")
+    changed = [bias * factor + added]
+    if is_scaled:
+        changed.append(weight * factor.reshape(-1, 1, 1, 1))
+    most = np.finfo(dtype_of(call.data)).max
+    if not all((abs(each) <= most).all() for each in changed):  # of NaN neither
+        return Refusal(f"weights or bias would overflow {dtype_of(call.data)}")
+    call.bias = relax.const(changed[0].astype("float32"))
+    if is_scaled:
+        call.weight = relax.const(changed[1].astype(dtype_of(call.data)))
+    return call
+
+
+def _spelled(match: Match) -> tuple[Expr, list[Expr], list[float]] | None:
+    """The convolution below the root, what is computed in between, and the constants there, all scalars."""
+    graph = match.graph
+    convolutions: list[Expr] = []
+    between: list[Expr] = []
+    around: list[float] = []
+    waiting = [match.root]
+    while waiting:
+        value = graph.value(waiting.pop())
+        array = graph.constant(value)
+        if array is not None:
+            if array.size != 1:
+                return None
+            around.append(float(array.reshape(-1)[0]))
+        elif op_name(value) == CONVOLUTION:
+            convolutions.append(value)
+        elif op_name(value) in ELEMENTWISE and len(between) < MAX_OPERATORS:
+            between.append(value)
+            around += (
+                [b for b in bounds_of(value) if math.isfinite(b)] if op_name(value) == "relax.clip" else []
+            )
+            waiting += tensors_of(value)
+        else:
+            return None
+    return (convolutions[0], between, around) if len(set(convolutions)) == 1 else None
+
+
+def FuseConv2dNHWC(target: tvm.target.Target) -> tvm.transform.Pass:
+    """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
+
+    Why legal: the operator adds a bias, activates, adds a residual and activates, in this order. Only what
+    follows in that order is folded in, and only where results in between have no other users. Sums are
+    float32 and rounded once, at the end.
+    """
+    growth = (
+        WithBatchNorm(),
+        WithScale(),
+        WithBias(),
+        WithSpelledActivation(),
+        WithActivation(),
+        WithResidual(),
+    )
+    return rule_pass("FuseConv2dNHWC", OfConv2d(target), *growth)
