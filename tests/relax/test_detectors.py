@@ -10,6 +10,7 @@ from frontends.relax.from_pytorch import OfOneImage
 from tests.relax.detectors import KINDS, detector, found_by_torchvision, image
 from tests.relax.modules import QUICK, compiled, run
 from topi_ext.batched_nms import reference
+from tvm_passes.relax import convolution_pipeline
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -25,10 +26,13 @@ def test_fixed_shapes_find_what_torchvision_finds(kind):
         assert len(mine) == 20 and not mine[count:].any()
 
 
-@pytest.mark.parametrize("kind", ["both", "fcos", "ssd"])
-def test_in_relax_they_are_found_too(kind):
+@pytest.mark.parametrize(("kind", "passes"), [("both", True), ("fcos", True), ("ssd", False)])
+def test_in_relax_they_are_found_too(kind, passes):
     model = detector(kind)
-    executable = compiled(frontends.relax.from_pytorch(model, image()), QUICK)
+    module = frontends.relax.from_pytorch(model, image())
+    if passes:
+        module = convolution_pipeline(QUICK)(module)
+    executable = compiled(module, QUICK)
     *results, count = run(executable, [image().numpy()])
     expected = found_by_torchvision(model)
     assert 5 < count == len(expected[0])

@@ -81,6 +81,18 @@ class Frozen(nn.Module):
         return self.dense(x.mean((2, 3))), x
 
 
+class Upsampled(nn.Module):
+    """The head of a Mask R-CNN: a transposed convolution, which TVM compiles in NCHW only, between others."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3, 1, 1), nn.Conv2d(4, 2, 1)
+        self.up = nn.ConvTranspose2d(4, 4, 2, 2)
+
+    def forward(self, x):
+        return self.last(self.up(self.first(x).relu()).relu()).sigmoid()
+
+
 class Shared(nn.Module):
     """Results that are used elsewhere, in orders that the operator does not have."""
 
@@ -102,6 +114,7 @@ NETWORKS = {
         [("hard_swish", "none"), ("relu", "none"), ("relu", "none"), ("clip", "clip"), ("none", "clip")],
     ),
     "frozen": (Frozen, [("leaky_relu", "none"), ("none", "none")]),
+    "upsampled": (Upsampled, [("relu", "none"), ("sigmoid", "none")]),
     "shared": (Shared, [("none", "none"), ("tanh", "sigmoid")]),
 }
 TARGETS = {"own": QUICK}

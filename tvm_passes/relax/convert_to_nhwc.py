@@ -13,7 +13,10 @@ from ..engine.contract import Match, Refusal, Rule
 from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, op_name, tensors_of
 from .rule_pass import rule_pass
 
-CONVERTED = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+LAYOUTS = {
+    "relax.nn.conv2d": ["NHWC", "OHWI"],
+    "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],  # in others TVM cannot compile it
+}
 # TVM's ConvertLayout stops at some of them, and where shapes are broadcast.
 SINGLE = {*ELEMENTWISE, *(f"relax.nn.{name}" for name in ("leakyrelu", "silu", "gelu", "gelu_tanh"))}
 
@@ -110,7 +113,7 @@ def ConvertToNHWC() -> tvm.transform.Pass:
     return tvm.transform.Sequential(
         [
             rule_pass("DropSplits", SplitInOne()),
-            relax.transform.ConvertLayout(CONVERTED),
+            relax.transform.ConvertLayout(LAYOUTS),
             relax.transform.EliminateCommonSubexpr(),  # what it reads twice has one user more
             rule_pass("ConvertToNHWC", TransposeOfTranspose(), TransposeBeforeElementwise()),
         ],
