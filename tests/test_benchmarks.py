@@ -61,8 +61,11 @@ def test_the_image_is_drawn(tmp_path, monkeypatch):
 
 
 def test_every_benchmark_is_run():
-    both = {"image_ops"}  # which runs two that are run by themselves
-    assert {benchmark.name for benchmark in run.benchmarks("llvm")} == set(NAMES) - both
+    others = {
+        "image_ops",
+        "relax",
+    }  # the first runs two that are run by themselves, the second needs TVM 0.27
+    assert {benchmark.name for benchmark in run.benchmarks("llvm")} == set(NAMES) - others
 
 
 def test_the_log_of_tests_on_a_gpu():

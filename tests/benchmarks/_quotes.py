@@ -82,6 +82,7 @@ POOLED = [
 ]
 POOLED.append(Ratio(POOLED[1], POOLED[0]))
 
+FASTER_RCNN = "Faster R-CNN MobileNet, 320x320"
 QUOTES = {
     "README.md": {
         "one image": cells(MASK_RCNN, "pasted masks", "ours", COMPILED, RATIO),
@@ -94,6 +95,9 @@ QUOTES = {
         "YOLOv8n, 640x640": _on_cpu("YOLOv8n, 640x640", "ONNX Runtime"),
         "RT-DETR, 640x640": _on_cpu("RT-DETR R50, 640x640", "OpenVINO"),
         "EDSR-baseline x4, 180x320": _on_cpu("EDSR-baseline x4, 180x320", "OpenVINO"),
+    },
+    "docs/relax.md": {
+        FASTER_RCNN: cells("relax-amd-epyc", FASTER_RCNN, "ours", "without passes", "torch"),
     },
     "docs/guides/camera.md": {
         layout: cells(
