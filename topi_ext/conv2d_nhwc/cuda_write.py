@@ -74,7 +74,7 @@ class Output:
 
     def fill_tables(self) -> None:
         """Write bias, slopes and scales to shared memory; all threads of the block share this."""
-        block, problem = self._block, self._problem
+        block = self._block
         for name, at in block.tables.items():
             with block.each(self._plan.columns) as i:
                 k = block.first_filter + i
