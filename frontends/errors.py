@@ -41,7 +41,8 @@ def gist(error: BaseException) -> str:
         return "some text in it is not UTF-8: the file is damaged"
     if "All inputs to infer must be available in params" in str(error):
         return "it needs the value of an input at import, which is known only at run time"
-    lines = [line.strip() for line in str(error).splitlines()]
+    message, _, _ = str(error).partition("\nWhile executing %")  # behind which torch writes where
+    lines = [line.strip() for line in message.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("note:", "Stack trace", "[bt]"))]
     last = lines[-1] if lines else ""
     said = re.sub(r"^(\w+Error: )+", "", last)

@@ -154,3 +154,16 @@ def test_private_names_stay_in_their_folder():
                 if not f"{module}.".startswith(f"{home}."):
                     taken.append(f"{module} imports {full}")
     assert not taken
+
+
+def test_both_tvms_give_operators_the_same_names():
+    """A process has one of the two TVMs: what only the other gives would be missed there, when it runs."""
+    relay, relax = (_exported(modules()[f"topi_ext._tvm.{ir}"]) for ir in ("relay", "relax"))
+    assert relay == relax and len(relay) > 10
+
+
+def _exported(path):
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and [getattr(name, "id", "") for name in node.targets] == ["__all__"]:
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path} has no __all__")

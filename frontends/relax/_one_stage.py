@@ -63,9 +63,9 @@ def _best_of_levels(
         scores = torch.sigmoid(of_level["cls_logits"])
         if isinstance(model, FCOS):
             scores = torch.sqrt(scores * torch.sigmoid(of_level["bbox_ctrness"]))
-        classes = torch.tensor(scores.shape[-1])  # not a number: TVM's importer divides by it as an int32
         best, at = scores.flatten().topk(min(model.topk_candidates, scores.numel()))
-        rows = torch.div(at, classes, rounding_mode="floor")
+        classes = scores.shape[-1]
+        rows = at // classes
         found.append((decode(of_level["bbox_regression"][rows], places[rows]), best, at % classes))
     places, scores, labels = map(torch.cat, zip(*found))
     return places, scores, labels
@@ -79,5 +79,5 @@ def _best_of_classes(
     scores = torch.softmax(head_outputs["cls_logits"][image], -1)[:, 1:].permute(1, 0)
     classes, count = scores.shape
     best, at = scores.topk(min(model.topk_candidates, count), dim=1)
-    labels = torch.arange(1, classes + 1).repeat_interleave(best.shape[1])
+    labels = torch.arange(1, classes + 1, device=best.device).repeat_interleave(best.shape[1])
     return places[at.reshape(-1)], best.reshape(-1), labels

@@ -1,4 +1,4 @@
-"""Writes the casts that torch does by itself into an exported program.
+"""Writes the casts that torch does by itself into an exported graph.
 
 torch computes an elementwise operation in one type, to which it casts all arguments. TVM's importer gives a
 number the type of the tensor beside it instead: of integers, `x + 0.5` would be `x`, and `x / 2` rounded.
@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export import ExportedProgram
 
 
-def write_casts(program: ExportedProgram) -> None:
+def write_casts(graph: fx.Graph) -> None:
     """Cast the tensors that elementwise operations take to the type in which these compute."""
-    for node in list(program.graph.nodes):
+    for node in list(graph.nodes):
         if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags:
-            _cast_arguments(program.graph, node)
+            _cast_arguments(graph, node)
 
 
 def _cast_arguments(graph: fx.Graph, node: fx.Node) -> None:

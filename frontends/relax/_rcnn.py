@@ -40,7 +40,8 @@ def _filter_proposals(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The best proposals of each image, each level suppressed on its own."""
     objectness = objectness.detach().reshape(proposals.shape[0], -1)
-    levels = torch.cat([torch.full((count,), level) for level, count in enumerate(anchors_per_level)])
+    levels = [torch.full((count,), level) for level, count in enumerate(anchors_per_level)]
+    level_of = torch.cat(levels).to(proposals.device)
     best = network._get_top_n_idx(objectness, anchors_per_level)
     found = []
     for image, shape in enumerate(image_shapes):
@@ -49,7 +50,7 @@ def _filter_proposals(
         scores = torch.sigmoid(objectness[image][at])
         takes_part = _has_sides(places, network.min_size) & (scores >= network.score_thresh)
         rows, is_there, _ = kept(
-            places, scores, levels[at], takes_part, network.nms_thresh, network.post_nms_top_n()
+            places, scores, level_of[at], takes_part, network.nms_thresh, network.post_nms_top_n()
         )
         found.append((filled(places[rows], is_there), filled(scores[rows], is_there)))
     kept_places, kept_scores = zip(*found)
@@ -71,12 +72,11 @@ def _postprocess_detections(
     all_scores = torch.softmax(class_logits, -1).split(sizes)
     counts.clear()
     found = []
-    for places, scores, regions, shape in zip(all_places, all_scores, proposals, image_shapes):
+    for places, scores, shape in zip(all_places, all_scores, image_shapes):
         places = boxes.clip_boxes_to_image(places, shape)[:, 1:].reshape(-1, 4)  # without the background
-        labels = torch.arange(1, classes).repeat(len(scores))
-        is_proposal = (regions[:, 2] > regions[:, 0]).repeat_interleave(classes - 1)  # not filled with zeros
+        labels = torch.arange(1, classes, device=scores.device).repeat(len(scores))
         scores = scores[:, 1:].reshape(-1)
-        takes_part = is_proposal & (scores > heads.score_thresh) & _has_sides(places, 1e-2)
+        takes_part = (scores > heads.score_thresh) & _has_sides(places, 1e-2)  # no region filled with zeros
         rows, is_there, count = kept(
             places, scores, labels, takes_part, heads.nms_thresh, heads.detections_per_img
         )
@@ -99,7 +99,7 @@ def _pool(
     maps = [feature for name, feature in features.items() if name in pooler.featmap_names]
     height = max(shape[0] for shape in image_shapes)
     scales = [2.0 ** round(math.log2(feature.shape[-2] / height)) for feature in maps]
-    numbers = [torch.full((len(each), 1), float(image)) for image, each in enumerate(regions)]
+    numbers = [each.new_full((len(each), 1), image) for image, each in enumerate(regions)]
     rois = torch.cat([torch.cat(each, 1) for each in zip(numbers, regions)])
     return operators.multiscale_roi_align(
         maps,
@@ -114,7 +114,7 @@ def _pool(
 
 
 def _paste_masks(masks: Tensor, places: Tensor, size: tuple[int, int], padding: int = 1) -> Tensor:
-    return operators.paste_masks(masks, places, *map(int, size))
+    return filled(operators.paste_masks(masks, places, *map(int, size)), places[:, 2] > places[:, 0])
 
 
 def _heatmaps_to_keypoints(maps: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:

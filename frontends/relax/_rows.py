@@ -21,9 +21,7 @@ def kept(
     """The rows that a suppression keeps, which of them are there, and how many."""
     scores = torch.where(takes_part, scores, torch.full_like(scores, DROPPED))
     indices, count = operators.batched_nms(places, scores, class_ids, iou_threshold, LEAST, size)
-    is_there = indices >= 0
-    # Not by `clamp`, which TVM's importer bounds by infinity, and cannot make an integer.
-    return torch.where(is_there, indices, torch.zeros_like(indices)), is_there, count
+    return indices.clamp(min=0), indices >= 0, count
 
 
 def filled(rows: Tensor, is_there: Tensor) -> Tensor:

@@ -9,16 +9,19 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 
 import tvm
-from tvm.relax.frontend.torch import from_exported_program
 
 from .._torch_module import in_evaluation, tensors_of
 from ..errors import ImportFailure, gist
 from . import _one_stage, _rcnn
-from ._operators import converters
+from ._decompositions import decompositions
+from ._importer import Importer
+from ._indices import keep_inside
 from ._promotion import write_casts
 
 RESULTS = ("boxes", "scores", "labels", "masks", "keypoints", "keypoints_scores")
@@ -43,15 +46,16 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
 
     Convention
     ----------
-    The inputs of `main` are the tensors of `example_inputs`, with their shapes and types. It returns what the
-    model returns: a tensor, or a tuple of tensors.
+    The inputs of `main` are the tensors of `example_inputs`, with their shapes and types. It returns the
+    tensors of the model's result, flattened: of a dictionary the values, in their order. One alone is no
+    tuple.
 
     A detector of torchvision (Faster, Mask and Keypoint R-CNN, RetinaNet, FCOS, SSD) takes one image (3xHxW)
     and returns a tuple: `boxes`, `scores`, `labels`, for Mask R-CNN `masks` (Kx1xHxW), for Keypoint R-CNN
     `keypoints` and `keypoints_scores`, and the number of detections, int32. All but the last have as many
     rows as there can be detections; those beyond the number are zeros. Every detection is torchvision's, in
-    its order, but where torchvision itself rounds: it moves boxes of different classes apart before it
-    suppresses, and `topi_ext.batched_nms` does not.
+    its order but of equal scores, and but where torchvision itself rounds: it moves boxes of different
+    classes apart before it suppresses, and `topi_ext.batched_nms` does not.
 
     In other models, `torchvision.ops.roi_align` is `topi_ext.roi_align`. torchvision's `nms` and
     `batched_nms`, whose results have as many rows as are kept, are refused: models call those of this module.
@@ -72,8 +76,12 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
     Raises
     ------
     ImportFailure
-        If torch cannot export the model, or an operator has no equivalent in Relax.
+        If torch cannot export the model, or an operator has no equivalent in Relax; if any value in the model
+        would have another shape or type than in torch; if the model changes its buffers as it runs; if a
+        detector is inside another model, or has methods of its own where torchvision's depend on data.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise ImportFailure(f"the model must be a torch.nn.Module, not {type(model).__name__}")
     tensors = tensors_of(example_inputs)
     name = type(model).__name__
     if isinstance(model, tuple(DETECTORS)):
@@ -81,9 +89,46 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
             given = ", ".join(f"{list(each.shape)} {each.dtype}" for each in tensors)
             raise ImportFailure(f"the example of {name} must be one image, 3xHxW, float32, not {given}")
         model = OfOneImage(model)
+    else:
+        _refuse_detectors_inside(model)
+    program = _exported(model, tensors, name)
+    _check_results(program, name)
+    for part in program.graph_module.modules():  # itself, and the branches of torch.cond
+        if isinstance(part, torch.fx.GraphModule):
+            keep_inside(part.graph)
+            write_casts(part.graph)
+    try:
+        return Importer().from_exported_program(
+            program,
+            keep_params_as_input=False,
+            unwrap_unit_return_tuple=True,
+            no_bind_return_tuple=False,
+            custom_convert_map=None,
+        )
+    except ImportFailure:
+        raise
+    except Exception as error:
+        raise ImportFailure(f"Relax has no equivalent of a part of {name}: {gist(error)}") from error
+
+
+def _refuse_detectors_inside(model: torch.nn.Module) -> None:
+    for part in model.modules():
+        if isinstance(part, tuple(DETECTORS)):
+            raise ImportFailure(
+                f"{type(model).__name__} holds a {type(part).__name__}: import the detector itself, not what "
+                "is around it"
+            )
+
+
+def _exported(model: torch.nn.Module, tensors: tuple[Tensor, ...], name: str) -> ExportedProgram:
+    """The model as operators of torch that TVM's importer understands."""
     try:
         with in_evaluation(model), torch.no_grad():
-            program = torch.export.export(model, tensors, strict=False).run_decompositions()
+            program = torch.export.export(model, tensors, strict=False)
+            return program.run_decompositions(decompositions())
+    except ImportFailure as error:
+        reason, _, _ = str(error).partition("While executing")  # which torch adds
+        raise ImportFailure(reason) from error
     except GuardOnDataDependentSymNode as error:
         raise ImportFailure(
             f"a shape or a branch of {name} depends on data; if it is how many boxes torchvision's nms or "
@@ -92,18 +137,16 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
         ) from error
     except Exception as error:
         raise ImportFailure(f"torch cannot export {name}: {gist(error)}") from error
-    write_casts(program)
-    try:
-        return from_exported_program(
-            program,
-            unwrap_unit_return_tuple=True,
-            custom_convert_map=converters(),
-            run_ep_decomposition=False,  # it is done
-        )
-    except ImportFailure:
-        raise
-    except Exception as error:
-        raise ImportFailure(f"Relax has no equivalent of a part of {name}: {gist(error)}") from error
+
+
+def _check_results(program: ExportedProgram, name: str) -> None:
+    changed = program.graph_signature.buffers_to_mutate
+    if changed:
+        buffers = ", ".join(sorted(changed.values()))
+        raise ImportFailure(f"{name} changes its buffers as it runs, and Relax has no state: {buffers}")
+    for at, spec in enumerate(program.graph_signature.output_specs):
+        if isinstance(spec.arg, ConstantArgument):
+            raise ImportFailure(f"result {at} of {name} must be a tensor, not {spec.arg.value}")
 
 
 @contextlib.contextmanager
@@ -114,5 +157,11 @@ def _fixed_shapes(model: torch.nn.Module) -> Iterator[list[Tensor]]:
     replacements: list[tuple[Any, str, Any]] = module.replacements(model, counts)
     with contextlib.ExitStack() as stack:
         for owner, name, function in replacements:
+            written_in = getattr(owner, name).__module__
+            if not written_in.startswith("torchvision."):
+                raise ImportFailure(
+                    f"{type(model).__name__} has its own {name}, of {written_in}: only torchvision's has an "
+                    "equivalent with fixed shapes"
+                )
             stack.enter_context(mock.patch.object(owner, name, function))
         yield counts

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..errors import ImportFailure
 from ._operators import batched_nms as _batched_nms
 
 
@@ -25,6 +26,10 @@ def batched_nms(
     else as many as there are boxes; and the number of kept boxes, int32. Boxes with a score that is not
     greater than the threshold are ignored. In torch, torchvision computes it.
     """
+    if boxes.dim() != 2 or scores.dim() != 1:
+        raise ImportFailure(
+            f"boxes must be Nx4 and scores N, of one image, not {list(boxes.shape)} and {list(scores.shape)}"
+        )
     size = len(boxes) if max_output_size is None else max_output_size
     return _batched_nms(boxes, scores, class_ids, iou_threshold, score_threshold, size)
 

@@ -314,20 +314,24 @@ def other_plans(plan: Plan):
             )
             if columns <= max(plan.columns, 128) and (by_taps or ahead < plan.taps)
         ]
-    return [each for each in plans if each.fits and each != plan and enough_registers(each)]
+    return [each for each in plans if each.fits and each != plan and is_possible(each)]
 
 
 def bundles(plan):
     """How many groups may be joined, and the columns that their filters take."""
     groups, of_group = plan.problem.groups, plan.problem.filters_of_group
-    counts = [n for n in range(2, 64 // of_group + 1) if groups % n == 0]
+    largest = max(of_group, plan.problem.channels_of_group)
+    counts = [n for n in range(2, 64 // largest + 1) if groups % n == 0]
     return [
         (plan.joined, plan.columns),
         *((n, -(-n * of_group // 8) * 8) for n in counts if n != plan.joined),
     ]
 
 
-def enough_registers(plan):
+def is_possible(plan):
+    """Whether the kernel can be written, with its sums in registers."""
+    if plan.warp_columns % 8:
+        return False
     sums = plan.warp_rows * plan.warp_columns // 2
     each = min(255, 65536 // plan.threads)
     return plan.threads <= 1024 and 16 <= sums <= 128 and sums + 40 <= each

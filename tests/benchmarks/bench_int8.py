@@ -359,7 +359,7 @@ def report(rows, bandwidth):
 
 def throughputs(rows):
     who = list(dict.fromkeys(each for row in rows for each in row["figures"]))
-    header = ["", *(f"{each}, {THROUGHPUT}" for each in who), "best torch / ours", "candidates", "ready, s"]
+    header = ["", *(f"{each}, {THROUGHPUT}" for each in who), "int8 / best torch", "candidates", "ready, s"]
     cells = []
     for row in rows:
         found = {each: figures[THROUGHPUT] for each, figures in row["figures"].items()}

@@ -61,17 +61,27 @@ def compile_source(source, launch_params, sanitize=None, flags=(), arch=800) -> 
             raise ValueError(f"no kernel {name!r} in the source, only {sorted(bounds)}")
         tags = "".join(LAUNCH_TAGS[param.replace("tirx.", "tir.")] for param in params)
         launchers.append(f'EMULATED_KERNEL({name}, {bounds[name]}, "{tags}")')
-    command = [
-        *(_compiler(), "-x", "c++", "-std=c++17", "-c", "-fPIC", "-O1", "-g1", "-w"),
+    options = [
+        *("-std=c++17", "-fPIC", "-O1", "-g1", "-w"),
         *("-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-optimize-sibling-calls"),
         # calls of the emulator: in every basic block, and for what goes wrong in any mode
         *("-fsanitize-coverage=trace-pc", "-fsanitize=bounds,integer-divide-by-zero"),
         *SANITIZERS[sanitize],
         *(f"-D__CUDA_ARCH__={arch}", f"-I{RUNTIME / 'system_headers'}"),
-        *("-include", str(RUNTIME / "cuda_builtins.h")),
         *flags,
     ]
+    header = str(_precompiled_header(tuple(options)))
+    command = [_compiler(), "-x", "c++", *options, "-include", header, "-c"]
     return _build(_as_cpp(source) + "\n" + "\n".join(launchers), command)
+
+
+@cache
+def _precompiled_header(options) -> Path:
+    """`cuda_builtins.h` for these options: to read it takes g++ as long as to compile a small kernel."""
+    header = Path(tempfile.mkdtemp(dir=_folder()), "cuda_builtins.h")
+    header.write_text(f'#include "{RUNTIME / header.name}"\n')  # for a g++ that cannot take it compiled
+    _run([_compiler(), "-x", "c++-header", *options, header, "-o", f"{header}.gch"])
+    return header
 
 
 @cache

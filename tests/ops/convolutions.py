@@ -175,6 +175,8 @@ GROUPED = [
     Case((9, 10), 32, 48, **options(groups=4, activation=LEAKY)),
     Case((9, 10), 6, 18, **options(groups=6, activation="prelu")),
     Case((5, 6), 32, 96, **options(groups=4, block_size=2)),
+    Case((5, 6), 12, 12, **options(groups=3, block_size=2, activation="prelu")),
+    Case((5, 6), 2056, 24, kernel=(1, 1), **options(groups=2, padding=0)),
     Case((5, 7), 40, 80, kernel=(1, 1), residual=True, **options(groups=20, padding=0)),
     Case((5, 9), 32, 272, kernel=(1, 2), **options(groups=2, padding=0)),
     Case((5, 9), 528, 32, **options(groups=2)),

@@ -100,7 +100,6 @@ def in_front_of_another():
 REFUSALS = {
     "a residual with as many channels is added": with_residual,
     "the weight is not constant": of_variable_weights,
-    "the convolution is grouped": lambda: module(*convolution(60, weight=weights(60, 64), groups=2)),
     "the filters are shuffled into pixels": lambda: module(*convolution(60, block_size=2)),
     "another convolution reads the result, which would be copied for it": in_front_of_another,
 }

@@ -87,6 +87,25 @@ def test_groups_go_where_there_is_a_kernel(to_be, weight, layouts):
     assert [str(call.attrs.data_layout) for call in calls_of(after, "nn.conv2d")] == layouts
 
 
+def test_groups_whose_result_has_another_type_stay():
+    """TVM may have no kernel for them in NHWC, and `FuseConv2dNHWC` refuses them."""
+    x = relay.var("x", shape=SHAPE, dtype="float16")
+    y = relay.nn.conv2d(
+        x,
+        relay.const(numbers(8, 4, 3, 3).astype("float16")),
+        padding=1,
+        groups=2,
+        out_dtype="float32",
+    )
+    after = ConvertToNHWC("cuda -arch=sm_90")(module(x, y))
+    assert [str(call.attrs.data_layout) for call in calls_of(after, "nn.conv2d")] == ["NCHW"]
+
+
+def test_types_that_there_are_not():
+    with pytest.raises(ValueError, match="to_be must be None or one of float16, bfloat16, not 'half'"):
+        ConvertToNHWC("cuda -arch=sm_90", "half")
+
+
 def constants(count, *names):
     return [relay.const(np.abs(numbers(count, seed=seed)) + 0.1) for seed, _ in enumerate(names)]
 

@@ -156,7 +156,7 @@ def test_of_groups(groups, multiplier):
     (found,) = run(after, data)
     np.testing.assert_allclose(found, expected.permute(0, 2, 3, 1).numpy(), rtol=1e-4, atol=1e-5)
     _, report = apply(FuseConv2dNHWC(also_float32=True, target="llvm"), mod)
-    assert refusals(report) == ["the convolution is grouped, and channels cannot leave their group"]
+    assert refusals(report) == ["the target has no kernel for a grouped convolution"]
 
 
 def spelled(y, name):
@@ -419,7 +419,7 @@ HALF = image(dtype="float16")
         (plain(image()), "do not multiply float32"),
         (plain(HALF, out_dtype="float32"), "the result is float32, not float16"),
         (plain(HALF, relay.var("w", shape=(3, 3, 8, 8), dtype="float16")), "not constant"),
-        (plain(HALF, relay.const(numbers(1, 1, 4, 8).astype("float16")), groups=2), "is grouped"),
+        (plain(HALF, relay.const(numbers(1, 1, 4, 8).astype("float16")), groups=2), "a grouped convolution"),
         (plain(image((relay.Any(), 6, 7, 8), dtype="float16")), "dynamic"),
         (plain(image((1, 1 << 14, 1 << 14, 8), dtype="float16")), "too many elements"),
         (plain(image((0, 6, 7, 8), dtype="float16")), "empty"),
@@ -450,12 +450,25 @@ def test_groups_on_tensor_cores(dtype, to_be):
 
 
 @pytest.mark.parametrize(
+    "groups, left", [(2, []), (8, ["nn.depth_to_space"])], ids=["of groups", "depthwise"]
+)
+def test_shuffles(groups, left):
+    """Not depthwise ones, whose kernel for CUDA does not shuffle."""
+    x = image(dtype="float16")
+    weight = numbers(3, 3, 8 // groups, 8).astype("float16")
+    y = plain(x, relay.const(weight), groups=groups, padding=1)["main"].body
+    after, report = apply(FuseConv2dNHWC(target="cuda -arch=sm_90"), module(x, shuffle(y)))
+    assert ops(after) == [FUSED, *left]
+    assert ("a depthwise convolution does not shuffle" in refusals(report)) == bool(left)
+
+
+@pytest.mark.parametrize(
     "mod, to_be, arch, reason",
     [
         (of_two_groups(), None, 80, "tensor cores do not multiply float32"),
         (of_two_groups(scale=1e6), "float16", 80, "a constant is out of the range of float16"),
-        (of_two_groups(), "bfloat16", 75, "the convolution is grouped"),
-        (of_two_groups(), "float16", 70, "the convolution is grouped"),
+        (of_two_groups(), "bfloat16", 75, "no kernel for a grouped convolution"),
+        (of_two_groups(), "float16", 70, "no kernel for a grouped convolution"),
     ],
 )
 def test_groups_without_a_kernel(mod, to_be, arch, reason):

@@ -1,4 +1,7 @@
-"""Small detectors of torchvision, whose random weights find something in `image`."""
+"""Small detectors of torchvision, whose random weights find something in `image`.
+
+Their thresholds leave fewer detections, and proposals, than there can be: so each threshold has an effect.
+"""
 
 from collections import OrderedDict
 
@@ -24,25 +27,28 @@ def image():
     return torch.rand(3, 50, 70, generator=torch.Generator().manual_seed(1))
 
 
-def rcnn(kind=detection.FasterRCNN, **heads):
+def rcnn(kind=detection.FasterRCNN, score_thresh=0.4, **heads):
     return kind(
         TwoLevels(),
         rpn_anchor_generator=ANCHORS,
         rpn_pre_nms_top_n_test=40,
         rpn_post_nms_top_n_test=40,
+        rpn_nms_thresh=0.3,
+        rpn_score_thresh=0.5,
         box_roi_pool=MultiScaleRoIAlign(LEVELS, 3, 2),
         box_head=TwoMLPHead(CHANNELS * 3 * 3, 16),
         box_predictor=FastRCNNPredictor(16, CLASSES),
-        box_score_thresh=0.1,
+        box_score_thresh=score_thresh,
         box_detections_per_img=20,
         **heads,
         **SIZE,
     )
 
 
-def mask_rcnn():
+def mask_rcnn(score_thresh=0.4):
     return rcnn(
         detection.MaskRCNN,
+        score_thresh,
         mask_roi_pool=MultiScaleRoIAlign(LEVELS, 4, 2),
         mask_head=MaskRCNNHeads(CHANNELS, (8,), 1),
         mask_predictor=MaskRCNNPredictor(8, 8, CLASSES),
@@ -52,6 +58,7 @@ def mask_rcnn():
 def keypoint_rcnn():
     return rcnn(
         detection.KeypointRCNN,
+        0.7,
         keypoint_roi_pool=MultiScaleRoIAlign(LEVELS, 4, 2),
         keypoint_head=KeypointRCNNHeads(CHANNELS, (8,)),
         keypoint_predictor=KeypointRCNNPredictor(8, 4),
@@ -60,14 +67,15 @@ def keypoint_rcnn():
 
 def masks_and_keypoints():
     """A Mask R-CNN with the heads of a Keypoint R-CNN too."""
-    model, other = mask_rcnn(), keypoint_rcnn().roi_heads
+    model, other = mask_rcnn(0.35), keypoint_rcnn().roi_heads
     for part in ("roi_pool", "head", "predictor"):
         setattr(model.roi_heads, f"keypoint_{part}", getattr(other, f"keypoint_{part}"))
     return model
 
 
 def retinanet():
-    return detection.RetinaNet(TwoLevels(), CLASSES, anchor_generator=ANCHORS, **BEST, **SIZE)
+    best = BEST | {"score_thresh": 0.99, "detections_per_img": 30}
+    return detection.RetinaNet(TwoLevels(), CLASSES, anchor_generator=ANCHORS, **best, **SIZE)
 
 
 def fcos():
@@ -78,7 +86,7 @@ def ssd():
     backbone = TwoLevels()
     backbone.out_channels = [CHANNELS, CHANNELS]
     return SSD(
-        backbone, DefaultBoxGenerator([[2], [2, 3]]), (64, 64), CLASSES, **BEST | {"score_thresh": 0.2}
+        backbone, DefaultBoxGenerator([[2], [2, 3]]), (64, 64), CLASSES, **BEST | {"score_thresh": 0.9}
     )
 
 

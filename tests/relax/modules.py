@@ -1,10 +1,11 @@
-"""Relax modules of a call, and what they answer."""
+"""Modules of torch and of Relax, and what these answer."""
 
 import contextlib
 import os
 from unittest import mock
 
 import numpy as np
+import torch
 
 import tvm
 from tvm import relax
@@ -12,6 +13,17 @@ from tvm import relax
 LLVM = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 QUICK = tvm.target.Target({"kind": "llvm", "opt-level": 0})  # for networks, whose many kernels run once
 CUDA = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
+
+
+class Of(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors):
+        return self.function(*tensors)
 
 
 def module_of(calls):

@@ -8,7 +8,8 @@ from torch import nn
 
 import frontends.relax
 from frontends.relax import ImportFailure, batched_nms, nms
-from tests.relax.modules import QUICK, compiled, run
+from tests.relax.detectors import detector
+from tests.relax.modules import QUICK, Of, compiled, run
 
 SEEDED = torch.Generator().manual_seed(4)
 IMAGES = torch.rand(2, 3, 8, 10, generator=SEEDED)
@@ -16,17 +17,6 @@ BOXES = (torch.rand(30, 2, 2, generator=SEEDED) * 50).cumsum(1).flatten(1)
 SCORES, IDS = torch.rand(30, generator=SEEDED), torch.arange(30) % 3
 ROIS = torch.cat([torch.arange(30)[:, None] % 2, BOXES / 10], 1)
 INTEGERS = torch.tensor([3, 4, 7])
-
-
-class Of(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors):
-        return self.function(*tensors)
 
 
 class Edsr(nn.Module):
@@ -56,6 +46,22 @@ def pool(images, rois):
     return roi_align(images, rois, (3, 2), 0.5, 2), roi_align(images, rois, 2, aligned=True)
 
 
+class Pyramid(nn.Module):
+    """Levels that are not halves of each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.levels = torchvision.ops.FeaturePyramidNetwork([3, 3, 3], 4)
+
+    def forward(self, images):
+        maps = {str(size): nn.functional.adaptive_avg_pool2d(images, size) for size in (7, 4, 3)}
+        return self.levels(maps)
+
+
+def branch(x):
+    return torch.cond(x.sum() > 0, lambda x: x[:, -1] / 2, lambda x: torch.add(x[:, 0], 0.5, alpha=2), (x,))
+
+
 def number_beside_integers(x):
     return (
         x + 0.5,
@@ -72,8 +78,11 @@ def number_beside_integers(x):
 CASES = {
     "edsr": (Edsr, [IMAGES]),
     "espcn": (espcn, [IMAGES]),
+    "pyramid": (Pyramid, [IMAGES]),
     "suppress": (lambda: Of(suppress), [BOXES, SCORES, IDS]),
     "pool": (lambda: Of(pool), [IMAGES, ROIS]),
+    "branch": (lambda: Of(branch), [INTEGERS[None]]),
+    "other branch": (lambda: Of(branch), [-INTEGERS[None]]),
     "promote": (lambda: Of(number_beside_integers), [INTEGERS]),
 }
 
@@ -85,6 +94,8 @@ def test_as_in_torch(name):
     model = build()
     with torch.no_grad():
         expected = model(*inputs)
+    if isinstance(expected, dict):
+        expected = expected.values()
     expected = [expected] if isinstance(expected, torch.Tensor) else expected
     executable = compiled(frontends.relax.from_pytorch(model, inputs), QUICK)
     found = run(executable, [each.numpy() for each in inputs])
@@ -104,6 +115,10 @@ REFUSED = {
         lambda b, s, i: b if s.sum() > 0 else -b,
         f"a shape or a branch of Of depends on data.*{COUNTED}",
     ),
+    "nms of a batch": (
+        lambda b, s, i: nms(b.reshape(2, 15, 4), s.reshape(2, 15), 0.5),
+        r"boxes must be Nx4 and scores N, of one image, not \[2, 15, 4\] and \[2, 15\]",
+    ),
     "unknown": (
         lambda b, s, i: torch.linalg.svdvals(b),
         "Relax has no equivalent of a part of Of: .*linalg_svd",
@@ -117,6 +132,49 @@ def test_what_cannot_be_imported_says_why(name):
     function, reason = REFUSED[name]
     with pytest.raises(ImportFailure, match=reason):
         frontends.relax.from_pytorch(Of(function), [BOXES, SCORES, IDS])
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.detector = detector("fcos")
+
+    def forward(self, x):
+        return self.detector([x])[0]["boxes"]
+
+
+UNFIT = {
+    "state": (Counter, "Counter changes its buffers as it runs, and Relax has no state: calls"),
+    "around": (Around, "Around holds a FCOS: import the detector itself"),
+    "nothing": (lambda: Of(lambda x: (x, None)), "result 1 of Of must be a tensor, not None"),
+    "number": (lambda: Of(lambda x: (x.shape[0], x)), "result 0 of Of must be a tensor, not 2"),
+    "function": (lambda: torch.relu, "must be a torch.nn.Module, not builtin_function_or_method"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_is_no_function_of_tensors_says_why(name):
+    build, reason = UNFIT[name]
+    with pytest.raises(ImportFailure, match=reason):
+        frontends.relax.from_pytorch(build(), IMAGES)
+
+
+def test_an_index_out_of_range_stays_inside():
+    """torch fails there, and a kernel cannot."""
+    rows = torch.arange(5.0)
+    executable = compiled(frontends.relax.from_pytorch(Of(lambda x, at: x[at]), [rows, IDS]), QUICK)
+    (found,) = run(executable, [rows.numpy(), np.array([5, 1 << 40, -6] * 10)])
+    assert set(found) <= set(rows.tolist())
 
 
 @pytest.mark.parametrize("inputs", ["text", [], [3]])

@@ -35,7 +35,7 @@ def conv2d_nhwc(
     (rows, columns), (out_height, out_width) = problem.kernel, problem.out_size
     # Rounded up to whole tiles, which need no conditions; sums beyond the result are never read.
     all_columns, all_filters = _up_to_multiple(out_width, PIXELS), _up_to_multiple(problem.filters, LANES)
-    of_group = problem.channels // problem.groups
+    of_group = problem.channels_of_group
     sum_type = "int32" if problem.dtype == INT8 else "float32"
     is_paired = (
         problem.dtype == INT8 and problem.groups == 1 and instruction_of(target) is not None and HAS_RELAY

@@ -72,11 +72,11 @@ class Output:
 
     def fill_tables(self) -> None:
         """Write bias, slopes and scales to shared memory; all threads of the block share this."""
-        block, problem = self._block, self._problem
+        block = self._block
         for name, at in block.tables.items():
             with block.each(self._plan.columns) as i:
                 k = block.first_filter + i
-                exists = k < problem.filters
+                exists = block.is_filter(k)
                 value = block.buffers[name][tir.Select(exists, k, 0)].astype("float32")
                 block.call(
                     "put", block.shared(at + i * 4), tir.Select(exists, value, tir.const(0, "float32"))

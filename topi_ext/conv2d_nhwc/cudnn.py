@@ -28,8 +28,6 @@ SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and y
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
-# Whether grouped convolutions go to cuDNN: not measured yet; for them, the own kernel loads each pixel once.
-TAKES_GROUPS = False
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -40,7 +38,7 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
     if arch is None or not is_capable(problem):
         return False
     if problem.groups > 1:
-        return TAKES_GROUPS
+        return False  # not measured; the own kernel loads each pixel once
     return problem.dtype == INT8 or not _is_own_better(plan_for(problem, arch))
 
 

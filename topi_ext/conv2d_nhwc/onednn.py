@@ -241,7 +241,7 @@ class _Images:
         self.data = self._of_images(problem.size, problem.channels)
         self.result = self._of_images(problem.out_size, problem.filters)
         rows, columns = problem.kernel
-        channels = problem.channels // problem.groups
+        channels = problem.channels_of_group
         shape = [problem.filters, channels, rows, columns]
         strides = [rows * columns * channels, 1, columns * channels, channels]
         if problem.groups > 1:
@@ -320,7 +320,7 @@ class _Weights:
         self._source = onednn.memory(given, 0)
         arguments = {onednn.SOURCE: self._source, onednn.RESULT: self.packed.memory}
         self._packing = onednn.Execution(onednn.reorder(given, chosen), arguments)
-        count = problem.filters * (problem.channels // problem.groups) * math.prod(problem.kernel)
+        count = problem.filters * problem.channels_of_group * math.prod(problem.kernel)
         self._samples = Samples(count * (4 if problem.dtype == "float32" else 2))
 
     def pack(self, stream: onednn.Handle, address: int) -> None:

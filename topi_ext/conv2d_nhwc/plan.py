@@ -16,7 +16,7 @@ a plane: the channels of a piece), two of them in one instruction.
 A grouped convolution is divided into bundles, each of which is a convolution of some channels and filters; a
 block belongs to one bundle. A bundle is one group or, where groups have too few channels for the tensor
 cores, several joined ones: the weights of a filter are then 0 for the channels of the other groups. Products
-with these zeros take less time than the pixels take to load.
+with these zeros should take less time than the pixels take to load.
 """
 
 from __future__ import annotations
@@ -353,7 +353,8 @@ def _resident(problem: Problem, arch: int, columns: int, joined: int = 1) -> Ite
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
     for tile, most in _tiles(columns, all_in_registers=bool(problem.residual) or not is_async):
         plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True, joined=joined)
-        wanted = max(1, min(most, plan.all_tiles * plan.bundles // MULTIPROCESSORS.get(arch, 100)))
+        tasks = plan.all_tiles * plan.bundles
+        wanted = max(1, min(most, plan.all_tiles, tasks // MULTIPROCESSORS.get(arch, 100)))
         for teams in range(wanted, min(wanted, 2) - 1, -1):
             yield replace(plan, teams=teams)
 

@@ -49,7 +49,7 @@ class WithMoreFilters(Rule):
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
         problem = problem_of([argument.checked_type for argument in match.root.args], match.root.attrs)
         if problem.groups > 1:
-            return Refusal("the convolution is grouped")
+            return NO_MATCH  # cuDNN does not get it
         filters, aligned = problem.filters, _aligned(problem)
         wider = replace(problem, filters=aligned, residual=None, block=1)
         if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):

@@ -40,7 +40,8 @@ MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 class OfHalf(Rule):
     """Replace nn.conv2d in NHWC with `topi_ext.conv2d_nhwc`, which runs on tensor cores.
 
-    Why legal: it is the same sum of products, accumulated in float32 and rounded once.
+    Why legal: it is the same sum of products, accumulated in float32 and rounded once. On CUDA, infinity or
+    NaN in one group may make the results of others NaN, since small groups are computed together.
     """
 
     data, weight = wildcard(), wildcard()
@@ -73,6 +74,8 @@ class OfHalf(Rule):
             return Refusal("the tensor has too many elements")
         if any(min(before, after) < 0 for _, _, before, after in pairs(match.root)):
             return why_not_plain(match.root) or Refusal("the padding is negative")
+        if groups > 1 and not is_served:
+            return Refusal("the target has no kernel for a grouped convolution")
         return why_not_plain(match.root, grouped=is_served) or LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
@@ -281,8 +284,8 @@ class WithDepthToSpace(_Grow):
         refusal = why_not_whole(match.root)
         if refusal:
             return refusal
-        if call.groups > 1:
-            return Refusal("a grouped convolution does not shuffle")
+        if call.groups == int(match.conv.checked_type.shape[3]):
+            return Refusal("a depthwise convolution does not shuffle")
         if Shuffle.of(match.root).mode != "DCR":
             return Refusal("the shuffle is in mode CRD, not DCR")
         if call.residual:
@@ -303,7 +306,8 @@ class FuseConv2dNHWC(RulePass):
 
     Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order.
     Only what follows in that order is folded in, and only where results in between have no other users. Sums
-    are float32 and rounded once, at the end.
+    are float32 and rounded once, at the end. On CUDA, infinity or NaN in one group of a grouped convolution
+    may make the results of others NaN: small groups are computed together, with weights of 0 in between.
 
     >>> x = relay.var("x", shape=(1, 32, 32, 16), dtype="float16")
     >>> weight, bias = (relay.const(np.ones(shape, "float16")) for shape in ((3, 3, 16, 12), 12))

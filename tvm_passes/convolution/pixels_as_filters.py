@@ -36,7 +36,7 @@ def side_of_a_square(problem: Problem, target: tvm.target.Target) -> int:
     is_narrow = problem.filters <= MAX_FILTERS and min(problem.kernel) >= MIN_KERNEL
     is_narrow &= problem.channels >= MIN_CHANNELS
     pixels = problem.batch * problem.out_size[0] * problem.out_size[1]
-    if arch is None or problem.dtype == "float32" or not is_narrow or pixels < MIN_PIXELS:
+    if arch is None or not is_narrow or pixels < MIN_PIXELS:
         return 1
     kernel = tuple(extent + 1 for extent in problem.kernel)
     squares = replace(problem, filters=4 * problem.filters, kernel=kernel, strides=(2, 2))

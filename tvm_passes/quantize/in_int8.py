@@ -35,8 +35,8 @@ class InInt8(Pass):
     the convolution writes float32, which is rounded to int8 for the convolutions. So what follows the last
     convolutions of a network is computed as before.
 
-    The first convolutions, which read the image, and those that the calibration keeps in floating point are
-    computed as before; they may write int8.
+    The first convolutions, which read the image, depthwise ones, and those that the calibration keeps in
+    floating point are computed as before; they may write int8.
 
     Why legal: it rounds numbers as the calibration says, as requested, and changes nothing else: sums are
     exact, and scales, bias and activations float32. The operators in between are those that give the same

@@ -32,7 +32,7 @@ Batch = Union[np.ndarray, tuple[np.ndarray, ...], Mapping[str, np.ndarray]]
 MAX_SAMPLES = 2**20  # of a tensor: of larger ones, only some rows are counted
 BATCHES_FOR_ERRORS = 8
 MAX_SNR = 120.0  # dB: what float32 can tell
-ROUNDING = 1e-6  # of a power: a smaller variance may be float32's rounding of it
+ROUNDING = 1e-6  # of a power: a smaller variance may be float32's rounding
 
 
 def calibrate(
@@ -137,21 +137,20 @@ class Network:
         """
         outputs = []
         for conv in self.in_int8:
+            mean = relay.mean(conv, [1, 2], keepdims=True)
             error = relay.subtract(_as_in_int8(conv, bounds), conv)
-            outputs += [relay.mean(each, [1, 2]) for each in (conv, _squared(conv), _squared(error))]
+            outputs.append(relay.squeeze(mean, [1, 2]))
+            outputs += [relay.mean(_squared(each), [1, 2]) for each in (relay.subtract(conv, mean), error)]
         run = self._run(outputs, target)
-        sums = [np.zeros(1)] * len(outputs)
-        images = 0
+        found: list[list[np.ndarray]] = []
         with progress_bar("Measure the errors of int8", len(batches)) as advance:
             for batch in batches:
-                found = run(batch)
-                sums = [sum_ + each.sum(0, dtype="float64") for sum_, each in zip(sums, found)]
-                images += len(found[0])
+                found.append(run(batch))
                 advance()
-        means = [sum_ / images for sum_ in sums]
+        rows = [np.concatenate(each).astype("float64") for each in zip(*found)]
         return {
-            conv: _decibels(_signal(mean, power), float(np.sum(error)))
-            for conv, mean, power, error in zip(self.in_int8, means[::3], means[1::3], means[2::3])
+            conv: _decibels(_signal(mean, within), float(error.mean(0).sum()))
+            for conv, mean, within, error in zip(self.in_int8, rows[::3], rows[1::3], rows[2::3])
         }
 
     def observed(
@@ -234,14 +233,16 @@ def _squared(tensor: relay.Expr) -> relay.Call:
     return relay.multiply(tensor, tensor)
 
 
-def _signal(mean: np.ndarray, power: np.ndarray) -> float:
+def _signal(mean: np.ndarray, within: np.ndarray) -> float:
     """The variance of a result, over images and pixels, summed over its channels.
 
-    The mean of a channel tells nothing about an image: that of a detector's scores is mostly the bias. Only
-    where nothing ever changes, as in a test with one image of one color, the power has to do.
+    `mean` and `within`: the mean of each image's channel and the variance within it. The mean over all tells
+    nothing about an image: that of a detector's scores is mostly the bias. Only where nothing ever changes,
+    as in a test with one image of one color, the power has to do.
     """
-    variance, whole = float(np.sum(power - mean**2)), float(np.sum(power))
-    return variance if variance > whole * ROUNDING else whole
+    inside = within.mean(0).sum()
+    variance, power = inside + mean.var(0).sum(), inside + (mean**2).mean(0).sum()
+    return float(variance if variance > power * ROUNDING else power)
 
 
 def _decibels(signal: float, error: float) -> float:

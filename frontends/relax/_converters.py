@@ -1,0 +1,119 @@
+"""Converters of operators of torch in place of TVM's, which are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from tvm import relax
+
+Importer = Any
+
+# What TVM's importer takes for something else.
+WRONG = (
+    # The argument, zeros or constants for what is random. In evaluation torch removes a dropout.
+    "bernoulli.p",
+    "dropout.default",
+    "exponential.default",
+    "native_dropout.default",
+    "randn.default",
+    "randn_like.default",
+    # Strides in the memory of another tensor than torch's.
+    "as_strided.default",
+    # Indices of some of the axes, and values that are broadcast.
+    "index_put.default",
+)
+
+
+def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
+    """By the name of an operator of torch, what makes its node in Relax."""
+    return {
+        **dict.fromkeys(("bmm.default", "matmul.default", "mm.default"), _matmul),
+        "convolution.default": _convolution,
+        "grid_sampler_2d.default": _grid_sample,
+        "index.Tensor": _index,
+    }
+
+
+def _matmul(node: fx.Node, importer: Importer) -> Any:
+    left, right = importer.retrieve_args(node)
+    return _rounded(importer, relax.op.matmul(left, right, out_dtype=_accumulator(left)), left)
+
+
+CONVOLUTIONS = {
+    (False, 3): (relax.op.nn.conv1d, "NCW", "OIW"),
+    (False, 4): (relax.op.nn.conv2d, "NCHW", "OIHW"),
+    (False, 5): (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
+    (True, 3): (relax.op.nn.conv1d_transpose, "NCW", "IOW"),
+    (True, 4): (relax.op.nn.conv2d_transpose, "NCHW", "IOHW"),
+}
+
+
+def _convolution(node: fx.Node, importer: Importer) -> Any:
+    data, weight, bias, strides, padding, dilation, is_transposed, output_padding, groups = (
+        importer.retrieve_args(node)
+    )
+    build, data_layout, kernel_layout = CONVOLUTIONS[is_transposed, data.ty.ndim]
+    options = {"output_padding": output_padding} if is_transposed else {}
+    result = build(
+        data,
+        weight,
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_dtype=_accumulator(data),
+        **options,
+    )
+    result = _rounded(importer, result, data)
+    if bias is None:
+        return result
+    return importer.block_builder.emit(result + relax.op.reshape(bias, (1, -1, *[1] * (data.ty.ndim - 2))))
+
+
+def _accumulator(data: Any) -> str:
+    """The type in which torch sums products."""
+    dtype = str(data.ty.dtype.dtype)
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def _rounded(importer: Importer, sums: Any, data: Any) -> Any:
+    """Sums of products in the type of the data."""
+    sums = importer.block_builder.emit(sums)
+    dtype = str(data.ty.dtype.dtype)
+    return sums if _accumulator(data) == dtype else importer.block_builder.emit(relax.op.astype(sums, dtype))
+
+
+def _grid_sample(node: fx.Node, importer: Importer) -> Any:
+    data, grid, method, padding, align_corners = importer.retrieve_args(node)
+    return importer.block_builder.emit(
+        relax.op.image.grid_sample(
+            data,
+            relax.op.permute_dims(grid, [0, 3, 1, 2]),  # x and y come first
+            method=("bilinear", "nearest", "bicubic")[method],
+            layout="NCHW",
+            padding_mode=("zeros", "border", "reflection")[padding],
+            align_corners=align_corners,
+        )
+    )
+
+
+def _index(node: fx.Node, importer: Importer) -> Any:
+    """The axes that have indices come first for TVM, and those of the result are put back."""
+    data, indices = importer.retrieve_args(node)
+    emit = importer.block_builder.emit
+    indexed = [axis for axis, index in enumerate(indices) if index is not None]
+    if len(indexed) == 1:
+        return emit(relax.op.take(data, indices[indexed[0]], axis=indexed[0]))
+    others = [axis for axis in range(data.ty.ndim) if axis not in indexed]
+    moved = emit(relax.op.permute_dims(data, [*indexed, *others]))
+    result = emit(relax.op.index_tensor(moved, [indices[axis] for axis in indexed]))
+    is_together = indexed[-1] - indexed[0] == len(indexed) - 1
+    in_front = indexed[0] if is_together else 0
+    made = result.ty.ndim - len(others)  # axes that the indices have
+    axes = [*range(made, made + in_front), *range(made), *range(made + in_front, result.ty.ndim)]
+    return emit(relax.op.permute_dims(result, axes))

@@ -1,0 +1,186 @@
+"""Writes operators of torch by others where TVM's importer would compute something else.
+
+torch traces what is written here, so types and shapes are its own. A function that returns `NotImplemented`
+keeps the call as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+
+from ..errors import ImportFailure
+
+aten = torch.ops.aten
+Call = Callable[..., Any]
+
+
+def decompositions() -> dict[Any, Call]:
+    """By operator, what writes it by others."""
+    return {
+        **torch.export.default_decompositions(),  # type: ignore[attr-defined]  # the checker has an older torch
+        **get_decompositions([aten.elu.default, aten.embedding.default]),
+        # TVM ignores `alpha`, the type of a sum of products, and does not add or compare masks.
+        aten.add.Tensor: _add,
+        aten.addmm.default: _add_product,
+        aten.baddbmm.default: _add_product,
+        aten.eq.Tensor: _eq,
+        aten.mul.Tensor: _mul,
+        aten.ne.Tensor: _ne,
+        aten.sub.Tensor: _sub,
+        # It gives a number the type of the tensor: an integer's missing bound is infinity.
+        aten.clamp.default: _clamp,
+        aten.clamp.Tensor: _clamp_by_tensors,
+        aten.div.Tensor_mode: _div,
+        aten.pow.Scalar: _pow,
+        aten.pow.Tensor_Tensor: _pow,
+        # It leaves types as they are.
+        aten.cat.default: _cat,
+        aten.cumsum.default: _cumsum,
+        torch.ops.prims.convert_element_type.default: Tensor.to,
+        # It reads in front of the tensor.
+        aten.select.int: _select,
+        aten.take.default: _take,
+        # It gives the new values to whoever reads the old ones.
+        aten.copy.default: _copy,
+        # It ignores the divisor.
+        aten.avg_pool2d.default: _avg_pool,
+        aten.avg_pool3d.default: _avg_pool,
+        # It samples elsewhere.
+        aten.upsample_nearest2d.vec: _upsample_nearest,
+        aten.upsample_bilinear2d.vec: _upsample_bilinear,
+        aten._upsample_bilinear2d_aa.default: _upsample_antialiased,
+    }
+
+
+def _add(x: Any, other: Any, *, alpha: float = 1) -> Any:
+    if _are_masks(x, other):
+        return torch.logical_or(x, other)
+    return NotImplemented if alpha == 1 else x + other * alpha
+
+
+def _sub(x: Any, other: Any, *, alpha: float = 1) -> Any:
+    return NotImplemented if alpha == 1 else x - other * alpha
+
+
+def _add_product(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    product = torch.matmul(left, right)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (x if beta == 1 else x * beta)
+
+
+def _mul(x: Any, other: Any) -> Any:
+    return torch.logical_and(x, other) if _are_masks(x, other) else NotImplemented
+
+
+def _eq(x: Any, other: Any) -> Any:
+    return ~torch.logical_xor(x, other) if _are_masks(x, other) else NotImplemented
+
+
+def _ne(x: Any, other: Any) -> Any:
+    return torch.logical_xor(x, other) if _are_masks(x, other) else NotImplemented
+
+
+def _are_masks(*values: Any) -> bool:
+    return all(isinstance(each, Tensor) and each.dtype == torch.bool for each in values)
+
+
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
+    if x.dtype.is_floating_point:
+        return NotImplemented
+    if low is not None:
+        x = torch.where(x < low, low, x)
+    return x if high is None else torch.where(x > high, high, x)
+
+
+def _clamp_by_tensors(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Any:
+    if low is not None:
+        x = torch.maximum(x, low)
+    return x if high is None else torch.minimum(x, high)
+
+
+def _div(x: Any, divisor: Any, *, rounding_mode: str | None) -> Any:
+    if rounding_mode is None:
+        return x / divisor
+    if isinstance(divisor, Tensor):
+        return NotImplemented
+    number = torch.full((), divisor, dtype=torch.result_type(x, divisor), device=x.device)
+    return torch.div(x, number, rounding_mode=rounding_mode)
+
+
+def _pow(base: Any, exponent: Tensor) -> Any:
+    if torch.result_type(base, exponent).is_floating_point:
+        return NotImplemented
+    raise ImportFailure("Relax has no equivalent of a power of integers: make one of them floating point")
+
+
+def _cat(tensors: Sequence[Tensor], axis: int = 0) -> Any:
+    dtype = reduce(torch.promote_types, [each.dtype for each in tensors])
+    if all(each.dtype == dtype for each in tensors):
+        return NotImplemented
+    return torch.cat([each.to(dtype) for each in tensors], axis)
+
+
+def _cumsum(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Any:
+    dtype = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
+    return NotImplemented if x.dtype == dtype else x.to(dtype).cumsum(axis)
+
+
+def _select(x: Tensor, axis: int, index: int) -> Any:
+    return NotImplemented if index >= 0 else x.select(axis, index + x.shape[axis])
+
+
+def _take(x: Tensor, index: Tensor) -> Any:
+    return x.reshape(-1)[index]
+
+
+def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    return source.to(x.dtype).expand(x.shape).clone()
+
+
+def _avg_pool(x: Tensor, *arguments: Any) -> Any:
+    if len(arguments) < 6 or arguments[5] is None:
+        return NotImplemented
+    raise ImportFailure("Relax has no equivalent of avg_pool with a divisor_override")
+
+
+def _upsample_nearest(x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None = None) -> Any:
+    """TVM takes the pixel whose centre is nearest, torch the one before: the same at powers of two."""
+    ratios = factors or [extent / before for extent, before in zip(size or (), x.shape[2:])]
+    if all(ratio >= 1 and math.frexp(ratio)[0] == 0.5 for ratio in ratios):
+        return NotImplemented
+    return _of_torch(aten.upsample_nearest2d.vec)(x, size, factors)
+
+
+def _upsample_bilinear(
+    x: Tensor, size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None = None
+) -> Any:
+    """TVM's factors are those of the extents, torch's those that it is given; and TVM cuts integers off."""
+    extents = [factor * before for factor, before in zip(factors or (), x.shape[2:])]
+    is_same = align_corners or all(extent == int(extent) for extent in extents)
+    if is_same and x.is_floating_point():
+        return NotImplemented
+    return _bilinear(x, size, align_corners, factors)
+
+
+def _upsample_antialiased(x: Tensor, size: Sequence[int], align_corners: bool, *factors: Any) -> Any:
+    if size[0] < x.shape[2] or size[1] < x.shape[3]:
+        raise ImportFailure("Relax has no equivalent of interpolate with antialias that makes images smaller")
+    given = None if None in (factors or (None,)) else factors  # nothing is averaged
+    return _bilinear(x, None if given else size, align_corners, given)
+
+
+def _bilinear(x: Tensor, *arguments: Any) -> Tensor:
+    """Its positions are in float32 where pixels have fewer bits."""
+    exact = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+    return _of_torch(aten.upsample_bilinear2d.vec)(exact, *arguments).to(x.dtype)
+
+
+def _of_torch(operator: Any) -> Call:
+    return get_decompositions([operator])[operator]

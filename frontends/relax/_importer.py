@@ -1,0 +1,70 @@
+"""TVM's importer, each step of which is compared with what torch says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from tvm_ffi import structural_equal
+
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from ..errors import ImportFailure, gist
+from . import _converters, _operators
+
+Converter = Callable[[fx.Node], Any]
+
+
+class Importer(ExportedProgramImporter):
+    """Refuses where the result of an operator would have another shape or type than in torch."""
+
+    def create_convert_map(self) -> dict[str, Converter]:
+        converters = dict(super().create_convert_map())
+        for name in _converters.WRONG:
+            del converters[name]
+        ours = {**_operators.converters(), **_converters.converters()}
+        converters |= {name: self._bound(convert) for name, convert in ours.items()}
+        return {name: self._compared(convert) for name, convert in converters.items()}
+
+    def _bound(self, convert: Callable[[fx.Node, Importer], Any]) -> Converter:
+        return lambda node: convert(node, self)
+
+    def _compared(self, convert: Converter) -> Converter:
+        def compared(node: fx.Node) -> Any:
+            expected = node.meta.get("val")
+            try:
+                found = convert(node)
+            except ImportFailure:
+                raise
+            except Exception as error:
+                _check_fixed(node, expected)
+                raise ImportFailure(f"Relax has no equivalent of {named(node)}: {gist(error)}") from error
+            _check_fixed(node, expected)
+            if isinstance(expected, torch.Tensor):  # results of an operator with many are compared one by one
+                found = self.block_builder.normalize(found)
+                _check_type(node, found, self._type_of(expected))
+            return found
+
+        return compared
+
+    def _type_of(self, value: torch.Tensor) -> relax.TensorType:
+        return relax.TensorType(list(value.shape), self._convert_data_type(value.dtype))
+
+
+def named(node: fx.Node) -> str:
+    return f"{node._pretty_print_target(node.target)} ({node.name})"
+
+
+def _check_fixed(node: fx.Node, value: Any) -> None:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise ImportFailure(f"{named(node)} makes a number of data: keep it a tensor")
+    if isinstance(value, torch.Tensor) and not all(isinstance(extent, int) for extent in value.shape):
+        raise ImportFailure(f"the shape of {named(node)} depends on data, and all shapes must be fixed")
+
+
+def _check_type(node: fx.Node, found: Any, expected: relax.TensorType) -> None:
+    if not structural_equal(found.ty, expected):
+        raise ImportFailure(f"TVM would compute {named(node)} as {found.ty}, and torch computes {expected}")

@@ -1,0 +1,255 @@
+"""Operators of torch in Relax with arguments that are not their defaults, beside what torch computes.
+
+They are one model, since it takes half a second to import one.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import frontends.relax
+from frontends.relax import ImportFailure
+from tests.relax.modules import QUICK, Of, compiled, run
+
+SEEDED = torch.Generator().manual_seed(3)
+
+
+def random(*shape):
+    return torch.randn(shape, generator=SEEDED)
+
+
+X, Y = random(2, 4, 7, 9), random(2, 4, 7, 9)
+ROWS, MATRIX = random(2, 4, 9), random(3, 5)
+HALF, DOUBLE = MATRIX.half(), MATRIX.double()
+INTEGERS, OTHERS = torch.tensor([[3, -4, 7], [5, 1, -2]]), torch.tensor([[2, 3, -2], [-5, 4, 1]])
+MASK = INTEGERS > 1
+GRID = torch.rand(2, 5, 6, 2, generator=SEEDED) * 2.4 - 1.2
+WEIGHT, BIAS = random(6, 4, 3, 3), random(6)
+PLACES = torch.tensor([[0, 1], [4, 2], [3, 3]])
+QUERIES = random(2, 2, 5, 8)
+
+
+def change_rows(x):
+    changed = x.clone()
+    changed[:, -1] = 5
+    changed[0] += 1
+    return changed, x
+
+
+CASES = {
+    # Indices.
+    "select_last": (lambda x: x[:, -1], [X]),
+    "index_from_the_end": (lambda x, at: x[:, at], [MATRIX, torch.tensor([-1, 0])]),
+    "index_two_axes": (lambda x: x[:, [0, 1], [0, -1]], [X]),
+    "index_crossed": (lambda x: x[:, :, torch.tensor([[0, -1]]), torch.tensor([[1], [2]])], [X]),
+    "index_apart": (lambda x: x[[0, 1], :, [-1, 1]], [X]),
+    "index_in_front": (lambda x: x[[0, 1], [-1, 1]], [X]),
+    "gather": (lambda x, at: x.gather(1, at), [MATRIX, PLACES]),
+    "take": (lambda x, at: x.take(at), [MATRIX, torch.tensor([0, 7, -1])]),
+    "scatter": (
+        lambda x, at: x.scatter(1, at, x[:, :2] * 2),
+        [MATRIX, torch.tensor([[0, 1], [4, 2], [3, 0]])],
+    ),
+    "embedding": (lambda x, at: F.embedding(at, x), [MATRIX, torch.tensor([[2, 0], [1, 2]])]),
+    "slice": (lambda x: x[:, -3:-1, 1:6:2], [X]),
+    "change_rows": (change_rows, [MATRIX]),
+    # Arithmetic.
+    "add": (lambda x, y: torch.add(x, y, alpha=2), [X, Y]),
+    "add_number": (lambda x: torch.add(x, 3, alpha=2), [X]),
+    "add_integers": (lambda x, y: torch.add(x, y, alpha=2), [INTEGERS, OTHERS]),
+    "sub": (lambda x, y: torch.sub(x, y, alpha=2.5), [X, Y]),
+    "rsub": (lambda x, y: torch.rsub(x, y, alpha=2), [X, Y]),
+    "rsub_number": (lambda x: torch.rsub(x, 3, alpha=2), [X]),
+    "addmm": (lambda x: torch.addmm(torch.ones(3), x, x.T, beta=2, alpha=3), [MATRIX]),
+    "baddbmm": (lambda x: torch.baddbmm(torch.ones(2, 4, 4), x, x.mT, beta=0.5, alpha=3), [ROWS]),
+    "addcmul": (lambda x, y: torch.addcmul(x, y, y, value=2), [X, Y]),
+    "lerp": (lambda x, y: torch.lerp(x, y, 0.3), [X, Y]),
+    "matmul_half": (lambda x: x @ x.T, [HALF]),
+    "matmul_double": (lambda x: x @ x.T, [DOUBLE]),
+    "matmul_integers": (lambda x: x @ x.T, [INTEGERS]),
+    "bmm_half": (lambda x: x @ x.mT, [ROWS.half()]),
+    "linear_half": (lambda x: F.linear(x, x, x[:, 0]), [HALF]),
+    "div_floor": (lambda x, y: torch.div(x, y, rounding_mode="floor"), [X, Y]),
+    "div_trunc": (lambda x: torch.div(x, 0.7, rounding_mode="trunc"), [X]),
+    "div_integers_floor": (lambda x, y: torch.div(x, y, rounding_mode="floor"), [INTEGERS, OTHERS]),
+    "div_integers_trunc": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), [INTEGERS, OTHERS]),
+    "floor_divide": (lambda x: (x // 4, x // -2, x // 2.5), [INTEGERS]),
+    "remainder": (lambda x: (x % 3, x % -3, x % 0.7), [INTEGERS]),
+    "pow": (lambda x: (x**2, x**3, x.abs() ** 0.5, 2**x), [X]),
+    "clamp": (lambda x: (x.clamp(-0.5, 0.3), x.clamp(min=0.1), x.clamp(max=0.1)), [X]),
+    "clamp_integers": (
+        lambda x: (x.clamp(min=0), x.clamp(max=3), x.clamp(0, 3), x.clamp(max=2.5)),
+        [INTEGERS],
+    ),
+    "clamp_by_tensors": (lambda x, y: (x.clamp(y, y + 1), torch.clamp(x, max=y)), [INTEGERS, OTHERS]),
+    "masks": (
+        lambda x, y: (x * y, x + y, x & y, ~x, x.cumsum(1), x.sum(1), x.any(1, keepdim=True), x != y, x == y),
+        [MASK, MASK.flip(1)],
+    ),
+    "round": (lambda x: (torch.round(x), torch.round(x, decimals=1)), [X]),
+    "of_integers": (lambda x: (x.exp(), x.sigmoid(), x.abs().sqrt(), x.relu()), [INTEGERS]),
+    "cat": (lambda x, y: torch.cat([x, y, x * 1.5], -1), [INTEGERS, OTHERS.int()]),
+    "where": (lambda x: (torch.where(x > 0, 1, 0), torch.where(x > 0, x, 0.5)), [X]),
+    "masked_fill": (lambda x: x.masked_fill(x > 0, -1.5), [X]),
+    # Activations.
+    "elu": (lambda x: F.elu(x, 0.5), [X]),
+    "selu": (F.selu, [X]),
+    "celu": (lambda x: F.celu(x, 0.5), [X]),
+    "gelu": (lambda x: (F.gelu(x), F.gelu(x, approximate="tanh")), [X]),
+    "softplus": (lambda x: F.softplus(x, 2, 1), [X]),
+    "softshrink": (lambda x: F.softshrink(x, 0.3), [X]),
+    "hardtanh": (lambda x: (F.hardtanh(x, -0.5, 0.7), F.relu6(x * 4)), [X]),
+    "hardswish": (lambda x: (F.hardswish(x * 3), F.hardsigmoid(x * 3), F.mish(x), F.silu(x)), [X]),
+    "leaky_relu": (lambda x: (F.leaky_relu(x, 0.2), F.prelu(x, torch.arange(4) * 0.1)), [X]),
+    "softmax": (lambda x: (F.softmax(x, 1), F.log_softmax(x, 2), x.half().softmax(1, torch.float32)), [X]),
+    "normalize": (lambda x: (F.normalize(x), F.normalize(x, 1, 2)), [X]),
+    # Convolutions.
+    "conv": (lambda x: F.conv2d(x, WEIGHT, BIAS, (1, 2), (2, 1), (2, 1)), [X]),
+    "conv_of_groups": (lambda x: F.conv2d(x, WEIGHT[:4, :2], BIAS[:4], 2, 1, 1, 2), [X]),
+    "conv_depthwise": (lambda x: F.conv2d(x, WEIGHT[:4, :1], None, 1, 1, 1, 4), [X]),
+    "conv_half": (lambda x: F.conv2d(x, WEIGHT.half(), BIAS.half()), [X.half()]),
+    "conv_double": (lambda x: F.conv2d(x, WEIGHT.double(), BIAS.double()), [X.double()]),
+    "conv_1d": (lambda x: F.conv1d(x, WEIGHT[..., 0], BIAS, 2, 1, 2), [ROWS]),
+    "conv_transposed": (lambda x: F.conv_transpose2d(x, WEIGHT[:4], BIAS[:4], 2, 1, 1), [X]),
+    "conv_transposed_of_groups": (lambda x: F.conv_transpose2d(x, WEIGHT[:4, :2], None, 2, 1, 0, 2), [X]),
+    # Pooling.
+    "max_pool": (lambda x: (F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2, 2, 1, 1, True)), [X]),
+    "max_pool_dilated": (lambda x: F.max_pool2d(x, 2, 1, 0, 2), [X]),
+    "avg_pool": (lambda x: (F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, False, False)), [X]),
+    "avg_pool_ceil": (lambda x: (F.avg_pool2d(x, 2, 2, 0, True), F.avg_pool2d(x, 2, 2, 1, True, False)), [X]),
+    "adaptive_avg_pool": (lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 4))), [X]),
+    # Normalization.
+    "batch_norm": (lambda x: F.batch_norm(x, BIAS[:4], BIAS[:4] ** 2, BIAS[2:], BIAS[:4], eps=0.1), [X]),
+    "layer_norm": (lambda x: F.layer_norm(x, (7, 9), X[0, 0], None, 0.1), [X]),
+    "group_norm": (lambda x: F.group_norm(x, 2, BIAS[:4], BIAS[2:], 0.1), [X]),
+    "instance_norm": (lambda x: F.instance_norm(x, weight=BIAS[:4], bias=BIAS[2:], eps=0.1), [X]),
+    # Reductions.
+    "sum": (lambda x: (x.sum((1, -1)), x.sum(1, True), x.int().sum(), x.sum(0, dtype=torch.float64)), [X]),
+    "mean": (lambda x: (x.mean((2, 3), keepdim=True), x.mean(), x.half().mean(1)), [X]),
+    "variance": (
+        lambda x: (x.var(1), x.std(1, correction=0), x.var((1, 2), correction=2, keepdim=True)),
+        [X],
+    ),
+    "max": (lambda x: (x.max(), *x.max(1), *x.max(-1, keepdim=True)), [MATRIX]),
+    "argmax": (lambda x: (x.argmax(), x.argmax(1), x.argmin(0, keepdim=True)), [MATRIX]),
+    "vector_norm": (lambda x: [torch.linalg.vector_norm(x, p, 1) for p in (1, 2, 3, float("inf"))], [X]),
+    "cumsum": (lambda x: (x.cumsum(-2), x.int().cumsum(1), x.cumsum(1, dtype=torch.float64)), [X]),
+    "sort": (lambda x: (*x.sort(1, descending=True), x.argsort(0)), [MATRIX]),
+    "topk": (lambda x: (*x.topk(3), *x.topk(2, 0, largest=False)), [MATRIX]),
+    # Shapes.
+    "shuffle": (lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), [X]),
+    "split": (lambda x: (*x.split(3, 2), *x.chunk(4, 3), *x.split([1, 4, 2], 2), *x.unbind(-3)), [X]),
+    "roll": (lambda x: (x.roll((1, -2), (2, 3)), x.roll(3), x.flip(1, -1)), [X]),
+    "repeat": (lambda x: (x.repeat(2, 1, 2), x.repeat_interleave(2, 1), x.tril(-1), x.triu(1)), [MATRIX]),
+    "pad": (lambda x: [F.pad(x, (1, 2, 3, 0), mode) for mode in ("reflect", "replicate", "circular")], [X]),
+    "pad_constant": (lambda x: (F.pad(x, (1, 2), value=0.5), F.pad(x, (-1, 2, -2, 0))), [X]),
+    "created": (
+        lambda x: (torch.zeros_like(x, dtype=torch.int64), x.new_ones(2), torch.full_like(x, 2)),
+        [X],
+    ),
+    # Images.
+    "nearest": (lambda x: [F.interpolate(x, size=size) for size in ((14, 18), (13, 13), (3, 20))], [X]),
+    "nearest_by_factors": (lambda x: [F.interpolate(x, scale_factor=k) for k in (2, 1.3, (3, 0.5))], [X]),
+    "bilinear": (lambda x: [F.interpolate(x, size=s, mode="bilinear") for s in ((14, 20), (3, 11))], [X]),
+    "bilinear_by_factors": (
+        lambda x: [F.interpolate(x, scale_factor=k, mode="bilinear") for k in (2, 1.3, (3, 0.5))],
+        [X],
+    ),
+    "bilinear_of_corners": (
+        lambda x: [
+            F.interpolate(x, size=s, mode="bilinear", align_corners=True) for s in ((14, 20), (3, 11))
+        ],
+        [X],
+    ),
+    "bicubic": (lambda x: F.interpolate(x, size=(14, 5), mode="bicubic"), [X]),
+    "antialiased": (lambda x: F.interpolate(x, size=(14, 20), mode="bilinear", antialias=True), [X]),
+    "grid_sample": (
+        lambda x, grid: [
+            F.grid_sample(x, grid, mode, padding, align_corners=False)
+            for mode, padding in (("bilinear", "zeros"), ("nearest", "border"), ("bilinear", "reflection"))
+        ],
+        [X, GRID],
+    ),
+    "grid_sample_of_corners": (lambda x, grid: F.grid_sample(x, grid, align_corners=True).mean(), [X, GRID]),
+    "affine_grid": (lambda x: F.affine_grid(x, (2, 3, 5, 6), False), [random(2, 2, 3)]),
+    "attention": (
+        lambda q: (
+            F.scaled_dot_product_attention(q, q + 1, q * 2, scale=0.5),
+            F.scaled_dot_product_attention(q, q + 1, q * 2, is_causal=True),
+            F.scaled_dot_product_attention(q, q + 1, q * 2, attn_mask=torch.eye(5) > 0),
+        ),
+        [QUERIES],
+    ),
+}
+
+
+class All(nn.Module):
+    """Gives each case its inputs, and returns the results of all."""
+
+    def forward(self, *tensors):
+        tensors = iter(tensors)
+        return [
+            list(of_one(function(*[next(tensors) for _ in inputs]))) for function, inputs in CASES.values()
+        ]
+
+
+def of_one(results):
+    return [results] if isinstance(results, torch.Tensor) else results
+
+
+@pytest.fixture(scope="module")
+def results():
+    """What torch and Relax compute of each case."""
+    inputs = [each for _, inputs in CASES.values() for each in inputs]
+    model = All()
+    with torch.no_grad():
+        expected = model(*inputs)
+    executable = compiled(frontends.relax.from_pytorch(model, inputs), QUICK)
+    found = iter(run(executable, [each.numpy() for each in inputs]))
+    return {name: [(theirs, next(found)) for theirs in each] for name, each in zip(CASES, expected)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_in_torch(results, name):
+    for theirs, mine in results[name]:
+        assert mine.dtype == theirs.numpy().dtype
+        tolerance = 2e-3 if theirs.dtype == torch.float16 else 2e-5
+        np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_bytes_are_rounded():
+    """As torch does but for an error of one, by which its own sums of integers differ."""
+    images = torch.randint(256, (1, 3, 7, 9), dtype=torch.uint8, generator=SEEDED)
+
+    def resize(x):
+        return F.interpolate(x, size=(13, 5), mode="bilinear")
+
+    (found,) = run(compiled(frontends.relax.from_pytorch(Of(resize), images), QUICK), [images.numpy()])
+    np.testing.assert_array_equal(found, resize(images.double()).round().to(torch.uint8))
+
+
+REFUSED = {
+    "divisor": (lambda x: F.avg_pool2d(x, 2, divisor_override=3), "avg_pool with a divisor_override"),
+    "antialias": (
+        lambda x: F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
+        "interpolate with antialias that makes images smaller",
+    ),
+    "random": (lambda x: F.dropout(x, training=True), "Unsupported function types .*dropout"),
+    "normal": (lambda x: x + torch.randn_like(x), "Unsupported function types .*randn"),
+    "mask": (lambda x: x[x > 0], "aten.index.Tensor .* as many elements as a mask says.*torch.where"),
+    "number": (lambda x: x * x[0, 0, 0, 0].item(), "makes a number of data: keep it a tensor"),
+    "places": (lambda x: F.max_pool2d(x, 2, return_indices=True), "getitem.*as .*float32.*torch .*int64"),
+    "inside": (
+        lambda x: F.max_pool2d(x, 2, return_indices=True)[1].sum(),  # whose own type is right
+        "getitem.*as .*float32.*torch .*int64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_wrong_is_refused(name):
+    function, reason = REFUSED[name]
+    with pytest.raises(ImportFailure, match=reason):
+        frontends.relax.from_pytorch(Of(function), X)
