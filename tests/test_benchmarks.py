@@ -61,10 +61,8 @@ def test_the_image_is_drawn(tmp_path, monkeypatch):
 
 
 def test_every_benchmark_is_run():
-    others = {
-        "image_ops",
-        "relax",
-    }  # the first runs two that are run by themselves, the second needs TVM 0.27
+    # The first runs two that are run by themselves, the second needs TVM 0.27.
+    others = {"image_ops", "relax"}
     assert {benchmark.name for benchmark in run.benchmarks("llvm")} == set(NAMES) - others
 
 

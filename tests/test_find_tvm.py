@@ -96,9 +96,10 @@ def test_the_switch_takes_two_words():
     assert last == "ImportError: TVM_PASSES_IR must be relay or relax, not 'tir'"
 
 
-def test_importers_to_relax_need_it():
-    last = python("import frontends.relax").stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: frontends.relax needs TVM 0.27, and this process has 0.17")
+@pytest.mark.parametrize("package", ["frontends.relax", "tvm_passes.relax"])
+def test_what_is_for_relax_needs_it(package):
+    last = python(f"import {package}").stderr.strip().splitlines()[-1]
+    assert last.startswith(f"ImportError: {package} needs TVM 0.27, and this process has 0.17")
 
 
 def test_importing_it_downloads_and_spawns_nothing():

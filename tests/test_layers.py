@@ -26,7 +26,7 @@ LAYERS = (
         "tvm_passes.subpixel",
         "tvm_passes.warps",
     ),
-    ("tvm_passes.pipeline", "tvm_passes.quantize", "tvm_passes.runtime"),
+    ("tvm_passes.pipeline", "tvm_passes.quantize", "tvm_passes.relax", "tvm_passes.runtime"),
     ("tvm_passes.batch",),
     ("tvm_passes.serve",),
     ("tvm_passes",),  # the package itself, which hands all these on

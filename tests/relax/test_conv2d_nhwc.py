@@ -99,6 +99,7 @@ ON_CUDA = {
     "shuffled": Convolution("float16", filters=32, **options(block_size=2)),
     "grouped": Convolution("float16", 32, 64, **options(groups=8)),
     "depthwise": Convolution("float16", **options(groups=16)),
+    "depthwise float32": Convolution(**options(groups=16)),
 }
 needs_onednn = pytest.mark.skipif(not onednn.is_available(), reason="needs oneDNN")
 

@@ -8,9 +8,9 @@ from torch import nn
 import frontends.relax
 import topi_ext
 import tvm_passes
-from tests.relax.modules import QUICK, compiled, module_of, run
+from tests.relax.modules import CUDA, QUICK, compiled, module_of, run
 from topi_ext.conv2d_nhwc import onednn
-from tvm_passes.relax import convolution_pipeline
+from tvm_passes.relax import FuseConv2dNHWC, convolution_pipeline
 from tvm_passes.relax.graph import op_name
 
 import tvm
@@ -107,6 +107,33 @@ class Shared(nn.Module):
         return x, x + y, y * self.scale
 
 
+class Inverted(nn.Module):
+    """Blocks of MobileNetV2: a convolution without an activation, whose result the next ones are added to."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3, 1, 1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = x + self.second(x)
+        return x + self.third(x)
+
+
+class NormalizedAlongAll(nn.Module):
+    """A layer normalization of channels and pixels, whose gamma and beta are in the order NCHW."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        self.norm = nn.LayerNorm((4, 9, 12))
+        nn.init.uniform_(self.norm.weight)
+        nn.init.uniform_(self.norm.bias)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)))
+
+
 NETWORKS = {
     # The activations of each convolution, in order.
     "block": (
@@ -116,6 +143,8 @@ NETWORKS = {
     "frozen": (Frozen, [("leaky_relu", "none"), ("none", "none")]),
     "upsampled": (Upsampled, [("relu", "none"), ("sigmoid", "none")]),
     "shared": (Shared, [("none", "none"), ("tanh", "sigmoid")]),
+    "inverted": (Inverted, [("none", "none")] * 3),
+    "normalized along all": (NormalizedAlongAll, [("none", "none")] * 2),
 }
 TARGETS = {"own": QUICK}
 if onednn.is_available():
@@ -164,23 +193,48 @@ def convolution(x, **options):
     return relax.op.nn.conv2d(x, weight, data_layout="NHWC", kernel_layout="OHWI", **options)
 
 
-def of_images(build):
-    types = [relax.TensorType((2, 9, 12, 3), "float32")]
+def of_images(build, *types):
+    types = types or [relax.TensorType((2, 9, 12, 3), "float32")]
     return module_of({"main": (lambda variables: build(*variables), types)})
 
 
-def normalized(x, axis=3, **options):
-    parameters = [relax.const(np.full(4, value, "float32")) for value in (2, 1, 3, 4)]
-    return relax.TupleGetItem(relax.op.nn.batch_norm(convolution(x), *parameters, axis=axis, **options), 0)
+def test_residuals_are_added_where_they_come_first():
+    result, _ = converted(imported("inverted")[1])
+    assert "relax.add" not in operators(result)
+    assert [int(call.attrs["has_residual"]) for call in calls(result)] == [0, 1, 1]
+
+
+def fused(x, channels=4, **options):
+    return topi_ext.conv2d_nhwc(x, relax.const(np.ones((4, 1, 1, channels), "float32")), **options)
+
+
+def quantized(x):
+    ones = [relax.const(np.ones(shape, dtype)) for shape, dtype in (((4, 1, 1, 3), "int8"), (4, "float32"))]
+    x = relax.op.astype(x, "int8")
+    return topi_ext.conv2d_nhwc(x, ones[0], scale=ones[1], out_scale=2.0, out_dtype="float32")
+
+
+def plus_one(x, shape=()):
+    return relax.op.add(x, relax.const(np.ones(shape, "float32")))
+
+
+def normalized(x, axis=3, count=4, training=False):
+    parameters = [relax.const(np.full(count, value, "float32")) for value in (2, 1, 3, 4)]
+    return relax.TupleGetItem(
+        relax.op.nn.batch_norm(convolution(x), *parameters, axis=axis, training=training), 0
+    )
 
 
 REFUSED = {
     "moments of the data": (lambda x: normalized(x, training=True), "normalizes by the moments of the data"),
+    "of rows": (lambda x: normalized(x, axis=1, count=7), "along another axis than the channels"),
+    "quantized": (lambda x: plus_one(quantized(x)), "has scaled and rounded its result to int8"),
+    "shuffled": (lambda x: plus_one(fused(x, 3, block_size=2)), "it comes after a shuffle"),
     "infinite": (
         lambda x: relax.op.multiply(
             relax.op.multiply(convolution(x), relax.const(3e38, "float32")), relax.const(3e38, "float32")
         ),
-        "weights or bias would overflow float32",
+        "weights or bias would overflow",
     ),
     "along a row": (
         lambda x: relax.op.add(convolution(x, padding=1), relax.const(np.ones((12, 1), "float32"))),
@@ -197,14 +251,64 @@ REFUSED = {
 def test_what_would_be_wrong_is_refused(name):
     build, reason = REFUSED[name]
     _, refused = converted(of_images(build))
-    assert reason is None or any(reason in each for each in refused), refused
+    assert any(reason in each for each in refused), refused
+
+
+def test_of_a_batch_that_is_known_at_run_time_the_kind_is_compared():
+    """One image may be broadcast to a batch, or not be."""
+    n = tvm.tirx.Var("n", "int64")
+    batch, one = (relax.TensorType((count, 9, 12, 4), "float32") for count in (n, 1))
+    result, refused = converted(of_images(lambda x, y: relax.op.add(fused(plus_one(x, 4)), y), batch, one))
+    assert operators(result) == ["relax.add", CONVOLUTION, "relax.add"]
+    assert refused == {"one of the tensors is broadcast to the other"}
+    result, _ = converted(of_images(lambda x, y: plus_one(relax.op.add(fused(x), y), 4), batch, batch))
+    assert operators(result) == [CONVOLUTION]
+
+
+def test_shapes_that_are_not_known_stay():
+    images = relax.TensorType((tvm.tirx.Var("n", "int64"), 9, 12, 3), "float32")
+    result, refused = converted(of_images(lambda x: relax.op.permute_dims(convolution(x)), images))
+    assert "relax.nn.conv2d" in operators(result)
+    assert refused == {"the shape is dynamic"}
+
+
+def test_variables_of_the_same_value_are_told_apart():
+    """Each has users."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 9, 12, 4), "float32"))
+    with builder.function("main", [x]):
+        value = fused(x)
+        one, other = builder.emit(value), builder.emit(value)
+        builder.emit_func_output(relax.op.add(builder.emit(relax.op.nn.relu(one)), other))
+    with tvm_passes.recording() as report:
+        result = FuseConv2dNHWC(QUICK)(builder.get())
+    assert operators(result) == [CONVOLUTION, CONVOLUTION, "relax.nn.relu", "relax.add"]
+    assert {each.reason for each in report.passes[0].refusals} == {
+        "the result of the convolution has other users"
+    }
 
 
 def test_float32_stays_on_cuda():
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host="llvm")
-    result, refused = converted(of_images(convolution), target)
+    result, refused = converted(of_images(convolution), CUDA)
     assert operators(result) == ["relax.nn.conv2d"]
-    assert refused == {"tensor cores do not multiply float32 in full precision"}
+    assert refused == {"the target has no kernel for float32"}
+
+
+def test_depthwise_float32_has_a_kernel_on_cuda():
+    weight = relax.const(np.ones((3, 3, 3, 1), "float32"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    result, _ = converted(of_images(lambda x: relax.op.nn.conv2d(x, weight, groups=3, **layouts)), CUDA)
+    assert operators(result) == [CONVOLUTION]
+
+
+@pytest.mark.parametrize("target", [{"kind": "cuda", "arch": "sm_70"}, {"kind": "c"}])
+def test_targets_without_kernels_keep_their_own(target):
+    images = relax.TensorType((2, 9, 12, 3), "float16")
+    weight = relax.const(np.ones((4, 3, 3, 3), "float16"))
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    module = of_images(lambda x: relax.op.nn.conv2d(x, weight, **layouts), images)
+    result, refused = converted(module, tvm.target.Target(target, host="llvm"))
+    assert operators(result) == ["relax.nn.conv2d"]
+    assert refused == {"the target has no kernel for float16"}
 
 
 def test_what_needs_relay_says_so():

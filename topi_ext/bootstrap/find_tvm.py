@@ -58,6 +58,15 @@ class TvmInUse:
                 f"{INSTALL_HINT}"
             )
 
+    def error_without_relax(self, package: str) -> ImportError:
+        """The error of a package that has nothing for Relay, where this is a TVM with Relay."""
+        wanted = RELAX_VERSION.rstrip(".")
+        return ImportError(
+            f"{package} needs TVM {wanted}, and this process has {self.version}, {self.origin}. "
+            'Install it by `pip install "tvm-vision-passes[relax]"`; where both are installed, set '
+            f"{SWITCH}={RELAX}."
+        )
+
 
 def import_tvm() -> TvmInUse:
     """Import the TVM of choice under the name `tvm`, or raise an ImportError that says what to do."""

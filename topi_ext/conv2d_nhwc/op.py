@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 NAME = "topi_ext.conv2d_nhwc"
 FLOATS = ("float16", "bfloat16", "float32")
 TYPES = (*FLOATS, INT8)
+MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 MAX_PRODUCTS = 2**17 - 1  # of int8 in one sum: int32 holds as many of -128 * -128
 ARGUMENTS = {
     "data": "(N, H, W, C)",
@@ -263,7 +264,8 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
             _refuse(f"residual must have the shape {wanted} and type {' or '.join(of_residual)}, not {found}")
     height, width = problem.size
     out_height, out_width = problem.out_size
-    if max(height * width * channels, out_height * out_width * filters) * max(problem.batch, 1) >= 2**31:
+    largest = max(height * width * channels, out_height * out_width * filters) * max(problem.batch, 1)
+    if largest > MAX_ELEMENTS:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     return problem
 
@@ -350,7 +352,14 @@ def has_grouped_kernel(
     """Whether the operator has a fast kernel for a grouped convolution of data of a type on a target."""
     if target is None or target.kind.name != "cuda":
         return target is not None and _has_onednn(target)
-    return groups == channels == filters or supported_arch(dtype, target) is not None
+    return has_kernel(channels, filters, groups, dtype, target)
+
+
+def has_kernel(channels: int, filters: int, groups: int, dtype: str, target: tvm.target.Target) -> bool:
+    """Whether the operator has a kernel, fast or not, for data of a type on a target."""
+    if target.kind.name != "cuda":
+        return target.kind.name in _register.KERNELS
+    return groups == channels == filters > 1 or supported_arch(dtype, target) is not None
 
 
 def takes_any_batch(target: tvm.target.Target | None) -> bool:

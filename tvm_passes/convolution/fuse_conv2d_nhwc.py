@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
-from topi_ext.conv2d_nhwc.op import FLOATS, has_grouped_kernel, takes_any_batch
+from topi_ext.conv2d_nhwc.op import FLOATS, MAX_ELEMENTS, has_grouped_kernel, takes_any_batch
 
 import tvm
 from tvm import relay
@@ -31,10 +31,7 @@ from ..analysis.scalar_functions import activation_of, call_below
 from ..engine.expressions import op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import FusedCall, activation_as_given
-
-QUANTIZED = "the convolution has scaled and rounded its result to int8"
-MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
+from .fused_call import QUANTIZED, FusedCall, activation_as_given
 
 
 class OfHalf(Rule):

@@ -9,6 +9,8 @@ from topi_ext._tvm import Attrs, Expr
 from topi_ext.conv2d_nhwc import conv2d_nhwc
 from topi_ext.conv2d_nhwc.problem import INT8, GivenActivation
 
+QUANTIZED = "the convolution has scaled and rounded its result to int8"  # why nothing can follow
+
 
 class FusedCall:
     """The arguments of a call of `conv2d_nhwc` by name, to be changed."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from topi_ext._tvm import HAS_RELAY, Expr
+
+from .report import PassReport
 
 if TYPE_CHECKING or HAS_RELAY:
     from tvm.relay.dataflow_pattern import DFPattern
@@ -30,6 +32,7 @@ class Answer(enum.Enum):
 
 
 LEGAL, NO_MATCH = Answer.LEGAL, Answer.NO_MATCH
+MIN_ROUNDS = 100  # of applying rules, plus one for each node: a chain of rewrites takes a round per link
 
 
 class Rule:
@@ -82,7 +85,32 @@ class Match:
         return any(user not in inside for node in nodes for user in self.graph.users(node))
 
 
-def rewritten(rule: Rule, match: Match) -> Expr | Refusal | Answer:
+def first_rewrite(
+    rules: Iterable[Rule],
+    graph: Any,
+    root: Expr,
+    match: Callable[[DFPattern, Expr], Mapping[DFPattern, Expr] | None],
+    location: Callable[[Expr], str],
+    report: PassReport,
+) -> Expr | None:
+    """What the first rule that applies to an expression replaces it with, if one does.
+
+    Of the dialect are `match`, what the parts of a pattern stand for, and `location`, for the report.
+    """
+    for rule in rules:
+        bound = match(rule.pattern, root)
+        if bound is None:
+            continue
+        replacement, name = _rewritten(rule, Match(rule, graph, root, bound)), type(rule).__name__
+        if isinstance(replacement, Refusal):
+            report.refused(name, location(root), replacement.reason)
+        elif not isinstance(replacement, Answer):
+            report.rewrote(name, location(root))
+            return replacement
+    return None
+
+
+def _rewritten(rule: Rule, match: Match) -> Expr | Refusal | Answer:
     """What a rule replaces a match with, why it refuses to, or NO_MATCH."""
     if not rule.where(match):
         return NO_MATCH

@@ -25,7 +25,16 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from .contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, rewritten
+from .contract import (
+    LEGAL,
+    MIN_ROUNDS,
+    NO_MATCH,  # noqa: F401  (passes import it from here, with the others)
+    Answer,
+    Match,
+    Refusal,
+    Rule,
+    first_rewrite,
+)
 from .expressions import location, op_name
 from .graph import Graph, relay_functions
 from .match import match as match_pattern
@@ -64,9 +73,6 @@ def _with_plan(rule: Any) -> Rule:
         return old.rewrite(self, match)
 
     return type(old.__name__, (old,), {"plan": plan, "rewrite": rewrite})()
-
-
-MIN_ROUNDS = 100
 
 
 def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
@@ -108,18 +114,8 @@ def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> di
         if node in graph.foreign:
             continue
         op = op_name(node)
-        for rule, ops in roots:
-            if ops is not None and op not in ops:
-                continue
-            bound = match_pattern(rule.pattern, node)
-            if bound is None:
-                continue
-            replacement = rewritten(rule, Match(rule, graph, node, bound))
-            name = type(rule).__name__
-            if isinstance(replacement, Refusal):
-                report.refused(name, location(node), replacement.reason)
-            elif replacement is not NO_MATCH:
-                replacements[node] = replacement
-                report.rewrote(name, location(node))
-                break
+        fitting = [rule for rule, ops in roots if ops is None or op in ops]
+        replacement = first_rewrite(fitting, graph, node, match_pattern, location, report)
+        if replacement is not None:
+            replacements[node] = replacement
     return replacements

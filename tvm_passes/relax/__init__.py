@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from topi_ext.bootstrap import tvm_in_use
+
+if tvm_in_use.has_relay:
+    raise tvm_in_use.error_without_relax("tvm_passes.relax")
+
 import tvm
 
 from .convert_to_nhwc import ConvertToNHWC

@@ -37,6 +37,29 @@ class SplitInOne(Rule):
         return match.data
 
 
+class LayerNormOfSeveralAxes(Rule):
+    """Reshape data to the shape that they have, before they are normalized along several axes.
+
+    ConvertLayout would move these axes, but not those of gamma and beta. It leaves alone what reads the
+    result of a reshape.
+    """
+
+    data = wildcard()
+    pattern = is_op("relax.nn.layer_norm")(data, wildcard(), wildcard())
+
+    def where(self, match: Match) -> bool:
+        is_reshaped = op_name(match.graph.value(match.data)) == "relax.reshape"
+        return len(match.root.attrs.axes) > 1 and not is_reshaped
+
+    def plan(self, match: Match) -> Expr | Refusal:
+        """The shape."""
+        return match.data.ty.shape or Refusal("the shape of the data is not known")
+
+    def rewrite(self, match: Match, plan: Expr) -> Expr:
+        data = relax.op.reshape(match.data, plan)
+        return relax.Call(match.root.op, [data, *match.root.args[1:]], match.root.attrs)
+
+
 class TransposeBeforeElementwise(Rule):
     """Move the transposes before an elementwise operator behind it, where they meet the next ones.
 
@@ -112,7 +135,7 @@ def ConvertToNHWC() -> tvm.transform.Pass:
     """
     return tvm.transform.Sequential(
         [
-            rule_pass("DropSplits", SplitInOne()),
+            rule_pass("BeforeConvertLayout", SplitInOne(), LayerNormOfSeveralAxes()),
             relax.transform.ConvertLayout(LAYOUTS),
             relax.transform.EliminateCommonSubexpr(),  # what it reads twice has one user more
             rule_pass("ConvertToNHWC", TransposeOfTranspose(), TransposeBeforeElementwise()),

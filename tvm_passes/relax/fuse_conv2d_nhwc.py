@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 
 import numpy as np
+from tvm_ffi import structural_equal
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
+from topi_ext.conv2d_nhwc.op import MAX_ELEMENTS, has_kernel
 from topi_ext.conv2d_nhwc.problem import GivenActivation
 
 import tvm
@@ -16,13 +20,12 @@ from tvm.ir import Expr
 from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 
 from ..analysis.known_activations import known_activation
-from ..convolution.fused_call import FusedCall
+from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
 from .rule_pass import rule_pass
 
 CONVOLUTION = "topi_ext.conv2d_nhwc"
-MAX_ELEMENTS = 2**31 - 1  # of a tensor: the kernels count in 32 bits
 ACTIVATIONS: dict[str, Callable[[Expr], GivenActivation]] = {
     "relax.nn.relu": lambda call: "relu",
     "relax.nn.leakyrelu": lambda call: ("leaky_relu", float(call.attrs.alpha)),
@@ -30,9 +33,9 @@ ACTIVATIONS: dict[str, Callable[[Expr], GivenActivation]] = {
     "relax.nn.gelu": lambda call: "gelu",
     "relax.nn.gelu_tanh": lambda call: "gelu_tanh",
     "relax.nn.silu": lambda call: "silu",
+    "relax.sigmoid": lambda call: "sigmoid",
+    "relax.tanh": lambda call: "tanh",
 }
-# Rounded to half precision, scores close to 1, which are compared, would be alike.
-IN_FULL_PRECISION = {"relax.sigmoid": "sigmoid", "relax.tanh": "tanh"}
 MAX_OPERATORS = 16  # that spell an activation
 
 
@@ -53,14 +56,14 @@ class OfConv2d(Rule):
         return (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NHWC", "OHWI")
 
     def plan(self, match: Match) -> Answer | Refusal:
-        dtype, kind = dtype_of(match.data), self.target.kind.name
+        dtype, groups = dtype_of(match.data), int(match.root.attrs.groups)
         if dtype not in FLOATS or {dtype_of(match.root), dtype_of(match.weight)} != {dtype}:
             return Refusal(f"the types are not all {' or '.join(FLOATS)}")
-        if kind == "cuda" and dtype == "float32":
-            return Refusal("tensor cores do not multiply float32 in full precision")
         data, weight, result = map(shape_of, (match.data, match.weight, match.root))
         if data is None or weight is None or result is None:
             return Refusal("the shape is dynamic")
+        if not has_kernel(data[3], result[3], groups, dtype, self.target):
+            return Refusal(f"the target has no kernel for {dtype}")
         if str(match.root.attrs.out_layout) != "NHWC":
             return Refusal("the result is in another layout")
         if 0 in (*data, *weight, *result):
@@ -85,22 +88,27 @@ class OfConv2d(Rule):
         )
 
 
-class _Grow(Rule):
-    """Fold what comes next into the call; the plan is the call that it becomes."""
-
-    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
-
-    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
-        if match.graph.users(match.conv) != [match.root]:  # also if the tensor added depends on it
-            return Refusal("the result of the convolution has other users")
-        if not _has_type_of(match.root, match.conv):
-            return Refusal("the next operator changes the type or the shape")
-        return self.grown(match, FusedCall(match.conv))
+class _TakeIn(Rule):
+    """Replace the root with a call that computes it, too; the plan is that call."""
 
     def rewrite(self, match: Match, plan: FusedCall) -> Expr:
         return plan.call()
 
-    def grown(self, match: Match, call: FusedCall) -> FusedCall | Answer | Refusal:
+
+class _Grow(_TakeIn):
+    """Fold what comes next into the call."""
+
+    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
+
+    def plan(self, match: Match) -> FusedCall | Refusal:
+        if match.graph.users(match.conv) != [match.root]:  # also if the tensor added depends on it
+            return Refusal("the result of the convolution has other users")
+        if not _has_type_of(match.root, match.conv):
+            return Refusal("the next operator changes the type or the shape")
+        call = FusedCall(match.conv)
+        return _why_complete(call) or self.grown(match, call)
+
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
         """The call with the root folded in, or why the operator does not do that in this order."""
         raise NotImplementedError
 
@@ -151,7 +159,7 @@ class WithScale(_Grow):
         return _scaled(match, call, factor, np.zeros_like(factor))
 
 
-class WithBatchNorm(Rule):
+class WithBatchNorm(_TakeIn):
     """Fold a batch normalization by constant moments into weights and bias.
 
     TVM's FoldBatchnormToConv2D asks neither for the axis nor for what is trained, scaled or centered.
@@ -170,10 +178,10 @@ class WithBatchNorm(Rule):
         attrs = match.norm.attrs
         if match.graph.users(match.conv) != [match.norm] or match.graph.users(match.norm) != [match.root]:
             return Refusal("the result of the convolution, or the moments, have other users")
-        if attrs.training or [int(axis) % 4 for axis in [attrs.axis]] != [3]:
-            return Refusal(
-                "it normalizes by the moments of the data, or along another axis than the channels"
-            )
+        if attrs.training:
+            return Refusal("it normalizes by the moments of the data")
+        if int(attrs.axis) % 4 != 3:
+            return Refusal("it normalizes along another axis than the channels")
         parameters = [
             match.graph.constant(each) for each in (match.gamma, match.beta, match.mean, match.variance)
         ]
@@ -181,33 +189,23 @@ class WithBatchNorm(Rule):
             return Refusal("its parameters are not constant")
         gamma, beta, mean, variance = (each.astype("float64") for each in parameters)
         factor = (gamma if attrs.scale else 1) / np.sqrt(variance + float(attrs.epsilon))
-        return _scaled(match, FusedCall(match.conv), factor, (beta if attrs.center else 0) - mean * factor)
-
-    def rewrite(self, match: Match, plan: FusedCall) -> Expr:
-        return plan.call()
+        call, shift = FusedCall(match.conv), (beta if attrs.center else 0) - mean * factor
+        return _why_complete(call) or _scaled(match, call, factor, shift)
 
 
 class WithActivation(_Grow):
     """Fold in an activation, as the first one or the final one."""
 
-    pattern = wildcard()  # of which `where` finds the convolution
+    pattern = reduce(or_, (is_op(name)(_Grow.conv, varg_default_wildcard=True) for name in ACTIVATIONS))
 
-    def where(self, match: Match) -> bool:
-        names = {*ACTIVATIONS, *(IN_FULL_PRECISION if dtype_of(match.root) == "float32" else ())}
-        return op_name(match.root) in names and op_name(_first(match)) == CONVOLUTION
-
-    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
-        conv, name = _first(match), op_name(match.root)
-        if match.graph.users(conv) != [match.root]:
-            return Refusal("the result of the convolution has other users")
-        if name in IN_FULL_PRECISION:
-            return _activated(FusedCall(conv), IN_FULL_PRECISION[name])
+    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
+        name = op_name(match.root)
         if name == "relax.clip" and not bounds_of(match.root)[0] <= bounds_of(match.root)[1]:
             return Refusal("the bounds of the clip are the wrong way round")
-        return _activated(FusedCall(conv), ACTIVATIONS[name](match.root))
+        return _activated(call, ACTIVATIONS[name](match.root))
 
 
-class WithSpelledActivation(Rule):
+class WithSpelledActivation(_TakeIn):
     """Fold in an activation that several operators compute, such as `x * clip(x + 3, 0, 6) / 6`.
 
     Why legal: they are evaluated at many points, among them those around each of their constants, and are
@@ -232,11 +230,8 @@ class WithSpelledActivation(Rule):
         def compute(points: np.ndarray) -> np.ndarray:
             return match.graph.evaluated(match.root, {conv: points})
 
-        name = known_activation(compute, around)
-        return NO_MATCH if name is None else _activated(FusedCall(conv), name)
-
-    def rewrite(self, match: Match, plan: FusedCall) -> Expr:
-        return plan.call()
+        name, call = known_activation(compute, around), FusedCall(conv)
+        return NO_MATCH if name is None else _why_complete(call) or _activated(call, name)
 
 
 class WithResidual(_Grow):
@@ -246,7 +241,7 @@ class WithResidual(_Grow):
     """
 
     residual = wildcard()
-    pattern = is_op("relax.add")(_Grow.conv, residual) | is_op("relax.add")(residual, _Grow.conv)
+    pattern = is_op("relax.add")(_Grow.conv, residual)
 
     def where(self, match: Match) -> bool:
         return match.graph.constant(match.residual) is None
@@ -264,13 +259,21 @@ class WithResidual(_Grow):
         return call
 
 
-def _first(match: Match) -> Expr:
-    """The value of the root's first argument."""
-    return match.graph.value(match.root.args[0])
+class WithResidualBefore(WithResidual):
+    """The same where the convolution is the second operand; the first may be one, too, with other users."""
+
+    pattern = is_op("relax.add")(WithResidual.residual, _Grow.conv)
+
+
+def _why_complete(call: FusedCall) -> Refusal | None:
+    """Why the operator does nothing after what it does already."""
+    if call.is_quantizing:
+        return Refusal(QUANTIZED)
+    return Refusal("it comes after a shuffle") if call.block_size > 1 else None
 
 
 def _has_type_of(one: Expr, other: Expr) -> bool:
-    return shape_of(one) == shape_of(other) and dtype_of(one) == dtype_of(other)
+    return structural_equal(one.ty, other.ty)
 
 
 def _activated(call: FusedCall, activation: GivenActivation) -> FusedCall | Refusal:
@@ -285,7 +288,7 @@ def _activated(call: FusedCall, activation: GivenActivation) -> FusedCall | Refu
 
 def _of_channels(match: Match, expr: Expr) -> np.ndarray | None:
     """A constant beside the convolution as a vector over the channels, in float64; None where it is none."""
-    array, channels = match.graph.constant(expr), known_shape(match.conv)[-1]
+    array, channels = match.graph.constant(expr), known_shape(match.conv.args[1])[0]
     if array.size not in (1, channels) or (array.size > 1 and array.shape[-1] != channels):
         return None
     return np.broadcast_to(array.reshape(-1).astype("float64"), channels)
@@ -300,16 +303,22 @@ def _scaled(match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray
         return Refusal("it comes after an activation or a residual")
     if bias is None or (is_scaled and weight is None):
         return Refusal("the weights or the bias of the convolution are not constant")
-    changed = [bias * factor + added]
+    bias = _rounded(bias * factor + added, "float32")
     if is_scaled:
-        changed.append(weight * factor.reshape(-1, 1, 1, 1))
-    most = np.finfo(dtype_of(call.data)).max
-    if not all((abs(each) <= most).all() for each in changed):  # of NaN neither
-        return Refusal(f"weights or bias would overflow {dtype_of(call.data)}")
-    call.bias = relax.const(changed[0].astype("float32"))
+        weight = _rounded(weight * factor.reshape(-1, 1, 1, 1), dtype_of(call.weight))
+    if bias is None or (is_scaled and weight is None):
+        return Refusal("weights or bias would overflow")
+    call.bias = relax.const(bias)
     if is_scaled:
-        call.weight = relax.const(changed[1].astype(dtype_of(call.data)))
+        call.weight = relax.const(weight)
     return call
+
+
+def _rounded(array: np.ndarray, dtype: str) -> np.ndarray | None:
+    """An array in another type; None where a number would be infinite, or is none."""
+    with np.errstate(over="ignore"):
+        rounded = array.astype(dtype)
+    return rounded if np.isfinite(rounded).all() else None
 
 
 def _spelled(match: Match) -> tuple[Expr, list[Expr], list[float]] | None:
@@ -353,5 +362,6 @@ def FuseConv2dNHWC(target: tvm.target.Target) -> tvm.transform.Pass:
         WithSpelledActivation(),
         WithActivation(),
         WithResidual(),
+        WithResidualBefore(),
     )
     return rule_pass("FuseConv2dNHWC", OfConv2d(target), *growth)

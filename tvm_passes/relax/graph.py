@@ -20,7 +20,7 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "relax.divide": lambda _, x, y: x / y,
     "relax.maximum": lambda _, x, y: np.maximum(x, y),
     "relax.minimum": lambda _, x, y: np.minimum(x, y),
-    "relax.clip": lambda call, x: np.clip(x, *bounds_of(call)),
+    "relax.clip": lambda call, x: np.maximum(np.minimum(x, bounds_of(call)[1]), bounds_of(call)[0]),
     "relax.sqrt": lambda _, x: np.sqrt(x),
     "relax.rsqrt": lambda _, x: 1 / np.sqrt(x),
     "relax.exp": lambda _, x: np.exp(x),
@@ -47,7 +47,9 @@ class Graph:
             if isinstance(binding, relax.VarBinding)
         ]
         self.bound: Mapping[relax.Var, Expr] = relax.analysis.get_var2val(function)
-        self._variable_of = {value: variable for variable, value in self.bindings}
+        self._variables: dict[Expr, list[relax.Var]] = {}  # two may be bound to the same object
+        for variable, value in self.bindings:
+            self._variables.setdefault(value, []).append(variable)
         self._users: dict[relax.Var, list[Expr]] = {}
         for block in function.body.blocks:
             for binding in block.bindings:
@@ -64,7 +66,12 @@ class Graph:
 
     def users(self, expr: Expr) -> list[Expr]:
         """The values that use a variable, or what is bound to one; the function's body, if it returns it."""
-        return self._users.get(self._variable_of.get(expr, expr), [])
+        variables = self._variables.get(expr, [expr])
+        return [user for variable in variables for user in self._users.get(variable, [])]
+
+    def location(self, value: Expr) -> str:
+        """The name of the variable that is bound to a value."""
+        return str(self._variables[value][0].name)
 
     def matched(self, pattern: DFPattern, value: Expr) -> dict[DFPattern, Expr] | None:
         """What each part of a pattern stands for, if it matches a value: variables for its wildcards.
@@ -75,7 +82,7 @@ class Graph:
         if found is None:
             return None
         return {
-            part: self._variable_of.get(expr, expr) if isinstance(part, WildcardPattern) else expr
+            part: self._variables.get(expr, [expr])[0] if isinstance(part, WildcardPattern) else expr
             for part, expr in found.items()
         }
 
@@ -138,6 +145,5 @@ def bounds_of(call: Expr) -> tuple[float, float]:
 
 def axes_of(call: Expr) -> tuple[int, ...]:
     """Where each axis of a relax.permute_dims comes from."""
-    rank = len(shape_of(call) or ())
-    axes = call.attrs.axes
+    rank, axes = int(call.ty.ndim), call.attrs.axes
     return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)

@@ -8,11 +8,9 @@ import tvm
 from tvm import relax
 from tvm.ir import Expr
 
-from ..engine.contract import NO_MATCH, Match, Refusal, Rule, rewritten
+from ..engine.contract import MIN_ROUNDS, Rule, first_rewrite
 from ..engine.report import PassReport, publish
 from .graph import Graph
-
-MIN_ROUNDS = 100
 
 
 def rule_pass(name: str, *rules: Rule) -> tvm.transform.Pass:
@@ -60,18 +58,9 @@ def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> di
     """{variable: what it is bound to instead} for every legal match."""
     replacements = {}
     for variable, value in graph.bindings:
-        for rule in rules:
-            bound = graph.matched(rule.pattern, value)
-            if bound is None:
-                continue
-            replacement = rewritten(rule, Match(rule, graph, value, bound))
-            name = type(rule).__name__
-            if isinstance(replacement, Refusal):
-                report.refused(name, variable.name, replacement.reason)
-            elif replacement is not NO_MATCH:
-                replacements[variable] = replacement
-                report.rewrote(name, variable.name)
-                break
+        replacement = first_rewrite(rules, graph, value, graph.matched, graph.location, report)
+        if replacement is not None:
+            replacements[variable] = replacement
     return replacements
 
 
