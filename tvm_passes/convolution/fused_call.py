@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from topi_ext._tvm import Attrs, Expr
 from topi_ext.conv2d_nhwc import conv2d_nhwc
 from topi_ext.conv2d_nhwc.problem import INT8, GivenActivation
+
+from tvm.ir import Attrs
+
+from ..engine.contract import Expr
 
 QUANTIZED = "the convolution has scaled and rounded its result to int8"  # why nothing can follow
 

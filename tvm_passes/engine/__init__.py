@@ -5,12 +5,12 @@ Import from here to write a rule; `tutorials/02_write_a_pass.py` shows how.
 
 from typing import TYPE_CHECKING
 
-from topi_ext._tvm import HAS_RELAY
+from topi_ext.bootstrap import tvm_in_use
 
 from .contract import LEGAL, NO_MATCH, Match, Refusal, Rule
 from .report import Outcome, PassReport, Report, recording
 
-if TYPE_CHECKING or HAS_RELAY:  # the rest is for graphs of Relay
+if TYPE_CHECKING or tvm_in_use.has_relay:  # the rest is for graphs of Relay
     from .expressions import constant, either_way, known_shape, location, op_name, scalar, static_shape
     from .graph import Graph, calls_of, children, relay_functions
     from .match import any_op, match

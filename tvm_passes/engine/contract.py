@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from topi_ext._tvm import HAS_RELAY, Expr
+from topi_ext.bootstrap import tvm_in_use
 
 from .report import PassReport
 
-if TYPE_CHECKING or HAS_RELAY:
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from tvm.relay import Expr
     from tvm.relay.dataflow_pattern import DFPattern
 else:
+    from tvm.ir import Expr
     from tvm.relax.dpl import DFPattern
 
 
