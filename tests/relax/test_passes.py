@@ -151,10 +151,10 @@ if onednn.is_available():
     TARGETS["onednn"] = tvm.target.Target({"kind": "llvm", "opt-level": 0, "libs": ["onednn"]})
 
 
-def imported(name):
+def imported(name, dtype=torch.float32):
     torch.manual_seed(0)
-    model = NETWORKS[name][0]().eval()
-    return model, frontends.relax.from_pytorch(model, IMAGE)
+    model = NETWORKS[name][0]().eval().to(dtype)
+    return model, frontends.relax.from_pytorch(model, IMAGE.to(dtype))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -180,6 +180,38 @@ def test_the_network_computes_the_same(name, target):
     result, _ = converted(module, TARGETS[target])
     for mine, theirs in zip(run(compiled(result, TARGETS[target]), [IMAGE.numpy()]), expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["block", "frozen", "upsampled"])
+def test_half_precision_is_fused_for_cuda(name):
+    """Sums, and functions that torch spells in float32, are rounded by casts, which are taken in."""
+    _, module = imported(name, torch.float16)
+    result, _ = converted(module, CUDA)
+    assert str(calls(result)[0].attrs["activation"]) == NETWORKS[name][1][0][0]
+    assert not set(operators(result)) & {"relax.nn.conv2d", "relax.nn.batch_norm"}
+
+
+@pytest.mark.parametrize("name", ["block", "upsampled"])
+def test_half_precision_computes_the_same(name):
+    model, module = imported(name, torch.float16)
+    with torch.no_grad():
+        expected = model.float()(IMAGE.half().float())
+    (found,) = run(compiled(converted(module)[0], QUICK), [IMAGE.half().numpy()])
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_sums_that_are_used_as_they_are_stay():
+    images, weight = (
+        relax.TensorType((2, 9, 12, 3), "float16"),
+        relax.const(np.ones((4, 3, 3, 3), "float16")),
+    )
+
+    def build(x):
+        sums = relax.op.nn.conv2d(x, weight, data_layout="NHWC", kernel_layout="OHWI", out_dtype="float32")
+        return relax.Tuple([sums, relax.op.astype(sums, "float16")])
+
+    _, refused = converted(of_images(build, images))
+    assert "the sums are used without rounding, too" in refused
 
 
 def test_transposes_stay_at_the_ends_only():

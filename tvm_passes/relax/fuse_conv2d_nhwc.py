@@ -46,36 +46,37 @@ class OfConv2d(Rule):
     """
 
     data, weight = wildcard(), wildcard()
-    pattern = is_op("relax.nn.conv2d")(data, weight)
+    conv = is_op("relax.nn.conv2d")(data, weight)
+    pattern = conv
 
     def __init__(self, target: tvm.target.Target) -> None:
         self.target = target
 
     def where(self, match: Match) -> bool:
-        attrs = match.root.attrs
+        attrs = match.conv.attrs
         return (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NHWC", "OHWI")
 
     def plan(self, match: Match) -> Answer | Refusal:
-        dtype, groups = dtype_of(match.data), int(match.root.attrs.groups)
+        dtype, attrs = dtype_of(match.data), match.conv.attrs
         if dtype not in FLOATS or {dtype_of(match.root), dtype_of(match.weight)} != {dtype}:
             return Refusal(f"the types are not all {' or '.join(FLOATS)}")
         data, weight, result = map(shape_of, (match.data, match.weight, match.root))
         if data is None or weight is None or result is None:
             return Refusal("the shape is dynamic")
-        if not has_kernel(data[3], result[3], groups, dtype, self.target):
+        if not has_kernel(data[3], result[3], int(attrs.groups), dtype, self.target):
             return Refusal(f"the target has no kernel for {dtype}")
-        if str(match.root.attrs.out_layout) != "NHWC":
+        if str(attrs.out_layout) != "NHWC":
             return Refusal("the result is in another layout")
         if 0 in (*data, *weight, *result):
             return Refusal("a tensor is empty")
         if max(math.prod(data), math.prod(result)) > MAX_ELEMENTS:
             return Refusal("a tensor has too many elements")
-        if min(match.root.attrs.padding) < 0:
+        if min(attrs.padding) < 0:
             return Refusal("the padding is negative")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> Expr:
-        attrs, weight = match.root.attrs, match.graph.constant(match.weight)
+        attrs, weight = match.conv.attrs, match.graph.constant(match.weight)
         return conv2d_nhwc(
             match.data,
             match.weight
@@ -86,6 +87,19 @@ class OfConv2d(Rule):
             dilation=tuple(map(int, attrs.dilation)),
             groups=int(attrs.groups),
         )
+
+
+class OfRoundedConv2d(OfConv2d):
+    """The same where sums in float32 are rounded to the type of the data by a cast."""
+
+    pattern = is_op("relax.astype")(OfConv2d.conv)
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        if dtype_of(match.conv) != "float32":
+            return NO_MATCH
+        if match.graph.users(match.conv) != [match.root]:
+            return Refusal("the sums are used without rounding, too")
+        return super().plan(match)
 
 
 class _TakeIn(Rule):
@@ -215,8 +229,8 @@ class WithSpelledActivation(_TakeIn):
 
     pattern = wildcard()
 
-    def where(self, match: Match) -> bool:
-        return op_name(match.root) in ("relax.multiply", "relax.divide")
+    def where(self, match: Match) -> bool:  # a network in half precision may compute it in float32
+        return op_name(match.root) in ("relax.multiply", "relax.divide", "relax.astype")
 
     def plan(self, match: Match) -> FusedCall | Answer | Refusal:
         region = _spelled(match)
@@ -337,7 +351,7 @@ def _spelled(match: Match) -> tuple[Expr, list[Expr], list[float]] | None:
             around.append(float(array.reshape(-1)[0]))
         elif op_name(value) == CONVOLUTION:
             convolutions.append(value)
-        elif op_name(value) in ELEMENTWISE and len(between) < MAX_OPERATORS:
+        elif op_name(value) in ELEMENTWISE and dtype_of(value) in FLOATS and len(between) < MAX_OPERATORS:
             between.append(value)
             around += (
                 [b for b in bounds_of(value) if math.isfinite(b)] if op_name(value) == "relax.clip" else []
@@ -364,4 +378,4 @@ def FuseConv2dNHWC(target: tvm.target.Target) -> tvm.transform.Pass:
         WithResidual(),
         WithResidualBefore(),
     )
-    return rule_pass("FuseConv2dNHWC", OfConv2d(target), *growth)
+    return rule_pass("FuseConv2dNHWC", OfConv2d(target), OfRoundedConv2d(target), *growth)

@@ -21,6 +21,7 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "relax.maximum": lambda _, x, y: np.maximum(x, y),
     "relax.minimum": lambda _, x, y: np.minimum(x, y),
     "relax.clip": lambda call, x: np.maximum(np.minimum(x, bounds_of(call)[1]), bounds_of(call)[0]),
+    "relax.astype": lambda call, x: _cast(x, dtype_of(call)),
     "relax.sqrt": lambda _, x: np.sqrt(x),
     "relax.rsqrt": lambda _, x: 1 / np.sqrt(x),
     "relax.exp": lambda _, x: np.exp(x),
@@ -91,7 +92,7 @@ class Graph:
         return self.evaluated(expr, {})
 
     def evaluated(self, expr: Expr, given: Mapping[Expr, np.ndarray]) -> np.ndarray | None:
-        """The same where the values in `given` have these arrays."""
+        """The same where the values in `given` have these arrays, of float64, which casts do not round."""
         expr = self.value(expr)
         if expr in given:
             return given[expr]
@@ -105,6 +106,10 @@ class Graph:
             return None
         with np.errstate(all="ignore"):
             return compute(expr, *arrays)
+
+
+def _cast(array: np.ndarray, dtype: str) -> np.ndarray:
+    return array if array.dtype == "float64" else array.astype(dtype)
 
 
 def op_name(expr: Expr) -> str:
