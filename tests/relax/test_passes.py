@@ -82,7 +82,7 @@ class Frozen(nn.Module):
 
 
 class Upsampled(nn.Module):
-    """The head of a Mask R-CNN: a transposed convolution, which TVM compiles in NCHW only, between others."""
+    """The head of a Mask R-CNN: a transposed convolution between others."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +141,7 @@ NETWORKS = {
         [("hard_swish", "none"), ("relu", "none"), ("relu", "none"), ("clip", "clip"), ("none", "clip")],
     ),
     "frozen": (Frozen, [("leaky_relu", "none"), ("none", "none")]),
-    "upsampled": (Upsampled, [("relu", "none"), ("sigmoid", "none")]),
+    "upsampled": (Upsampled, [("relu", "none"), ("none", "none"), ("sigmoid", "none")]),
     "shared": (Shared, [("none", "none"), ("tanh", "sigmoid")]),
     "inverted": (Inverted, [("none", "none")] * 3),
     "normalized along all": (NormalizedAlongAll, [("none", "none")] * 2),
@@ -164,7 +164,7 @@ def test_convolutions_take_in_what_follows(name):
     found = [(str(call.attrs["activation"]), str(call.attrs["final_activation"])) for call in calls(result)]
     assert found == NETWORKS[name][1]
     left = set(operators(result))
-    assert not left & {"relax.nn.conv2d", "relax.nn.batch_norm", "relax.matmul"}
+    assert not left & {"relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.nn.batch_norm", "relax.matmul"}
     assert all(str(call.attrs["weight_id"]) for call in calls(result))
     again, _ = converted(result)
     tvm.ir.assert_structural_equal(again, result)
@@ -214,8 +214,9 @@ def test_sums_that_are_used_as_they_are_stay():
     assert "the sums are used without rounding, too" in refused
 
 
-def test_transposes_stay_at_the_ends_only():
-    _, module = imported("block")
+@pytest.mark.parametrize("name", ["block", "upsampled"])
+def test_transposes_stay_at_the_ends_only(name):
+    _, module = imported(name)
     result, _ = converted(module)
     assert operators(result).count("relax.permute_dims") == 2
 
@@ -250,6 +251,11 @@ def plus_one(x, shape=()):
     return relax.op.add(x, relax.const(np.ones(shape, "float32")))
 
 
+def upsampled(x, size, strides, **options):
+    weight = relax.const(np.ones((9, 2, size, size), "float32"))
+    return relax.op.nn.conv2d_transpose(x, weight, strides=strides, **options)
+
+
 def normalized(x, axis=3, count=4, training=False):
     parameters = [relax.const(np.full(count, value, "float32")) for value in (2, 1, 3, 4)]
     return relax.TupleGetItem(
@@ -262,6 +268,9 @@ REFUSED = {
     "of rows": (lambda x: normalized(x, axis=1, count=7), "along another axis than the channels"),
     "quantized": (lambda x: plus_one(quantized(x)), "has scaled and rounded its result to int8"),
     "shuffled": (lambda x: plus_one(fused(x, 3, block_size=2)), "it comes after a shuffle"),
+    "overlapping": (lambda x: upsampled(x, 3, 2), "the kernel is not a square as large as the strides"),
+    "cut off": (lambda x: upsampled(x, 2, 2, padding=1), "it is padded or dilated"),
+    "in groups": (lambda x: upsampled(x, 2, 2, groups=3), "it is grouped"),
     "infinite": (
         lambda x: relax.op.multiply(
             relax.op.multiply(convolution(x), relax.const(3e38, "float32")), relax.const(3e38, "float32")

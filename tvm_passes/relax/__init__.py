@@ -13,13 +13,19 @@ from .convert_to_nhwc import ConvertToNHWC
 from .dense_as_convolution import DenseAsConvolution
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .identify_weights import IdentifyWeights
+from .upsample_by_shuffle import UpsampleByShuffle
 
 
 def convolution_pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
     """The passes that make the convolutions of an imported network fast on a target."""
-    passes = [ConvertToNHWC(), FuseConv2dNHWC(target), IdentifyWeights()]
-    if target.kind.name == "llvm":
-        passes.insert(2, DenseAsConvolution())
+    on_llvm = target.kind.name == "llvm"
+    passes = [
+        *([UpsampleByShuffle()] if on_llvm else []),
+        ConvertToNHWC(),
+        FuseConv2dNHWC(target),
+        *([DenseAsConvolution()] if on_llvm else []),
+        IdentifyWeights(),
+    ]
     return tvm.transform.Sequential(passes, name="convolution_pipeline")
 
 
@@ -28,5 +34,6 @@ __all__ = [
     "DenseAsConvolution",
     "FuseConv2dNHWC",
     "IdentifyWeights",
+    "UpsampleByShuffle",
     "convolution_pipeline",
 ]

@@ -92,8 +92,21 @@ class TransposeBeforeElementwise(Rule):
         return relax.op.permute_dims(relax.Call(match.root.op, arguments, match.root.attrs), plan)
 
 
+class TransposeToItself(Rule):
+    """Drop a transpose that leaves all axes where they are, which ConvertLayout makes of some."""
+
+    data = wildcard()
+    pattern = is_op("relax.permute_dims")(data)
+
+    def where(self, match: Match) -> bool:
+        return list(axes_of(match.root)) == sorted(axes_of(match.root))
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        return match.data
+
+
 class TransposeOfTranspose(Rule):
-    """Replace two transposes in a row with one, or with none.
+    """Replace two transposes in a row with one.
 
     Why legal: two permutations of the axes, one after the other, are a permutation.
     """
@@ -104,8 +117,7 @@ class TransposeOfTranspose(Rule):
 
     def rewrite(self, match: Match, plan: object) -> Expr:
         inner = axes_of(match.inner)
-        axes = [inner[axis] for axis in axes_of(match.root)]
-        return match.data if axes == sorted(axes) else relax.op.permute_dims(match.data, axes)
+        return relax.op.permute_dims(match.data, [inner[axis] for axis in axes_of(match.root)])
 
 
 def _transposes(match: Match) -> list[Expr]:
@@ -138,7 +150,9 @@ def ConvertToNHWC() -> tvm.transform.Pass:
             rule_pass("BeforeConvertLayout", SplitInOne(), LayerNormOfSeveralAxes()),
             relax.transform.ConvertLayout(LAYOUTS),
             relax.transform.EliminateCommonSubexpr(),  # what it reads twice has one user more
-            rule_pass("ConvertToNHWC", TransposeOfTranspose(), TransposeBeforeElementwise()),
+            rule_pass(
+                "ConvertToNHWC", TransposeToItself(), TransposeOfTranspose(), TransposeBeforeElementwise()
+            ),
         ],
         name="ConvertToNHWC",
     )

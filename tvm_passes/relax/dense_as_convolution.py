@@ -46,6 +46,6 @@ class OfMatmul(Rule):
 def DenseAsConvolution() -> tvm.transform.Pass:
     """Compute fully connected layers as convolutions: TVM has no schedule for a matmul on LLVM.
 
-    Bias and activation stay behind it.
+    Bias and activation stay behind it. On CUDA, the operator has no kernel for float32.
     """
     return rule_pass("DenseAsConvolution", OfMatmul())
