@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 
 import numpy as np
 import torch
+import torchvision
 from torch import nn
 from torchvision.models import detection
 
@@ -40,14 +41,15 @@ def main():
     print(f"""# Detectors in Relax
 
 - Commit: {commit.strip()}
-- Command: `OMP_NUM_THREADS={THREADS} python -m tests.benchmarks.bench_relax`
+- Command: `python -m tests.benchmarks.bench_relax`
 - Date: {datetime.now(timezone.utc):%Y-%m-%d}
 - CPU: {processor()}
+- Threads: {THREADS}, by `OMP_NUM_THREADS`
 - TVM: {tvm.__version__}, oneDNN {onednn.version()}
-- torch: {torch.__version__}
+- torch: {torch.__version__}, torchvision {torchvision.__version__}
 - Target: `{topi_ext.cpu_target()}`
 
-Milliseconds of a call in float32 on one image; threads: {THREADS}. The median of {CALLS} calls, without the
+Milliseconds of a call in float32 on one image: the median of {CALLS} calls, without the
 passes of {CALLS_WITHOUT}, after one to warm up. It is the time of the processor, which other work
 on the machine disturbs less than the host's clock. Weights are random. Faster R-CNN finds nothing; Mask R-CNN
 finds 100 objects, which are compared: the column has the largest difference of a score from torch's.
@@ -65,7 +67,7 @@ def row(name, model, image, calls_without=0):
         difference = largest_difference(call(), model([image])[0])
         of_torch = milliseconds(lambda: model([image]), CALLS)
     ours = milliseconds(call, CALLS)
-    without = ""
+    without = "-"
     if calls_without:
         without = f"{milliseconds(call_of(module, target, image), calls_without):.1f}"
     return f"| {name:31} | {ours:6.1f} | {without:>14} | {of_torch:6.1f} | {difference:>10} |"
@@ -99,10 +101,10 @@ def normalize_these(norm, arguments):
 
 
 def largest_difference(ours, expected):
-    """Of the scores; an empty text where there are none."""
+    """Of the scores; a dash where there are none."""
     _, scores, *_, count = (each.numpy() for each in ours)
     assert count == len(expected["scores"])
-    return f"{np.abs(scores[:count] - expected['scores'].numpy()).max():.1e}" if count else ""
+    return f"{np.abs(scores[:count] - expected['scores'].numpy()).max():.1e}" if count else "-"
 
 
 def call_of(module, target, image):
