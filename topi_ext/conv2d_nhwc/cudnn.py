@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -107,7 +108,7 @@ def _from(buffer: tir.Buffer, channel: int) -> tir.Buffer:
 
 
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
-    """The graph of a problem. Uids of its tensors count from 1: the arguments in order, then the result."""
+    """The graph of a problem. Uids count from 1: the arguments in order, the result, `numbers`."""
     types, graph = data_types(cudnn), new_graph(cudnn, problem.dtype, handle)
     result = problem.batch, *problem.out_size, problem.filters
     arguments = {
@@ -120,11 +121,12 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         "scale": ((1, 1, 1, problem.filters), "float32" if problem.dtype == INT8 else None),
     }
     tensors = {}
+    uids = itertools.count(1)
     for name, (shape, dtype) in arguments.items():
         if dtype:
             dim, stride = _layout(shape, problem.parts.get(name))
             tensors[name] = graph.tensor(name=name, dim=dim, stride=stride, data_type=types[dtype])
-            tensors[name].set_uid(len(tensors))
+            tensors[name].set_uid(next(uids))
     y = graph.conv_fprop(
         image=tensors["data"],
         weight=tensors["weight"],
@@ -139,18 +141,31 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     if problem.bias:
         y = graph.add(y, tensors["bias"])
     y = _activate(graph, problem.activation, y, tensors.get("slope"))
+    uid_of_result = next(uids)
+
+    def times(y: Any, factor: float) -> Any:
+        if factor == 1:
+            return y
+        number = graph.tensor(
+            dim=[1] * 4, stride=[1] * 4, data_type=cudnn.data_type.FLOAT, is_pass_by_value=True
+        )
+        number.set_uid(next(uids))
+        return graph.mul(y, number)
+
     if problem.residual:
-        y = graph.add(y, _times(cudnn, graph, tensors["residual"], problem.residual_scale))
+        y = graph.add(y, times(tensors["residual"], problem.residual_scale))
     y = _activate(graph, problem.final_activation, y)
-    y = _times(cudnn, graph, y, problem.out_scale)
+    y = times(y, problem.out_scale)
     dim, stride = _layout(result, problem.parts["result"])
     y.set_output(True).set_data_type(types[problem.out_dtype]).set_dim(dim).set_stride(stride)
-    y.set_uid(len(tensors) + 1)
+    y.set_uid(uid_of_result)
     return graph
 
 
-def _times(cudnn: ModuleType, graph: Any, y: Any, factor: float) -> Any:
-    return y if factor == 1 else graph.mul(y, graph.tensor_scalar(factor, cudnn.data_type.FLOAT))
+def numbers(problem: Problem) -> list[float]:
+    """By which the graph multiplies, in order: the residual, and the result."""
+    factors = [problem.residual_scale if problem.residual else 1, problem.out_scale]
+    return [factor for factor in factors if factor != 1]
 
 
 def _layout(shape: Sequence[int], part: Part | None = None) -> tuple[list[int], list[int]]:
@@ -187,4 +202,5 @@ def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> 
 OPERATOR = Operator(
     "topi_ext.conv2d_nhwc",
     lambda cudnn, text, handle: build_graph(cudnn, Problem.from_json(text), handle),
+    lambda text: numbers(Problem.from_json(text)),
 )
