@@ -25,6 +25,7 @@ SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and y
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
+WIDE_IN_INT8 = 256  # channels and filters: with half as many, cuDNN's first plan takes 1.3 to 8 times as long
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -35,8 +36,10 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
     if arch is None or not is_capable(problem):
         return False
     if problem.groups > 1:
-        return False  # not measured; the own kernel loads each pixel once
-    return problem.dtype == INT8 or not _is_own_better(plan_for(problem, arch))
+        return False  # in int8 it is slower; in float16 it is faster only with strides, but may have no plan
+    if problem.dtype == INT8:
+        return min(problem.channels, problem.filters) >= WIDE_IN_INT8
+    return not _is_own_better(plan_for(problem, arch))
 
 
 def _is_own_better(plan: Plan) -> bool:
