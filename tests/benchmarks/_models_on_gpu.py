@@ -31,6 +31,7 @@ SMALL_MAP = r"conv2d_nhwc \(1x\d{1,2}x\d{1,2}x"
 REASONS = {  # by the kernel's name and the shapes of its first inputs
     r"conv2d_nhwc \(1x800x1344x3": "three channels take the place of eight: most products are of zeros",
     r"conv2d_nhwc \(1x540x960x256, 48x6x6": "a strided window reads each pixel nine times from shared memory",
+    "multiscale_roi_align": "a bin is a mean of four samples of four pixels: it reads L2, not memory",
     "batched_nms": "boxes wait for the verdict on those before them: it is steps that count, not bytes",
     SMALL_MAP: "fewer tiles than multiprocessors, each of which sums thousands of products",
     r"conv2d_nhwc \(100x14x14x512, 68x3x3x512": "the filters fill half of the tile of cuDNN's plan",

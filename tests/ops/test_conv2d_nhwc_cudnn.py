@@ -155,10 +155,13 @@ def test_compiled_code_sets_the_device_first(oracle, small_by_cudnn):  # noqa: F
 class GraphInNumpy:
     """Computes what is added to it, with tensors in the layout that they are said to have."""
 
-    def __init__(self, arrays):
-        self.arrays, self.tensors = arrays, []
+    def __init__(self, arrays, numbers):
+        self.arrays, self.numbers, self.tensors = arrays, numbers, []
 
-    def tensor(self, name, dim, stride, data_type):
+    def tensor(self, dim, stride, data_type, name=None, is_pass_by_value=False):
+        if is_pass_by_value:
+            value = np.full(dim, np.float32(self.numbers.pop(0)), "float64")
+            return self._new(value).set_data_type(data_type)
         flat = np.ascontiguousarray(self.arrays[name], "float64").reshape(-1)
         value = np.lib.stride_tricks.as_strided(flat, dim, [8 * step for step in stride])
         return self._new(value).set_data_type(data_type)
@@ -194,9 +197,6 @@ class GraphInNumpy:
     def mul(self, a, b):
         return self._new(a.value * b.value)
 
-    def tensor_scalar(self, value, _scalar_type):
-        return self._new(np.float64(np.float32(value)))
-
     def _new(self, value):
         self.tensors.append(TensorInNumpy(value))
         return self.tensors[-1]
@@ -220,8 +220,9 @@ class TensorInNumpy:
     **by_name,
 )
 def test_the_graph_is_the_operator(case):
-    arrays = case.arrays()
-    library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(arrays))
+    arrays, numbers = case.arrays(), cudnn.numbers(case.problem())
+    count = len(numbers)
+    library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(arrays, numbers))
     tensors = cudnn.build_graph(library, case.problem(), None).tensors
     (y,) = [tensor for tensor in tensors if tensor.told.get("output")]
     expected, out_dtype = case.expected(arrays), case.problem().out_dtype
@@ -231,10 +232,11 @@ def test_the_graph_is_the_operator(case):
     assert y.told["stride"] == [height * width * filters, 1, width * filters, filters]
     numbered = sorted((tensor for tensor in tensors if "uid" in tensor.told), key=lambda t: t.told["uid"])
     names = [name for name in op.ARGUMENTS if name in arrays]
-    assert [tensor.told["uid"] for tensor in numbered] == list(range(1, len(names) + 2))
+    assert [tensor.told["uid"] for tensor in numbered] == list(range(1, len(names) + 2 + count))
     assert [tensor.told["data_type"] for tensor in numbered] == [
         *(case.types()[name] for name in names),
         out_dtype,
+        *["float32"] * count,
     ]
 
 
@@ -255,15 +257,17 @@ class FakeCudnn:
 
 
 def test_a_call_does_no_more_than_it_must(monkeypatch):
-    """One plan a problem, the stream told when it changes, pointers by number."""
+    """One plan a problem, the stream told when it changes, pointers by number, those of numbers last."""
     fake, built, streams = FakeCudnn(), [], iter((0, 7, 7))
     session = cudnn_session._Session.__new__(cudnn_session._Session)
     vars(session).update(cudnn=fake, handle=None, stream=0, plans={}, current_stream=lambda: next(streams))
-    monkeypatch.setattr(session, "_build", lambda _operator, text, _: built.append(text) or (fake, 5))
+    monkeypatch.setattr(
+        session, "_build", lambda _operator, text, _: built.append(text) or cudnn_session._Plan(fake, 5, [7])
+    )
     problem = WIDE[0].problem()
     for _ in range(3):
         session.run(cudnn.OPERATOR, problem.to_json(), [100, 200, 300])
-    execute = ("execute", {1: 100, 2: 200, 3: 300}, 5)
+    execute = ("execute", {1: 100, 2: 200, 3: 300, 4: 7}, 5)
     assert built == [problem.to_json()]
     assert fake.calls == [execute, ("set_stream", 7), execute, execute]
 

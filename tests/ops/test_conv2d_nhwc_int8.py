@@ -23,7 +23,7 @@ from tests.ops.test_conv2d_nhwc import (
     function_module,
     kernel_source,
 )
-from tests.ops.test_conv2d_nhwc_cudnn import GPU_TARGET, WIDE_INT8, target
+from tests.ops.test_conv2d_nhwc_cudnn import GPU_TARGET, WIDE_INT8, cudnn_alone, target  # noqa: F401
 from topi_ext._processor import options_of_processor
 from topi_ext.conv2d_nhwc import conv2d_nhwc, cpu, cudnn, op, plan, reference
 from topi_ext.conv2d_nhwc import cuda as cuda_kernel
@@ -201,9 +201,15 @@ def test_gpu(monkeypatch, case, as_if):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", WIDE_INT8, **by_name)
-def test_gpu_by_cudnn(case):
-    assert op.kernels_for(case.problem(), target()) is cudnn
+def test_gpu_by_cudnn(cudnn_alone, case):  # noqa: F811
     check_on_gpu(case, GPU_TARGET)
+
+
+@pytest.mark.parametrize(
+    "channels, filters, kernels", [(256, 512, cudnn), (128, 256, cuda_kernel), (2048, 64, cuda_kernel)]
+)
+def test_cudnn_has_the_wide_ones(channels, filters, kernels):
+    assert op.kernels_for(QuantizedCase((9, 18), channels, filters).problem(), target()) is kernels
 
 
 # --- what is refused

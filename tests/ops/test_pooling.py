@@ -46,6 +46,15 @@ def test_pooled(emulated_cuda, kind, shape, size, stride, padding, dtype, tolera
     np.testing.assert_allclose(found, expected_of(kind, data, size, stride, padding), tolerance, tolerance)
 
 
+@pytest.mark.parametrize("shape, size, stride, padding", CASES)
+def test_maxima_of_int8(emulated_cuda, tmp_path, shape, size, stride, padding):
+    data = (numbers(*shape) * 40).astype("int8")
+    (found,) = emulated_cuda.run_relay(function_of("max", shape, size, stride, padding, "int8"), data)
+    np.testing.assert_array_equal(found, expected_of("max", data, size, stride, padding))
+    if shutil.which("nvcc"):
+        assert_compiles_without_spills(emulated_cuda.sources[-1], tmp_path, kernels=1)
+
+
 @pytest.mark.parametrize("kind", POOLS)
 def test_what_follows_is_fused(emulated_cuda, kind):
     data = numbers(1, 9, 8, 16)

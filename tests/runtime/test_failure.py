@@ -7,6 +7,7 @@ import torch
 import frontends
 from tests.helpers import module
 from tvm_passes import ConvertToNHWC, runtime
+from tvm_passes.runtime.failure import explained
 
 import tvm
 from tvm import relay
@@ -50,3 +51,30 @@ def test_errors_of_the_caller_stay_as_they_are():
     with pytest.raises(ValueError, match="two parameters named x"):
         runtime.build_library(mod, "llvm")
     assert not issubclass(runtime.CompileFailure, (ValueError, tvm.TVMError))
+
+
+NVCC = """#include <a.h>
+
+Compilation error:
+/tmp/kernels.cu(9): warning: "f" was declared but never referenced
+/tmp/kernels.cu(12): error: too many arguments in function call
+      g(1,   2);
+           ^
+
+1 error detected
+"""
+
+
+def test_kernels_of_tuples_are_built_alone_and_nvcc_is_quoted():
+    x = relay.var("x", shape=(4, 6))
+    largest = relay.topk(x, k=2).tuple_value
+    y = relay.sinh(relay.concatenate([relay.TupleGetItem(largest, 0), x], axis=1))
+
+    def build(kernel):
+        relay.build(kernel, "llvm")
+        if "sinh" in str(kernel):
+            raise tvm.TVMError(NVCC)
+
+    found = explained(tvm.TVMError("whole"), module(x, y), tvm.target.Target("llvm"), build)
+    assert str(found).startswith("cannot compile concatenate with sinh, of type float32 (4, 8)")
+    assert str(found).endswith(" for llvm: nvcc: too many arguments in function call: g(1, 2);")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,7 @@ SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and y
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
+WIDE_IN_INT8 = 256  # channels and filters: with half as many, cuDNN's first plan takes 1.3 to 8 times as long
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -38,8 +40,10 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
     if arch is None or not is_capable(problem):
         return False
     if problem.groups > 1:
-        return False  # not measured; the own kernel loads each pixel once
-    return problem.dtype == INT8 or not _is_own_better(plan_for(problem, arch))
+        return False  # in int8 it is slower; in float16 it is faster only with strides, but may have no plan
+    if problem.dtype == INT8:
+        return min(problem.channels, problem.filters) >= WIDE_IN_INT8
+    return not _is_own_better(plan_for(problem, arch))
 
 
 def _is_own_better(plan: Plan) -> bool:
@@ -111,7 +115,7 @@ def _from(buffer: tir.Buffer, channel: int) -> tir.Buffer:
 
 
 def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
-    """The graph of a problem. Uids of its tensors count from 1: the arguments in order, then the result."""
+    """The graph of a problem. Uids count from 1: the arguments in order, the result, `numbers`."""
     types, graph = data_types(cudnn), new_graph(cudnn, problem.dtype, handle)
     result = problem.batch, *problem.out_size, problem.filters
     arguments = {
@@ -124,11 +128,12 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         "scale": ((1, 1, 1, problem.filters), "float32" if problem.dtype == INT8 else None),
     }
     tensors = {}
+    uids = itertools.count(1)
     for name, (shape, dtype) in arguments.items():
         if dtype:
             dim, stride = _layout(shape, problem.parts.get(name))
             tensors[name] = graph.tensor(name=name, dim=dim, stride=stride, data_type=types[dtype])
-            tensors[name].set_uid(len(tensors))
+            tensors[name].set_uid(next(uids))
     y = graph.conv_fprop(
         image=tensors["data"],
         weight=tensors["weight"],
@@ -143,18 +148,31 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     if problem.bias:
         y = graph.add(y, tensors["bias"])
     y = _activate(graph, problem.activation, y, tensors.get("slope"))
+    uid_of_result = next(uids)
+
+    def times(y: Any, factor: float) -> Any:
+        if factor == 1:
+            return y
+        number = graph.tensor(
+            dim=[1] * 4, stride=[1] * 4, data_type=cudnn.data_type.FLOAT, is_pass_by_value=True
+        )
+        number.set_uid(next(uids))
+        return graph.mul(y, number)
+
     if problem.residual:
-        y = graph.add(y, _times(cudnn, graph, tensors["residual"], problem.residual_scale))
+        y = graph.add(y, times(tensors["residual"], problem.residual_scale))
     y = _activate(graph, problem.final_activation, y)
-    y = _times(cudnn, graph, y, problem.out_scale)
+    y = times(y, problem.out_scale)
     dim, stride = _layout(result, problem.parts["result"])
     y.set_output(True).set_data_type(types[problem.out_dtype]).set_dim(dim).set_stride(stride)
-    y.set_uid(len(tensors) + 1)
+    y.set_uid(uid_of_result)
     return graph
 
 
-def _times(cudnn: ModuleType, graph: Any, y: Any, factor: float) -> Any:
-    return y if factor == 1 else graph.mul(y, graph.tensor_scalar(factor, cudnn.data_type.FLOAT))
+def numbers(problem: Problem) -> list[float]:
+    """By which the graph multiplies, in order: the residual, and the result."""
+    factors = [problem.residual_scale if problem.residual else 1, problem.out_scale]
+    return [factor for factor in factors if factor != 1]
 
 
 def _layout(shape: Sequence[int], part: Part | None = None) -> tuple[list[int], list[int]]:
@@ -191,4 +209,5 @@ def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> 
 OPERATOR = Operator(
     "topi_ext.conv2d_nhwc",
     lambda cudnn, text, handle: build_graph(cudnn, Problem.from_json(text), handle),
+    lambda text: numbers(Problem.from_json(text)),
 )

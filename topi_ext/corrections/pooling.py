@@ -20,6 +20,7 @@ _stock = _pooling.schedule_pool
 
 THREADS = 256  # of a block
 MAX_BYTES = 16  # of the channels that a thread computes
+MOST_OF_ONE_BYTE = 4  # of these, TVM writes no constant with more lanes: what pads them, for example
 
 
 def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule:
@@ -29,7 +30,8 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     lanes = 1
     if layout == "NHWC" and pool is not None and list(pool.shape) == list(out.shape):
         channels, widest = known(out.shape[-1]), max(map(bytes_of, (out.dtype, pool.dtype)))
-        lanes = most_lanes(channels, MAX_BYTES // widest) if channels else 1
+        most = MAX_BYTES // widest if widest > 1 else MOST_OF_ONE_BYTE
+        lanes = most_lanes(channels, most) if channels else 1
     if lanes == 1 or pool is None:
         return _stock(outs, layout)
     schedule = te.create_schedule(out.op)

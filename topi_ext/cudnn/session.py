@@ -10,6 +10,7 @@ The Python package `nvidia-cudnn-frontend` is imported only when an operator run
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import json
 import threading
@@ -33,14 +34,17 @@ INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 # The graph of a problem, by (the module cudnn, the problem as text, a handle). Uids of its tensors count
 # from 1: the arguments in order, then the result.
 BuildGraph = Callable[[ModuleType, str, Any], Any]
+# Numbers of the problem in float32, which cuDNN reads from the host's memory at each call; their uids follow.
+Numbers = Callable[[str], Sequence[float]]
 Body = Callable[..., tir.Stmt]
 
 
 class Operator:
     """An operator that cuDNN computes, by a packed function of its own."""
 
-    def __init__(self, name: str, build_graph: BuildGraph) -> None:
-        self.name, self.packed_function, self.build_graph = name, f"{name}.cudnn", build_graph
+    def __init__(self, name: str, build_graph: BuildGraph, numbers: Numbers = lambda _text: ()) -> None:
+        self.name, self.packed_function = name, f"{name}.cudnn"
+        self.build_graph, self.numbers = build_graph, numbers
         # TVM keeps the function if the module is imported again.
         register_function(self.packed_function)(partial(_run, self))
 
@@ -185,6 +189,14 @@ class _Sessions(threading.local):
 _sessions = _Sessions()
 
 
+class _Plan(NamedTuple):
+    """A graph with a selected plan, and what it is executed with."""
+
+    graph: Any
+    workspace: int  # its address, 0 for none
+    numbers: list[int]  # addresses on the host
+
+
 class _Session:
     """The plans of a thread for one device, each built once."""
 
@@ -194,28 +206,31 @@ class _Session:
         self.handle = self.cudnn.create_handle()
         self.stream = 0
         self.current_stream = stream_of(device)
-        # None is freed: a captured CUDA graph may contain its address.
+        # Of neither is any freed: a captured CUDA graph, or a plan, may contain its address.
         self.workspaces: list[Any] = []
-        # By operator and problem, with their workspaces, 0 for none.
-        self.plans: dict[tuple[Operator, str], tuple[Any, int]] = {}
+        self.numbers: list[ctypes.c_float] = []
+        self.plans: dict[tuple[Operator, str], _Plan] = {}  # by operator and problem
 
     def run(self, operator: Operator, text: str, addresses: list[int]) -> None:
         plan = self.plans.get((operator, text))
         if plan is None:
             plan = self.plans[operator, text] = self._build(operator, text, addresses)
-        self._execute(*plan, addresses)
+        self._execute(plan, addresses)
 
-    def _execute(self, graph: Any, workspace: int, addresses: list[int]) -> None:
+    def _execute(self, plan: _Plan, addresses: list[int]) -> None:
         stream = self.current_stream()
         if stream != self.stream:
             self.cudnn.set_stream(self.handle, stream)
             self.stream = stream
-        if workspace:
+        if plan.workspace:
             _sessions.workspaces_used += 1
-        graph.execute(dict(enumerate(addresses, 1)), workspace, self.handle)
+        pointers = dict(enumerate([*addresses, *plan.numbers], 1))
+        plan.graph.execute(pointers, plan.workspace, self.handle)
 
-    def _build(self, operator: Operator, text: str, addresses: list[int]) -> tuple[Any, int]:
-        cudnn = self.cudnn
+    def _build(self, operator: Operator, text: str, addresses: list[int]) -> _Plan:
+        cudnn, numbers = self.cudnn, [ctypes.c_float(number) for number in operator.numbers(text)]
+        self.numbers += numbers
+        by_value = [ctypes.addressof(number) for number in numbers]
 
         def build() -> Any:
             graph = operator.build_graph(cudnn, text, self.handle)
@@ -224,7 +239,7 @@ class _Session:
             return graph
 
         def run(graph: Any) -> None:
-            self._execute(graph, 0, addresses)
+            self._execute(_Plan(graph, 0, by_value), addresses)
 
         graph, why = None, ""
         try:
@@ -237,7 +252,7 @@ class _Session:
                 f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on "
                 f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {why}"
             )
-        return graph, self._workspace(int(graph.get_workspace_size()))
+        return _Plan(graph, self._workspace(int(graph.get_workspace_size())), by_value)
 
     def _workspace(self, size: int) -> int:
         """The address of at least `size` bytes, which plans share; 0 for none."""

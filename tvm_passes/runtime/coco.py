@@ -29,5 +29,8 @@ def coco_masks(encoded: Tensor, image_size: Sequence[int]) -> list[dict[str, Any
             f"coco_masks: {len(too_long)} of {len(encoded)} masks take more than {capacity} bytes, the first "
             f"is {too_long[0]}: encode them with a larger capacity"
         )
-    strings = np.ascontiguousarray(encoded).view(f"S{capacity}")[:, 0].tolist()  # which end at the first 0
-    return [{"size": [int(length) for length in image_size], "counts": string} for string in strings]
+    # Each ends at its first 0, which is near: NumPy's strings would be searched from the far end.
+    rows, size = encoded.tobytes(), [int(length) for length in image_size]
+    starts = range(0, len(rows), capacity)
+    strings = [rows[start : start + capacity].partition(b"\0")[0] for start in starts]
+    return [{"size": list(size), "counts": string} for string in strings]

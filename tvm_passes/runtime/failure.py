@@ -53,9 +53,16 @@ def _kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Iterator[relay.Fun
 
 def _alone(kernel: relay.Function) -> tvm.IRModule:
     """A module of one kernel, which TVM fuses as it did before."""
-    names = {param: relay.var(f"p{at}", param.checked_type) for at, param in enumerate(kernel.params)}
-    body = relay.bind(kernel.body, names)
-    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(list(names.values()), body)))
+    params: list[relay.Var] = []
+
+    def of_type(type_: tvm.ir.Type) -> relay.Expr:
+        if isinstance(type_, tvm.ir.TupleType):  # which TVM takes between kernels, but not as an input
+            return relay.Tuple([of_type(field) for field in type_.fields])
+        params.append(relay.var(f"p{len(params)}", type_))
+        return params[-1]
+
+    body = relay.bind(kernel.body, {param: of_type(param.checked_type) for param in kernel.params})
+    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(params, body)))
 
 
 def _named(calls: list[relay.Call]) -> str:
@@ -70,5 +77,8 @@ def _named(calls: list[relay.Call]) -> str:
 
 def _why(error: Exception) -> str:
     """TVM's reason, without the kernel code that it quotes."""
+    of_nvcc = re.search(r"Compilation error:\n.*?\berror: ([^\n]*)\n([^\n]*)", str(error), re.DOTALL)
+    if of_nvcc:
+        return " ".join(f"nvcc: {of_nvcc[1]}: {of_nvcc[2]}".split())
     reason = one_line(error)
     return re.split(r" with the following errors: # from tvm\.script| # from tvm\.script", reason)[0]
