@@ -68,6 +68,10 @@ def _on_cpu(row, peer):
     return cells("models-amd-epyc", row, "ours", peer, "best peer / ours")
 
 
+def _on_h200(row, peer="torch.compile, default"):
+    return cells("models-nvidia-h200", row, "ours", peer, "best torch / ours")
+
+
 MASK_RCNN, BATCH = "detection-nvidia-h200", "detection_batch-nvidia-h200"
 EAGER, AUTOCAST, COMPILED = "eager, float32", "eager, autocast", "torch.compile, autocast"
 RATIO = "best torchvision / ours"
@@ -85,7 +89,8 @@ POOLED.append(Ratio(POOLED[1], POOLED[0]))
 FASTER_RCNN, MASK_RCNN_R50 = "Faster R-CNN MobileNet, 320x320", "Mask R-CNN R50, 256x320"
 QUOTES = {
     "README.md": {
-        "one image": cells(MASK_RCNN, "pasted masks", "ours", COMPILED, RATIO),
+        "Mask R-CNN R50": _on_h200("Mask R-CNN R50", EAGER),
+        **{name: _on_h200(name) for name in ("RetinaNet R50", "YOLO11s", "RT-DETR R50", "RRDB x4")},
         "a batch of 8": cells(BATCH, "pasted masks", "ours", AUTOCAST, RATIO),
         "EDSR-baseline x4": cells("subpixel-nvidia-h200", "EDSR-baseline x4, 540x960", *NETWORK),
         "of 20,000 boxes": cells("nms-nvidia-h200", "20,000 / 80", "ours", "shifted", RATIO),
