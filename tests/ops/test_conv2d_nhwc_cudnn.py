@@ -155,8 +155,8 @@ def test_compiled_code_sets_the_device_first(oracle, small_by_cudnn):  # noqa: F
 class GraphInNumpy:
     """Computes what is added to it, with tensors in the layout that they are said to have."""
 
-    def __init__(self, arrays, numbers):
-        self.arrays, self.numbers, self.tensors = arrays, numbers, []
+    def __init__(self, arrays, numbers=()):
+        self.arrays, self.numbers, self.tensors = arrays, list(numbers), []
 
     def tensor(self, dim, stride, data_type, name=None, is_pass_by_value=False):
         if is_pass_by_value:
