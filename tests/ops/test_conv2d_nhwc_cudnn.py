@@ -220,7 +220,7 @@ class TensorInNumpy:
     **by_name,
 )
 def test_the_graph_is_the_operator(case):
-    arrays, numbers = case.arrays(), cudnn.numbers(case.problem())
+    arrays, numbers = case.arrays(), cudnn.numbers(case.problem()).values()
     count = len(numbers)
     library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(arrays, numbers))
     tensors = cudnn.build_graph(library, case.problem(), None).tensors
