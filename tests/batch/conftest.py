@@ -39,13 +39,13 @@ def detector_folder(tmp_path_factory):
 @pytest.fixture
 def sizes_that_ran(monkeypatch):
     """The batch sizes of the networks that are called, in order."""
-    real, ran = Network.__call__, []
+    real, ran = Network.start, []
 
     def call(self, images):
         ran.append(self.images.number)
         return real(self, images)
 
-    monkeypatch.setattr(Network, "__call__", call)
+    monkeypatch.setattr(Network, "start", call)
     return ran
 
 

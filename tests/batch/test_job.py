@@ -109,11 +109,11 @@ KILLED = """
 import os, pathlib, signal, sys, time
 from tvm_passes import batch
 source, output, model, *wanted = sys.argv[1:]
-real = batch.Detector.run
+real = batch.Detector.start
 def slow(self, images):
     time.sleep(0.02)
     return real(self, images)
-batch.Detector.run = slow
+batch.Detector.start = slow
 for number in map(int, wanted):
     child = os.fork()  # before any thread: importing everything takes longer than the jobs
     if not child:
@@ -179,7 +179,7 @@ def test_the_network_fails(photos, detector_folder, output, clean):
         raise RuntimeError("the device\nis gone")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(detector.Detector, "run", fail)
+        patch.setattr(detector.Detector, "start", fail)
         with pytest.raises(
             BatchError, match=r"the network failed on 0.png .the device is gone.: .*give --resume"
         ):
@@ -191,14 +191,14 @@ def test_the_network_fails(photos, detector_folder, output, clean):
 @pytest.mark.parametrize("kind", ["encoded", "four"])
 def test_the_network_fails_on_some_images(photos, detector_folder, output, clean, monkeypatch, kind):
     """On those with something green: they are errors, and the others of their batches are not lost."""
-    run, green = detector.Detector.run, {"0.png", "4.png", "8.png"}
+    start, green = detector.Detector.start, {"0.png", "4.png", "8.png"}
 
     def fail(self, images):
         if any(image[1].max() > 0.9 for image in images):
             raise RuntimeError("too green")
-        return run(self, images)
+        return start(self, images)
 
-    monkeypatch.setattr(detector.Detector, "run", fail)
+    monkeypatch.setattr(detector.Detector, "start", fail)
     summary = batch.detect(photos, output, detector_folder(kind))
     assert (summary.images, summary.errors) == (9, 7)
     found = reasons(output.with_name("errors.parquet"))
@@ -214,7 +214,7 @@ def test_the_network_fails_on_some_images(photos, detector_folder, output, clean
 def test_memory_is_bounded(photos, detector_folder, output, monkeypatch):
     """However slow the network is, no more images are decoded than the queues hold."""
     alive, most, lock = [0], [0], threading.Lock()
-    prepare, run = detector.Detector.prepare, detector.Detector.run
+    prepare, start = detector.Detector.prepare, detector.Detector.start
 
     def count(by):
         with lock:
@@ -225,15 +225,20 @@ def test_memory_is_bounded(photos, detector_folder, output, monkeypatch):
         count(1)
         return prepare(self, image)
 
-    def ran(self, images):
-        time.sleep(0.02)
-        count(-len(images))
-        return run(self, images)
+    def begun(self, images):
+        def ended():
+            time.sleep(0.02)
+            count(-len(images))
+            return found()
+
+        found = start(self, images)
+        return ended
 
     monkeypatch.setattr(detector.Detector, "prepare", prepared)
-    monkeypatch.setattr(detector.Detector, "run", ran)
+    monkeypatch.setattr(detector.Detector, "start", begun)
     batch.detect(photos, output, detector_folder("encoded"), decoders=2)
-    assert most[0] <= 2 + local.BATCHES_AHEAD + 1  # in the hands of decoders, in the queue, of the network
+    in_queues = local.BATCHES_AHEAD + local.BATCHES_BEGUN
+    assert most[0] <= 2 + in_queues + 1  # in the hands of decoders, and of the network
     assert alive[0] == 0
 
 
@@ -242,7 +247,7 @@ def test_a_trace(photos, detector_folder, output, tmp_path):
     *events, process = json.loads((tmp_path / "trace.json").read_text())
     assert process["ph"] == "M"
     assert {event["name"] for event in events} == {"decode", "fit", "run", "map back", "write"}
-    assert sum(event["args"]["images"] for event in events if event["name"] == "run") == 12
+    assert sum(event["args"].get("images", 0) for event in events if event["name"] == "run") == 12
     assert all(event["ph"] == "X" and event["dur"] >= 0 for event in events)
 
 

@@ -64,7 +64,7 @@ class Fake:
 
 def found_by(images, number, rows=(), **outputs):
     network = Network(Fake(**outputs), images, rows, "folder")
-    return network([np.zeros((3, 2, 5), "float32")] * number)
+    return network.start([np.zeros((3, 2, 5), "float32")] * number)()
 
 
 BOXES = np.arange(2 * 3 * 4, dtype="float32").reshape(2, 3, 4)

@@ -77,17 +77,22 @@ def test_a_mask_of_too_many_runs(detector_folder, monkeypatch):
     assert detector({"image": [painted(90, 120, (10, 20, 60, 80))]}).equals(expected)
 
 
-def test_an_image_on_which_the_network_fails(detector_folder, monkeypatch):
+@pytest.mark.parametrize("is_known_later", [False, True])
+def test_an_image_on_which_the_network_fails(detector_folder, monkeypatch, is_known_later):
+    """As it begins, or when what it finds is waited for, as with most errors of a GPU."""
     monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
     detector = Detector(detector_folder("raw"))
-    run = detector.run
+    start = detector.start
+
+    def fail():
+        raise RuntimeError("a bright image")
 
     def failing(images):
-        if max(float(image.max()) for image in images) > 0.9:
-            raise RuntimeError("a bright image")
-        return run(images)
+        if max(float(image.max()) for image in images) <= 0.9:
+            return start(images)
+        return fail if is_known_later else fail()
 
-    monkeypatch.setattr(detector, "run", failing)
+    monkeypatch.setattr(detector, "start", failing)
     images = [detector.prepare(painted(48, 64, box))[0] for box in ((1, 1, 9, 9), None)]
     bad, good = detector.run_each(images, ["bright", "dark"])
     assert isinstance(bad, BadImage) and "boxes" in good

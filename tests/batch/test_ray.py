@@ -168,19 +168,19 @@ def given(*values):
 
 
 def failing_at(limit):
-    """Detector.run, which fails on bright images."""
-    real = Detector.run
+    """Detector.start, which fails on bright images."""
+    real = Detector.start
 
-    def run(self, images):
+    def start(self, images):
         if max(image.max() for image in images) >= limit:
             raise RuntimeError("CUDA: an illegal memory access")
         return real(self, images)
 
-    return run
+    return start
 
 
 def test_an_image_on_which_the_network_fails(actor, monkeypatch):
-    monkeypatch.setattr(Detector, "run", failing_at(0.9))
+    monkeypatch.setattr(Detector, "start", failing_at(0.9))
     (chunk,) = (chunk for table in actor(given(0.5, 1.0)) for chunk in unpacked(table))
     before, first, second = chunk.results
     assert before == ("before", "is empty") and first["image_id"] == "0.5"
@@ -196,14 +196,14 @@ def test_a_context_that_died_ends_its_process(actor, monkeypatch):
         raise SystemExit
 
     monkeypatch.setattr(os, "_exit", leave)
-    run = Detector.run
-    monkeypatch.setattr(Detector, "run", failing_at(0))
+    start = Detector.start
+    monkeypatch.setattr(Detector, "start", failing_at(0))
     with pytest.raises(NetworkFailed, match=r"the network failed on 0.5 \(CUDA: an illegal .*--resume"):
         list(actor(given(0.5)))
     assert not exits
-    monkeypatch.setattr(Detector, "run", run)
+    monkeypatch.setattr(Detector, "start", start)
     assert list(actor(given(0.5)))
-    monkeypatch.setattr(Detector, "run", failing_at(0))
+    monkeypatch.setattr(Detector, "start", failing_at(0))
     with pytest.raises(SystemExit):
         list(actor(given(0.5)))
     assert exits == [1]

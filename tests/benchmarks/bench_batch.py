@@ -208,7 +208,7 @@ def overhead_of_engine(decoders):
     network = _Waiting()
     start = time.perf_counter()
     for _ in range(WAITS):
-        network.run_each([], [])  # which waits somewhat longer than it is asked to
+        network.start_each([], [])()  # which waits somewhat longer than it is asked to
     alone = time.perf_counter() - start
     start = time.perf_counter()
     job(network, [small.getvalue()], WAITS * WAITED, decoders)
@@ -223,9 +223,15 @@ class _Waiting:
     def prepare(self, image):
         return image, None
 
-    def run_each(self, images, _ids):
-        time.sleep(WAIT)
-        return images
+    def own_stream(self):
+        return contextlib.nullcontext()
+
+    def start_each(self, images, _ids):
+        def found():
+            time.sleep(WAIT)
+            return images
+
+        return found
 
     def finish(self, image_id, _found, _placed):
         return {"image_id": image_id}

@@ -3,32 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NoReturn
 
 from ..errors import one_line
 from .errors import BadImage, BatchError
 from .found import Found
 from .letterbox import Prepared
 
-Run = Callable[[Sequence[Prepared]], list[Found]]
+Start = Callable[[Sequence[Prepared]], Callable[[], list[Found]]]
 
 
 class NetworkFailed(BatchError):
     """The network fails also on an image that has nothing in it: the device or the network is to blame."""
 
 
-def run_each(run: Run, images: Sequence[Prepared], ids: Sequence[str]) -> list[Found | BadImage]:
-    """What a network finds in each image of a batch, or why it fails on this one.
+def start_each(
+    start: Start, images: Sequence[Prepared], ids: Sequence[str]
+) -> Callable[[], list[Found | BadImage]]:
+    """Begin to run a network on a batch; what this returns waits.
 
-    A batch that fails is run again image by image.
+    It gives what is found in each image, or why the network fails on this one: a batch that fails is run
+    again image by image.
     """
+    return partial(_each, _begun(start, images), start, images, ids)
+
+
+def _begun(start: Start, images: Sequence[Prepared]) -> Callable[[], list[Found]]:
     try:
-        return [*run(images)]
+        return start(images)
+    except Exception as error:
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _each(
+    found: Callable[[], list[Found]], start: Start, images: Sequence[Prepared], ids: Sequence[str]
+) -> list[Found | BadImage]:
+    try:
+        return [*found()]
     except BatchError:
         raise
     except Exception as error:
         first = error
-    alone = [_alone(run, image) for image in images]
-    if all(isinstance(one, BadImage) for one in alone) and isinstance(_alone(run, images[0] * 0), BadImage):
+    alone = [_alone(start, image) for image in images]
+    if all(isinstance(one, BadImage) for one in alone) and isinstance(_alone(start, images[0] * 0), BadImage):
         raise NetworkFailed(
             f"the network failed on {', '.join(ids)} ({one_line(first)}): what was written is whole; give "
             "--resume (resume=True) to try again"
@@ -36,9 +58,9 @@ def run_each(run: Run, images: Sequence[Prepared], ids: Sequence[str]) -> list[F
     return alone
 
 
-def _alone(run: Run, image: Prepared) -> Found | BadImage:
+def _alone(start: Start, image: Prepared) -> Found | BadImage:
     try:
-        (found,) = run([image])
+        (found,) = start([image])()
     except Exception as error:
         return BadImage(f"makes the network fail: {one_line(error)}")
     return found

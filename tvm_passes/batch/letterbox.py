@@ -6,6 +6,7 @@ after torchvision's detectors have normalized it, and 0 is what they pad with.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,12 +77,32 @@ def fitted(image: torch.Tensor, taken: ImageInput, channels: str) -> tuple[torch
     pixels = image.permute(2, 0, 1)[None].float()
     if placed.resized != placed.image:
         pixels = interpolate(pixels, size=placed.resized, mode="bilinear", align_corners=False)
-    padding = torch.tensor(PADDING, device=image.device).mul(255)
-    whole = padding.repeat(*placed.given, 1).permute(2, 0, 1)
+    # Few steps, each of which keeps other threads of Python waiting, and no copy to the device, for which
+    # this one would wait.
+    whole = _empty(placed.given, image.device).clone()
     whole[:, : placed.resized[0], : placed.resized[1]] = pixels[0]
     if taken.layout == "NHWC":
         ordered = whole.flip(0) if channels == "BGR" else whole
         return ordered.round().to(torch.uint8).permute(1, 2, 0).contiguous(), placed
     if taken.channels == 1:
-        whole = torch.tensordot(torch.tensor(LUMINANCE, device=image.device), whole, 1)[None]
-    return (whole / 255).contiguous().to(getattr(torch, taken.dtype)), placed
+        whole = torch.tensordot(_luminance(image.device), whole, 1)[None]
+    return whole.div_(255).to(getattr(torch, taken.dtype)), placed
+
+
+@functools.lru_cache(8)
+def _empty(given: tuple[int, int], device: torch.device) -> torch.Tensor:
+    """An input in which there is only padding: it is kept, and so not to be written."""
+    colors = torch.tensor(PADDING, device=device).mul(255)
+    return _for_all_streams(colors[:, None, None].repeat(1, *given))
+
+
+@functools.lru_cache(8)
+def _luminance(device: torch.device) -> torch.Tensor:
+    return _for_all_streams(torch.tensor(LUMINANCE, device=device))
+
+
+def _for_all_streams(tensor: torch.Tensor) -> torch.Tensor:
+    """The same when it is whole, so that work on any stream can read it."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
+    return tensor

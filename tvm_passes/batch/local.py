@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from .channel import CLOSED, Channel, threads_into
+from .channel import CLOSED, NOTHING, Channel, threads_into
 from .decode import decode
 from .detector import Detector
 from .errors import BadImage
@@ -26,6 +27,7 @@ from .results import Failed, Result, taken_from
 from .sources import Item
 
 BATCHES_AHEAD = 2  # of prepared images
+BATCHES_BEGUN = 1  # on the GPU, beside the one that is waited for
 MAPPERS = 2  # threads, one of which waits for a GPU that encodes masks
 RESULTS = 64  # rows that wait to be written
 
@@ -46,6 +48,11 @@ def run_in_threads(
         yield from engine.results(tick)
     finally:
         engine.stop()
+
+
+class _Begun(NamedTuple):
+    images: list[Fitted]
+    found: Callable[[], list[Found | BadImage]]  # which waits
 
 
 class _Ran(NamedTuple):
@@ -96,49 +103,60 @@ class _Engine:
     def _decode(self, all_alone: threading.Barrier) -> None:
         torch.set_num_threads(1)  # of this thread: there are as many of these as there are cores
         all_alone.wait()
-        detector = self._detector
-        while True:
-            with self._turn:
-                item = next(self._items, None)
-            if item is None:
-                return
-            try:
-                with self._figures.working("decode", image=item.id):
-                    pixels = decode(item.read(), detector.max_pixels)
-                with self._figures.working("fit", image=item.id):
-                    array, placed = detector.prepare(pixels)
-            except BadImage as reason:
-                self._results.put(Failed(item.id, str(reason)))
-            else:
-                self._prepared.put(Fitted(item.id, array, placed))
+        with self._detector.own_stream():
+            while (item := self._next_item()) is not None:
+                self._prepare(item)
+
+    def _next_item(self) -> Item | None:
+        with self._turn:
+            return next(self._items, None)
+
+    def _prepare(self, item: Item) -> None:
+        try:
+            with self._figures.working("decode", image=item.id):
+                pixels = decode(item.read(), self._detector.max_pixels)
+            with self._figures.working("fit", image=item.id):
+                array, placed = self._detector.prepare(pixels)
+        except BadImage as reason:
+            self._results.put(Failed(item.id, str(reason)))
+        else:
+            self._prepared.put(Fitted(item.id, array, placed))
 
     def _run(self) -> None:
+        """With one batch begun before the one before is waited for, a GPU does not wait for Python."""
         detector, is_last = self._detector, False
-        while not is_last:
-            images: list[Fitted] = []
-            while len(images) < detector.batch and not is_last:
-                image = self._prepared.get()
-                is_last = image is CLOSED
-                images += [] if is_last else [image]
-            if not images:
-                return
-            with self._figures.working("run", images=len(images)):
-                found = detector.run_each([each.array for each in images], [each.id for each in images])
-            self._ran.put(_Ran(images, found))
+        images: list[Any] = []
+        begun: deque[_Begun] = deque()
+        while not is_last or begun:
+            image = CLOSED if is_last else self._prepared.get(0 if begun else None)
+            is_last = image is CLOSED
+            if image is not CLOSED and image is not NOTHING:
+                images.append(image)
+            if len(images) == detector.batch or (is_last and images):
+                with self._figures.working("run", begun=len(images)):
+                    found = detector.start_each([each.array for each in images], [each.id for each in images])
+                begun.append(_Begun(images, found))
+                images = []
+            if begun and (len(begun) > BATCHES_BEGUN or image is NOTHING or is_last):
+                first = begun.popleft()
+                with self._figures.working("run", images=len(first.images)):
+                    ran = _Ran(first.images, first.found())
+                self._ran.put(ran)
 
     def _map_back(self) -> None:
-        while True:
-            ran = self._ran.get()
-            if ran is CLOSED:
-                return
-            for image, found in zip(ran.images, ran.found):
-                try:
-                    with self._figures.working("map back", image=image.id):
-                        row = self._detector.finish(image.id, found, image.placed)
-                except BadImage as reason:
-                    self._results.put(Failed(image.id, str(reason)))
-                else:
-                    self._results.put(row)
+        with self._detector.own_stream():
+            while (ran := self._ran.get()) is not CLOSED:
+                self._finish(ran)
+
+    def _finish(self, ran: _Ran) -> None:
+        for image, found in zip(ran.images, ran.found):
+            try:
+                with self._figures.working("map back", image=image.id):
+                    row = self._detector.finish(image.id, found, image.placed)
+            except BadImage as reason:
+                self._results.put(Failed(image.id, str(reason)))
+            else:
+                self._results.put(row)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .image_input import ImageInput
 from .letterbox import Prepared
 
 MASKS_RANK = 4
+MOST_PINNED = 2**26  # bytes of an output
 
 
 def load_networks(
@@ -68,10 +70,10 @@ def images_of(manifest: dict[str, Any], folder: str | os.PathLike[str]) -> Image
 def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Network:
     network = networks_of(saved.manifest)[size]
     rows, shapes = network["padded_rows"], [output["shape"] for output in network["outputs"]]
-    # Only what is contiguous can be cut before it is copied from the device.
-    is_cut = bool(rows) and all(
-        not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes)
-    )
+    # To cut on the device is to wait there: it pays for masks of the size of the image. Only what is
+    # contiguous can be cut so.
+    are_contiguous = all(not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes))
+    is_cut = bool(rows) and are_contiguous and any(map(images.are_masks, shapes))
     return Network(saved.model(size, cut=is_cut), images, [] if is_cut else rows, title)
 
 
@@ -103,6 +105,10 @@ class Images:
         taken = self.taken
         return taken.height, taken.width, taken.channels, taken.layout[-1], taken.dtype, self.channels
 
+    def are_masks(self, shape: Sequence[int | None]) -> bool:
+        """Whether an output of this shape has masks of as many pixels as the input."""
+        return len(shape) == MASKS_RANK and tuple(shape[-2:]) == (self.taken.height, self.taken.width)
+
     def inputs(self, images: Sequence[Prepared]) -> list[Prepared]:
         """The inputs of a call; a batch that is not full is filled up with its last image."""
         full = [*images, *[images[-1]] * (self.number - len(images))]
@@ -122,15 +128,24 @@ class Network:
     ]  # of each padded output, its axis of detections and the index of their number
     title: str
 
-    def __call__(self, images: Sequence[Prepared]) -> list[Found]:
-        """What is found in each of the images, of which there are no more than the network takes."""
+    def start(self, images: Sequence[Prepared]) -> Callable[[], list[Found]]:
+        """Begin to run on these images, of which there are no more than the network takes.
+
+        What this returns waits, and gives what is found in each of the images.
+        """
         outputs = self.model(*self.images.inputs(images))
         if not isinstance(outputs, dict):
             outputs = dict(zip(self.model.output_names or [], [outputs]))
-        outputs = _without_padding({name: self._brought(each) for name, each in outputs.items()}, self.rows)
-        found = [detections_in(_of_image(outputs, index)) for index in range(len(images))]
+        brought = {name: self._brought(each) for name, each in outputs.items()}
+        return partial(self._found, brought, _end_of_work(outputs), len(images))
+
+    def _found(self, outputs: dict[str, Prepared], wait: Callable[[], object], number: int) -> list[Found]:
+        wait()
+        arrays = {name: self._as_array(each) for name, each in outputs.items()}
+        arrays = _without_padding(arrays, self.rows)
+        found = [detections_in(_of_image(arrays, index)) for index in range(number)]
         if None in found:
-            types = ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in outputs.items())
+            types = ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in arrays.items())
             raise BatchError(
                 f"{self.title} returns {types}, in which no boxes, scores and labels are recognized: name "
                 "the outputs so, as torchvision's detectors do"
@@ -138,12 +153,31 @@ class Network:
         return [one for one in found if one is not None]
 
     def _brought(self, output: Prepared) -> Prepared:
-        """An output as an array; but small masks stay where they are, since a GPU pastes them."""
-        if not isinstance(output, torch.Tensor):
+        """An output on its way to the host; but small masks stay where they are, since a GPU pastes them."""
+        if not isinstance(output, torch.Tensor) or self._stays(output):
             return output
-        taken = self.images.taken
-        is_small = output.ndim == MASKS_RANK and output.shape[-2:] != (taken.height, taken.width)
-        return output if is_small else output.numpy(force=True)
+        # The host's memory for what is not waited for is pinned, and kept.
+        return output.to("cpu", non_blocking=output.nbytes <= MOST_PINNED)
+
+    def _as_array(self, output: Prepared) -> Prepared:
+        """What has arrived, as an array."""
+        is_array = not isinstance(output, torch.Tensor) or self._stays(output)
+        return output if is_array else output.numpy(force=True)
+
+    def _stays(self, output: torch.Tensor) -> bool:
+        return output.ndim == MASKS_RANK and not self.images.are_masks(output.shape)
+
+
+def _end_of_work(outputs: Mapping[str, Prepared]) -> Callable[[], object]:
+    """What waits until all that computes and copies these tensors has ended."""
+    on_gpu = next(
+        (each for each in outputs.values() if isinstance(each, torch.Tensor) and each.is_cuda), None
+    )
+    if on_gpu is None:
+        return lambda: None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(on_gpu.device))
+    return event.synchronize
 
 
 def _without_padding(outputs: Mapping[str, Prepared], rows: Sequence[Sequence[int]]) -> dict[str, Any]:

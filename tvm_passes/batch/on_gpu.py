@@ -39,7 +39,7 @@ class OnGpu:
 
     def letterbox(self, image: np.ndarray, taken: ImageInput, channels: str) -> tuple[torch.Tensor, Placed]:
         """See `letterbox`; the tensor is for the device's default stream, on which the network runs."""
-        with self._own_stream() as stream:
+        with self.own_stream() as stream:
             found, placed = fitted(self._copied(pixels_of(image)), taken, channels)
         if stream is not None:
             default = torch.cuda.default_stream(self._device)
@@ -61,26 +61,39 @@ class OnGpu:
             raise ValueError("nvcc is missing")
         if not len(masks):
             return []
-        with self._own_stream():
+        with self.own_stream():
             if not isinstance(masks, torch.Tensor):
                 masks = self._copied(torch.from_numpy(np.ascontiguousarray(masks)))
             boxes_there = self._copied(torch.from_numpy(np.ascontiguousarray(boxes)))
             whole = encode_masks(masks[:, None], boxes_there, size)
             encoded = whole[:, :USUAL].cpu()  # most of the room is empty, as a rule
-            encoded = whole.cpu() if encoded[:, -1].any() else encoded
+            if encoded[:, -1].any():
+                encoded = whole[:, : int(whole.count_nonzero(1).max()) + 1].cpu()
         return [each["counts"] for each in runtime.coco_masks(encoded, size)]
 
     @contextlib.contextmanager
-    def _own_stream(self) -> Iterator[torch.cuda.Stream | None]:
-        """The stream of this thread, as torch's current one; None where there are no streams."""
+    def own_stream(self) -> Iterator[torch.cuda.Stream | None]:
+        """The stream of this thread, as torch's current one; None where there are no streams.
+
+        A thread that does nothing else enters it once: inside, to enter it again costs nothing.
+        """
         if self._device.type != "cuda":
             yield None
             return
-        if not hasattr(self._of_thread, "stream"):
+        of_thread = self._of_thread
+        if not hasattr(of_thread, "stream"):
             # Its kernels are short, and do not wait until those of the network leave room.
-            self._of_thread.stream = torch.cuda.Stream(self._device, priority=-1)
-        with torch.cuda.stream(self._of_thread.stream):
-            yield self._of_thread.stream
+            of_thread.stream = torch.cuda.Stream(self._device, priority=-1)
+            of_thread.is_entered = False
+        if of_thread.is_entered:
+            yield of_thread.stream
+            return
+        of_thread.is_entered = True
+        try:
+            with torch.cuda.stream(of_thread.stream):
+                yield of_thread.stream
+        finally:
+            of_thread.is_entered = False
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._device.type != "cuda":

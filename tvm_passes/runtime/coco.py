@@ -31,6 +31,9 @@ def coco_masks(encoded: Tensor, image_size: Sequence[int]) -> list[dict[str, Any
         )
     # Each ends at its first 0, which is near: NumPy's strings would be searched from the far end.
     rows, size = encoded.tobytes(), [int(length) for length in image_size]
-    starts = range(0, len(rows), capacity)
-    strings = [rows[start : start + capacity].partition(b"\0")[0] for start in starts]
-    return [{"size": list(size), "counts": string} for string in strings]
+    masks = []
+    for start in range(0, len(rows), capacity):
+        end = rows.find(b"\0", start, start + capacity)
+        string = rows[start : start + capacity if end < 0 else end]
+        masks.append({"size": list(size), "counts": string})
+    return masks
