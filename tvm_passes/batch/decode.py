@@ -57,7 +57,7 @@ def _of_plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
             if not is_plain or width * height > max_pixels:
                 return None
         encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        return decode_jpeg(encoded, mode=ImageReadMode.RGB).permute(1, 2, 0).contiguous().numpy()
+        return decode_jpeg(encoded, mode=ImageReadMode.RGB).numpy().transpose(1, 2, 0)
     except Exception:  # whose reason Pillow knows
         return None
 

@@ -65,8 +65,8 @@ def letterbox(image: np.ndarray, taken: ImageInput, channels: str = "RGB") -> tu
 
 def pixels_of(image: np.ndarray) -> torch.Tensor:
     """An image as a tensor, of the same memory if possible."""
-    if not (image.flags.writeable and image.flags.c_contiguous):  # which torch wants, and Ray does not give
-        image = image.copy(order="C")
+    if not image.flags.writeable or min(image.strides) < 0:  # which Ray gives, and torch does not take
+        image = image.copy()
     return torch.from_numpy(image)
 
 
@@ -77,8 +77,6 @@ def fitted(image: torch.Tensor, taken: ImageInput, channels: str) -> tuple[torch
     pixels = image.permute(2, 0, 1)[None].float()
     if placed.resized != placed.image:
         pixels = interpolate(pixels, size=placed.resized, mode="bilinear", align_corners=False)
-    # Few steps, each of which keeps other threads of Python waiting, and no copy to the device, for which
-    # this one would wait.
     whole = _empty(placed.given, image.device).clone()
     whole[:, : placed.resized[0], : placed.resized[1]] = pixels[0]
     if taken.layout == "NHWC":

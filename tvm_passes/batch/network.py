@@ -74,7 +74,8 @@ def _loaded(saved: Saved, size: int | None, images: Images, title: str) -> Netwo
     # contiguous can be cut so.
     are_contiguous = all(not row or math.prod(shape[: row[0]]) == 1 for row, shape in zip(rows, shapes))
     is_cut = bool(rows) and are_contiguous and any(map(images.are_masks, shapes))
-    return Network(saved.model(size, cut=is_cut), images, [] if is_cut else rows, title)
+    model = saved.model(size, cut=is_cut, copy_outputs=False)
+    return Network(model, images, [] if is_cut else rows, title)
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,16 @@ class Network:
         return [one for one in found if one is not None]
 
     def _brought(self, output: Prepared) -> Prepared:
-        """An output on its way to the host; but small masks stay where they are, since a GPU pastes them."""
-        if not isinstance(output, torch.Tensor) or self._stays(output):
+        """An output on its way to the host; but small masks stay on the device, since a GPU pastes them.
+
+        It is a copy, since the next call overwrites what the model returns.
+        """
+        if not isinstance(output, torch.Tensor):
             return output
+        if self._stays(output):
+            return output.clone()
         # The host's memory for what is not waited for is pinned, and kept.
-        return output.to("cpu", non_blocking=output.nbytes <= MOST_PINNED)
+        return output.to("cpu", non_blocking=output.nbytes <= MOST_PINNED, copy=True)
 
     def _as_array(self, output: Prepared) -> Prepared:
         """What has arrived, as an array."""

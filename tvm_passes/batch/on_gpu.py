@@ -1,6 +1,7 @@
 """What a GPU does beside the network: it fits images into the input, and writes masks as run lengths.
 
 Each thread has a stream of its own for that, so that copies and small kernels go on while the network runs.
+There are few steps: after each of torch's, a thread waits for its turn among all those of Python.
 """
 
 from __future__ import annotations
@@ -38,13 +39,12 @@ class OnGpu:
         return OnGpu(f"cuda:{device.device_id}") if is_on_gpu else None
 
     def letterbox(self, image: np.ndarray, taken: ImageInput, channels: str) -> tuple[torch.Tensor, Placed]:
-        """See `letterbox`; the tensor is for the device's default stream, on which the network runs."""
+        """See `letterbox`; the tensor is whole, for the default stream, on which the network runs."""
         with self.own_stream() as stream:
             found, placed = fitted(self._copied(pixels_of(image)), taken, channels)
         if stream is not None:
-            default = torch.cuda.default_stream(self._device)
-            default.wait_stream(stream)
-            found.record_stream(default)
+            stream.synchronize()
+            found.record_stream(torch.cuda.default_stream(self._device))
         return found, placed
 
     def run_lengths(
@@ -64,11 +64,11 @@ class OnGpu:
         with self.own_stream():
             if not isinstance(masks, torch.Tensor):
                 masks = self._copied(torch.from_numpy(np.ascontiguousarray(masks)))
-            boxes_there = self._copied(torch.from_numpy(np.ascontiguousarray(boxes)))
+            boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device)
             whole = encode_masks(masks[:, None], boxes_there, size)
-            encoded = whole[:, :USUAL].cpu()  # most of the room is empty, as a rule
+            encoded = whole[:, :USUAL].numpy(force=True)  # most of the room is empty, as a rule
             if encoded[:, -1].any():
-                encoded = whole[:, : int(whole.count_nonzero(1).max()) + 1].cpu()
+                encoded = whole[:, : int(whole.count_nonzero(1).max()) + 1].numpy(force=True)
         return [each["counts"] for each in runtime.coco_masks(encoded, size)]
 
     @contextlib.contextmanager
