@@ -79,7 +79,7 @@ else:
         from .warps.restore_warp_affine import RestoreWarpAffine
         from .warps.restore_warp_perspective import RestoreWarpPerspective
     else:
-        from . import relax  # noqa: F401
+        from . import relax, runtime  # noqa: F401
 
         def __getattr__(name: str) -> Any:
             """Raise: what is not here needs Relay."""

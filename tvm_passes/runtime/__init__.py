@@ -16,14 +16,28 @@
 A library by itself has no names of outputs and, for the virtual machine, no types of inputs.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from topi_ext.bootstrap import tvm_in_use
+
 from .build import build_library, compile
 from .coco import coco_masks
-from .failure import CompileFailure
+from .compile_failure import CompileFailure
 from .folder import load, load_sizes, save, save_sizes
 from .manifest import FolderError, read_manifest
 from .model import Model
-from .profiling import call_ms, ms_by_kind, profile
-from .tuning import tune
+
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from .profiling import call_ms, ms_by_kind, profile
+    from .tuning import tune
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Raise: what is not here needs Relay."""
+        if name in __all__:
+            tvm_in_use.require_relay(f"tvm_passes.runtime.{name}")
+        raise AttributeError(name)
+
 
 __all__ = [
     "CompileFailure",

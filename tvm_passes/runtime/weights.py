@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -41,8 +40,3 @@ def put_in(file: Path, weights: Mapping[str, tvm.nd.NDArray]) -> tvm.runtime.Mod
     pairs = [part for pair in weights.items() for part in pair]
     create = tvm.get_global_func("tvm.graph_executor_factory.create")
     return create(lib["get_graph_json"](), lib.imported_modules[0], "default", *pairs)
-
-
-def name_by_content(array: tvm.nd.NDArray) -> str:
-    """A digest of the type, the shape and the bytes."""
-    return hashlib.sha256(tvm.runtime.save_param_dict({"": array})).hexdigest()
