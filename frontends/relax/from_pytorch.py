@@ -55,11 +55,11 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
 
     A detector of torchvision (Faster, Mask and Keypoint R-CNN, RetinaNet, FCOS, SSD) takes one image (3xHxW)
     and returns a tuple: `boxes`, `scores`, `labels`, for Mask R-CNN `masks` (Kx1xHxW), for Keypoint R-CNN
-    `keypoints` and `keypoints_scores`, and the number of detections, int32, `num_detections`. All but the
-    last have as many rows as there can be detections; those beyond the number are zeros. The attribute
-    `padded_rows` says so, by which `tvm_passes.runtime` cuts them if it is told `cut=True`. Every detection is torchvision's, in
-    its order but of equal scores, and but where torchvision itself rounds: it moves boxes of different
-    classes apart before it suppresses, and `topi_ext.batched_nms` does not.
+    `keypoints` and `keypoints_scores`, and `num_detections`, int32. All but the last have as many rows as
+    there can be detections; those beyond the number are zeros. The function attribute `padded_rows` says
+    this to `tvm_passes.runtime`, which cuts them with `cut=True`. Every detection is torchvision's, in its
+    order but of equal scores, and but where torchvision itself rounds: it moves boxes of different classes
+    apart before it suppresses, and `topi_ext.batched_nms` does not.
 
     In other models, `torchvision.ops.roi_align` is `topi_ext.roi_align`. torchvision's `nms` and
     `batched_nms`, whose results have as many rows as are kept, are refused: models call those of this module.
