@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import shutil
 import subprocess
 import sys
 
@@ -278,10 +279,17 @@ def test_the_manifest_describes_it(detecting):
 # --- folders
 
 
+@pytest.fixture(scope="module")
+def written(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    runtime.save(folder, model.lib, network(), QUICK)
+    return folder
+
+
 @pytest.fixture
-def folder(model, tmp_path):
-    runtime.save(tmp_path / "saved", model.lib, network(), QUICK)
-    return tmp_path / "saved"
+def folder(written, tmp_path):
+    """A copy that a test may spoil."""
+    return shutil.copytree(written, tmp_path / "copy")
 
 
 def rewrite(folder, **changes):
@@ -293,12 +301,12 @@ def rewrite(folder, **changes):
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_in_a_new_process(folder):
+def test_in_a_new_process(written):
     code = (
         "import sys, numpy, tvm_passes; model = tvm_passes.runtime.load(sys.argv[1]); "
         "assert (model(numpy.ones((6, 16), 'float32'))['line'] == 3).all()"
     )
-    subprocess.run([sys.executable, "-c", code, folder], check=True)
+    subprocess.run([sys.executable, "-c", code, written], check=True)
 
 
 @pytest.mark.parametrize("name", [LIBRARY, PARAMETERS])
