@@ -131,9 +131,7 @@ def same(x):
     return torch.flip(x, [0]), x
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "float64", "int8", "uint8", "int32", "int64", "bool", "bfloat16"]
-)
+@pytest.mark.parametrize("dtype", ["float16", "int64", "bool", "bfloat16"])
 def test_types_of_elements(dtype):
     tensor = torch.tensor([0, 1, 2, 1, 0]).to(getattr(torch, dtype))
     model = runtime.compile(frontends.relax.from_pytorch(Of(same), tensor), QUICK)
