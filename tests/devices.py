@@ -28,8 +28,9 @@ def emulated_cuda():
 
 @pytest.fixture
 def small_by_cudnn(monkeypatch):
-    """Convolutions of images that are too small to fill a GPU go to cuDNN, as those of larger ones do."""
+    """Small images, and in int8 few channels, go to cuDNN, as more of both do."""
     monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
+    monkeypatch.setattr(cudnn, "WIDE_IN_INT8", 0)
 
 
 def _has_gpu():

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import Queue
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -78,7 +80,12 @@ def run(args):
     options = ["--target", target, "--dtype", args.dtype, "--peers", ",".join(peers)]
     options += ["--seconds", str(args.seconds)]
     counts = [int(count) for count in args.threads.split(",")]
-    found = [measured(name, threads, options) for threads in counts for name in args.names]
+    places = Queue()
+    for cores in cores_apart(args.at_once, max(counts)):
+        places.put(cores)
+    with ThreadPoolExecutor(args.at_once) as pool:
+        works = [(name, threads) for threads in counts for name in args.names]
+        found = [*pool.map(lambda work: measured(*work, options, places), works)]
     rows = [row for row in found if row]
     if args.raw:
         args.raw.write_text(json.dumps([asdict(row) for row in rows]))
@@ -91,14 +98,37 @@ def run(args):
         sys.exit(f"Ours fails, or does not compute what torch does: {wrong}.")
 
 
-def measured(name, threads, options):
+def cores_apart(places, threads):
+    """For each of the places, numbers of as many processors that share no core with others; for one, None."""
+    if places == 1:
+        return [None]
+    free = sorted(os.sched_getaffinity(0))
+    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    of_core = {Path(topology.format(number)).read_text(): number for number in reversed(free)}
+    free = sorted(of_core.values())
+    if len(free) < places * threads:
+        sys.exit(f"There are {len(free)} cores, too few for --at-once {places} with {threads} threads each.")
+    return [free[at * threads : (at + 1) * threads] for at in range(places)]
+
+
+def measured(name, threads, options, places):
     """The `Row` of a network, from a process that has so many threads; None if it stops."""
+    cores = places.get()
+    try:
+        return measured_on(cores and cores[:threads], name, threads, options)
+    finally:
+        places.put(cores)
+
+
+def measured_on(cores, name, threads, options):
+    """The same on these processors, or on whatever is free."""
     with tempfile.TemporaryDirectory() as folder:
         to, cache = Path(folder) / "row.json", Path(folder) / "inductor"
         # The libraries read these as they are loaded. A compiler's cache would hide the time that it takes.
         count = {f"{of}_NUM_THREADS": str(threads) for of in ("OMP", "MKL", "TVM")}
         environment = {**os.environ, **count, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
-        command = [sys.executable, "-m", MODULE, *options, "--threads", str(threads)]
+        command = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
+        command += [sys.executable, "-m", MODULE, *options, "--threads", str(threads)]
         command += ["--one", name, "--to", str(to)]
         log = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -59,6 +59,8 @@ def parser():
     gpu.add_argument("--tune", action="store_true", help="take the fastest of cuDNN's plans")
     cpu = parser.add_argument_group("on a CPU")
     cpu.add_argument("--threads", default="1,2", help="numbers of threads, with commas; %(default)s")
+    at_once = "networks that are measured at the same time, each on cores of its own; %(default)s"
+    cpu.add_argument("--at-once", type=int, default=1, help=at_once)
     cpu.add_argument("--dtype", default="float32", choices=DTYPES, help="%(default)s")
     cpu.add_argument("--peers", default=",".join(PEERS), help="with commas; %(default)s")
     cpu.add_argument("--stock", action="store_true", help="stock TVM too, which compiles for minutes")

@@ -1,6 +1,7 @@
 """The detection models as tests use them: small, imported through either frontend, compared with torch."""
 
 import contextlib
+import inspect
 import tempfile
 import warnings
 from pathlib import Path
@@ -55,6 +56,8 @@ def export(model, path, inputs=None, names=None, opset=OPSET):
     """Write a model as ONNX; of a detector, by default for a batch of one, with torchvision's names."""
     inputs = (example()[None],) if inputs is None else tuple(inputs)
     names = names or list(detect(model, example()))
+    # By tracing, as older versions of torch do: its newer exporter writes other graphs.
+    is_newer = "dynamo" in inspect.signature(torch.onnx.export).parameters
     with warnings.catch_warnings(), contextlib.redirect_stdout(None):
         warnings.simplefilter("ignore")  # the tracer's, about sizes that it takes for constant
         torch.onnx.export(
@@ -64,6 +67,7 @@ def export(model, path, inputs=None, names=None, opset=OPSET):
             opset_version=opset,
             input_names=["image"],
             output_names=names,
+            **({"dynamo": False} if is_newer else {}),
         )
     return path
 

@@ -155,8 +155,8 @@ def test_compiled_code_sets_the_device_first(oracle, small_by_cudnn):  # noqa: F
 class GraphInNumpy:
     """Computes what is added to it, with tensors in the layout that they are said to have."""
 
-    def __init__(self, arrays, numbers):
-        self.arrays, self.numbers, self.tensors = arrays, numbers, []
+    def __init__(self, arrays, numbers=()):
+        self.arrays, self.numbers, self.tensors = arrays, list(numbers), []
 
     def tensor(self, dim, stride, data_type, name=None, is_pass_by_value=False):
         if is_pass_by_value:
@@ -220,7 +220,7 @@ class TensorInNumpy:
     **by_name,
 )
 def test_the_graph_is_the_operator(case):
-    arrays, numbers = case.arrays(), cudnn.numbers(case.problem())
+    arrays, numbers = case.arrays(), cudnn.numbers(case.problem()).values()
     count = len(numbers)
     library = SimpleNamespace(data_type=TYPES, pygraph=lambda **_given: GraphInNumpy(arrays, numbers))
     tensors = cudnn.build_graph(library, case.problem(), None).tensors
@@ -325,7 +325,7 @@ LIBRARY = {
     "cudnnGraphNotSupportedError": NotSupported,
     "backend_version_string": lambda: "9.9",
 }
-PLANS = {"refused": (None, 0), "large": (64, 1), "first": (0, 5), "second": (0, 3), "last": (0, 4)}
+PLANS = {"refused": (None, 0), "large": (64, 4), "first": (0, 5), "second": (0, 3), "last": (0, 4)}
 
 
 @pytest.fixture
@@ -337,15 +337,20 @@ def plan_of(plans, key="a problem", build=FakeGraph):
     """The plan that is taken, and all that are built for it."""
     library = SimpleNamespace(**LIBRARY, pygraph=lambda **_: FakeGraph(plans))
     graph = cudnn_plans.graph_with_plan(
-        library, None, key, lambda: build(plans), lambda graph: graph.selected
+        library, None, key, lambda: build(plans), lambda graph: graph.selected, lambda run: plans[run()][1]
     )
     return graph and (graph.selected, graph.built)
 
 
 def test_the_first_plan_without_a_workspace(own_cache):
-    assert plan_of(PLANS) == ("first", ["refused", "large", "first"])
+    assert plan_of(PLANS) == ("first", ["refused", "large", "first", "first", "large", "first"])
     assert plan_of(PLANS) == ("first", [])  # kept with its kernel
     assert plan_of(PLANS, "another")[1]
+
+
+def test_a_workspace_where_that_is_much_faster(own_cache):
+    plans = {**PLANS, "large": (64, 3)}
+    assert plan_of(plans)[0] == "large"
 
 
 def test_a_workspace_where_all_plans_have_one(own_cache):
@@ -389,7 +394,8 @@ def test_kernels_in_python_are_passed_over(own_cache):
     library = SimpleNamespace(**LIBRARY, engines=SimpleNamespace(engine_ids=engine_ids))
     graph = FakeGraph(PLANS)
     graph.plans = EngineOfPlans(PLANS)
-    assert cudnn_plans.graph_with_plan(library, None, "a problem", lambda: graph, None) is graph
+    timed = [lambda graph: graph.selected, lambda run: PLANS[run()][1]]
+    assert cudnn_plans.graph_with_plan(library, None, "a problem", lambda: graph, *timed) is graph
     assert graph.selected == "second"
 
 

@@ -67,7 +67,7 @@ def test_heads_of_other_scales_are_not_merged(options):
     assert apply(MergeConvolutions(), mod)[0].same_as(mod)
 
 
-def test_filters_are_aligned_to_sixteen():
+def test_filters_are_aligned_to_sixteen(small_by_cudnn):
     x = data()
     mod = module(x, relay.cast(head(x, 56), "float32"))
     after = assert_same_numbers(AlignFilters("cuda -arch=sm_90 -libs=cudnn-frontend"), mod, ARRAY)

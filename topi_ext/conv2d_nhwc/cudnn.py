@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -128,12 +127,11 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
         "scale": ((1, 1, 1, problem.filters), "float32" if problem.dtype == INT8 else None),
     }
     tensors = {}
-    uids = itertools.count(1)
     for name, (shape, dtype) in arguments.items():
         if dtype:
             dim, stride = _layout(shape, problem.parts.get(name))
             tensors[name] = graph.tensor(name=name, dim=dim, stride=stride, data_type=types[dtype])
-            tensors[name].set_uid(next(uids))
+            tensors[name].set_uid(len(tensors))
     y = graph.conv_fprop(
         image=tensors["data"],
         weight=tensors["weight"],
@@ -148,31 +146,27 @@ def build_graph(cudnn: ModuleType, problem: Problem, handle: Any) -> Any:
     if problem.bias:
         y = graph.add(y, tensors["bias"])
     y = _activate(graph, problem.activation, y, tensors.get("slope"))
-    uid_of_result = next(uids)
-
-    def times(y: Any, factor: float) -> Any:
-        if factor == 1:
-            return y
-        number = graph.tensor(
+    uid_of_result, factors = len(tensors) + 1, {}
+    for uid, name in enumerate(numbers(problem), uid_of_result + 1):
+        factors[name] = graph.tensor(
             dim=[1] * 4, stride=[1] * 4, data_type=cudnn.data_type.FLOAT, is_pass_by_value=True
         )
-        number.set_uid(next(uids))
-        return graph.mul(y, number)
-
+        factors[name].set_uid(uid)
     if problem.residual:
-        y = graph.add(y, times(tensors["residual"], problem.residual_scale))
+        residual = tensors["residual"]
+        y = graph.add(y, graph.mul(residual, factors["residual"]) if "residual" in factors else residual)
     y = _activate(graph, problem.final_activation, y)
-    y = times(y, problem.out_scale)
+    y = graph.mul(y, factors["result"]) if "result" in factors else y
     dim, stride = _layout(result, problem.parts["result"])
     y.set_output(True).set_data_type(types[problem.out_dtype]).set_dim(dim).set_stride(stride)
     y.set_uid(uid_of_result)
     return graph
 
 
-def numbers(problem: Problem) -> list[float]:
-    """By which the graph multiplies, in order: the residual, and the result."""
-    factors = [problem.residual_scale if problem.residual else 1, problem.out_scale]
-    return [factor for factor in factors if factor != 1]
+def numbers(problem: Problem) -> dict[str, float]:
+    """By which the graph multiplies the residual and the result, where that is not 1."""
+    factors = {"residual": problem.residual_scale if problem.residual else 1, "result": problem.out_scale}
+    return {name: factor for name, factor in factors.items() if factor != 1}
 
 
 def _layout(shape: Sequence[int], part: Part | None = None) -> tuple[list[int], list[int]]:
@@ -209,5 +203,5 @@ def _activate(graph: Any, activation: Activation, y: Any, slope: Any = None) -> 
 OPERATOR = Operator(
     "topi_ext.conv2d_nhwc",
     lambda cudnn, text, handle: build_graph(cudnn, Problem.from_json(text), handle),
-    lambda text: numbers(Problem.from_json(text)),
+    lambda text: [*numbers(Problem.from_json(text)).values()],
 )

@@ -5,7 +5,8 @@ timed on this kind of GPU, inside `timed_by`: then it is the fastest. cuDNN comp
 which takes a third of a second, so the plan is kept with its kernel in the user's cache, by the problem, the
 card and the version of cuDNN.
 
-A plan with a workspace is taken only where there is no other: calls that share no memory may run at once.
+A plan with a workspace is taken only where there is no other, or none nearly as fast: calls that share no
+memory may run at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 from ..bootstrap import user_cache
 
 TIMED, FIRST = b"t", b"f"  # how a plan that is kept was found
+
+TOLERATED = 1.5  # times as long as with a workspace, as the host sees it, who takes a while for each call
 
 Run = Callable[[], object]  # one call of a plan, on the current stream
 
@@ -43,12 +46,17 @@ def timed_by(measure: Callable[[Run], float]) -> Iterator[None]:
 
 
 def graph_with_plan(
-    cudnn: ModuleType, handle: Any, key: str, build: Callable[[], Any], run: Callable[[Any], object]
+    cudnn: ModuleType,
+    handle: Any,
+    key: str,
+    build: Callable[[], Any],
+    run: Callable[[Any], object],
+    seconds: Callable[[Run], float],
 ) -> Any:
     """A graph with the plan to be taken, ready to be executed; None, if no plan runs here.
 
-    `key` names the problem and the card, `build()` makes its graph, with its operations, and `run(graph)`
-    calls the selected plan, without a workspace.
+    `key` names the problem and the card, `build()` makes its graph, with its operations, `run(graph)` calls
+    the selected plan, and `seconds(run)` is about what a call takes.
     """
     key = _entry(cudnn, key)
     kept = user_cache.load(key) or b""
@@ -64,7 +72,12 @@ def graph_with_plan(
         plain = [index for index in order if _workspace(cudnn, graph, index) == 0]
         times = {index: _timed(cudnn, graph, index, run) for index in plain}
         order.sort(key=lambda index: times.get(index, math.inf))
-    if not _select(cudnn, graph, order):
+
+    def duration(index: int) -> float:
+        _workspace(cudnn, graph, index)
+        return seconds(lambda: run(graph))
+
+    if not _select(cudnn, graph, order, duration):
         return None
     if _timer.measure is None and (user_cache.load(key) or b"") != kept:
         return graph  # another process has kept a plan meanwhile, which may be the fastest
@@ -89,15 +102,20 @@ def _timed(cudnn: ModuleType, graph: Any, index: int, run: Callable[[Any], objec
     return _timer.measure(lambda: run(graph))
 
 
-def _select(cudnn: ModuleType, graph: Any, order: list[int]) -> bool:
-    """Select the first plan that runs here without a workspace, or else the first that runs here."""
-    others = []
+def _select(cudnn: ModuleType, graph: Any, order: list[int], duration: Callable[[int], float]) -> bool:
+    """Select the first plan that runs here without a workspace, unless the first with one is much faster.
+
+    cuDNN names plans for every problem whose kernels are far from its best.
+    """
+    first = None
     for index in order:
         size = _workspace(cudnn, graph, index)
+        if size == 0 and (first is None or duration(index) <= TOLERATED * duration(first)):
+            return _workspace(cudnn, graph, index) is not None
         if size == 0:
-            return True
-        others += [index] * (size is not None)
-    return any(_workspace(cudnn, graph, index) is not None for index in others[:1])
+            break
+        first = index if first is None and size is not None else first
+    return first is not None and _workspace(cudnn, graph, first) is not None
 
 
 def _of_library(cudnn: ModuleType, graph: Any) -> list[int]:

@@ -14,6 +14,7 @@ import ctypes
 import importlib.util
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
@@ -28,6 +29,7 @@ from . import plans
 # Its name in the target: `cuda -libs=cudnn-frontend`. Plain "cudnn" is TVM's own binding: with it, TVM
 # compiles softmax and nn.conv2d to functions that a TVM built without cuDNN does not have.
 LIBRARY = "cudnn-frontend"
+TIMED_CALLS = 5  # to compare two plans
 ALIGNMENT = 8  # of extents: cuDNN's tensor core kernels copy 16 bytes at once
 INSTALL = 'pip install "tvm-vision-passes[cudnn]"'
 
@@ -238,13 +240,16 @@ class _Session:
             graph.build_operation_graph()
             return graph
 
+        def plan_of(graph: Any) -> _Plan:
+            return _Plan(graph, self._workspace(int(graph.get_workspace_size())), by_value)
+
         def run(graph: Any) -> None:
-            self._execute(_Plan(graph, 0, by_value), addresses)
+            self._execute(plan_of(graph), addresses)
 
         graph, why = None, ""
         try:
             key = _key(operator.packed_function, text, self.device)
-            graph = plans.graph_with_plan(cudnn, self.handle, key, build, run)
+            graph = plans.graph_with_plan(cudnn, self.handle, key, build, run, self._seconds)
         except cudnn.cudnnGraphNotSupportedError as reason:
             why = str(reason)
         if graph is None:
@@ -252,7 +257,19 @@ class _Session:
                 f"{operator.name}: cuDNN {cudnn.backend_version_string()} has no plan for {text} on "
                 f"{self.device.device_name}: compile for a target without -libs={LIBRARY}. {why}"
             )
-        return _Plan(graph, self._workspace(int(graph.get_workspace_size())), by_value)
+        return plan_of(graph)
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        """About what a call takes: no less than the host needs for it."""
+        used = _sessions.workspaces_used
+        run()  # which may load a kernel
+        self.device.sync(self.current_stream())
+        start = time.perf_counter()
+        for _ in range(TIMED_CALLS):
+            run()
+        self.device.sync(self.current_stream())
+        _sessions.workspaces_used = used
+        return (time.perf_counter() - start) / TIMED_CALLS
 
     def _workspace(self, size: int) -> int:
         """The address of at least `size` bytes, which plans share; 0 for none."""

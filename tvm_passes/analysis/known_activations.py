@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+MAX_OPERATORS = 16  # that spell an activation
 POINTS = np.concatenate([np.linspace(-30, 30, 1201), [-1e6, -1e3, -100, -50, 50, 100, 1e3, 1e6]])
 NEAR = np.array([-1e-3, 0, 1e-3])  # of a constant, where a function may change its course
 

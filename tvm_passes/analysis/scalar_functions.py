@@ -15,9 +15,8 @@ from tvm import relay
 from ..engine.expressions import op_name
 from ..engine.graph import Graph
 from .convolution import values
-from .known_activations import erf, known_activation, sigmoid
+from .known_activations import MAX_OPERATORS, erf, known_activation, sigmoid
 
-MAX_OPERATORS = 16
 # What a spelling consists of; a clip is computed by its attributes.
 COMPUTED: dict[str, Callable[..., np.ndarray]] = {
     "abs": np.abs,

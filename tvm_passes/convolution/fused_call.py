@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from topi_ext.conv2d_nhwc import conv2d_nhwc
@@ -42,13 +41,6 @@ class FusedCall:
     def call(self) -> Expr:
         """The call with the changed arguments."""
         return conv2d_nhwc(**vars(self))
-
-
-def digest_of(weights: Any) -> str:
-    """The id of weights, an array of either TVM."""
-    digest = hashlib.blake2b(weights.numpy().tobytes(), digest_size=12)
-    digest.update(f"{weights.dtype} {weights.shape}".encode())
-    return digest.hexdigest()
 
 
 def given_activation(attrs: Attrs, which: str) -> tuple[Any, ...] | None:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
-from .fused_call import FusedCall, digest_of
+from ..engine.rule import RulePass
+from . import weight_id
 
 
-class OfConstantWeights(Rule):
-    """Name the weights of a `topi_ext.conv2d_nhwc` by a digest of their bytes.
-
-    Why legal: the id says that weights are the same where it is the same, and these are constants.
-    """
-
+class OfConstantWeights(weight_id.OfConstantWeights):
     pattern = is_op("topi_ext.conv2d_nhwc")(None)
 
-    def where(self, match: Match) -> bool:
-        return isinstance(match.root.args[1], relay.Constant)
-
-    def plan(self, match: Match) -> str | Answer:
-        found = digest_of(match.root.args[1].data)
-        return NO_MATCH if str(match.root.attrs["weight_id"]) == found else found
-
-    def rewrite(self, match: Match, plan: str) -> relay.Expr:
-        call = FusedCall(match.root)
-        call.weight_id = plan
-        return call.call()
+    def array(self, weights: relay.Expr) -> Any:
+        return weights.data if isinstance(weights, relay.Constant) else None
 
 
 class IdentifyWeights(RulePass):

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 
-from ..analysis.known_activations import known_activation
+from ..analysis.known_activations import MAX_OPERATORS, known_activation
 from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
@@ -36,7 +36,6 @@ ACTIVATIONS: dict[str, Callable[[Expr], GivenActivation]] = {
     "relax.sigmoid": lambda call: "sigmoid",
     "relax.tanh": lambda call: "tanh",
 }
-MAX_OPERATORS = 16  # that spell an activation
 
 
 class OfConv2d(Rule):
@@ -127,50 +126,53 @@ class _Grow(_TakeIn):
         raise NotImplementedError
 
 
-class WithBias(_Grow):
-    """Fold in the addition, or the subtraction, of a constant for each channel."""
+class _WithConstant(_Grow):
+    """Fold in what is computed with a constant for each channel."""
 
     constant = wildcard()
-    pattern = (
-        is_op("relax.add")(_Grow.conv, constant)
-        | is_op("relax.add")(constant, _Grow.conv)
-        | is_op("relax.subtract")(_Grow.conv, constant)
-    )
 
     def where(self, match: Match) -> bool:
         return match.graph.constant(match.constant) is not None
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        added = _of_channels(match, match.constant)
-        if added is None:
+        constant = _of_channels(match, match.constant)
+        if constant is None:
             return Refusal("the constant is not one for each channel")
-        sign = -1 if op_name(match.root) == "relax.subtract" else 1
-        return _scaled(match, call, np.ones_like(added), sign * added)
+        return _scaled(match, call, *self.factor_and_summand(op_name(match.root), constant))
+
+    def factor_and_summand(self, name: str, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the operator multiplies each channel by, and adds to it."""
+        raise NotImplementedError
 
 
-class WithScale(_Grow):
+class WithBias(_WithConstant):
+    """Fold in the addition, or the subtraction, of a constant for each channel."""
+
+    pattern = (
+        is_op("relax.add")(_Grow.conv, _WithConstant.constant)
+        | is_op("relax.add")(_WithConstant.constant, _Grow.conv)
+        | is_op("relax.subtract")(_Grow.conv, _WithConstant.constant)
+    )
+
+    def factor_and_summand(self, name: str, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones_like(constant), -constant if name == "relax.subtract" else constant
+
+
+class WithScale(_WithConstant):
     """Fold a product with a constant for each channel, or a quotient, into the weights.
 
     Why legal: each filter's sum is multiplied by one number, and so may be its weights,
     which are rounded anew.
     """
 
-    constant = wildcard()
     pattern = (
-        is_op("relax.multiply")(_Grow.conv, constant)
-        | is_op("relax.multiply")(constant, _Grow.conv)
-        | is_op("relax.divide")(_Grow.conv, constant)
+        is_op("relax.multiply")(_Grow.conv, _WithConstant.constant)
+        | is_op("relax.multiply")(_WithConstant.constant, _Grow.conv)
+        | is_op("relax.divide")(_Grow.conv, _WithConstant.constant)
     )
 
-    def where(self, match: Match) -> bool:
-        return match.graph.constant(match.constant) is not None
-
-    def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
-        factor = _of_channels(match, match.constant)
-        if factor is None:
-            return Refusal("the constant is not one for each channel")
-        factor = 1 / factor if op_name(match.root) == "relax.divide" else factor
-        return _scaled(match, call, factor, np.zeros_like(factor))
+    def factor_and_summand(self, name: str, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 1 / constant if name == "relax.divide" else constant, np.zeros_like(constant)
 
 
 class WithBatchNorm(_TakeIn):

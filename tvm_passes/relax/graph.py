@@ -11,6 +11,8 @@ from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import DFPattern
 from tvm.relax.dpl.pattern import WildcardPattern
 
+from ..analysis.known_activations import sigmoid
+
 FLOATS = "float32", "float16"  # that NumPy has too
 # What operators compute of arrays; the first argument is the call.
 ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
@@ -27,7 +29,7 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "relax.exp": lambda _, x: np.exp(x),
     "relax.negative": lambda _, x: -x,
     "relax.tanh": lambda _, x: np.tanh(x),
-    "relax.sigmoid": lambda _, x: 1 / (1 + np.exp(-x)),
+    "relax.sigmoid": lambda _, x: sigmoid(x),
     "relax.nn.relu": lambda _, x: np.maximum(x, 0),
 }
 _MOVING: dict[str, Callable[..., np.ndarray]] = {

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op
 
-from ..convolution.fused_call import FusedCall, digest_of
-from ..engine.contract import NO_MATCH, Answer, Match, Rule
+from ..convolution import weight_id
 from .rule_pass import rule_pass
 
 
-class OfConstantWeights(Rule):
-    """Name the weights of a `topi_ext.conv2d_nhwc` by a digest of their bytes.
-
-    Why legal: the id says that weights are the same where it is the same, and these are constants.
-    """
-
+class OfConstantWeights(weight_id.OfConstantWeights):
     pattern = is_op("topi_ext.conv2d_nhwc")(varg_default_wildcard=True)
 
-    def where(self, match: Match) -> bool:
-        return isinstance(match.root.args[1], tvm.ir.GenericConst)
-
-    def plan(self, match: Match) -> str | Answer:
-        found = digest_of(match.root.args[1].value)
-        return NO_MATCH if str(match.root.attrs["weight_id"]) == found else found
-
-    def rewrite(self, match: Match, plan: str) -> Expr:
-        call = FusedCall(match.root)
-        call.weight_id = plan
-        return call.call()
+    def array(self, weights: Expr) -> Any:
+        return weights.value if isinstance(weights, tvm.ir.GenericConst) else None
 
 
 def IdentifyWeights() -> tvm.transform.Pass:
