@@ -10,7 +10,7 @@ threads, `processes.py` in a process for each of several GPUs, `on_ray.py` in pr
 is the whole. `pip install tvm-vision-passes[batch]` has what it needs, `[ray]` also Ray.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from topi_ext.bootstrap import tvm_in_use
 
@@ -20,12 +20,6 @@ if TYPE_CHECKING or tvm_in_use.has_relay:
     from .detector import Detector
     from .job import Summary, detect
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Raise: what is not here needs Relay."""
-        if name in __all__:
-            tvm_in_use.require_relay(f"tvm_passes.batch.{name}")
-        raise AttributeError(name)
-
+    __getattr__ = tvm_in_use.getattr_without_relay(__name__)
 
 __all__ = ["BadImage", "BatchError", "Detector", "Summary", "detect"]

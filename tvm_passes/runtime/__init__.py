@@ -16,7 +16,7 @@
 A library by itself has no names of outputs and, for the virtual machine, no types of inputs.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from topi_ext.bootstrap import tvm_in_use
 
@@ -31,13 +31,7 @@ if TYPE_CHECKING or tvm_in_use.has_relay:
     from .profiling import call_ms, ms_by_kind, profile
     from .tuning import tune
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Raise: what is not here needs Relay."""
-        if name in __all__:
-            tvm_in_use.require_relay(f"tvm_passes.runtime.{name}")
-        raise AttributeError(name)
-
+    __getattr__ = tvm_in_use.getattr_without_relay(__name__)
 
 __all__ = [
     "CompileFailure",
