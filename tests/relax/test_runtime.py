@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+import tvm_ffi
 
 import frontends.relax
 from tests.relax.detectors import NAMES, detector, found_by_torchvision, image
@@ -19,6 +20,7 @@ from tvm_passes.relax import convolution_pipeline
 from tvm_passes.runtime import FolderError, cuda
 from tvm_passes.runtime.arrays import relax as arrays
 from tvm_passes.runtime.manifest import MANIFEST, PARAMETERS, digest_of, library_of
+from tvm_passes.runtime.tensor_type import TensorType
 
 import tvm
 from tvm import relax
@@ -153,12 +155,15 @@ def test_lengths_that_are_known_at_run_time_only():
         assert_right(model(numbers(rows, 16)), numbers(rows, 16))
 
 
+def test_outputs_whose_length_only_the_run_tells():
+    mod = elementwise("x", operator=relax.op.nonzero)
+    assert arrays.type_of(mod["main"].ret_ty) == TensorType((None, None), "int64")
+    model = runtime.compile(mod, QUICK)
+    np.testing.assert_array_equal(model(np.array([0, 1, 2], "float32")), [[1, 2]])
+
+
 def test_weights_that_are_given_apart():
-    x, w = (relax.Var(name, relax.TensorType((3,), "float32")) for name in "xw")
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x, w]):
-        builder.emit_func_output(builder.emit(relax.op.multiply(x, w)))
-    model = runtime.compile(builder.get(), QUICK, {"w": tvm.runtime.tensor(WEIGHT[:3])})
+    model = runtime.compile(elementwise("x", "w"), QUICK, {"w": tvm.runtime.tensor(WEIGHT[:3])})
     np.testing.assert_array_equal(model(np.ones(3, "float32")), WEIGHT[:3])
 
 
@@ -175,6 +180,7 @@ REFUSED = {
     'not int8 (6, 16): give x.astype("float32")': (TypeError, lambda model: model(np.zeros(SHAPE, "int8"))),
     "x must be float32 (6, 16), not float32 (6, 15)": (ValueError, lambda model: model(X[:, 1:])),
     'x is on meta, and the model on cpu: give x.to("cpu")': (ValueError, lambda model: model(X.to("meta"))),
+    "x is not contiguous: give torch.from_dlpack(x)": (TypeError, lambda model: model(transposed())),
     "'net.so' is not a module; of a file, give": (TypeError, lambda _: runtime.Model("net.so")),
     "is no result of tvm.compile": (TypeError, lambda _: runtime.Model(kernel())),
     "the device is not CUDA": (ValueError, lambda model: runtime.Model(model.lib, cuda_graph=True)),
@@ -187,7 +193,9 @@ REFUSED = {
         lambda model: runtime.Model(model.lib, cut=True)(X),
     ),
     "runtime.profile needs a TVM with Relay": (ImportError, lambda _: runtime.profile),
+    "main has two parameters named x": (ValueError, lambda _: runtime.compile(elementwise("x", "x"), QUICK)),
     "pair must be a tensor, not of type": (TypeError, lambda _: runtime.compile(of_a_pair(), QUICK)),
+    "result 0 must be a tensor, not of type": (TypeError, lambda _: runtime.compile(of_a_shape(), QUICK)),
     "cannot compile the model for llvm: ": (
         runtime.CompileFailure,
         lambda _: runtime.compile(shuffled(), QUICK),
@@ -199,6 +207,22 @@ def kernel():
     x = tvm.te.placeholder((3,), name="x")
     function = tvm.te.create_prim_func([x, tvm.te.compute((3,), lambda i: x[i] + 1)])
     return tvm.compile(function, QUICK)
+
+
+def transposed():
+    return tvm_ffi.from_dlpack(torch.from_numpy(numbers(*SHAPE[::-1])).T)
+
+
+def elementwise(*names, operator=relax.op.multiply):
+    variables = [relax.Var(name, relax.TensorType((3,), "float32")) for name in names]
+    builder = relax.BlockBuilder()
+    with builder.function("main", variables):
+        builder.emit_func_output(builder.emit(operator(*variables)))
+    return builder.get()
+
+
+def of_a_shape():
+    return elementwise("x", operator=relax.op.shape_of)
 
 
 def of_a_pair():

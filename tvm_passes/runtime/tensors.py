@@ -86,8 +86,8 @@ class _Tvm:
     def holds(self, value: object) -> bool:
         return isinstance(value, Array)
 
-    def refusal(self, _name: str, _array: Array) -> str | None:
-        return None
+    def refusal(self, name: str, array: Array) -> str | None:
+        return None if arrays.is_contiguous(array) else f"is not contiguous: give torch.from_dlpack({name})"
 
     def type_of(self, array: Array) -> tuple[tuple[int, ...], str]:
         return array.shape, array.dtype
@@ -145,7 +145,8 @@ class _Numpy:
         return arrays.of_numpy(array)
 
     def copy(self, array: np.ndarray, into: Array, stream: int) -> None:
-        copy(np.asarray(array, order="C"), into, stream)
+        contiguous = np.asarray(array, order="C")  # which has to be there until the copy is made
+        copy(contiguous, into, stream)
         arrays.synchronize(into.device, stream)  # CUDA may return before it has read pinned memory
 
     def result(self, array: Array, _fresh: bool, _stream: int) -> np.ndarray:

@@ -13,11 +13,9 @@ from tvm.runtime.vm import Executable
 
 MIN_BYTES = 1024  # of constants of the virtual machine; smaller ones stay in its code
 
-Weights = dict[str, tvm.nd.NDArray]
-
 
 @contextlib.contextmanager
-def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, Weights]]:
+def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, dict[str, tvm.nd.NDArray]]]:
     """A library without its weights, to be exported, and those by name. Afterwards, it has them again."""
     if lib.implements_function("get_graph_json"):
         weights = lib["get_graph_params"]()

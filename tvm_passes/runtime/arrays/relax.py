@@ -31,6 +31,7 @@ __all__ = [
     "current_stream",
     "empty",
     "is_aligned",
+    "is_contiguous",
     "is_cuda",
     "of_numpy",
     "of_torch",
@@ -76,6 +77,10 @@ def is_aligned(array: Array, alignment: int) -> bool:
     return not array.data_ptr() % alignment
 
 
+def is_contiguous(array: Array) -> bool:
+    return array.is_contiguous()
+
+
 def copy(source: Array | np.ndarray, into: Array, stream: int) -> None:
     """Copy between contiguous arrays of the same type, ordered on a stream; TVM's own are not."""
     if isinstance(source, np.ndarray):
@@ -90,10 +95,18 @@ def copy(source: Array | np.ndarray, into: Array, stream: int) -> None:
 
 
 def type_of(type_: object) -> TensorType | None:
-    """Of what is a type of TVM's or of ours; None if it is unknown or not a tensor's."""
-    if not isinstance(type_, relax.TensorType) or type_.shape is None:
+    """What TVM's type of a tensor says, or a `TensorType` itself; None for any other type."""
+    if not isinstance(type_, relax.TensorType):
         return type_ if isinstance(type_, TensorType) else None
-    return TensorType(tuple(getattr(length, "value", None) for length in type_.shape), str(type_.dtype))
+    if type_.ndim < 0 or type_.dtype is None:
+        return None
+    is_given = isinstance(type_.shape, relax.ShapeExpr)
+    lengths = map(_constant, type_.shape) if is_given else [None] * type_.ndim
+    return TensorType((*lengths,), str(type_.dtype))
+
+
+def _constant(length: tvm.ir.PrimExpr) -> int | None:
+    return int(length) if isinstance(length, tvm.tirx.IntImm) else None
 
 
 # --- devices and streams

@@ -29,6 +29,7 @@ __all__ = [
     "current_stream",
     "empty",
     "is_aligned",
+    "is_contiguous",
     "is_cuda",
     "of_numpy",
     "of_torch",
@@ -83,6 +84,10 @@ def is_aligned(array: Array, alignment: int) -> bool:
     return not (tensor.byte_offset or (tensor.data or 0) % alignment)
 
 
+def is_contiguous(_array: Array) -> bool:
+    return True  # TVM makes no others
+
+
 def copy(source: Array | np.ndarray, into: Array, stream: int) -> None:
     """Copy between contiguous arrays of the same type, ordered on a stream."""
     if isinstance(source, np.ndarray):
@@ -101,10 +106,14 @@ def _retyped(array: Array, dtype: str) -> Array:
 
 
 def type_of(type_: object) -> TensorType | None:
-    """Of what is a type of TVM's or of ours; None if it is unknown or not a tensor's."""
+    """What TVM's type of a tensor says, or a `TensorType` itself; None for any other type."""
     if not isinstance(type_, tvm.ir.TensorType):
         return type_ if isinstance(type_, TensorType) else None
-    return TensorType(tuple(getattr(length, "value", None) for length in type_.shape), type_.dtype)
+    return TensorType((*map(_constant, type_.shape),), type_.dtype)
+
+
+def _constant(length: tvm.tir.PrimExpr) -> int | None:
+    return int(length) if isinstance(length, tvm.tir.IntImm) else None
 
 
 # --- devices and streams

@@ -14,7 +14,7 @@ from tvm import relax
 
 from ..arrays import Array, type_of
 from ..compile_failure import failure_of
-from ..signature import Signature
+from ..signature import Signature, check_parameters
 from ..virtual_machine import VirtualMachineExecutor
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
@@ -41,14 +41,13 @@ def built(
     mod: tvm.IRModule, target: str | tvm.target.Target, params: Mapping[str, Array] | None, run_here: bool
 ) -> Library:
     """Compile a module, in the current pass context."""
+    check_parameters([(param.name, param.ty) for param in mod["main"].params])
+    for place, type_ in enumerate(signature_of(mod).outputs):
+        if type_of(type_) is None:
+            raise TypeError(f"compile: result {place} must be a tensor, not of type {type_}")
     target = tvm.target.Target(target)
     if params:
         mod = relax.transform.BindParams("main", dict(params))(mod)
-    signature = signature_of(mod)
-    outputs = {f"result {place}": type_ for place, type_ in enumerate(signature.outputs)}
-    for name, type_ in {**signature.inputs, **outputs}.items():
-        if type_of(type_) is None:
-            raise TypeError(f"compile: {name} must be a tensor, not of type {type_}")
     try:
         with target:
             return tvm.compile(mod, target=target)

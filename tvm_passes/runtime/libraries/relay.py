@@ -20,7 +20,7 @@ from ..concurrency import plan_memory
 from ..executors import Library, executor_of
 from ..failure import explained
 from ..llvm_parts import on_all_cores
-from ..signature import Signature
+from ..signature import Signature, check_parameters
 from ..weights import put_in, taken_out
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
@@ -49,7 +49,7 @@ def built(
 ) -> Library:
     """Compile a module; `run_here`: for this process."""
     mod = relay.transform.InferType()(mod)
-    _check_parameters(mod["main"])
+    check_parameters([(param.name_hint, param.checked_type) for param in mod["main"].params])
     target = tvm.target.Target(target)
     with quiet(), _at_level_3():
         _check_processor(target)
@@ -70,17 +70,6 @@ def _built(
     if target.kind.name == "cuda":
         plan_memory(lib)
     return lib
-
-
-def _check_parameters(main: relay.Function) -> None:
-    names = [param.name_hint for param in main.params]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"compile: main has two parameters named {twice}: give each a name of its own")
-    for param in main.params:
-        type_ = param.checked_type
-        if not isinstance(type_, relay.TensorType):
-            raise TypeError(f"compile: {param.name_hint} must be a tensor, not of type {type_}")
 
 
 def _check_processor(target: tvm.target.Target) -> None:
