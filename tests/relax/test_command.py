@@ -11,6 +11,7 @@ from torch import nn
 from tests.command.conftest import tvm_passes_command  # noqa: F401  (a fixture)
 from tvm_passes import runtime
 from tvm_passes.command.models import SEED
+from tvm_passes.command.work import target_of
 
 import tvm
 
@@ -88,9 +89,17 @@ REFUSED = {
     "target": (["compile", "torchvision:resnet18", "--target", "lvm"], 'TVM does not know --target "lvm"'),
     "import": (
         ["compile", f"{HERE}:upscaler_and_image", "--size", "24x32", "--batch", "2", "--target", "cuda -arc"],
-        'TVM does not know --target "cuda -arc"',
+        'TVM does not know --target "cuda -arc" (-arc has no value): give',
     ),
 }
+
+
+def test_targets_are_written_as_for_relay():
+    attrs = target_of("llvm -mcpu=skylake -mattr=+avx2,+fma -num-cores=4 -libs=onednn").attrs
+    assert attrs["mcpu"] == "skylake" and attrs["num-cores"] == 4
+    assert [*attrs["mattr"]] == ["+avx2", "+fma"] and [*attrs["libs"]] == ["onednn"]
+    target = target_of("cuda -arch=sm_90")
+    assert target.attrs["arch"] == "sm_90" and target.host.kind.name == "llvm"
 
 
 @pytest.mark.parametrize("what", REFUSED)

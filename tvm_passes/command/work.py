@@ -15,6 +15,8 @@ from .errors import CommandError, one_line, require_relay
 from .models import Imported, Model, find_model, resolve
 from .progress import say, step
 
+LISTS = ("keys", "libs", "mattr")  # options of targets
+
 
 @dataclass
 class Work:
@@ -65,11 +67,14 @@ def _target_of_relax(text: str) -> tvm.target.Target:
     """TVM 0.27 takes options, such as those of "cuda -arch=sm_90", in JSON only."""
     if text.startswith("{"):
         return tvm.target.Target(text)
-    kind, *options = text.split()
-    fields: dict[str, Any] = dict(option.lstrip("-").split("=", 1) for option in options)
-    if "libs" in fields:
-        fields["libs"] = fields["libs"].split(",")
-    return tvm.target.Target({"kind": kind, **fields}, host="llvm" if kind == "cuda" else None)
+    kind, *options = text.split() or [""]
+    fields: dict[str, Any] = {"kind": kind}
+    for option in options:
+        name, equals, value = option.lstrip("-").partition("=")
+        if not equals:
+            raise ValueError(f"{option} has no value")
+        fields[name] = value.split(",") if name in LISTS else int(value) if value.isdigit() else value
+    return tvm.target.Target(fields, host="llvm" if kind == "cuda" else None)
 
 
 def named_pass(name: str) -> tvm.transform.Pass:
