@@ -3,7 +3,7 @@
 In a process whose TVM is 0.27, `frontends.relax` has those to Relax.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from topi_ext import bootstrap  # before anything that imports tvm
 from topi_ext.bootstrap.not_installed import says_what_to_do as _says_what_to_do
@@ -15,12 +15,6 @@ if TYPE_CHECKING or bootstrap.tvm_in_use.has_relay:
         from .from_onnx import from_onnx
         from .from_pytorch import from_pytorch
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Raise: what is not in `frontends.relax` needs Relay."""
-        if name in __all__:
-            bootstrap.tvm_in_use.require_relay(f"frontends.{name}")
-        raise AttributeError(name)
-
+    __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 
 __all__ = ["Camera", "ImportFailure", "MMDet", "from_onnx", "from_pytorch"]

@@ -1,13 +1,16 @@
-"""A module of torch as all importers take it: its example inputs, and its mode while it is imported."""
+"""A module of torch as all importers take it: its inputs, its outputs, and its mode while it is imported."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from .errors import ImportFailure
+
+DETECTION_ORDER = ("boxes", "scores", "labels")  # what a detector returns first, always in this order
 
 
 def tensors_of(example_inputs: torch.Tensor | Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -34,3 +37,23 @@ def in_evaluation(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for part, flag in flags:
             part.training = flag
+
+
+def named_tensors(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in `value` with their names, which `from_pytorch` documents."""
+    if isinstance(value, torch.Tensor):
+        yield ".".join(path) or "output", value
+    elif isinstance(value, Mapping):
+        first = [key for key in DETECTION_ORDER if key in value]
+        ordered = first if len(first) == len(DETECTION_ORDER) else []
+        for key in ordered + [key for key in value if key not in ordered]:
+            yield from named_tensors(value[key], *path, str(key))
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from named_tensors(dict(zip(value._fields, value)), *path)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            name = str(index) if path else f"output{index}"
+            yield from named_tensors(item, *path, *([name] if len(value) > 1 else []))
+    elif value is not None:
+        place = ".".join(path) or "output"
+        raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")

@@ -1,6 +1,8 @@
 """Which TVM an import gives, in fresh interpreters; and the corrections applied to it."""
 
+import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +129,39 @@ def test_without_a_driver_tvm_and_torch_see_no_gpu():
     code = "import tvm_passes, tvm, torch; print(tvm.cuda(0).exist, torch.cuda.is_available())"
     answer = python(code)
     assert answer.stdout.strip() == "False False", answer.stderr
+
+
+def stand_in(folder, age):
+    """An empty stub in a folder, so many seconds older than its source, which is the real one."""
+    path = folder / find_libraries.DRIVER_STAND_IN.name
+    shutil.copy(find_libraries.DRIVER_STAND_IN.with_suffix(".c"), folder)
+    path.write_bytes(b"")
+    written = path.with_suffix(".c").stat().st_mtime
+    os.utime(path, (written - age, written - age))
+    return path
+
+
+def test_a_stub_that_is_older_than_its_source_is_compiled_anew(tmp_path):
+    path = stand_in(tmp_path, age=1)
+    find_libraries.compile_if_older(path)
+    assert ctypes.CDLL(str(path)).cuLaunchKernelEx() == 100
+    assert {each.name for each in tmp_path.iterdir()} == {path.name, path.with_suffix(".c").name}
+
+
+def test_a_stub_that_is_up_to_date_stays(tmp_path):
+    path = stand_in(tmp_path, age=0)
+    find_libraries.compile_if_older(path)
+    assert path.read_bytes() == b""
+
+
+def test_an_old_stub_without_a_compiler_is_told(tmp_path, monkeypatch):
+    path = stand_in(tmp_path, age=1)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.warns(
+        UserWarning, match=f"{path.name} is older than its source .*: this clone is not installed"
+    ):
+        find_libraries.compile_if_older(path)
+    assert path.read_bytes() == b""
 
 
 @pytest.mark.gpu

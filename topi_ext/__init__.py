@@ -3,7 +3,7 @@
 In a process whose TVM is 0.27, those that both TVMs have build Relax expressions.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import bootstrap  # before the others: it finds TVM
 from ._tvm import HAS_RELAY
@@ -32,13 +32,7 @@ if TYPE_CHECKING or HAS_RELAY:
     from .group_norm import group_norm
     from .layer_norm import layer_norm
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Raise: what is not here needs Relay."""
-        if name in __all__:
-            bootstrap.tvm_in_use.require_relay(f"topi_ext.{name}")
-        raise AttributeError(name)
-
+    __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 
 __all__ = [
     "attention",

@@ -79,13 +79,9 @@ else:
         from .warps.restore_warp_affine import RestoreWarpAffine
         from .warps.restore_warp_perspective import RestoreWarpPerspective
     else:
-        from . import relax  # noqa: F401
+        from . import relax, runtime  # noqa: F401
 
-        def __getattr__(name: str) -> Any:
-            """Raise: what is not here needs Relay."""
-            if name in __all__:
-                bootstrap.tvm_in_use.require_relay(f"tvm_passes.{name}")
-            raise AttributeError(name)
+        __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 
 
 __all__ = [

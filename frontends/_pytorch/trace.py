@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
 
-from .._torch_module import in_evaluation
+from .._torch_module import in_evaluation, named_tensors
 from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
@@ -21,7 +21,6 @@ from .tracer_warnings import tracer_warnings_into, warning_of
 
 DETECTORS_OF = "torchvision.models.detection."
 IMAGES_AND_TARGETS = ["images", "targets"]  # what these take
-DETECTION_ORDER = ("boxes", "scores", "labels")  # what a detector returns first, always in this order
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class _FlatModel(torch.nn.Module):
     def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
         if _is_detector(self.model) and not isinstance(self.model, torch.jit.ScriptModule):
             inputs = ([image for tensor in inputs for image in _images(tensor)],)
-        outputs = list(_flatten(self.model(*inputs)))
+        outputs = list(named_tensors(self.model(*inputs)))
         if not outputs:
             raise ImportFailure("the model returns no tensor")
         self.output_names, tensors = zip(*outputs)
@@ -111,26 +110,6 @@ class _FlatModel(torch.nn.Module):
 
 def _images(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tensor.unbind() if tensor.dim() == 4 else (tensor,)
-
-
-def _flatten(value: Any, *path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in `value` with their names, which `from_pytorch` documents."""
-    if isinstance(value, torch.Tensor):
-        yield ".".join(path) or "output", value
-    elif isinstance(value, Mapping):
-        first = [key for key in DETECTION_ORDER if key in value]
-        ordered = first if len(first) == len(DETECTION_ORDER) else []
-        for key in ordered + [key for key in value if key not in ordered]:
-            yield from _flatten(value[key], *path, str(key))
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from _flatten(dict(zip(value._fields, value)), *path)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            name = str(index) if path else f"output{index}"
-            yield from _flatten(item, *path, *([name] if len(value) > 1 else []))
-    elif value is not None:
-        place = ".".join(path) or "output"
-        raise ImportFailure(f"the model's {place} is of type {type(value).__name__}, not a tensor")
 
 
 def _input_names(model: torch.nn.Module, count: int) -> tuple[str, ...]:

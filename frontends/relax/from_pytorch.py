@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_unflatten
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 
 import tvm
 
-from .._torch_module import in_evaluation, tensors_of
+from .._torch_module import in_evaluation, named_tensors, tensors_of
 from ..errors import ImportFailure, gist
 from . import _one_stage, _rcnn
 from ._decompositions import decompositions
@@ -29,16 +30,17 @@ DETECTORS = {GeneralizedRCNN: _rcnn, **dict.fromkeys(_one_stage.KINDS, _one_stag
 
 
 class OfOneImage(torch.nn.Module):
-    """A detector of one image: its results in order, then their number."""
+    """A detector of one image: its results by name, in order, then their number."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
         with _fixed_shapes(self.model) as counts:
             (found,) = self.model([image])
-        return (*(found[name] for name in RESULTS if name in found), *counts)
+        (count,) = counts
+        return {**{name: found[name] for name in RESULTS if name in found}, "num_detections": count}
 
 
 def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tensor]) -> tvm.IRModule:
@@ -48,14 +50,16 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
     ----------
     The inputs of `main` are the tensors of `example_inputs`, with their shapes and types. It returns the
     tensors of the model's result, flattened: of a dictionary the values, in their order. One alone is no
-    tuple.
+    tuple. The function attribute `output_names` has their names, by the same rules as those of
+    `frontends.from_pytorch`: the keys of dictionaries, numbers in sequences, with dots between.
 
     A detector of torchvision (Faster, Mask and Keypoint R-CNN, RetinaNet, FCOS, SSD) takes one image (3xHxW)
     and returns a tuple: `boxes`, `scores`, `labels`, for Mask R-CNN `masks` (Kx1xHxW), for Keypoint R-CNN
-    `keypoints` and `keypoints_scores`, and the number of detections, int32. All but the last have as many
-    rows as there can be detections; those beyond the number are zeros. Every detection is torchvision's, in
-    its order but of equal scores, and but where torchvision itself rounds: it moves boxes of different
-    classes apart before it suppresses, and `topi_ext.batched_nms` does not.
+    `keypoints` and `keypoints_scores`, and `num_detections`, int32. All but the last have as many rows as
+    there can be detections; those beyond the number are zeros. The function attribute `padded_rows` says
+    this to `tvm_passes.runtime`, which cuts them with `cut=True`. Every detection is torchvision's, in its
+    order but of equal scores, and but where torchvision itself rounds: it moves boxes of different classes
+    apart before it suppresses, and `topi_ext.batched_nms` does not.
 
     In other models, `torchvision.ops.roi_align` is `topi_ext.roi_align`. torchvision's `nms` and
     `batched_nms`, whose results have as many rows as are kept, are refused: models call those of this module.
@@ -98,7 +102,7 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
             keep_inside(part.graph)
             write_casts(part.graph)
     try:
-        return Importer().from_exported_program(
+        mod = Importer().from_exported_program(
             program,
             keep_params_as_input=False,
             unwrap_unit_return_tuple=True,
@@ -109,6 +113,12 @@ def from_pytorch(model: torch.nn.Module, example_inputs: Tensor | Sequence[Tenso
         raise
     except Exception as error:
         raise ImportFailure(f"Relax has no equivalent of a part of {name}: {gist(error)}") from error
+    names = _output_names(program)
+    attrs: dict[str, Any] = {"output_names": names}
+    if isinstance(model, OfOneImage):
+        attrs["padded_rows"] = [[0, 0]] * (len(names) - 1)  # the axis of detections, counted by number 0
+    mod["main"] = mod["main"].with_attrs(attrs)
+    return mod
 
 
 def _refuse_detectors_inside(model: torch.nn.Module) -> None:
@@ -147,6 +157,19 @@ def _check_results(program: ExportedProgram, name: str) -> None:
     for at, spec in enumerate(program.graph_signature.output_specs):
         if isinstance(spec.arg, ConstantArgument):
             raise ImportFailure(f"result {at} of {name} must be a tensor, not {spec.arg.value}")
+
+
+def _output_names(program: ExportedProgram) -> list[str]:
+    """Of the tensors of the result, in their order; numbers where the names of torch would not tell them."""
+    structure = program.call_spec.out_spec
+    places = [torch.tensor(place) for place in range(structure.num_leaves)]
+    numbered = [f"output{place}" for place in range(len(places))]
+    try:
+        named = {int(place): name for name, place in named_tensors(tree_unflatten(places, structure))}
+    except ImportFailure:  # a class of the user's own, which torch knows how to take apart
+        return numbered
+    names = [named[place] for place in range(len(places))]
+    return names if len(set(names)) == len(names) else numbered
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def changed(path, change):
 
 
 BATCHES = {  # which cannot be compiled for several images
-    COLOURS: "returns a Relay module, which has a batch size: leave out --batch",
+    COLOURS: "returns a module of TVM, which has a batch size: leave out --batch",
     "flat.onnx": "flat.onnx does not take a batch of images: leave out --batch",
     "fixed.onnx": r"returns float32 \[1, 3, 24, 32\], not one for each image: export it with",
     f"{HERE}:pair_and_images": r"takes \[1, 3, 24, 32\], \[1, 3, 24, 32\], not a batch of images",

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from tests.command.networks import HERE, SIZE, write_onnx
-from tvm_passes.command import peers, pipelines
+from tvm_passes.command import peers, work
 from tvm_passes.command.chart import write_chart
 from tvm_passes.command.main import _parser
+from tvm_passes.command.models import find_model
 
 import tvm
 
@@ -59,11 +60,11 @@ def test_json_has_every_kernel_and_the_peer(tvm_passes_command):
 def test_detectors_are_called_as_torchvision_has_it():
     """Compiling one takes long: here is the peer alone."""
     args = _parser().parse_args(["profile", "tests.models.zoo:tiny_detector", "--size", "64x96"])
-    model = pipelines.find_model(args)
-    work = pipelines.Work(model, None, pipelines.target_of("llvm"), "detection", None)
+    model = find_model(args)
+    of_detector = work.Work(model, None, work.target_of("llvm"), "detection", None)
     seen = []
     model.module.register_forward_hook(lambda _module, inputs, outputs: seen.append((inputs, outputs)))
-    peers.peer_of("torch", work, [model.inputs[0].numpy()]).call()
+    peers.peer_of("torch", of_detector, [model.inputs[0].numpy()]).call()
     ((inputs, outputs),) = seen
     assert [tuple(each.shape) for each in inputs[0]] == [(3, 64, 96)]
     assert set(outputs[0]) == {"boxes", "scores", "labels"}

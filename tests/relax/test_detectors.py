@@ -21,7 +21,7 @@ from tvm_passes.relax import convolution_pipeline
 def test_fixed_shapes_find_what_torchvision_finds(kind):
     model = detector(kind)
     with torch.no_grad():
-        *results, count = OfOneImage(model)(image())
+        *results, count = OfOneImage(model)(image()).values()
     expected = found_by_torchvision(model)  # which has its own methods again
     assert 5 < count == len(expected[0]) < len(results[0])
     for mine, theirs in zip(results, expected, strict=True):
@@ -83,7 +83,7 @@ def test_all_that_is_made_is_on_the_device_of_the_image(kind, monkeypatch):
     monkeypatch.setattr(_operators, "batched_nms", suppress_on_one_device)
     model = copy.deepcopy(detector(kind)).to("meta")  # without the anchors that detectors share
     with torch.no_grad():
-        results = OfOneImage(model)(image().to("meta"))
+        results = OfOneImage(model)(image().to("meta")).values()
     assert {each.device.type for each in results} == {"meta"}
 
 
@@ -91,7 +91,7 @@ def test_the_best_are_kept_where_there_are_more():
     model = detector("faster")
     model.roi_heads.score_thresh = 0.1
     with torch.no_grad():
-        *results, count = OfOneImage(model)(image())
+        *results, count = OfOneImage(model)(image()).values()
     expected = found_by_torchvision(model)
     assert count == 20 == len(expected[0])
     for mine, theirs in zip(results, expected, strict=True):
@@ -102,7 +102,7 @@ def test_nothing_found_is_a_count_of_zero():
     model = detector("ssd")
     model.score_thresh = 1.0
     with torch.no_grad():
-        *results, count = OfOneImage(model)(image())
+        *results, count = OfOneImage(model)(image()).values()
     assert count == 0 and not any(each.any() for each in results)
 
 

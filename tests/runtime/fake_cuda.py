@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tvm_passes.runtime import cuda
+from tvm_passes.runtime import cuda, cuda_driver
 
 
 class FakeCuda:
     """What the driver is asked, as text: `notes()`; and what a launched graph does: `replay`."""
 
     def __init__(self, library):
-        self.driver = cuda.Driver(str(library))
+        self.driver = cuda_driver.Driver(str(library))
         self._library = ctypes.CDLL(str(library))
         self._library.fake_notes.restype = ctypes.c_char_p
         self.replay = None
@@ -52,7 +52,7 @@ def fake_cuda(monkeypatch):
     monkeypatch.setattr(cuda, "driver", lambda: fake.driver)
     monkeypatch.setattr(cuda, "_context", functools.cache(cuda._context.__wrapped__))
     monkeypatch.setattr(cuda, "_this_thread", threading.local())
-    monkeypatch.setattr(cuda, "current_stream", lambda: fake.stream)
+    monkeypatch.setattr(cuda, "current_stream", lambda _device: fake.stream)
     monkeypatch.setattr(cuda, "_use_stream", fake.use_stream)
     return fake
 

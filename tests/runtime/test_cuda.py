@@ -16,7 +16,7 @@ from tests.passes.images_of_masks import N, a_image, with_masks
 from tests.profiled import profiled
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
-from tvm_passes.runtime import cuda
+from tvm_passes.runtime import cuda, cuda_driver
 
 import tvm
 from tvm import relay
@@ -246,8 +246,8 @@ def test_a_tensor_elsewhere(compiled):
 
 
 def test_without_a_driver():
-    with pytest.raises(cuda.CudaError, match="has no cuDeviceGet: there is no driver"):
-        cuda.Driver("libc.so.6")
+    with pytest.raises(cuda_driver.CudaError, match="has no cuDeviceGet: there is no driver"):
+        cuda_driver.Driver("libc.so.6")
 
 
 # --- on a GPU
@@ -347,9 +347,11 @@ def test_detections_on_gpu(mode):
 def test_one_read_and_one_wait_on_gpu(mode, cut, on_default, monkeypatch):
     """And none of either without a cut."""
     asked = []  # of the driver, whose waits torch's profiler leaves out
-    call = cuda.Driver.__call__
+    call = cuda_driver.Driver.__call__
     monkeypatch.setattr(
-        cuda.Driver, "__call__", lambda self, name, *args: (asked.append(name), call(self, name, *args))
+        cuda_driver.Driver,
+        "__call__",
+        lambda self, name, *args: (asked.append(name), call(self, name, *args)),
     )
     model = on_gpu(mode, detector(), cut=cut)
     inputs = [torch.from_numpy(array).cuda() for array in a_image()]

@@ -143,6 +143,20 @@ def test_a_manifest_of_another_format(folder):
         runtime.load(folder)
 
 
+def test_the_other_tvm(folder):
+    rewrite(folder, forge=True, dialect="relax")
+    with pytest.raises(FolderError, match=r"by a TVM with Relax, .* Relay: set TVM_PASSES_IR=relax"):
+        runtime.load(folder)
+
+
+def test_a_folder_from_before_there_were_two_tvms(folder):
+    manifest = runtime.read_manifest(folder)
+    del manifest["dialect"], manifest["sha256"]
+    manifest["sha256"] = digest_of(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    runtime.load(folder)
+
+
 @pytest.mark.parametrize("name", ["TVM", "tvm-vision-passes"])
 def test_other_versions(folder, name):
     versions = runtime.read_manifest(folder)["versions"]

@@ -10,8 +10,13 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import subprocess
+import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+
+from .not_installed import IS_CLONE, remedy
 
 CUDA_RUNTIME = {  # by what the graphs of a TVM are, {soname: the wheel's folder below `nvidia`}
     "relay": {"libnvrtc.so.12": "cuda_nvrtc", "libcudart.so.12": "cuda_runtime"},
@@ -26,7 +31,10 @@ def load_cuda_libraries(dialect: str) -> None:
     """Load the libraries that can be found; the linker names missing ones when libtvm.so needs them."""
     for soname, wheel in CUDA_RUNTIME[dialect].items():
         _load(soname) or any(_load(path) for path in _in_wheels(wheel, soname))
-    _load(DRIVER) or _load(DRIVER_STAND_IN)
+    if not _load(DRIVER):
+        if IS_CLONE:
+            compile_if_older(DRIVER_STAND_IN)
+        _load(DRIVER_STAND_IN)
 
 
 def load_cudnn() -> None:
@@ -45,6 +53,21 @@ def driver_version() -> str | None:
     except (OSError, AttributeError):  # the stub has few of the driver's functions
         return None
     return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def compile_if_older(stand_in: Path) -> None:
+    """Compile the stub anew if its source has changed since: a newer TVM may need functions that it lacks."""
+    source = stand_in.with_suffix(".c")
+    if not stand_in.is_file() or stand_in.stat().st_mtime >= source.stat().st_mtime:
+        return
+    try:
+        with tempfile.TemporaryDirectory(dir=stand_in.parent) as folder:
+            new = Path(folder, stand_in.name)
+            command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{DRIVER}", str(source), "-o", str(new)]
+            subprocess.run(command, check=True, capture_output=True)
+            new.replace(stand_in)  # atomically: another process may be loading it
+    except (OSError, subprocess.CalledProcessError) as error:
+        warnings.warn(f"{stand_in.name} is older than its source ({error}): {remedy()}", stacklevel=2)
 
 
 def _is_loaded(soname: str) -> bool:

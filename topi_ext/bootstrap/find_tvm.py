@@ -15,10 +15,12 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 from . import fast_ffi
 from .find_libraries import load_cuda_libraries
@@ -57,6 +59,16 @@ class TvmInUse:
                 f"{package} needs a TVM with Relay, and this process has TVM {self.version}, {self.origin}. "
                 f"{INSTALL_HINT}"
             )
+
+    def getattr_without_relay(self, package: str) -> Callable[[str], Any]:
+        """The `__getattr__` of a package: what its `__all__` names and it does not define needs Relay."""
+
+        def getattr_(name: str) -> Any:
+            if name in sys.modules[package].__all__:
+                self.require_relay(f"{package}.{name}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+        return getattr_
 
     def error_without_relax(self, package: str) -> ImportError:
         """The error of a package that has nothing for Relay, where this is a TVM with Relay."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+IS_CLONE = (ROOT / "pyproject.toml").is_file()
 OURS = ("topi_ext", "tvm_passes", "frontends")
 LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file")
 
@@ -17,7 +18,7 @@ class NotInstalled(ImportError):
 
 
 def remedy() -> str:
-    if (ROOT / "pyproject.toml").is_file():
+    if IS_CLONE:
         return f'this clone is not installed: run `pip install -e ".[relay]"` in {ROOT}'
     return 'the installation is not complete: run `pip install --force-reinstall "tvm-vision-passes[relay]"`'
 

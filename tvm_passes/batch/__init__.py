@@ -10,8 +10,16 @@ threads, `processes.py` in a process for each of several GPUs, `on_ray.py` in pr
 is the whole. `pip install tvm-vision-passes[batch]` has what it needs, `[ray]` also Ray.
 """
 
-from .detector import Detector
+from typing import TYPE_CHECKING
+
+from topi_ext.bootstrap import tvm_in_use
+
 from .errors import BadImage, BatchError
-from .job import Summary, detect
+
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from .detector import Detector
+    from .job import Summary, detect
+else:
+    __getattr__ = tvm_in_use.getattr_without_relay(__name__)
 
 __all__ = ["BadImage", "BatchError", "Detector", "Summary", "detect"]

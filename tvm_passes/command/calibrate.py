@@ -18,8 +18,9 @@ from ..quantize import CalibrationError, calibrate
 from ..quantize.calibration import MIN_SNR
 from .errors import CommandError, check_can_write
 from .images import ImageInput
-from .pipelines import Work, prepare
+from .pipelines import prepare
 from .progress import say, step
+from .work import Work
 
 
 def run(args: argparse.Namespace) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
 
 from .. import runtime
-from ..runtime.executors import Library
+from ..runtime.libraries import Library
 from ..runtime.manifest import MANIFEST
 from .errors import CommandError
 from .models import Model
-from .pipelines import find, prepare, target_of
 from .progress import say, step
+from .work import find, target_of
+
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from .pipelines import prepare
+else:
+    from .relax_pipeline import prepare
 
 
 def run(args: argparse.Namespace) -> None:

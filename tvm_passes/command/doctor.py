@@ -90,8 +90,7 @@ def _tvm() -> Finding:
     found = f"{in_use.version}, {in_use.origin}, called through {in_use.ffi}: {in_use.folder}"
     if in_use.has_relay:
         return Finding("TVM with Relay", found, needed=True)
-    costs = f"only topi_ext and frontends.relax work, by the TVM with Relax, {found}"
-    return Finding("TVM with Relay", "", costs, "pip install bitblas==0.1.0", needed=True)
+    return Finding("TVM with Relax", f"{found}; TVM_PASSES_IR=relay chooses one with Relay", needed=True)
 
 
 def _llvm() -> Finding:

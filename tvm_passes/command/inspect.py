@@ -16,9 +16,10 @@ from topi_ext.bootstrap import tvm_in_use
 from .errors import check_can_write
 from .graph_page import write_graph_page
 from .history import History, Step, apply_and_track, operators
-from .pipelines import Work, prepare
+from .pipelines import prepare
 from .progress import say, step
 from .summary import places, sentences
+from .work import Work
 
 OPERATORS = 20  # in the second table, the most changed first
 JSON_FORMAT = 1

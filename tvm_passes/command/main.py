@@ -13,9 +13,10 @@ from functools import partial
 from typing import NoReturn
 
 from ..serve.limits import Limits
-from .errors import CommandError, one_line
+from .errors import CommandError, one_line, require_relay
 from .progress import quiet, say
 
+FOR_BOTH_TVMS = ("compile", "run")  # the others need Relay
 MODEL = """\
 MODEL is one of
   network.onnx                 an ONNX file; dynamic sizes are set by --size or --input-shape
@@ -70,6 +71,8 @@ def _run(args: argparse.Namespace) -> int | None:
             import topi_ext.bootstrap  # noqa: F401
         except ImportError as reason:
             raise CommandError(f"{one_line(reason)}; tvm-passes doctor says what is missing here") from reason
+        if args.command not in FOR_BOTH_TVMS:
+            require_relay(f"tvm-passes {args.command}")
         from topi_ext.bootstrap.not_installed import NotInstalled, says_what_to_do
 
         try:

@@ -21,20 +21,22 @@ import torchvision
 from google.protobuf.message import DecodeError
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-import topi_ext.bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
-from tvm import relay
 
-from .errors import CommandError
+from ..runtime.arrays import Array
+from .errors import CommandError, require_relay
 
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from tvm import relay
 if TYPE_CHECKING:
     from frontends import Camera
 
 SEED = 0
 DETECTOR_SIZE = 480, 640
 IMAGE_SIZE = 224, 224
-Imported = tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]  # with the parameters
+Imported = tuple[tvm.IRModule, dict[str, Array]]  # with the parameters
 PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin")
 
 
@@ -50,6 +52,7 @@ def find_model(args: argparse.Namespace) -> Model:
             "module:function, or export it to ONNX"
         )
     if path.is_file():
+        require_relay("an ONNX file")
         return OnnxModel(path, args)
     if path.is_dir():
         raise CommandError(f"{text} is a folder: give an ONNX file, torchvision:NAME, or module:function")
@@ -70,6 +73,10 @@ class TorchModel:
     note: str = ""
 
     def imported(self) -> Imported:
+        if not tvm_in_use.has_relay:
+            import frontends.relax
+
+            return frontends.relax.from_pytorch(self.module, self.inputs), {}
         import frontends
 
         return frontends.from_pytorch(self.module, self.inputs, camera=self.camera)
@@ -169,24 +176,24 @@ class OnnxModel:
 
 
 @dataclass
-class RelayModel:
-    """A Relay module and its parameters, as a function returned them."""
+class TvmModel:
+    """A module of Relay, or of Relax, and its parameters, as a function returned them."""
 
     title: str
     mod: tvm.IRModule
-    params: dict[str, tvm.nd.NDArray]
+    params: dict[str, Array]
 
     labels: tuple[str, ...] = ()
     note = ""
 
     def imported(self) -> Imported:
-        return relay.transform.InferType()(self.mod), self.params
+        return self.mod, self.params
 
-    def in_batches_of(self, _size: int) -> RelayModel:
-        raise CommandError(f"{self.title} returns a Relay module, which has a batch size: leave out --batch")
+    def in_batches_of(self, _size: int) -> TvmModel:
+        raise CommandError(f"{self.title} returns a module of TVM, which has a batch size: leave out --batch")
 
 
-Model = Union[TorchModel, OnnxModel, RelayModel]
+Model = Union[TorchModel, OnnxModel, TvmModel]
 
 
 def _titled(title: str, batch: int) -> str:
@@ -270,15 +277,15 @@ def _of_torchvision(text: str, args: argparse.Namespace) -> TorchModel:
     return TorchModel(text, module, (_image(shape),), camera_of(args), labels, note)
 
 
-def _of_function(text: str, args: argparse.Namespace) -> TorchModel | RelayModel:
+def _of_function(text: str, args: argparse.Namespace) -> TorchModel | TvmModel:
     found = _seeded(resolve, text)
     module, *rest = found if isinstance(found, tuple) else (found,)
     if isinstance(module, tvm.IRModule) and len(rest) <= 1:
         if args.size or args.input_shape or args.camera:
             raise CommandError(
-                f"{text} returns a Relay module, which already has shapes: leave out the sizes"
+                f"{text} returns a module of TVM, which already has shapes: leave out the sizes"
             )
-        return RelayModel(text, module, dict(*rest))
+        return TvmModel(text, module, dict(*rest))
     if not isinstance(module, torch.nn.Module) or len(rest) > 1:
         kinds = ", ".join(type(part).__name__ for part in (module, *rest))
         raise CommandError(

@@ -13,7 +13,7 @@ import topi_ext.bootstrap  # noqa: F401  (before tvm)
 
 from .errors import CommandError
 from .models import OnnxModel, TorchModel, is_detector
-from .pipelines import Work
+from .work import Work
 
 
 @dataclass

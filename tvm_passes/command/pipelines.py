@@ -1,11 +1,10 @@
-"""Import a model and choose its pipeline, as the options of the command say."""
+"""Import a model into Relay and choose its pipeline, as the options of the command say."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 
-from topi_ext import cpu_target
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 from tvm import relay
@@ -14,9 +13,10 @@ from ..engine.expressions import op_name
 from ..engine.graph import Graph, relay_functions
 from ..pipeline import detection_pipeline, subpixel_pipeline
 from ..quantize import Calibration, CalibrationError
-from .errors import CommandError, one_line
-from .models import Imported, Model, find_model, resolve
+from .errors import CommandError
+from .models import Model
 from .progress import say, step
+from .work import Work, find, imported, named_pass, target_of
 
 DETECTS = (  # operators that detectors have, and other networks hardly
     "vision.non_max_suppression",
@@ -32,32 +32,12 @@ DETECTS = (  # operators that detectors have, and other networks hardly
 )
 
 
-@dataclass
-class Work:
-    """An imported model, with its weights bound, and the passes to apply."""
-
-    model: Model
-    mod: tvm.IRModule
-    target: tvm.target.Target
-    pipeline: str
-    passes: tvm.transform.Pass
-
-
-def find(args: argparse.Namespace) -> Model:
-    """Find the model, and report it."""
-    with step(f"Find {args.model}"):
-        model = find_model(args)
-    if model.note:
-        say(model.note)
-    return model
-
-
 def prepare(args: argparse.Namespace, model: Model | None = None) -> Work:
     """Import the model, by default that of the arguments, and choose its pipeline, and report both."""
     target = target_of(args.target)
     model = model or find(args)
     with step(f"Import {model.title}"):
-        mod, params = _imported(model)
+        mod, params = imported(model)
         mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
         mod = relay.transform.InferType()(mod)
     if not any(map(op_name, Graph(mod["main"]).nodes)):
@@ -65,28 +45,6 @@ def prepare(args: argparse.Namespace, model: Model | None = None) -> Work:
     pipeline, passes = _pipeline_of(args, mod, target)
     say(f"Pipeline: {pipeline}, for {args.target}")
     return Work(model, mod, target, pipeline, passes)
-
-
-def _imported(model: Model) -> Imported:
-    """Import the model; the frontends explain their refusals themselves."""
-    from frontends import ImportFailure
-
-    try:
-        return model.imported()
-    except ImportFailure as reason:
-        raise CommandError(f"cannot import {model.title}: {one_line(reason)}") from reason
-
-
-def target_of(text: str) -> tvm.target.Target:
-    if text == "native":
-        return cpu_target()
-    try:
-        return tvm.target.Target(text)
-    except (ValueError, tvm.TVMError) as reason:
-        raise CommandError(
-            f'TVM does not know --target "{text}" ({one_line(reason)}): give llvm, native, or such as '
-            '"cuda -arch=sm_90"'
-        ) from reason
 
 
 def _pipeline_of(
@@ -97,10 +55,7 @@ def _pipeline_of(
     if ":" in name:
         if args.int8:
             raise CommandError(f"--int8 is for the pipelines detection and subpixel, not for {name}")
-        passes = resolve(name)
-        if not isinstance(passes, tvm.transform.Pass):
-            raise CommandError(f"{name} returns {type(passes).__name__}, which is not a TVM pass")
-        return name, passes
+        return name, named_pass(name)
     calibration = _calibration(args.int8) if args.int8 else None
     if name == "auto":
         name = "detection" if _detects(mod) else "subpixel"

@@ -31,8 +31,9 @@ from .chart import write_chart
 from .errors import CommandError, check_can_write
 from .images import ImageInput, read_image
 from .peers import peer_of
-from .pipelines import Work, prepare
+from .pipelines import prepare
 from .progress import say, step
+from .work import Work
 
 SLOWEST = 12  # kernels in the tables; --csv and --json have all
 SEED = 0

@@ -16,7 +16,7 @@ from ..analysis.limits import limits
 from ..engine.expressions import location, op_name
 from ..engine.graph import Graph
 from .history import History
-from .pipelines import Work
+from .work import Work
 
 STOCK_NMS = ("vision.non_max_suppression", "vision.all_class_non_max_suppression")
 RESTORING = ("RestoreBatchedNMS", "MergeClassLoops")  # passes

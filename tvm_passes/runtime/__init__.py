@@ -16,14 +16,22 @@
 A library by itself has no names of outputs and, for the virtual machine, no types of inputs.
 """
 
+from typing import TYPE_CHECKING
+
+from topi_ext.bootstrap import tvm_in_use
+
 from .build import build_library, compile
 from .coco import coco_masks
-from .failure import CompileFailure
+from .compile_failure import CompileFailure
 from .folder import load, load_sizes, save, save_sizes
 from .manifest import FolderError, read_manifest
 from .model import Model
-from .profiling import call_ms, ms_by_kind, profile
-from .tuning import tune
+
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from .profiling import call_ms, ms_by_kind, profile
+    from .tuning import tune
+else:
+    __getattr__ = tvm_in_use.getattr_without_relay(__name__)
 
 __all__ = [
     "CompileFailure",

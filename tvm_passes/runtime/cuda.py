@@ -1,13 +1,11 @@
 """CUDA features that TVM's runtime lacks: ordering between streams, and captured graphs.
 
-They call the driver's own library, which is installed wherever there is a GPU. Streams are given by address;
-the default stream is 0.
+They call the driver. Streams are given by address; the default stream is 0.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import math
 import threading
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,79 +23,15 @@ from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
 
+from .arrays import current_stream, is_cuda, ordinal_of
+from .arrays import use_stream as _use_stream
+from .cuda_driver import HANDLE, CudaError, driver
+
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
 CAPTURE_MODE_THREAD_LOCAL = 1
 SET_CAPTURE_DEPENDENCIES = 1
 TIMED_CALLS, TIMED_LAUNCHES = 20, 10  # of what is timed in a graph, and of a graph
-HANDLE = POINTER(c_void_p)  # where a handle is written
-FUNCTIONS = {
-    "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDevicePrimaryCtxRetain": (HANDLE, c_int),
-    "cuCtxPushCurrent_v2": (c_void_p,),
-    "cuCtxPopCurrent_v2": (HANDLE,),
-    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
-    "cuMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_void_p),
-    "cuEventCreate": (HANDLE, c_uint),
-    "cuEventRecord": (c_void_p, c_void_p),
-    "cuEventDestroy_v2": (c_void_p,),
-    "cuStreamCreate": (HANDLE, c_uint),
-    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
-    "cuStreamSynchronize": (c_void_p,),
-    "cuStreamDestroy_v2": (c_void_p,),
-    "cuStreamBeginCapture_v2": (c_void_p, c_int),
-    "cuStreamEndCapture": (c_void_p, HANDLE),
-    "cuStreamGetCaptureInfo_v2": (
-        c_void_p,
-        POINTER(c_int),
-        c_void_p,
-        c_void_p,
-        POINTER(HANDLE),
-        POINTER(c_size_t),
-    ),
-    "cuStreamUpdateCaptureDependencies": (c_void_p, HANDLE, c_size_t, c_uint),
-    "cuGraphInstantiateWithFlags": (HANDLE, c_void_p, c_ulonglong),
-    "cuGraphLaunch": (c_void_p, c_void_p),
-    "cuGraphDestroy": (c_void_p,),
-    "cuGraphExecDestroy": (c_void_p,),
-    "cuGetErrorString": (c_int, POINTER(c_char_p)),
-}
-
-
-class CudaError(RuntimeError):
-    """A call of the CUDA driver failed."""
-
-
-class Driver:
-    """Calls the functions above, and raises an exception for an error."""
-
-    def __init__(self, library: str = "libcuda.so.1") -> None:
-        self._library = ctypes.CDLL(library)
-        for name, types in FUNCTIONS.items():
-            function = getattr(self._library, name, None)
-            if function is None:
-                raise CudaError(
-                    f"libcuda.so.1 has no {name}: there is no driver, or one older than CUDA 11.4"
-                )
-            function.argtypes, function.restype = types, c_int
-
-    def __call__(self, name: str, *args: Any) -> None:
-        status = getattr(self._library, name)(*args)
-        if status:
-            meaning = c_char_p()
-            self._library.cuGetErrorString(status, byref(meaning))
-            raise CudaError(f"{name}: {(meaning.value or b'unknown error').decode()} ({status})")
-
-    def made(self, name: str, *args: Any) -> int | None:
-        """The handle that a function returns through its first argument."""
-        handle = c_void_p()
-        self(name, byref(handle), *args)
-        return handle.value
-
-
-@functools.cache
-def driver() -> Driver:
-    return Driver()
 
 
 @functools.cache
@@ -111,10 +45,10 @@ def _context(ordinal: int) -> int | None:
 @contextlib.contextmanager
 def on_device(device: tvm.runtime.Device) -> Iterator[None]:
     """Make this device current inside the block; TVM changes the current device and does not restore it."""
-    if device.device_type != device.kDLCUDA:
+    if not is_cuda(device):
         yield
         return
-    driver()("cuCtxPushCurrent_v2", _context(device.device_id))
+    driver()("cuCtxPushCurrent_v2", _context(ordinal_of(device)))
     try:
         yield
     finally:
@@ -127,15 +61,6 @@ def free_bytes(device: tvm.runtime.Device) -> int:
     with on_device(device):
         driver()("cuMemGetInfo_v2", byref(free), byref(total))
     return free.value
-
-
-def current_stream() -> int:
-    """The stream that TVM uses in the current thread."""
-    return tvm.get_global_func("runtime.get_cuda_stream")().value or 0
-
-
-def _use_stream(device: tvm.runtime.Device, stream: int | None) -> None:
-    device.set_raw_stream(c_void_p(stream))  # a plain int would lose half its bits
 
 
 def _destroy_with(owner: object, name: str, handle: int | None) -> None:
@@ -178,9 +103,9 @@ class Turns:
     @contextlib.contextmanager
     def turn(self, stream: int, own_workspaces: bool) -> Iterator[None]:
         """Make TVM use the stream inside the block, unless it launches what has workspaces of its own."""
-        shared = {} if own_workspaces else vars(_this_thread)
+        shared: dict[Any, Any] = {} if own_workspaces else vars(_this_thread)
         with on_device(self._device):
-            for event in {self._done, shared.get(self._device.device_id, self._done)}:
+            for event in {self._done, shared.get(ordinal_of(self._device), self._done)}:
                 event.hold(stream)
             try:
                 with contextlib.nullcontext() if own_workspaces else self._used(stream):
@@ -189,11 +114,11 @@ class Turns:
                 self._done.record(stream)
                 if self._only_on_default:
                     self._done.hold(0)  # where the memory that outputs had is used again
-                shared[self._device.device_id] = self._done
+                shared[ordinal_of(self._device)] = self._done
 
     @contextlib.contextmanager
     def _used(self, stream: int) -> Iterator[None]:
-        before = current_stream()
+        before = current_stream(self._device)
         _use_stream(self._device, stream)
         try:
             yield
@@ -265,7 +190,7 @@ class CapturedRun:
 
     def _captured(self) -> int | None:
         for lane in range(len(self._threads)):
-            self._in(lane, driver(), "cuCtxPushCurrent_v2", _context(self._device.device_id))
+            self._in(lane, driver(), "cuCtxPushCurrent_v2", _context(ordinal_of(self._device)))
         stream = self._in(0, driver().made, "cuStreamCreate", STREAM_NON_BLOCKING)
         try:
             self._use(stream)
@@ -334,7 +259,7 @@ def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float
 
     Several are captured in a graph, so that the host does not count.
     """
-    before = current_stream()
+    before = current_stream(device)
     with on_device(device):
         stream = driver().made("cuStreamCreate", STREAM_NON_BLOCKING)
         try:

@@ -1,4 +1,4 @@
-"""One interface for TVM's two executors: arrays in, arrays out.
+"""One interface for the two executors of Relay: arrays in, arrays out.
 
 `inputs` has types by name, and `outputs` a list of them, None where they are not known.
 """
@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Union
+from typing import Union
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
@@ -21,6 +21,7 @@ from tvm.runtime.vm import Executable, VirtualMachine
 from . import concurrency
 from .cuda import Launch
 from .tensors import TVM
+from .virtual_machine import VirtualMachineExecutor
 
 Library = Union[tvm.runtime.Module, Executable, GraphExecutorFactoryModule]
 
@@ -32,10 +33,10 @@ def executor_of(
 
     The virtual machine never copies weights that are on its device.
     """
-    if not isinstance(lib, tvm.runtime.Module):
-        raise TypeError(f"Model: {lib!r} is not a module; of a file, give tvm.runtime.load_module(file)")
     if lib.implements_function("vm_load_executable"):
-        return VirtualMachineExecutor(lib, device)
+        executable = Executable(lib)
+        machine = VirtualMachine(executable, device)
+        return VirtualMachineExecutor(machine.run, executable.get_function_params("main"))
     if lib.implements_function("get_graph_json"):
         return GraphExecutor(lib, device, copy_weights)
     raise TypeError(
@@ -140,38 +141,3 @@ def _sharing(
     for name, array in copied.items():
         new["set_input"](name, array)
     return new
-
-
-class VirtualMachineExecutor:
-    """Runs any module; outputs have memory of their own."""
-
-    name = "virtual machine"
-    outputs = None
-    only_on_default_stream = True  # where it copies computed sizes to the host, whichever stream TVM uses
-    why_no_cuda_graph = "the virtual machine decides in each call what to launch"
-
-    def __init__(self, lib: tvm.runtime.Module, device: tvm.runtime.Device) -> None:
-        executable = Executable(lib)
-        self._machine = VirtualMachine(executable, device)
-        self.inputs = dict.fromkeys(executable.get_function_params("main"))
-
-    def bind(self, arrays: list[tvm.nd.NDArray]) -> None:
-        self._arrays: Any = arrays
-
-    def run(self) -> None:
-        self._outputs: Any = self._machine.run(*self._arrays)
-
-    def launches(self) -> list[Launch]:
-        return [Launch(self.run)]
-
-    def results(self) -> list[tvm.nd.NDArray]:
-        outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory belongs to the caller
-        return list(_flat(outputs))
-
-
-def _flat(value: Any) -> Iterator[tvm.nd.NDArray]:
-    if isinstance(value, tvm.nd.NDArray):
-        yield value
-    else:
-        for part in value:
-            yield from _flat(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 import tvm
@@ -11,29 +10,20 @@ from tvm.ir import structural_hash
 
 from ..engine.expressions import location, op_name
 from ..engine.graph import Graph, relay_functions
-from ..errors import one_line
+from .compile_failure import CompileFailure, failure_of
 
 Build = Callable[[tvm.IRModule], object]
 
 
-class CompileFailure(RuntimeError):
-    """One sentence that names the operator that TVM cannot compile, its place in the model, and the reason.
-
-    The exception that TVM raised is the `__cause__`.
-    """
-
-
 def explained(error: Exception, mod: tvm.IRModule, target: tvm.target.Target, build: Build) -> CompileFailure:
     """The error for a typed module that does not build: builds its kernels one by one to find the culprit."""
-    arch = target.attrs.get("arch")
-    name = f"{target.kind.name} -arch={arch}" if arch else target.kind.name
     for kernel in _kernels(mod, target):
         try:
             build(_alone(kernel))
         except Exception as reason:  # TVM raises many types
             calls = [node for node in Graph(kernel.body).nodes if op_name(node)]
-            return CompileFailure(f"cannot compile {_named(calls)} for {name}: {_why(reason)}")
-    return CompileFailure(f"cannot compile the model for {name}: {_why(error)}")
+            return failure_of(_named(calls), target, reason)
+    return failure_of("the model", target, error)
 
 
 def _kernels(mod: tvm.IRModule, target: tvm.target.Target) -> Iterator[relay.Function]:
@@ -73,12 +63,3 @@ def _named(calls: list[relay.Call]) -> str:
     if isinstance(result, relay.TensorType):
         operators += f", of type {result.dtype} ({', '.join(map(str, result.shape))})"
     return operators + (f", at {places}" if places else "")
-
-
-def _why(error: Exception) -> str:
-    """TVM's reason, without the kernel code that it quotes."""
-    of_nvcc = re.search(r"Compilation error:\n.*?\berror: ([^\n]*)\n([^\n]*)", str(error), re.DOTALL)
-    if of_nvcc:
-        return " ".join(f"nvcc: {of_nvcc[1]}: {of_nvcc[2]}".split())
-    reason = one_line(error)
-    return re.split(r" with the following errors: # from tvm\.script| # from tvm\.script", reason)[0]

@@ -10,6 +10,7 @@ detect damage and mix-ups, not tampering by someone who can write the whole fold
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -17,13 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
-from tvm import relay
 
 from . import cuda, runs_here
-from .executors import Library
+from .arrays import Array
+from .libraries import Library, module_of, put_in, signature_of, taken_out
 from .manifest import (
     MANIFEST,
     ONE,
@@ -37,10 +38,11 @@ from .manifest import (
     networks_of,
     read_manifest,
     size_of,
-    type_of,
 )
 from .model import Model, device_of
-from .weights import Weights, name_by_content, put_in, taken_out
+from .tensor_type import TensorType
+
+Weights = dict[str, Array]
 
 
 def save(
@@ -64,7 +66,8 @@ def save_sizes(
 ) -> None:
     """Write networks for several batch sizes into one folder: by the size, what `save` takes of each.
 
-    Equal weights are stored once, whichever networks they are of. `about` is of all of them.
+    In Relay, equal weights are stored once, whichever networks they are of; in Relax, each network has its
+    own. `about` is of all of them.
     """
     if not networks:
         raise ValueError("save_sizes: give a network for at least one batch size")
@@ -72,7 +75,7 @@ def save_sizes(
     sizes, stored = {}, {}
     for size, (lib, mod) in sorted(networks.items()):
         network, weights = _written(folder / library_of(size), lib, mod)
-        names = {name: name_by_content(array) for name, array in weights.items()}
+        names = {name: _name_by_content(array) for name, array in weights.items()}
         stored.update({names[name]: array for name, array in weights.items()})
         sizes[str(size)] = {**network, "weights": names}
     _write(folder, {"format": SIZES, "sizes": sizes}, stored, target, about)
@@ -131,11 +134,13 @@ class Saved:
             put_in(self._folder / library_of(size), weights),
             self._device,
             output_names=[output["name"] for output in network["outputs"]],
-            input_types={each["name"]: type_of(each) for each in network["inputs"]},
+            input_types={
+                each["name"]: TensorType(tuple(each["shape"]), each["dtype"]) for each in network["inputs"]
+            },
             **{"copy_weights": False, **options},
         )
 
-    def _weight(self, stored: str) -> tvm.nd.NDArray:
+    def _weight(self, stored: str) -> Array:
         if stored not in self._weights:
             array = self._stored[stored]
             with cuda.on_device(self._device):
@@ -154,17 +159,15 @@ def _made(folder: str | os.PathLike[str]) -> Path:
 
 def _written(library: Path, lib: Library, mod: tvm.IRModule) -> tuple[dict[str, Any], Weights]:
     """What the manifest says of a network, and its weights; the library is written."""
-    with taken_out(lib.module) as (code, weights):
+    module, signature = module_of(lib), signature_of(mod)
+    with taken_out(module) as (code, weights):
         code.export_library(str(library))
-    main = relay.transform.InferType()(mod)["main"]
-    attrs = dict(main.attrs.items()) if main.attrs else {}
-    results = main.ret_type.fields if isinstance(main.ret_type, relay.TupleType) else [main.ret_type]
-    names = attrs.get("output_names") or [f"output{index}" for index in range(len(results))]
+    names = signature.output_names or [f"output{index}" for index in range(len(signature.outputs))]
     network = {
-        "executor": "graph" if lib.module.implements_function("get_graph_json") else "vm",
-        "inputs": [described(param.name_hint, param.checked_type) for param in main.params],
-        "outputs": [described(str(name), type_) for name, type_ in zip(names, results)],
-        "padded_rows": [[int(part) for part in rows] for rows in attrs.get("padded_rows") or []],
+        "executor": "graph" if module.implements_function("get_graph_json") else "vm",
+        "inputs": [described(name, type_) for name, type_ in signature.inputs.items()],
+        "outputs": [described(name, type_) for name, type_ in zip(names, signature.outputs)],
+        "padded_rows": signature.padded_rows or [],
     }
     return network, weights
 
@@ -184,6 +187,7 @@ def _write(
     target, libraries = tvm.target.Target(target), [*map(library_of, networks_of(networks))]
     manifest = {
         **networks,
+        "dialect": tvm_in_use.dialect,
         "versions": runs_here.versions(),
         "target": str(target),
         "machine": str(target.attrs.get("mtriple", platform.machine())).partition("-")[0],
@@ -194,3 +198,8 @@ def _write(
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     for library in before.difference(libraries):
         (folder / library).unlink(missing_ok=True)
+
+
+def _name_by_content(array: Array) -> str:
+    """A digest of the type, the shape and the bytes."""
+    return hashlib.sha256(tvm.runtime.save_param_dict({"": array})).hexdigest()

@@ -8,10 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
-
-import tvm
-from tvm import relay
+from .arrays import type_of
 
 ONE, SIZES = FORMATS = 1, 2  # one network, or networks of several batch sizes, which share weights
 MANIFEST, PARAMETERS = "manifest.json", "parameters.bin"
@@ -74,16 +71,11 @@ def library_of(size: int | None) -> str:
     return "library.so" if size is None else f"library-{size}.so"
 
 
-def described(name: str, type_: relay.Type) -> dict[str, Any]:
-    if not isinstance(type_, relay.TensorType):
+def described(name: str, type_: object) -> dict[str, Any]:
+    known = type_of(type_)
+    if known is None:
         raise FolderError(f"{name} is of type {type_}, and only tensors can be saved")
-    shape = [int(length) if isinstance(length, tvm.tir.IntImm) else None for length in type_.shape]
-    return {"name": name, "shape": shape, "dtype": type_.dtype}
-
-
-def type_of(described: dict[str, Any]) -> relay.TensorType:
-    shape = [relay.Any() if length is None else length for length in described["shape"]]
-    return relay.TensorType(shape, described["dtype"])
+    return {"name": name, "shape": list(known.shape), "dtype": known.dtype}
 
 
 def digest_of_file(path: Path) -> str:

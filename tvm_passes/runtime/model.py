@@ -6,19 +6,19 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from ctypes import c_void_p
-from typing import Any, NamedTuple
+from typing import Any
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
-from tvm import relay
 from tvm.runtime import Device
 
 from . import cuda, tensors
-from .executors import Library, executor_of
+from .arrays import Array, empty, is_cuda, ordinal_of, synchronize, type_of
+from .libraries import Library, executor_of, module_of
 from .replay import Replay
-from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of
+from .tensor_type import TensorType
+from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of, torch_name
 
 
 class Model:
@@ -29,12 +29,13 @@ class Model:
     Parameters
     ----------
     lib : module
-        The result of `relay.build` or `relay.vm.compile`, or `tvm.runtime.load_module` of its exported file.
+        The result of `relay.build` or `relay.vm.compile`, in Relax of `tvm.compile`, or
+        `tvm.runtime.load_module` of its exported file.
     device : str or tvm.runtime.Device
         Where it runs: "cpu", "cuda", "cuda:1".
     output_names : sequence of str, optional
         By default "output0", "output1" and so on.
-    input_types : dict of str to relay.TensorType, optional
+    input_types : dict of str to TVM's TensorType, optional
         The types of the inputs, for a virtual machine, which does not know them. Without them, inputs are
         checked only by TVM's kernels, which raise errors of their own.
     cut : bool or sequence
@@ -75,28 +76,30 @@ class Model:
         device: str | tvm.runtime.Device = "cpu",
         *,
         output_names: Iterable[str] | None = None,
-        input_types: Mapping[str, relay.TensorType] | None = None,
+        input_types: Mapping[str, Any] | None = None,
         cut: bool | Sequence[Sequence[int]] = False,
         copy_outputs: bool = True,
         copy_weights: bool = True,
         cuda_graph: bool | str = "auto",
     ) -> None:
-        self.lib = getattr(lib, "module", lib)
+        self.lib = module_of(lib)
+        if not isinstance(self.lib, tvm.runtime.Module):
+            raise TypeError(f"Model: {lib!r} is not a module; of a file, give tvm.runtime.load_module(file)")
         self.device = device_of(device)
         with cuda.on_device(self.device):
             self._executor = executor_of(self.lib, self.device, copy_weights)
         types = {**self._executor.inputs, **(input_types or {})}
-        self.inputs = {name: _Type.of(types[name]) for name in self._executor.inputs}
+        self.inputs = {name: type_of(types[name]) for name in self._executor.inputs}
         self.output_names = None if output_names is None else list(map(str, output_names))
         self.cut: Any = cut
         self._copy_outputs = copy_outputs
         outputs = self._executor.outputs
         self._outputs_are_known = outputs is not None
         if outputs is not None:
-            self._check_outputs([_Type.of(type_) for type_ in outputs])
-        self._buffers: dict[str, tvm.nd.NDArray] = {}  # of inputs that are copied
+            self._check_outputs([type_of(type_) for type_ in outputs])
+        self._buffers: dict[str, Array] = {}  # of inputs that are copied
         self._lock = threading.Lock()
-        self._is_cuda = self.device.device_type == Device.kDLCUDA
+        self._is_cuda = is_cuda(self.device)
         self._turns: cuda.Turns | cuda.NoTurns = cuda.NoTurns()
         if self._is_cuda:
             self._turns = cuda.Turns(self.device, self._executor.only_on_default_stream)
@@ -132,9 +135,9 @@ class Model:
             arrays = [self._placed(*item, of, stream) for item, of in zip(values.items(), kinds)]
             outputs = self._run(arrays, stream)
             if kind is NUMPY and self._is_cuda:
-                self.device.sync(c_void_p(stream))
+                synchronize(self.device, stream)
             if not self._outputs_are_known:
-                self._check_outputs([_Type(output.shape, output.dtype) for output in outputs])
+                self._check_outputs([TensorType(output.shape, output.dtype) for output in outputs])
             if self.cut:
                 outputs = self._detections(outputs, stream)
             results = [kind.result(output, self._copy_outputs, stream) for output in outputs]
@@ -170,7 +173,7 @@ class Model:
         refusal = kind.refusal(name, value)
         if refusal:
             raise TypeError(f"Model: {name} {refusal}")
-        found, device = _Type(*kind.type_of(value)), kind.device_of(value)
+        found, device = TensorType(*kind.type_of(value)), kind.device_of(value)
         wanted = self.inputs[name]
         if wanted is not None and found.dtype != wanted.dtype:
             raise TypeError(
@@ -179,12 +182,12 @@ class Model:
         if wanted is not None and not wanted.takes(found):
             raise ValueError(f"Model: {name} must be {wanted}, not {found}")
         if kind is not NUMPY and device != self.device:
-            there = _torch_name(self.device)
+            there = torch_name(self.device)
             move = f'{name}.to("{there}")' if kind is TORCH else f"{name}.copyto(model.device)"
             raise ValueError(f"Model: {name} is on {device}, and the model on {there}: give {move}")
         return kind
 
-    def _placed(self, name: str, value: Tensor, kind: Kind, stream: int) -> tvm.nd.NDArray:
+    def _placed(self, name: str, value: Tensor, kind: Kind, stream: int) -> Array:
         """An input as an array that the model can read."""
         array = kind.shared(value, self.device)
         if array is not None and not self._is_to_capture and self._captured is None:
@@ -192,8 +195,8 @@ class Model:
         shape, dtype = kind.type_of(value)
         buffer = self._buffers.get(name)
         if buffer is None or (buffer.shape, buffer.dtype) != (shape, dtype):
-            buffer = self._buffers[name] = tvm.nd.empty(shape, dtype, self.device)
-        kind.copy(value, buffer, stream) if array is None else tensors.copy(array.handle, buffer, stream)
+            buffer = self._buffers[name] = empty(shape, dtype, self.device)
+        kind.copy(value, buffer, stream) if array is None else tensors.copy(array, buffer, stream)
         return buffer
 
     # --- the run
@@ -204,10 +207,10 @@ class Model:
         if kind is TORCH:
             import torch
 
-            return torch._C._cuda_getCurrentRawStream(self.device.device_id)
-        return cuda.current_stream()
+            return torch._C._cuda_getCurrentRawStream(ordinal_of(self.device))
+        return cuda.current_stream(self.device)
 
-    def _run(self, arrays: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
+    def _run(self, arrays: list[Array], stream: int) -> list[Array]:
         executor = self._executor
         if self._captured is None:
             executor.bind(arrays)
@@ -255,41 +258,19 @@ class Model:
     def _named(self, results: list[Tensor]) -> Any:
         return results[0] if len(results) == 1 else dict(zip(self.output_names or (), results))
 
-    def _detections(self, outputs: list[tvm.nd.NDArray], stream: int) -> list[tvm.nd.NDArray]:
+    def _detections(self, outputs: list[Array], stream: int) -> list[Array]:
         """The outputs without padding. Reading the number of detections is the only wait for the device."""
         *outputs, number = outputs
         if number.device != tvm.cpu():
-            on_host = tvm.nd.empty(number.shape, number.dtype)
-            tensors.copy(number.handle, on_host, stream)
-            self.device.sync(c_void_p(stream))
+            on_host = empty(number.shape, number.dtype, tvm.cpu())
+            tensors.copy(number, on_host, stream)
+            synchronize(self.device, stream)
             number = on_host
         numbers = number.numpy().reshape(-1)
         return [
             tensors.first(output, rows[0], numbers[rows[1]]) if rows else output
             for output, rows in zip(outputs, self.cut)
         ]
-
-
-class _Type(NamedTuple):
-    """The type of a tensor; a length that may be any is None."""
-
-    shape: tuple[int | None, ...]
-    dtype: str
-
-    @staticmethod
-    def of(type_: relay.Type | None) -> _Type | None:
-        """From a Relay type; None if that is unknown or not a tensor type."""
-        if not isinstance(type_, tvm.ir.TensorType):
-            return None
-        return _Type(tuple(getattr(length, "value", None) for length in type_.shape), type_.dtype)
-
-    def takes(self, other: _Type) -> bool:
-        return len(self.shape) == len(other.shape) and all(
-            length in (None, found) for length, found in zip(self.shape, other.shape)
-        )
-
-    def __str__(self) -> str:
-        return f"{self.dtype} ({', '.join('?' if length is None else str(length) for length in self.shape)})"
 
 
 def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
@@ -315,18 +296,15 @@ def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:
     for rows, (shape, dtype) in zip(cuts, others):
         if rows and any(length != 1 for length in shape[: rows[0]]):
             raise ValueError(
-                f"Model: detections along axis {rows[0]} of {_Type(shape, dtype)} are not contiguous: "
+                f"Model: detections along axis {rows[0]} of {TensorType(shape, dtype)} are not contiguous: "
                 "leave this output's entry of cut empty, and cut it yourself"
             )
     return cuts
 
 
 def device_of(device: str | tvm.runtime.Device) -> tvm.runtime.Device:
+    """The device of a name, which may be that of a target's kind."""
     if isinstance(device, Device):
         return device
     kind, _, index = str(device).partition(":")
-    return tvm.device(kind, int(index or 0))
-
-
-def _torch_name(device: tvm.runtime.Device) -> str:
-    return "cpu" if device == tvm.cpu() else f"cuda:{device.device_id}"
+    return tvm.device("cpu" if kind == "llvm" else kind, int(index or 0))

@@ -13,11 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
-
-import tvm
-
-from .cuda import driver
+from .arrays import Array
+from .cuda_driver import driver
 from .tensors import NUMPY, TORCH, Kind, Tensor
 
 
@@ -28,7 +25,7 @@ class Replay:
     ----------
     launch : callable
         Queues the work on a stream.
-    inputs, outputs : sequences of tvm.nd.NDArray
+    inputs, outputs : sequences of Array
         Of the model, on its device; `outputs` with the number of detections where there is a `cut`.
     cut : sequence
         As `Model` has it, for each output but the last; empty without a cut.
@@ -39,8 +36,8 @@ class Replay:
     def __init__(
         self,
         launch: Callable[[int], object],
-        inputs: Sequence[tvm.nd.NDArray],
-        outputs: Sequence[tvm.nd.NDArray],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
         cut: Sequence[tuple[int, ...]],
         fresh: bool,
     ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from topi_ext.bootstrap import tvm_in_use
+from topi_ext.bootstrap.find_tvm import RELAY, SWITCH
 from topi_ext.onednn import library as onednn
 
 import tvm
@@ -16,7 +17,13 @@ from .manifest import PARAMETERS, FolderError, digest_of_file, library_of, netwo
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raise FolderError if another version wrote the folder, or its files are not those that were written."""
+    """Raise FolderError if another TVM or version wrote the folder, or its files are not those written."""
+    written, used = manifest.get("dialect", RELAY), tvm_in_use.dialect
+    if written != used:
+        raise FolderError(
+            f"{folder} was compiled by a TVM with {written.capitalize()}, and this process has one with "
+            f"{used.capitalize()}: set {SWITCH}={written} before it starts, or compile again"
+        )
     for name, here in versions().items():
         if manifest["versions"][name] != here:
             found = f"{name} {manifest['versions'][name]}, and this is {here}"
@@ -48,7 +55,7 @@ def check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.De
         if lacking:
             names = ", ".join(sorted(lacking))
             raise FolderError(f"{compiled}, and this machine lacks {names}: compile for this one")
-        if onednn.NAME in target.libs and onednn.library() is None:
+        if onednn.NAME in target.attrs.get("libs", ()) and onednn.library() is None:
             raise FolderError(
                 f"{compiled}, and oneDNN is missing here: {onednn.INSTALL}, or compile for llvm"
             )

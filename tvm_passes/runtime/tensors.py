@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ import numpy as np
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
-from tvm._ffi.base import _LIB, check_call
-from tvm.runtime import DataType
+
+from . import arrays
+from .arrays import Array, copy
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,7 @@ class _Torch:
     def converted(self, dtype: str) -> str:
         return f".to(torch.{dtype})"
 
-    def shared(self, tensor: torch.Tensor, device: tvm.runtime.Device) -> tvm.nd.NDArray:
+    def shared(self, tensor: torch.Tensor, device: tvm.runtime.Device) -> Array:
         """A TVM array of the same memory, or of a copy by torch where TVM cannot read that memory."""
         import torch
 
@@ -67,53 +67,48 @@ class _Torch:
         if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNMENT:
             tensor = tensor.clone(memory_format=torch.contiguous_format)
         if not tensor.numel():
-            return tvm.nd.empty(*self.type_of(tensor), device)
-        if tensor.dtype == torch.bool:  # TVM reads DLPack's bool as a type of 8 bits that does not exist
-            return _retyped(self.shared(tensor.view(torch.uint8), device), "bool")
-        return tvm.nd.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
+            return arrays.empty(*self.type_of(tensor), device)
+        return arrays.of_torch(tensor)
 
-    def result(self, array: tvm.nd.NDArray, fresh: bool, _stream: int) -> torch.Tensor:
+    def result(self, array: Array, fresh: bool, _stream: int) -> torch.Tensor:
         import torch
 
         if not math.prod(array.shape):
-            device = "cpu" if array.device == tvm.cpu() else f"cuda:{array.device.device_id}"
+            device = torch_name(array.device)
             return torch.empty(array.shape, dtype=getattr(torch, array.dtype), device=device)
-        is_bool = array.dtype == "bool"
-        tensor = torch.utils.dlpack.from_dlpack((_retyped(array, "uint8") if is_bool else array).to_dlpack())
-        tensor = tensor.view(torch.bool) if is_bool else tensor
+        tensor = arrays.as_torch(array)
         return tensor.clone() if fresh else tensor
 
 
 class _Tvm:
-    name = "tvm.nd.NDArray"
+    name = arrays.NAME
 
     def holds(self, value: object) -> bool:
-        return isinstance(value, tvm.nd.NDArray)
+        return isinstance(value, Array)
 
-    def refusal(self, _name: str, _array: tvm.nd.NDArray) -> str | None:
-        return None
+    def refusal(self, name: str, array: Array) -> str | None:
+        return None if arrays.is_contiguous(array) else f"is not contiguous: give torch.from_dlpack({name})"
 
-    def type_of(self, array: tvm.nd.NDArray) -> tuple[tuple[int, ...], str]:
+    def type_of(self, array: Array) -> tuple[tuple[int, ...], str]:
         return array.shape, array.dtype
 
-    def device_of(self, array: tvm.nd.NDArray) -> tvm.runtime.Device:
+    def device_of(self, array: Array) -> tvm.runtime.Device:
         return array.device
 
     def converted(self, dtype: str) -> str:
         return f" as {dtype}"
 
-    def shared(self, array: tvm.nd.NDArray, _device: tvm.runtime.Device) -> tvm.nd.NDArray | None:
-        tensor = array.handle.contents
-        return None if tensor.byte_offset or (tensor.data or 0) % ALIGNMENT else array
+    def shared(self, array: Array, _device: tvm.runtime.Device) -> Array | None:
+        return array if arrays.is_aligned(array, ALIGNMENT) else None
 
-    def copy(self, array: tvm.nd.NDArray, into: tvm.nd.NDArray, stream: int) -> None:
-        copy(array.handle, into, stream)
+    def copy(self, array: Array, into: Array, stream: int) -> None:
+        copy(array, into, stream)
 
-    def result(self, array: tvm.nd.NDArray, fresh: bool, stream: int) -> tvm.nd.NDArray:
+    def result(self, array: Array, fresh: bool, stream: int) -> Array:
         if not fresh:
             return array
-        into = tvm.nd.empty(array.shape, array.dtype, array.device)
-        copy(array.handle, into, stream)
+        into = arrays.empty(array.shape, array.dtype, array.device)
+        copy(array, into, stream)
         return into
 
 
@@ -142,23 +137,20 @@ class _Numpy:
     def converted(self, dtype: str) -> str:
         return " as a torch.Tensor" if dtype == "bfloat16" else f'.astype("{dtype}")'
 
-    def shared(self, array: np.ndarray, device: tvm.runtime.Device) -> tvm.nd.NDArray | None:
+    def shared(self, array: np.ndarray, device: tvm.runtime.Device) -> Array | None:
         flags = array.flags
         readable = flags.c_contiguous and flags.writeable and array.size and not array.ctypes.data % ALIGNMENT
         if device != tvm.cpu() or not readable or array.dtype.kind not in "iuf":  # NumPy's types of DLPack
             return None
-        return tvm.nd.from_dlpack(array.__dlpack__())
+        return arrays.of_numpy(array)
 
-    def copy(self, array: np.ndarray, into: tvm.nd.NDArray, stream: int) -> None:
-        contiguous = np.asarray(array, order="C")
-        described, _shape = tvm.nd.numpyasarray(contiguous)  # which keeps neither of them
-        copy(ctypes.byref(described), into, stream)
-        into.device.sync(ctypes.c_void_p(stream))  # CUDA may return before it has read pinned memory
+    def copy(self, array: np.ndarray, into: Array, stream: int) -> None:
+        contiguous = np.asarray(array, order="C")  # which has to be there until the copy is made
+        copy(contiguous, into, stream)
+        arrays.synchronize(into.device, stream)  # CUDA may return before it has read pinned memory
 
-    def result(self, array: tvm.nd.NDArray, _fresh: bool, _stream: int) -> np.ndarray:
-        if array.dtype == "bfloat16":  # whose bits TVM gives, as NumPy lacks it
-            return (array.numpy().astype("uint32") << 16).view("float32")
-        return array.numpy()
+    def result(self, array: Array, _fresh: bool, _stream: int) -> np.ndarray:
+        return arrays.as_numpy(array)
 
 
 TORCH, TVM, NUMPY = KINDS = _Torch(), _Tvm(), _Numpy()  # in the order in which they decide on outputs
@@ -169,18 +161,10 @@ def kind_of(value: object) -> Kind | None:
     return next((kind for kind in KINDS if kind.holds(value)), None)
 
 
-def copy(source: Any, into: tvm.nd.NDArray, stream: int) -> None:
-    """Copy a tensor, given by its handle, into an array, ordered on a stream."""
-    check_call(_LIB.TVMArrayCopyFromTo(source, into.handle, ctypes.c_void_p(stream)))
+def torch_name(device: tvm.runtime.Device) -> str:
+    return f"cuda:{arrays.ordinal_of(device)}" if arrays.is_cuda(device) else "cpu"
 
 
-def first(array: tvm.nd.NDArray, axis: int, number: int | np.integer) -> tvm.nd.NDArray:
+def first(array: Array, axis: int, number: int | np.integer) -> Array:
     """The leading elements along an axis, in the same memory; all axes before it must have length 1."""
     return array._create_view((*array.shape[:axis], number, *array.shape[axis + 1 :]))
-
-
-def _retyped(array: tvm.nd.NDArray, dtype: str) -> tvm.nd.NDArray:
-    """The same memory, with elements of another type of the same size."""
-    view = array._create_view(array.shape)
-    view.handle.contents.dtype = DataType(dtype)
-    return view

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from tvm.runtime.vm import Executable
 
 MIN_BYTES = 1024  # of constants of the virtual machine; smaller ones stay in its code
 
-Weights = dict[str, tvm.nd.NDArray]
-
 
 @contextlib.contextmanager
-def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, Weights]]:
+def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, dict[str, tvm.nd.NDArray]]]:
     """A library without its weights, to be exported, and those by name. Afterwards, it has them again."""
     if lib.implements_function("get_graph_json"):
         weights = lib["get_graph_params"]()
@@ -41,8 +38,3 @@ def put_in(file: Path, weights: Mapping[str, tvm.nd.NDArray]) -> tvm.runtime.Mod
     pairs = [part for pair in weights.items() for part in pair]
     create = tvm.get_global_func("tvm.graph_executor_factory.create")
     return create(lib["get_graph_json"](), lib.imported_modules[0], "default", *pairs)
-
-
-def name_by_content(array: tvm.nd.NDArray) -> str:
-    """A digest of the type, the shape and the bytes."""
-    return hashlib.sha256(tvm.runtime.save_param_dict({"": array})).hexdigest()

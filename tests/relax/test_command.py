@@ -1,0 +1,116 @@
+"""`tvm-passes compile` and `run` by the TVM with Relax."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from tests.command.conftest import tvm_passes_command  # noqa: F401  (a fixture)
+from tvm_passes import runtime
+from tvm_passes.command.models import SEED
+from tvm_passes.command.work import target_of
+
+import tvm
+
+HERE = __name__
+SIZE = 24, 32
+
+
+def upscaler():
+    return nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.PixelShuffle(2), nn.Sigmoid())
+
+
+def upscaler_and_image():
+    return upscaler(), torch.rand(1, 3, *SIZE)
+
+
+class Colours(nn.Module):
+    """Each colour of an image is found, with its mean as score, in a box of its own."""
+
+    def forward(self, image):
+        boxes = torch.tensor([[2.0, 3, 12, 14], [6, 8, 30, 20], [0, 0, 31, 23]])
+        return {"boxes": boxes, "scores": image.mean((0, 2, 3)), "labels": torch.arange(3)}
+
+
+def colours_and_image():
+    return Colours(), torch.rand(1, 3, *SIZE)
+
+
+def photo(folder, height, width):
+    values = np.random.default_rng(0).integers(0, 256, (height, width, 3)).astype("uint8")
+    Image.fromarray(values).save(folder / "photo.png")
+    return folder / "photo.png", values
+
+
+def test_a_network_that_makes_an_image(tvm_passes_command, tmp_path):  # noqa: F811
+    folder, out = tmp_path / "folder", tmp_path / "out.png"
+    answer = tvm_passes_command("compile", f"{HERE}:upscaler_and_image", "-o", folder)
+    assert answer.status == 0, answer.err
+    assert "Pipeline: convolution, for native" in answer.err and f"tvm-passes run {folder}" in answer.err
+    path, values = photo(tmp_path, *SIZE)
+    answer = tvm_passes_command("run", folder, "--image", path, "-o", out)
+    assert answer.status == 0, answer.err
+    torch.manual_seed(SEED)
+    with torch.no_grad():
+        expected = upscaler()(torch.from_numpy(values.transpose(2, 0, 1)[None] / 255).float())[0]
+    np.testing.assert_allclose(
+        np.asarray(Image.open(out)).transpose(2, 0, 1), 255 * expected.numpy(), atol=0.51
+    )
+
+
+def test_a_detector(tvm_passes_command, tmp_path):  # noqa: F811
+    folder, target = tmp_path / "folder", '{"kind": "llvm", "opt-level": 0}'
+    answer = tvm_passes_command("compile", f"{HERE}:colours_and_image", "-o", folder, "--target", target)
+    assert answer.status == 0, answer.err
+    path, values = photo(tmp_path, *SIZE)
+    answer = tvm_passes_command("run", folder, "--image", path, "--json", "--score", "0")
+    found = {each["label"]: each for each in json.loads(answer.out)}
+    assert found["1"]["box"] == [6, 8, 30, 20]
+    means = values.mean((0, 1)) / 255
+    np.testing.assert_allclose([found[label]["score"] for label in "012"], means, rtol=1e-4)
+    about = runtime.read_manifest(folder)["about"]
+    assert about["pipeline"] == "convolution" and about["model"] == f"{HERE}:colours_and_image"
+
+
+NEEDS_RELAY = "needs a TVM with Relay, and this process has TVM 0.27"
+REFUSED = {
+    "inspect": (["inspect", "torchvision:resnet18"], f"tvm-passes inspect {NEEDS_RELAY}"),
+    "profile": (["profile", "torchvision:resnet18"], f"tvm-passes profile {NEEDS_RELAY}"),
+    "camera": (["compile", "torchvision:resnet18", "--camera", "24x32"], f"--camera {NEEDS_RELAY}"),
+    "dtype": (["compile", "torchvision:resnet18", "--dtype", "float16"], f"--dtype {NEEDS_RELAY}"),
+    "onnx": (["compile", __file__], f"an ONNX file {NEEDS_RELAY}"),
+    "pipeline": (
+        ["compile", f"{HERE}:upscaler_and_image", "--pipeline", "subpixel"],
+        "there is no pipeline subpixel for Relax: give auto, or module:function",
+    ),
+    "target": (["compile", "torchvision:resnet18", "--target", "lvm"], 'TVM does not know --target "lvm"'),
+    "import": (
+        ["compile", f"{HERE}:upscaler_and_image", "--size", "24x32", "--batch", "2", "--target", "cuda -arc"],
+        'TVM does not know --target "cuda -arc" (-arc has no value): give',
+    ),
+}
+
+
+def test_targets_are_written_as_for_relay():
+    attrs = target_of("llvm -mcpu=skylake -mattr=+avx2,+fma -num-cores=4 -libs=onednn").attrs
+    assert attrs["mcpu"] == "skylake" and attrs["num-cores"] == 4
+    assert [*attrs["mattr"]] == ["+avx2", "+fma"] and [*attrs["libs"]] == ["onednn"]
+    target = target_of("cuda -arch=sm_90")
+    assert target.attrs["arch"] == "sm_90" and target.host.kind.name == "llvm"
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(tvm_passes_command, tmp_path, what):  # noqa: F811
+    arguments, reason = REFUSED[what]
+    output = ["-o", tmp_path / "folder"] if arguments[0] == "compile" else []
+    answer = tvm_passes_command(*arguments, *output)
+    assert answer.status == 1 and reason in answer.error
+
+
+def test_the_doctor_says_that_the_main_job_can_run(tvm_passes_command, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(tvm.runtime.Device, "exist", False)  # nor look: no emulated GPU could come later
+    answer = tvm_passes_command("doctor")
+    assert answer.status == 0 and "TVM with Relax" in answer.out and "The main job can run" in answer.out

@@ -1,0 +1,85 @@
+"""What a command works on: a model, as the options say, and what is done to it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from topi_ext import cpu_target
+from topi_ext.bootstrap import tvm_in_use
+
+import tvm
+
+from .errors import CommandError, one_line, require_relay
+from .models import Imported, Model, find_model, resolve
+from .progress import say, step
+
+LISTS = ("keys", "libs", "mattr")  # options of targets
+
+
+@dataclass
+class Work:
+    """An imported model, with its weights bound, and the passes to apply."""
+
+    model: Model
+    mod: tvm.IRModule
+    target: tvm.target.Target
+    pipeline: str
+    passes: tvm.transform.Pass
+
+
+def find(args: argparse.Namespace) -> Model:
+    """Find the model, and report it."""
+    for option in ("camera", "dtype", "int8", "outputs", "masks"):
+        if getattr(args, option):
+            require_relay(f"--{option}")
+    with step(f"Find {args.model}"):
+        model = find_model(args)
+    if model.note:
+        say(model.note)
+    return model
+
+
+def imported(model: Model) -> Imported:
+    """Import the model; the frontends explain their refusals themselves."""
+    from frontends.errors import ImportFailure
+
+    try:
+        return model.imported()
+    except ImportFailure as reason:
+        raise CommandError(f"cannot import {model.title}: {one_line(reason)}") from reason
+
+
+def target_of(text: str) -> tvm.target.Target:
+    if text == "native":
+        return cpu_target()
+    try:
+        return tvm.target.Target(text) if tvm_in_use.has_relay else _target_of_relax(text)
+    except (ValueError, TypeError, RuntimeError) as reason:
+        raise CommandError(
+            f'TVM does not know --target "{text}" ({one_line(reason)}): give llvm, native, or such as '
+            '"cuda -arch=sm_90"'
+        ) from reason
+
+
+def _target_of_relax(text: str) -> tvm.target.Target:
+    """TVM 0.27 takes options, such as those of "cuda -arch=sm_90", in JSON only."""
+    if text.startswith("{"):
+        return tvm.target.Target(text)
+    kind, *options = text.split() or [""]
+    fields: dict[str, Any] = {"kind": kind}
+    for option in options:
+        name, equals, value = option.lstrip("-").partition("=")
+        if not equals:
+            raise ValueError(f"{option} has no value")
+        fields[name] = value.split(",") if name in LISTS else int(value) if value.isdigit() else value
+    return tvm.target.Target(fields, host="llvm" if kind == "cuda" else None)
+
+
+def named_pass(name: str) -> tvm.transform.Pass:
+    """The pass of "module:function"."""
+    passes = resolve(name)
+    if not isinstance(passes, tvm.transform.Pass):
+        raise CommandError(f"{name} returns {type(passes).__name__}, which is not a TVM pass")
+    return passes

@@ -1,0 +1,77 @@
+"""Modules of Relax: compiled for the virtual machine, run, and stored, with the weights in the library."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Union
+
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
+
+import tvm
+from tvm import relax
+
+from ..arrays import Array, type_of
+from ..compile_failure import failure_of
+from ..signature import Signature, check_parameters
+from ..virtual_machine import VirtualMachineExecutor
+
+__all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
+
+Library = Union[tvm.runtime.Module, tvm.runtime.Executable]
+
+
+def signature_of(mod: tvm.IRModule) -> Signature:
+    """What `main` takes and returns."""
+    main = mod["main"]
+    result = main.ret_ty
+    return Signature(
+        {param.name: param.ty for param in main.params},
+        list(result.fields) if isinstance(result, relax.TupleType) else [result],
+        dict(main.attrs.items()) if main.attrs else {},
+    )
+
+
+def module_of(lib: Library) -> tvm.runtime.Module:
+    return lib.jit() if isinstance(lib, tvm.runtime.Executable) else lib
+
+
+def built(
+    mod: tvm.IRModule, target: str | tvm.target.Target, params: Mapping[str, Array] | None, run_here: bool
+) -> Library:
+    """Compile a module, in the current pass context."""
+    check_parameters([(param.name, param.ty) for param in mod["main"].params])
+    for place, type_ in enumerate(signature_of(mod).outputs):
+        if type_of(type_) is None:
+            raise TypeError(f"compile: result {place} must be a tensor, not of type {type_}")
+    target = tvm.target.Target(target)
+    if params:
+        mod = relax.transform.BindParams("main", dict(params))(mod)
+    try:
+        with target:
+            return tvm.compile(mod, target=target)
+    except Exception as error:  # TVM raises many types
+        raise failure_of("the model", target, error) from error
+
+
+def executor_of(
+    lib: tvm.runtime.Module, device: tvm.runtime.Device, copy_weights: bool = True
+) -> VirtualMachineExecutor:
+    """The executor for a result of `tvm.compile`, loaded from a file or not; it never copies weights."""
+    if not lib.implements_function("vm_load_executable"):
+        raise TypeError(f"Model: a module of type {lib.kind} is no result of tvm.compile of a Relax module")
+    machine = relax.VirtualMachine(lib, device)
+    count = machine.module["get_function_arity"]("main")
+    name_of = machine.module["get_function_param_name"]
+    return VirtualMachineExecutor(machine["main"], [str(name_of("main", place)) for place in range(count)])
+
+
+@contextlib.contextmanager
+def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, dict[str, Array]]]:
+    """A library to be exported, and the weights that it lacks: none."""
+    yield lib, {}
+
+
+def put_in(file: Path, weights: Mapping[str, Array]) -> tvm.runtime.Module:
+    return tvm.runtime.load_module(str(file))

@@ -1,0 +1,103 @@
+"""Modules of Relay: compiled for the executor that suits them, run, and stored."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from topi_ext.quiet import quiet  # topi_ext comes before tvm
+
+import tvm
+from tvm import relay
+
+from ...analysis.static import is_static
+from ...engine.graph import Graph, belongs_to_a_backend
+from ..arrays import Array
+from ..concurrency import plan_memory
+from ..executors import Library, executor_of
+from ..failure import explained
+from ..llvm_parts import on_all_cores
+from ..signature import Signature, check_parameters
+from ..weights import put_in, taken_out
+
+__all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
+
+
+def signature_of(mod: tvm.IRModule) -> Signature:
+    """What `main` takes and returns."""
+    main = relay.transform.InferType()(mod)["main"]
+    result = main.ret_type
+    return Signature(
+        {param.name_hint: param.checked_type for param in main.params},
+        list(result.fields) if isinstance(result, relay.TupleType) else [result],
+        dict(main.attrs.items()) if main.attrs else {},
+    )
+
+
+def module_of(lib: Library) -> tvm.runtime.Module:
+    return getattr(lib, "module", lib)
+
+
+def built(
+    mod: tvm.IRModule,
+    target: str | tvm.target.Target,
+    params: Mapping[str, Array] | None,
+    run_here: bool,
+) -> Library:
+    """Compile a module; `run_here`: for this process."""
+    mod = relay.transform.InferType()(mod)
+    check_parameters([(param.name_hint, param.checked_type) for param in mod["main"].params])
+    target = tvm.target.Target(target)
+    with quiet(), _at_level_3():
+        _check_processor(target)
+        is_for_cpu = target.kind.name == "llvm"
+        try:
+            with on_all_cores(run_here) if is_for_cpu else contextlib.nullcontext():
+                return _built(mod, target, params)
+        except Exception as error:  # TVM raises many types, and does not say where in the model
+            raise explained(error, mod, target, lambda kernel: _built(kernel, target)) from error
+
+
+def _built(
+    mod: tvm.IRModule, target: tvm.target.Target, params: Mapping[str, Array] | None = None
+) -> Library:
+    if not _is_static(mod):
+        return relay.vm.compile(mod, target, params=params)
+    lib = relay.build(mod, target, params=params)
+    if target.kind.name == "cuda":
+        plan_memory(lib)
+    return lib
+
+
+def _check_processor(target: tvm.target.Target) -> None:
+    """Warn once; TVM itself says for each kernel, on standard error, that it takes a generic CPU."""
+    name = str(target.attrs.get("mcpu", ""))
+    if target.kind.name == "llvm" and name and name not in _processors(target):
+        warning = f"compile: LLVM does not know the processor {name!r}: it compiles for a generic one"
+        warnings.warn(warning, stacklevel=4)
+
+
+def _processors(target: tvm.target.Target) -> list[str]:
+    """The processors that LLVM knows, or just the target's own where TVM cannot list them."""
+    list_ = tvm.get_global_func("target.llvm_get_cpu_archlist", allow_missing=True)
+    return [str(each) for each in (list_(target) if list_ else target.attrs["mcpu"])]
+
+
+def _at_level_3() -> AbstractContextManager[Any]:
+    """The caller's pass context, or a copy of the default one at level 3."""
+    around = tvm.transform.PassContext.current()
+    if around.opt_level >= 3:
+        return contextlib.nullcontext()
+    settings = around.required_pass, around.disabled_pass, around.instruments, dict(around.config.items())
+    return tvm.transform.PassContext(3, *settings)
+
+
+def _is_static(mod: tvm.IRModule) -> bool:
+    """Whether the graph executor can run a typed module."""
+    functions = [function for function in mod.functions.values() if not belongs_to_a_backend(function)]
+    if len(functions) > 1:
+        return False
+    return is_static(Graph(mod["main"]))

@@ -1,0 +1,44 @@
+"""The virtual machine of either TVM, with the interface of `executors.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .arrays import Array
+from .cuda import Launch
+
+
+class VirtualMachineExecutor:
+    """Runs any module; outputs have memory of their own."""
+
+    name = "virtual machine"
+    outputs = None
+    only_on_default_stream = True  # where it copies computed sizes to the host, whichever stream TVM uses
+    why_no_cuda_graph = "the virtual machine decides in each call what to launch"
+
+    def __init__(self, main: Callable[..., Any], inputs: Iterable[str]) -> None:
+        """`main` is the machine's function, and `inputs` the names of its parameters."""
+        self._main = main
+        self.inputs = dict.fromkeys(inputs)
+
+    def bind(self, arrays: list[Array]) -> None:
+        self._arrays: Any = arrays
+
+    def run(self) -> None:
+        self._outputs: Any = self._main(*self._arrays)
+
+    def launches(self) -> list[Launch]:
+        return [Launch(self.run)]
+
+    def results(self) -> list[Array]:
+        outputs, self._outputs, self._arrays = self._outputs, None, None  # whose memory belongs to the caller
+        return list(_flat(outputs))
+
+
+def _flat(value: Any) -> Iterator[Array]:
+    if isinstance(value, Array):
+        yield value
+    else:
+        for part in value:
+            yield from _flat(part)
