@@ -49,7 +49,7 @@ def test_run_lengths(device, usual, monkeypatch):
     monkeypatch.setattr(on_gpu, "USUAL", usual)
     for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20))):
         masks, boxes = some_masks(count, size)
-        found = OnGpu(device).run_lengths(masks, boxes, size)
+        found = OnGpu(device).start_run_lengths(masks, boxes, size)()
         assert found == [run_lengths.of_box(mask, box, size) for mask, box in zip(masks, boxes)]
 
 
@@ -69,11 +69,11 @@ def test_a_mask_of_too_many_runs(detector_folder, monkeypatch):
     monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
     detector = Detector(detector_folder("raw"))
 
-    def run_lengths_(*_):
+    def run_lengths_():
         raise ValueError("1 of 3 masks take more than 100 bytes")
 
     expected = detector({"image": [painted(90, 120, (10, 20, 60, 80))]})
-    monkeypatch.setattr(detector._gpu, "run_lengths", run_lengths_)
+    monkeypatch.setattr(detector._gpu, "start_run_lengths", lambda *_: run_lengths_)
     assert detector({"image": [painted(90, 120, (10, 20, 60, 80))]}).equals(expected)
 
 

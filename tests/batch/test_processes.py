@@ -19,6 +19,8 @@ from tvm_passes.batch.process import Options
 from tvm_passes.batch.processes import run_in_processes
 from tvm_passes.batch.sources import items_of
 
+import tvm
+
 SECONDS = 60
 
 
@@ -48,11 +50,18 @@ def test_a_job_is_that_of_threads(photos, detector_folder, tmp_path, monkeypatch
     folder = detector_folder("raw")
     one = batch.detect(photos, tmp_path / "one" / "detections.parquet", folder)
     monkeypatch.setattr(job, "_is_for_gpus", lambda _: True)
-    monkeypatch.setattr(job, "_gpus_here", lambda _: ["cpu", "cpu"])
-    two = batch.detect(photos, tmp_path / "two" / "detections.parquet", folder, gpus=2)
+    monkeypatch.setattr(job, "_gpus_here", lambda _: ["cpu"])
+    two = batch.detect(photos, tmp_path / "two" / "detections.parquet", folder, gpus=1, processes=2)
     assert (two.images, two.errors, two.bound is None) == (one.images, one.errors, False)
     assert rows(two.detections) == rows(one.detections)
     assert reasons(two.error_table) == reasons(one.error_table)
+
+
+def test_as_many_for_a_gpu_as_its_memory_allows(monkeypatch):
+    for memory, number in ((8 * 2**30, 1), (80 * 2**30, 3), (None, 1)):
+        monkeypatch.setattr(tvm.runtime.Device, "total_global_memory", memory)
+        assert job._processes_of("cuda:1") == number
+    assert job._processes_of("cpu") == 1
 
 
 def test_all_work_and_end_when_nobody_wants_more(photos, detector_folder):

@@ -35,6 +35,7 @@ from tests.zoo.outcome import imported
 from tvm_passes import batch, runtime
 from tvm_passes.batch.decode import MAX_PIXELS, decode
 from tvm_passes.batch.figures import Figures
+from tvm_passes.batch.job import MAX_DECODERS, PROCESSES
 from tvm_passes.batch.local import run_in_threads
 from tvm_passes.batch.output import Tables
 from tvm_passes.batch.process import Options
@@ -59,17 +60,20 @@ def main():
             print("Compiling Mask R-CNN, which takes a minute or two ...", flush=True)
         model = args.model or compiled(Path(folder), size, on_gpu, args.batch or (8 if on_gpu else 1))
         devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
+        processes = args.processes or (PROCESSES if on_gpu else 1)
         decoders = args.decoders or max(1, len(os.sched_getaffinity(0)) - 1)
         detector = batch.Detector(model, devices[0])
         rows = alone(detector, photos, Path(folder))
         network = rows[2][1]
-        rows.append(
-            [f"the job, {devices[0]}, {decoders} decoders", *job(detector, photos, args.images, decoders)]
-        )
+        if processes == 1:
+            name = f"the job, {devices[0]}, {decoders} decoders"
+            rows.append([name, *job(detector, photos, args.images, decoders)])
         del detector  # and its memory
-        for count in range(2, len(devices) + 1):
-            rate = job_of_processes(model, devices[:count], photos, args.images * count, decoders)
-            rows.append([f"the job, {count} GPUs, {decoders} decoders", *rate])
+        for count in range(1 + (processes == 1), len(devices) + 1):
+            shared = min(decoders, MAX_DECODERS * count)
+            workers = devices[:count] * processes
+            rate = job_of_processes(model, workers, photos, args.images * count, shared)
+            rows.append([f"the job, {count} GPUs, {processes} processes each, {shared} decoders", *rate])
     if on_gpu:
         rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), ""])
     rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
@@ -91,6 +95,7 @@ def parser():
     parser.add_argument("--batch", type=int, help="of the network; by default 8 on a GPU, and else 1")
     parser.add_argument("--cpu", action="store_true", help="even where there is a GPU")
     parser.add_argument("--gpus", type=int, default=max(torch.cuda.device_count(), 1))
+    parser.add_argument("--processes", type=int, help="of each GPU in a job; by default as the job has")
     parser.add_argument("--images", type=int, default=64, help="of a job, for each device; %(default)s")
     parser.add_argument("--decoders", type=int, help="threads; by default one less than there are cores")
     return parser
@@ -154,7 +159,7 @@ def job(detector, photos, count, decoders):
 
 
 def job_of_processes(model, devices, photos, count, decoders):
-    """The same of a process for each device, from the moment on at which all of them have begun."""
+    """The same of a process for each of the devices, from the moment on at which all of them have begun."""
     figures = Seen()
     options = [Options(model, device, "auto", MAX_PIXELS, decoders // len(devices)) for device in devices]
     with contextlib.closing(run_in_processes(items_of(photos, ENDLESS), options, figures)) as results:
@@ -233,8 +238,8 @@ class _Waiting:
 
         return found
 
-    def finish(self, image_id, _found, _placed):
-        return {"image_id": image_id}
+    def start_finish(self, image_id, _found, _placed):
+        return lambda: {"image_id": image_id}
 
 
 if __name__ == "__main__":

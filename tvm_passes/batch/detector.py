@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Union
 
@@ -16,7 +17,7 @@ from .. import runtime
 from . import run_lengths
 from .decode import MAX_PIXELS, decode
 from .errors import BadImage, BatchError
-from .failing import start_each
+from .failing import raising, start_each
 from .found import Found
 from .letterbox import Placed, Prepared, letterbox
 from .network import load_networks
@@ -134,13 +135,14 @@ class Detector:
         """The same, without anything between."""
         return self.start_each(images, ids)()
 
-    def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
-        """What was found, in the pixels of the image; from any thread.
+    def start_finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Callable[[], Row]:
+        """Begin to bring what was found to the pixels of the image; from any thread.
 
-        Boxes are clipped to the image; detections without a box in it are left out.
+        What this returns waits, and gives the row. Boxes are clipped to the image; detections without a box
+        in it are left out.
         """
         if isinstance(found, BadImage):
-            raise found
+            return raising(found)
         height, width = placed.image
         factor, limit = (np.array(each * 2, "float32") for each in (placed.factor, (width, height)))
         whole = found["boxes"].astype("float32") * factor
@@ -150,33 +152,28 @@ class Detector:
         row.update(height=height, width=width, boxes=boxes[kept])
         row["scores"] = found["scores"][kept].astype("float32")
         row["labels"] = found["labels"][kept].astype("int64")
-        if "masks" in found:
-            masks = found["masks"]
-            row["masks"] = self._masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
         if "keypoints" in found:
             points = found["keypoints"][kept].astype("float32")
             points[..., :2] = (points[..., :2] * factor[:2]).clip(0, limit[:2])
             row["keypoints"] = points
-        return row
+        if "masks" not in found:
+            return lambda: row
+        masks = found["masks"]
+        strings = self._start_masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
+        return lambda: {**row, "masks": strings()}
 
-    def _masks(self, masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
-        """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
-        if masks.ndim == 2:
-            try:
-                strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
-            except ValueError as error:
-                raise BadImage(f"has masks that do not fit: {error}") from error
-        elif masks.shape[-2:] == placed.given:
-            images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
-            strings = [run_lengths.of_pixels(image, placed.given) for image in images]
-        else:
+    def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
+        """The same, without anything between."""
+        return self.start_finish(image_id, found, placed)()
+
+    def _start_masks(self, masks: Any, boxes: np.ndarray, placed: Placed) -> Callable[[], list[bytes]]:
+        here = partial(_masks, masks, boxes, placed)
+        if self._gpu and masks.ndim > 2 and masks.shape[-2:] != placed.given:
             small = masks.reshape(-1, *masks.shape[-2:])
-            if self._gpu:
-                with contextlib.suppress(ValueError):  # it is done without the GPU then
-                    return self._gpu.run_lengths(small, boxes, placed.image)
-            small = small.numpy(force=True) if isinstance(small, torch.Tensor) else small
-            return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
-        return [run_lengths.in_the_image(string, placed) for string in strings]
+            with contextlib.suppress(ValueError):
+                begun = self._gpu.start_run_lengths(small, boxes, placed.image)
+                return partial(_either, begun, otherwise=here)
+        return here
 
     @property
     def sizes(self) -> list[int]:
@@ -197,3 +194,27 @@ class Detector:
             "model": self.model,
             "manifest": self.manifest,
         }
+
+
+def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
+    """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
+    if masks.ndim == 2:
+        try:
+            strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
+        except ValueError as error:
+            raise BadImage(f"has masks that do not fit: {error}") from error
+    elif masks.shape[-2:] == placed.given:
+        images = masks.reshape(-1, *placed.given) >= run_lengths.THRESHOLD
+        strings = [run_lengths.of_pixels(image, placed.given) for image in images]
+    else:
+        small = masks.reshape(-1, *masks.shape[-2:])
+        small = small.numpy(force=True) if isinstance(small, torch.Tensor) else small
+        return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
+    return [run_lengths.in_the_image(string, placed) for string in strings]
+
+
+def _either(masks: Callable[[], list[bytes]], otherwise: Callable[[], list[bytes]]) -> list[bytes]:
+    try:
+        return masks()
+    except ValueError:  # the GPU has no room for one of them
+        return otherwise()

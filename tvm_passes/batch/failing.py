@@ -33,11 +33,14 @@ def _begun(start: Start, images: Sequence[Prepared]) -> Callable[[], list[Found]
     try:
         return start(images)
     except Exception as error:
-        return partial(_raise, error)
+        return raising(error)
 
 
-def _raise(error: Exception) -> NoReturn:
-    raise error
+def raising(error: Exception) -> Callable[[], NoReturn]:
+    def call() -> NoReturn:
+        raise error
+
+    return call
 
 
 def _each(

@@ -37,6 +37,7 @@ Engine = Callable[[set[str], Figures, Callable[[], None]], Generator[Result, Non
 FORMATS = ("parquet", "coco")
 ENGINES = ("local", "ray")
 MAX_DECODERS = 16  # for each device
+PROCESSES, LARGE = 3, 24 * 2**30  # for each GPU of so many bytes
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def detect(
     model: str | os.PathLike[str],
     *,
     gpus: int | None = None,
+    processes: int | None = None,
     batch: Batch = "auto",
     resume: bool = False,
     format: str = "parquet",
@@ -90,6 +92,9 @@ def detect(
         The folder of a compiled detector.
     gpus : int, optional
         How many GPUs to use; by default all.
+    processes : int, optional
+        Of each GPU, with the engine "local": each has the network in memory, and decodes images for it. One
+        cannot keep a fast GPU busy. By default 3 for a GPU of 24 GiB and more, else 1.
     batch : int or "auto"
         See `Detector`.
     resume : bool
@@ -115,9 +120,11 @@ def detect(
     on_progress : function, optional
         Is called several times a second.
     """
-    _check(source, format, engine, rows_per_part, decoders=decoders, workers=workers)
+    _check(source, format, engine, rows_per_part, decoders=decoders, workers=workers, processes=processes)
     if engine != "ray" and (address is not None or workers is not None):
         raise BatchError('address and workers are for the engine "ray": give --engine ray, too')
+    if engine == "ray" and processes is not None:
+        raise BatchError('processes are for the engine "local": leave them out')
     table, errors = paths_of(Path(output))
     is_new = not table.exists()
     if not is_new and not resume:
@@ -128,7 +135,7 @@ def detect(
         for_ray = {"gpus": gpus, "workers": workers, "decoders": decoders, "address": address}
         run = _on_ray(source, Path(model), manifest, batch, max_pixels, **for_ray)
     else:
-        run = _locally(source, Path(model), manifest, batch, max_pixels, gpus, decoders)
+        run = _locally(source, Path(model), manifest, batch, max_pixels, gpus, processes, decoders)
     with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
         check_same(table, {"source": named(source), "manifest": manifest["sha256"]})
         tables = Tables(table, errors, rows_per_part)
@@ -204,10 +211,12 @@ def _locally(
     batch: Batch,
     max_pixels: int,
     gpus: int | None,
+    processes: int | None,
     decoders: int | None,
 ) -> Engine:
     devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
     number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(devices)))
+    devices = [device for device in devices for _ in range(processes or _processes_of(device))]
     if len(devices) > 1:
         share = -(-number // len(devices))
         options = [Options(model, device, batch, max_pixels, share) for device in devices]
@@ -223,6 +232,11 @@ def _gpus_here(wanted: int | None) -> list[str]:
     if wanted is not None and not 1 <= wanted <= found:
         raise BatchError(f"there are {found} GPUs here: give --gpus from 1 to {found}, not {wanted}")
     return [f"cuda:{index}" for index in range(wanted or max(found, 1))]
+
+
+def _processes_of(device: str) -> int:
+    memory = 0 if device == "cpu" else tvm.device(device).total_global_memory
+    return PROCESSES if (memory or 0) >= LARGE else 1
 
 
 def _on_ray(

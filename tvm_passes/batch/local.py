@@ -149,10 +149,15 @@ class _Engine:
                 self._finish(ran)
 
     def _finish(self, ran: _Ran) -> None:
-        for image, found in zip(ran.images, ran.found):
+        with self._figures.working("map back"):
+            begun = [
+                self._detector.start_finish(image.id, found, image.placed)
+                for image, found in zip(ran.images, ran.found)
+            ]
+        for image, finish in zip(ran.images, begun):
             try:
                 with self._figures.working("map back", image=image.id):
-                    row = self._detector.finish(image.id, found, image.placed)
+                    row = finish()
             except BadImage as reason:
                 self._results.put(Failed(image.id, str(reason)))
             else:

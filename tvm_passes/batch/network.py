@@ -19,6 +19,7 @@ from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
 from .letterbox import Prepared
+from .on_gpu import end_of_work
 
 MASKS_RANK = 4
 MOST_PINNED = 2**26  # bytes of an output
@@ -138,7 +139,7 @@ class Network:
         if not isinstance(outputs, dict):
             outputs = dict(zip(self.model.output_names or [], [outputs]))
         brought = {name: self._brought(each) for name, each in outputs.items()}
-        return partial(self._found, brought, _end_of_work(outputs), len(images))
+        return partial(self._found, brought, end_of_work(*outputs.values()), len(images))
 
     def _found(self, outputs: dict[str, Prepared], wait: Callable[[], object], number: int) -> list[Found]:
         wait()
@@ -172,18 +173,6 @@ class Network:
 
     def _stays(self, output: torch.Tensor) -> bool:
         return output.ndim == MASKS_RANK and not self.images.are_masks(output.shape)
-
-
-def _end_of_work(outputs: Mapping[str, Prepared]) -> Callable[[], object]:
-    """What waits until all that computes and copies these tensors has ended."""
-    on_gpu = next(
-        (each for each in outputs.values() if isinstance(each, torch.Tensor) and each.is_cuda), None
-    )
-    if on_gpu is None:
-        return lambda: None
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(on_gpu.device))
-    return event.synchronize
 
 
 def _without_padding(outputs: Mapping[str, Prepared], rows: Sequence[Sequence[int]]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import contextlib
 import functools
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from .. import runtime
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
-USUAL = 512  # bytes of a mask's run lengths: few masks have more
+USUAL = 512  # bytes of a mask's run lengths, at first: few masks have more
 
 
 class OnGpu:
@@ -30,6 +31,7 @@ class OnGpu:
     def __init__(self, device: str | torch.device) -> None:
         self._device = torch.device(device)
         self._of_thread = threading.local()
+        self._usual = USUAL
 
     @staticmethod
     def of(model: runtime.Model) -> OnGpu | None:
@@ -47,29 +49,41 @@ class OnGpu:
             found.record_stream(torch.cuda.default_stream(self._device))
         return found, placed
 
-    def run_lengths(
+    def start_run_lengths(
         self, masks: np.ndarray | torch.Tensor, boxes: np.ndarray, size: tuple[int, int]
-    ) -> list[bytes]:
-        """COCO's run lengths of small masks (n, m, m), pasted into an image of this size.
+    ) -> Callable[[], list[bytes]]:
+        """Begin with COCO's run lengths of small masks (n, m, m), pasted into an image of this size.
 
-        Masks may be on the device already, if whatever computed them has ended.
+        What this returns waits, and gives them. Masks may be on the device already, if whatever computed them
+        has ended.
 
-        Raises ValueError for a mask of more runs than there is room for, and where nvcc is missing, which
-        compiles the kernel.
+        Raises ValueError where nvcc is missing, which compiles the kernel; what it returns does for a mask of
+        more runs than there is room for.
         """
         if self._device.type == "cuda" and not _has_nvcc():
             raise ValueError("nvcc is missing")
         if not len(masks):
-            return []
+            return list
         with self.own_stream():
             if not isinstance(masks, torch.Tensor):
                 masks = self._copied(torch.from_numpy(np.ascontiguousarray(masks)))
             boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device)
             whole = encode_masks(masks[:, None], boxes_there, size)
-            encoded = whole[:, :USUAL].numpy(force=True)  # most of the room is empty, as a rule
-            if encoded[:, -1].any():
-                encoded = whole[:, : int(whole.count_nonzero(1).max()) + 1].numpy(force=True)
-        return [each["counts"] for each in runtime.coco_masks(encoded, size)]
+            # Most of the room is empty, as a rule.
+            encoded = whole[:, : self._usual].to("cpu", non_blocking=True, copy=True)
+            return partial(self._run_lengths, whole, encoded, end_of_work(whole), size)
+
+    def _run_lengths(
+        self, whole: torch.Tensor, encoded: torch.Tensor, wait: Callable[[], object], size: tuple[int, int]
+    ) -> list[bytes]:
+        wait()
+        arrays = encoded.numpy()
+        if arrays[:, -1].any():
+            with self.own_stream():
+                longest = int(whole.count_nonzero(1).max())
+                arrays = whole[:, : longest + 1].numpy(force=True)
+            self._usual = 2 ** (longest + 1).bit_length()  # those of the next image may be as long
+        return [each["counts"] for each in runtime.coco_masks(arrays, size)]
 
     @contextlib.contextmanager
     def own_stream(self) -> Iterator[torch.cuda.Stream | None]:
@@ -99,6 +113,16 @@ class OnGpu:
         if self._device.type != "cuda":
             return tensor
         return tensor.pin_memory().to(self._device, non_blocking=True)
+
+
+def end_of_work(*tensors: object) -> Callable[[], object]:
+    """What waits until all that computes and copies these, on the current stream of their GPU, has ended."""
+    devices = {each.device for each in tensors if isinstance(each, torch.Tensor) and each.is_cuda}
+    if not devices:
+        return lambda: None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(*devices))
+    return event.synchronize
 
 
 @functools.cache

@@ -20,6 +20,7 @@ def run(args: argparse.Namespace) -> None:
                 args.output,
                 args.model,
                 gpus=args.gpus,
+                processes=args.processes,
                 engine=args.engine,
                 address=args.address,
                 workers=args.workers,
