@@ -22,7 +22,7 @@ FEW_REGIONS = {"rpn_post_nms_top_n_test": 200, "box_detections_per_img": 30}
 
 
 def small_detector(name):
-    """One of the zoo, at the images' own size; SSDs have their own, and few classes. R-CNNs find few boxes."""
+    """One of the zoo, at the images' own size. SSDs have their own, and few classes; R-CNNs, few regions."""
     if name.startswith("ssd"):
         return detection_model(name, num_classes=8)
     few = FEW_REGIONS if "rcnn" in name else {}
