@@ -12,6 +12,15 @@ else:
     collect_ignore = [path.name for path in Path(__file__).parent.iterdir() if path.name != "relax"]
 
 
+def pytest_collection_modifyitems(items):
+    """Files with slow tests come first, so that at the end no process waits for another that has one.
+
+    Only with `--no-loadscope-reorder`: else those with many tests come first, however long they take.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish():
     """What is imported by now stays: Python need not look through it for garbage again and again."""
     gc.collect()

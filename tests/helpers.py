@@ -26,6 +26,11 @@ def run(mod, *arrays, target="llvm", device=None):
     return runner(mod, target, device)(*arrays)
 
 
+def quick(target="llvm"):
+    """The target for networks, whose many kernels run once: LLVM compiles them without optimising."""
+    return tvm.target.Target({**tvm.target.Target(target).export(), "opt-level": 0})
+
+
 def runner(mod, target="llvm", device=None):
     """`run` for a module that is compiled once and run on many arrays."""
     device = device or tvm.device(target)

@@ -24,6 +24,7 @@ import tvm_passes
 from docs import generate
 from tests.batch.networks import painted, painted_detector, save
 from tests.frontends.traffic import town, traffic
+from tests.helpers import quick
 from tests.models.zoo import tiny_detector, tiny_mask_rcnn
 from tests.quantize.networks import write_quantized_network
 from tvm_passes.command.main import _parser
@@ -164,7 +165,7 @@ def on_llvm(monkeypatch, compiled):
     real = tvm_passes.runtime.compile
 
     def compile_for_llvm(mod, target, *rest, **options):
-        target = "llvm" if tvm.target.Target(target).kind.name == "cuda" else target
+        target = quick() if tvm.target.Target(target).kind.name == "cuda" else target
         # The README and the guide to detection compile the same network, of the same weights.
         key = tvm.ir.structural_hash(mod), str(target), str(options)
         if key not in compiled:

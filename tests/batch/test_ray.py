@@ -66,6 +66,7 @@ def detect(cluster, many, detector_folder, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_as_by_threads_although_processes_are_killed(detect, clean, tmp_path, monkeypatch):
     """One that decodes and one that runs the network, as soon as they have done something."""
     add, killed = Figures.add, {}
@@ -116,6 +117,7 @@ def test_an_error_in_a_task_ends_the_job(detect, tmp_path, monkeypatch, source):
         detect(source)
 
 
+@pytest.mark.slow
 def test_an_actor_that_always_dies_ends_the_job(detect, monkeypatch):
     class Dying(on_ray._Network):
         def __call__(self, table):

@@ -48,6 +48,7 @@ def test_moves():
     )
 
 
+@pytest.mark.slow
 def test_indices():
     def assigned(x, *place_and_value):
         *place, value = place_and_value

@@ -269,6 +269,7 @@ def test_memory_is_what_an_import_takes_beyond_its_process(monkeypatch, tmp_path
     assert [outcome.kind for outcome in ended(path)] == ["memory"]
 
 
+@pytest.mark.slow
 def test_mutations():
     """The same that `python -m tests.hostile` makes 10,000 of."""
     campaign = run(count=250, seed=0, compile_every=0)

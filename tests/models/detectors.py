@@ -17,13 +17,16 @@ from tvm import relay
 
 HEIGHT, WIDTH = 128, 160
 OPSET = 16
+# Of each proposal and detection, torch computes what a head of a network in full size does.
+FEW_REGIONS = {"rpn_post_nms_top_n_test": 200, "box_detections_per_img": 30}
 
 
 def small_detector(name):
-    """One of the zoo, at the images' own size; SSDs have their own, and few classes."""
+    """One of the zoo, at the images' own size. SSDs have their own, and few classes; R-CNNs, few regions."""
     if name.startswith("ssd"):
         return detection_model(name, num_classes=8)
-    return detection_model(name, min_size=HEIGHT, max_size=WIDTH)
+    few = FEW_REGIONS if "rcnn" in name else {}
+    return detection_model(name, min_size=HEIGHT, max_size=WIDTH, **few)
 
 
 def example(seed=0):

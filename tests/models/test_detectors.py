@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import topi_ext
-from tests.helpers import ops, run
+from tests.helpers import ops, quick, run
 from tests.models.detectors import (
     FRONTENDS,
     detect,
@@ -98,7 +98,7 @@ def test_on_fixed_shapes_it_finds_what_torch_finds(detector, frontend, static):
 
 def run_by_onednn(mod, *arrays):
     """Where it is installed: TVM's own convolutions take a minute to compile."""
-    return run(mod, *arrays, target=topi_ext.cpu_target(), device=tvm.cpu())
+    return run(mod, *arrays, target=quick(topi_ext.cpu_target()), device=tvm.cpu())
 
 
 def as_it_takes_it(image, frontend):

@@ -23,6 +23,7 @@ if browser_path() is None:
 
 from tvm_passes.serve import answers  # noqa: E402
 
+pytestmark = pytest.mark.slow
 RED, GREEN = (20, 30, 60, 90), (100, 50, 180, 140)
 SHARE = 0.45  # of a mask's color
 

@@ -14,6 +14,7 @@ from tvm_passes.batch.decode import decode
 from tvm_passes.serve import answers
 
 pytest.importorskip("ray.serve")
+pytestmark = pytest.mark.slow
 
 # The timeout is that of a machine on which Ray takes a minute to start another worker.
 QUEUED, TIMEOUT, BATCH, BATCHES = 8, 120, 4, 3

@@ -17,6 +17,7 @@ def test_an_unknown_model_is_a_crash():
     assert zoo.in_a_process("none", run=False)["imported"] == "crashed: KeyError: 'none'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [each.__name__ for each in detectors.WRITTEN])
 def test_what_is_written_by_hand(name):
     outcome = zoo.in_a_process(name, run=True)
