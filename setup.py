@@ -1,4 +1,4 @@
-"""Build of tvm-vision-passes; everything but the one native library below is plain Python."""
+"""Build of tvm-vision-passes; everything but the two native libraries below is plain Python."""
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -31,6 +31,14 @@ setup(
             "topi_ext.bootstrap.libcuda_absent",
             ["topi_ext/bootstrap/libcuda_absent.c"],
             extra_link_args=["-Wl,-soname,libcuda.so.1"],
-        )
+        ),
+        # TVM's loops on OpenMP's threads, where the compiler has OpenMP; see threads.py.
+        Extension(
+            "topi_ext.bootstrap.openmp_threads",
+            ["topi_ext/bootstrap/openmp_threads.c"],
+            extra_compile_args=["-fopenmp"],
+            extra_link_args=["-fopenmp"],
+            optional=True,
+        ),
     ],
 )

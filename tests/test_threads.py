@@ -1,10 +1,13 @@
-"""How many threads TVM has, and that the user's environment decides."""
+"""How many threads TVM has, that the user's environment decides, and that oneDNN has the same ones."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+
+from topi_ext.bootstrap.threads import SHARED_THREADS
+from topi_ext.onednn.library import library
 
 SET = "TVM_NUM_THREADS", "TVM_BIND_THREADS", "TVM_THREAD_POOL_SPIN_COUNT"
 CORES = str(len(os.sched_getaffinity(0)))
@@ -29,3 +32,57 @@ def test_what_the_environment_leaves_open(given, expected):
         check=True,
     )
     assert done.stdout.split() == expected
+
+
+CALLS = """
+import os, signal, sys
+import numpy as np
+import topi_ext
+import tvm
+from topi_ext import bootstrap
+from tests.helpers import runner
+from tvm import relay
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+image = relay.var("image", shape=(1, 64, 64, 32))
+filters = relay.const(np.ones((64, 3, 3, 32), "float32"))
+both = relay.exp(topi_ext.conv2d_nhwc(relay.log(image), filters, padding=1))
+call = runner(tvm.IRModule.from_expr(both), topi_ext.cpu_target(), tvm.cpu())
+one = np.ones((1, 64, 64, 32), "float32")
+before = threads()
+np.testing.assert_array_equal(call(one)[0], np.ones((1, 64, 64, 64), "float32"))
+print(bootstrap.tvm_in_use.shares_threads, threads() - before, flush=True)
+if not bootstrap.tvm_in_use.shares_threads:
+    sys.exit()  # a forked process would wait for threads that only its parent has
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    np.testing.assert_array_equal(call(one)[0], np.ones((1, 64, 64, 64), "float32"))
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "True 2"),
+        ({"TVM_NUM_THREADS": "1"}, "True 2"),
+        ({"OMP_NUM_THREADS": "1"}, "True 0"),
+        ({"TVM_PASSES_SHARED_THREADS": "0"}, "False 4"),
+    ],
+)
+def test_one_pool(given, expected):
+    """Of three threads, one is there before; TVM and oneDNN share the others. A forked process has its own."""
+    if library() is None:
+        pytest.skip("oneDNN is not installed")
+    if not SHARED_THREADS.exists():
+        pytest.skip("the compiler has no OpenMP")
+    environment = {name: value for name, value in os.environ.items() if name not in SET}
+    environment.update({"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "1"}, **given)
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr

@@ -25,6 +25,7 @@ from typing import Any
 from . import fast_ffi
 from .find_libraries import load_cuda_libraries
 from .not_installed import remedy, says_what_to_do
+from .threads import share_threads
 
 SWITCH = "TVM_PASSES_IR"
 RELAY, RELAX = "relay", "relax"  # what its graphs are
@@ -47,6 +48,7 @@ class TvmInUse:
     origin: str  # IMPORTED, ON_PATH or CARRIED
     ffi: str = OWN_FFI  # or "Cython", or "ctypes" and the reason
     dialect: str = RELAY  # or RELAX
+    shares_threads: bool = False  # with oneDNN
 
     @property
     def has_relay(self) -> bool:
@@ -88,6 +90,7 @@ def import_tvm() -> TvmInUse:
         importlib.invalidate_caches()
     dialect = _dialect_of(folder)
     load_cuda_libraries(dialect)
+    shares_threads = origin != IMPORTED and share_threads()
     compiled = fast_ffi.compiled(folder) if origin != IMPORTED and dialect == RELAY else nullcontext(OWN_FFI)
     with says_what_to_do(), compiled as ffi:
         tvm = importlib.import_module("tvm")
@@ -97,7 +100,7 @@ def import_tvm() -> TvmInUse:
             f"Relax only {RELAX_VERSION}* is known. To use another one, import tvm_passes, topi_ext or "
             f"frontends before tvm. {INSTALL_HINT}"
         )
-    return TvmInUse(tvm.__version__, folder, origin, ffi, dialect)
+    return TvmInUse(tvm.__version__, folder, origin, ffi, dialect, shares_threads)
 
 
 def _imported() -> tuple[Path, str]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
-import os
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from .._kernel import bytes_of
 from .._tvm import TVMError
+from ..bootstrap.threads import OF_TWO, looking_for_work
 
 NAME = "onednn"  # in the target: `llvm -libs=onednn`
 WHEEL, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
@@ -66,7 +66,7 @@ class Argument(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The loaded library, or None where there is none."""
-    with _waiting_briefly():
+    with looking_for_work(OF_TWO):  # unless OpenMP is loaded, and shared with TVM
         for path in _candidates():
             with suppress(OSError):
                 return _declared(ctypes.CDLL(path))
@@ -96,20 +96,6 @@ def _candidates() -> Iterator[str]:
             if file.name == SONAME:
                 yield str(file.locate())
     yield SONAME
-
-
-@contextmanager
-def _waiting_briefly() -> Iterator[None]:
-    """Load OpenMP's threads so that they do not burn the cores on which TVM's threads work in between."""
-    names = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
-    if names & set(os.environ):
-        yield
-        return
-    os.environ["GOMP_SPINCOUNT"] = "2000"  # some microseconds, and libgomp reads it as it is loaded
-    try:
-        yield
-    finally:
-        del os.environ["GOMP_SPINCOUNT"]
 
 
 def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
