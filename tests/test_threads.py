@@ -75,7 +75,7 @@ sys.exit(os.waitpid(child, 0)[1])
     ],
 )
 def test_one_pool(given, expected):
-    """Of three threads, one is there before; TVM and oneDNN share the others. A forked process has its own."""
+    """Beside the thread that is there, TVM and oneDNN share two; a forked process does not wait for those."""
     if library() is None:
         pytest.skip("oneDNN is not installed")
     if not SHARED_THREADS.exists():
