@@ -118,13 +118,17 @@ def _llvm() -> Finding:
 def _onednn() -> Finding:
     costs = "convolutions on CPUs take TVM's own kernels, at half the speed and compiled in minutes"
     try:
+        from topi_ext.bootstrap import tvm_in_use
         from topi_ext.conv2d_nhwc.onednn import INSTALL, LIBRARY, version
     except (ImportError, OSError):
         return Finding("oneDNN", "", costs, "a TVM first")
     found = version()
     if found is None:
         return Finding("oneDNN", "", costs, INSTALL)
-    return Finding("oneDNN", f"{found}, for targets with -libs={LIBRARY}, such as topi_ext.cpu_target()")
+    threads = "with TVM on its threads" if tvm_in_use.shares_threads else "with threads beside TVM's"
+    return Finding(
+        "oneDNN", f"{found}, {threads}, for targets with -libs={LIBRARY}, such as topi_ext.cpu_target()"
+    )
 
 
 def _gpu() -> Finding:
