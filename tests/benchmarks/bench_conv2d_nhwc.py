@@ -4,10 +4,10 @@ Both kernels of the operator are timed: ours, and the one that cuDNN's graph API
 in one kernel, and is compared with torch's float32 result before it is timed. The peer is torch's `conv2d` of
 channels-last tensors, with the algorithm chosen by trial: alone, and with its epilogue in eager mode.
 
-`--depthwise` times those of each channel by itself, `--grouped` those of ResNeXt-50, and `--int8` those in
-int8 versus float16; these have reports of their own. `--quick` times only a few convolutions, `--only TEXT`
-those whose name contains the text. `--sweep` times other plans for each, to choose those in
-`topi_ext/conv2d_nhwc/plan.py`.
+`--depthwise` times those of each channel by itself, `--grouped` those of ResNeXt-50, `--bottleneck` those of
+ResNet-50, and `--int8` those in int8 versus float16; these have reports of their own. `--quick` times only a
+few convolutions, `--only TEXT` those whose name contains the text. `--sweep` times other plans for each, to
+choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
@@ -22,7 +22,15 @@ import torch
 
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
-from tests.ops.convolutions import BIG, BIG_DEPTHWISE, BIG_GROUPED, Case, QuantizedCase, options
+from tests.ops.convolutions import (
+    BIG,
+    BIG_BOTTLENECKS,
+    BIG_DEPTHWISE,
+    BIG_GROUPED,
+    Case,
+    QuantizedCase,
+    options,
+)
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
 from topi_ext.cudnn.session import LIBRARY
@@ -48,6 +56,7 @@ def main():
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--depthwise", action="store_const", dest="kind", const="depthwise")
     kinds.add_argument("--grouped", action="store_const", dest="kind", const="grouped")
+    kinds.add_argument("--bottleneck", action="store_const", dest="kind", const="bottleneck")
     parser.add_argument("--int8", action="store_true", help="in int8, versus float16")
     parser.add_argument("--only", default="", help="those whose name has this text")
     parser.add_argument("--sweep", action="store_true", help="time other plans")
@@ -56,7 +65,8 @@ def main():
     common.require_gpu()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
-    every = {"depthwise": BIG_DEPTHWISE, "grouped": BIG_GROUPED}.get(args.kind, BIG)
+    kinds = {"depthwise": BIG_DEPTHWISE, "grouped": BIG_GROUPED, "bottleneck": BIG_BOTTLENECKS}
+    every = kinds.get(args.kind, BIG)
     cases = [case for case in (every[:QUICK] if args.quick else every) if args.only in str(case)]
     if args.int8:
         compare_int8([case for case in cases if case.dtype == "float16"], args.kind)

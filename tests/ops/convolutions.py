@@ -219,6 +219,15 @@ BIG_GROUPED = [  # those of ResNeXt-50, 32x4d, for images of 800x800
         *((1024, 50, 2), (1024, 25, 1)),
     )
 ]
+BIG_BOTTLENECKS = [  # those of ResNet-50 for images of 800x1333, whose blocks get narrow and wide again
+    Case((height, width), *channels, kernel=kernel, residual=residual, **options(**more))
+    for height, width, narrow in ((200, 336, 64), (100, 168, 128), (50, 84, 256), (25, 42, 512))
+    for channels, kernel, residual, more in (
+        ((4 * narrow, narrow), (1, 1), False, {"padding": 0, "activation": "relu"}),
+        ((narrow, narrow), (3, 3), False, {"activation": "relu"}),
+        ((narrow, 4 * narrow), (1, 1), True, {"padding": 0, "final_activation": "relu"}),
+    )
+]
 BIG_DEPTHWISE = [
     Case((512, 512), 64, 64, **options(groups=64)),
     Case((128, 128), 256, 256, **options(groups=256, activation="silu")),

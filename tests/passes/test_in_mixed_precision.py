@@ -9,6 +9,7 @@ from tvm_passes import InMixedPrecision
 from tvm_passes.analysis.convolution import as_constant, values
 from tvm_passes.engine.expressions import op_name
 from tvm_passes.engine.graph import Graph
+from tvm_passes.quantize.numbers import quantized
 
 import tvm
 from tvm import relay
@@ -117,6 +118,16 @@ def test_bias_activation_and_residual_of_the_last_convolution_are_half():
     y = relay.nn.relu(relay.add(relay.add(convolution(IMAGE, 8, 8), per_channel(8)), IMAGE))
     found = dtypes(module(IMAGE, y))
     assert found["add"] == found["nn.relu"] == {"float16"}
+
+
+def test_what_is_rounded_to_int8_is_half_before():
+    """The rounding itself is in float32, of which a cast is part; another reader keeps all in float32."""
+    pooled = relay.nn.max_pool2d(convolution(IMAGE, 8, 8), (3, 3), padding=(1, 1))
+    rounded = quantized(pooled, 0.1)
+    found = dtypes(module(IMAGE, rounded))
+    assert found["nn.max_pool2d"] == {"float16"} and found["multiply"] == {"float32"}
+    for other in (relay.exp(pooled), relay.round(pooled)):
+        assert dtypes(module(IMAGE, relay.Tuple([rounded, other])))["nn.max_pool2d"] == {"float32"}
 
 
 def test_what_comes_of_the_heads_is_float32():

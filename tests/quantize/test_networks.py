@@ -7,11 +7,12 @@ import torchvision
 from tests.helpers import module, run
 from tests.models.detectors import detect, share_matched, through_pytorch
 from tests.models.test_super_resolution import CUDA, imported
-from tests.models.zoo import random_image, tiny_detector
-from tests.quantize.networks import BETWEEN, LAST, decibels, dtypes
+from tests.models.zoo import random_image, tiny_detector, tiny_mask_rcnn
+from tests.quantize.networks import BETWEEN, BOUND, LAST, decibels, dtypes
 from tvm_passes import InInt8, detection_pipeline, subpixel_pipeline
-from tvm_passes.engine.expressions import op_name
-from tvm_passes.quantize import calibrate
+from tvm_passes.engine.expressions import op_name, static_shape
+from tvm_passes.engine.graph import calls_of
+from tvm_passes.quantize import Calibration, Observed, calibrate
 from tvm_passes.quantize.observe import Network
 
 from tvm import relay
@@ -67,3 +68,18 @@ def test_a_detector_finds_what_it_did(detector):
     assert share_matched(found, expected, iou=0.5, score=0.1) >= 0.5  # in float16, 0.85
     best = (torch.from_numpy(each["boxes"][:1]) for each in (found, expected))
     assert torchvision.ops.box_iou(*best) > 0.75
+
+
+def test_what_is_read_of_a_region_in_int8():
+    """Features are sampled in half precision, and of the masks of all classes there is one."""
+    mod = through_pytorch(tiny_mask_rcnn(min_size=128, max_size=128), random_image())
+    network = Network.of(mod, detection_pipeline(CUDA, "int8"))
+    known = Calibration({name: Observed(BOUND, BOUND, BOUND, 40.0) for name in network.names.values()})
+    after = relay.transform.InferType()(detection_pipeline(CUDA, calibration=known, outputs="padded")(mod))
+    sampled = [*calls_of(after, "topi_ext.multiscale_roi_align")]
+    assert [call.checked_type.dtype for call in sampled] == ["float16"] * 2
+    sides = {static_shape(conv)[1] for conv in calls_of(after, "topi_ext.conv2d_nhwc")}
+    assert 28 in sides and not any(
+        static_shape(conv)[1] == 28 and static_shape(conv)[3] > 16
+        for conv in calls_of(after, "topi_ext.conv2d_nhwc")
+    )

@@ -28,6 +28,7 @@ from ..engine.report import PassReport
 from .rounding import rounded_together
 
 WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
+TO_INT8 = ("multiply", "round", "clip", "cast")
 EPILOGUES = ("add", *OF_A_CHANNEL, *ACTIVATIONS, "nn.depth_to_space")
 
 
@@ -35,12 +36,12 @@ class InMixedPrecision(Pass):
     """Compute convolutions and matrix products in half precision, and what lies between them.
 
     TVM's registry says which operators gain from it, and which can follow. TVM's own ToMixedPrecision lets
-    all follow that can; here an operator follows if all users of its result are in half precision too, or if
-    it is the bias, activation, residual or shuffle of a convolution. So what is computed from the heads of a
-    network, such as scores and box corners, is in float32, and so is preprocessing before the first
-    convolution. Region corners stay float32 as well, as do bias and slopes of `topi_ext.conv2d_nhwc`, and
-    operators with a constant too large or too small for half precision. Computed values may still be too
-    large or too small: float16 ends at 65504.
+    all follow that can; here an operator follows if all users of its result are in half precision too, or
+    round it to int8, or if it is the bias, activation, residual or shuffle of a convolution. So what is
+    computed from the heads of a network, such as scores and box corners, is in float32, and so is
+    preprocessing before the first convolution. Region corners stay float32 as well, as do bias and slopes of
+    `topi_ext.conv2d_nhwc`, and operators with a constant too large or too small for half precision. Computed
+    values may still be too large or too small: float16 ends at 65504.
 
     Why legal: it rounds numbers to half precision, as requested, and changes nothing else. The types of
     inputs and results stay. Constants are cast here, each to one of its two neighbours in half precision:
@@ -91,7 +92,11 @@ class _Half:
         self.why_not = {node: why_not_half(node, dtype) for node in nodes if gains(node, dtype)}
         self.chosen = {node for node, reason in self.why_not.items() if reason is None}
         self._followers = [
-            node for node in nodes if follows(node, dtype) and why_not_half(node, dtype) is None
+            node
+            for node in nodes
+            if follows(node, dtype)
+            and why_not_half(node, dtype) is None
+            and not self._is_rounded_to_int8(node)  # of more digits than half precision has
         ]
         self._add_epilogues()
         self._add_what_is_between()
@@ -128,7 +133,7 @@ class _Half:
                 behind.add(node)
                 candidates.append(node)
         for node in reversed(candidates):
-            if self._serves_the_chosen_only(node):
+            if self._serves_the_chosen_only(node, or_int8=True):
                 self.chosen.add(node)
         # One field of a tuple may serve convolutions where another does not.
         self.chosen = {
@@ -137,8 +142,20 @@ class _Half:
             if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.chosen
         }
 
-    def _serves_the_chosen_only(self, node: relay.Expr) -> bool:
-        return all(user in self.chosen and node in data_of(user) for user in self._users(node))
+    def _serves_the_chosen_only(self, node: relay.Expr, or_int8: bool = False) -> bool:
+        return all(
+            (user in self.chosen and node in data_of(user)) or (or_int8 and self._is_rounded_to_int8(user))
+            for user in self._users(node)
+        )
+
+    def _is_rounded_to_int8(self, node: relay.Expr) -> bool:
+        """Whether this is the first step of it: a cast from half precision is part of the same kernel."""
+        for name in TO_INT8[:-1]:
+            users = self.graph.users(node)
+            if op_name(node) != name or len(users) != 1:
+                return False
+            (node,) = users
+        return op_name(node) == TO_INT8[-1] and node.checked_type.dtype == "int8"
 
     def _users(self, node: relay.Expr) -> Iterator[relay.Expr]:
         """The users of a node, with those of a tuple in place of the tuple."""
