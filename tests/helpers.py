@@ -27,13 +27,13 @@ def run(mod, *arrays, target="llvm", device=None):
 
 
 def quick(target="llvm"):
-    """The target for networks, whose many kernels run once: LLVM compiles them without optimising."""
+    """The target for kernels that run once, for their numbers: LLVM compiles them without optimising."""
     return tvm.target.Target({**tvm.target.Target(target).export(), "opt-level": 0})
 
 
 def runner(mod, target="llvm", device=None):
     """`run` for a module that is compiled once and run on many arrays."""
-    device = device or tvm.device(target)
+    device = device or tvm.device(tvm.target.Target(target).kind.name)
     # TVM never frees what it analyses in that pass, which is all constants of a network.
     with tvm.transform.PassContext(opt_level=3, disabled_pass=["ManifestLifetimes"]):
         executable = relay.vm.compile(mod, target)

@@ -8,7 +8,7 @@ import numpy as np
 
 import tvm_passes
 from frontends import ImportFailure
-from tests.helpers import runner
+from tests.helpers import quick, runner
 
 # Words of Python, C++ or TVM's internals: a message with one of them tells a user nothing.
 UNCLEAR = re.compile(
@@ -36,7 +36,7 @@ def outcome(import_, data_sets, rtol, atol):
     except Exception as error:
         return Outcome("crash", f"import: {_line(error)}")
     try:
-        compute = runner(tvm_passes.default_pipeline()(mod))
+        compute = runner(tvm_passes.default_pipeline()(mod), quick())
     except Exception as error:
         return Outcome("crash", f"compile: {_line(error)}")
     for inputs, expected in data_sets:

@@ -29,7 +29,7 @@ from frontends import ImportFailure, from_pytorch
 from tests.conformance.isolated import Died, each
 from tests.conformance.outcome import Outcome, differs, refusal
 from tests.conformance.pytorch_samples import DTYPES, Call, Sample, calls, run, samples
-from tests.helpers import runner
+from tests.helpers import quick, runner
 
 import tvm
 from tvm import relay
@@ -98,7 +98,7 @@ def _compare(
     weights = [params[var.name_hint] for var in mod["main"].params if var.name_hint in params]
     inputs = [tensor.resolve_neg().resolve_conj().numpy() for tensor in tensors or call.tensors]
     try:
-        compute = runner(passes(mod))
+        compute = runner(passes(mod), quick())
     except Exception as error:
         return Outcome("unclear", f"compile: {_line(error)}")
     try:
