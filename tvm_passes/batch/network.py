@@ -15,11 +15,11 @@ import torch
 from .. import runtime
 from ..runtime.folder import Saved
 from ..runtime.manifest import networks_of
+from .end_of_work import end_of_work
 from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
 from .letterbox import Prepared
-from .on_gpu import end_of_work
 
 MASKS_RANK = 4
 MOST_PINNED = 2**26  # bytes of an output

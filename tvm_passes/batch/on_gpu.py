@@ -19,6 +19,7 @@ import torch
 from topi_ext.torch import encode_masks
 
 from .. import runtime
+from .end_of_work import end_of_work
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
@@ -113,16 +114,6 @@ class OnGpu:
         if self._device.type != "cuda":
             return tensor
         return tensor.pin_memory().to(self._device, non_blocking=True)
-
-
-def end_of_work(*tensors: object) -> Callable[[], object]:
-    """What waits until all that computes and copies these, on the current stream of their GPU, has ended."""
-    devices = {each.device for each in tensors if isinstance(each, torch.Tensor) and each.is_cuda}
-    if not devices:
-        return lambda: None
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(*devices))
-    return event.synchronize
 
 
 @functools.cache
