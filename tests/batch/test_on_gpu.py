@@ -50,11 +50,13 @@ def some_masks(count, size):
 @pytest.mark.parametrize("usual", [USUAL, 9])
 @pytest.mark.parametrize("device", DEVICES)
 def test_run_lengths(device, usual, monkeypatch):
-    """Also of masks that are longer than usual."""
+    """Also of masks that are longer than usual, and than it ever gets."""
     monkeypatch.setattr(on_gpu, "USUAL", usual)
-    for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20))):
+    monkeypatch.setattr(on_gpu, "MOST", 2 * usual)
+    gpu = OnGpu(device)
+    for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20)), (7, (90, 140))):
         masks, boxes = some_masks(count, size)
-        found = OnGpu(device).start_run_lengths(masks, boxes, size)()
+        found = gpu.start_run_lengths(masks, boxes, size)()
         assert found == [run_lengths.of_box(mask, box, size) for mask, box in zip(masks, boxes)]
 
 

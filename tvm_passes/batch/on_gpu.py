@@ -23,7 +23,8 @@ from .end_of_work import end_of_work
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
-USUAL = 512  # bytes of a mask's run lengths, at first: few masks have more
+# Bytes of a mask's run lengths that leave the GPU at once, at first, and at most: few masks have more.
+USUAL, MOST = 512, 4096
 
 
 class OnGpu:
@@ -83,7 +84,7 @@ class OnGpu:
             with self.own_stream():
                 longest = int(whole.count_nonzero(1).max())
                 arrays = whole[:, : longest + 1].numpy(force=True)
-            self._usual = 2 ** (longest + 1).bit_length()  # those of the next image may be as long
+            self._usual = min(2 ** (longest + 1).bit_length(), MOST)  # the next image may have such, too
         return [each["counts"] for each in runtime.coco_masks(arrays, size)]
 
     @contextlib.contextmanager
