@@ -1,4 +1,4 @@
-"""A process for each device: the same results as by threads, and an end of all of them, whatever happens."""
+"""Processes for devices: the same results as by threads, and an end of all of them, whatever happens."""
 
 import contextlib
 import os
