@@ -216,7 +216,7 @@ def _locally(
 ) -> Engine:
     devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
     number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(devices)))
-    devices = [device for device in devices for _ in range(processes or _processes_of(device))]
+    devices = [device for device in devices for _ in range(processes or processes_of(device))]
     if len(devices) > 1:
         share = -(-number // len(devices))
         options = [Options(model, device, batch, max_pixels, share) for device in devices]
@@ -234,7 +234,8 @@ def _gpus_here(wanted: int | None) -> list[str]:
     return [f"cuda:{index}" for index in range(wanted or max(found, 1))]
 
 
-def _processes_of(device: str) -> int:
+def processes_of(device: str) -> int:
+    """How many processes a job has for a device, where nobody says it."""
     memory = 0 if device == "cpu" else tvm.device(device).total_global_memory
     return PROCESSES if (memory or 0) >= LARGE else 1
 
