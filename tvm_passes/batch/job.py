@@ -236,7 +236,9 @@ def _gpus_here(wanted: int | None) -> list[str]:
 
 def processes_of(device: str) -> int:
     """How many processes a job has for a device, where nobody says it."""
-    memory = 0 if device == "cpu" else tvm.device(device).total_global_memory
+    gpu = None if device == "cpu" else tvm.device(device)
+    # Older TVMs do not tell the memory. That there is no such GPU is for the detector to say.
+    memory = getattr(gpu, "total_global_memory", None) if gpu and gpu.exist else None
     return PROCESSES if (memory or 0) >= LARGE else 1
 
 
