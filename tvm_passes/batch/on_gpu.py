@@ -69,7 +69,8 @@ class OnGpu:
         with self.own_stream():
             if not isinstance(masks, torch.Tensor):
                 masks = self._copied(torch.from_numpy(np.ascontiguousarray(masks)))
-            boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device)
+            # CUDA has read what is not pinned when it returns; to wait would be for the masks before.
+            boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device, non_blocking=True)
             whole = encode_masks(masks[:, None], boxes_there, size)
             # Most of the room is empty, as a rule.
             encoded = whole[:, : self._usual].to("cpu", non_blocking=True, copy=True)
