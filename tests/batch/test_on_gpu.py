@@ -52,7 +52,7 @@ def some_masks(count, size):
 def test_run_lengths(device, usual, monkeypatch):
     """Also of masks that are longer than usual, and than it ever gets."""
     monkeypatch.setattr(on_gpu, "USUAL", usual)
-    monkeypatch.setattr(on_gpu, "MOST", 2 * usual)
+    monkeypatch.setattr(on_gpu, "MAX_USUAL", 2 * usual)
     gpu = OnGpu(device)
     for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20)), (7, (90, 140))):
         masks, boxes = some_masks(count, size)

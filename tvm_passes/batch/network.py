@@ -22,7 +22,7 @@ from .image_input import ImageInput
 from .letterbox import Prepared
 
 MASKS_RANK = 4
-MOST_PINNED = 2**26  # bytes of an output
+MAX_PINNED = 2**26  # bytes of an output
 
 
 def load_networks(
@@ -164,7 +164,7 @@ class Network:
         if self._stays(output):
             return output.clone()
         # The host's memory for what is not waited for is pinned, and kept.
-        return output.to("cpu", non_blocking=output.nbytes <= MOST_PINNED, copy=True)
+        return output.to("cpu", non_blocking=output.nbytes <= MAX_PINNED, copy=True)
 
     def _as_array(self, output: Prepared) -> Prepared:
         """What has arrived, as an array."""

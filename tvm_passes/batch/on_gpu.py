@@ -24,7 +24,7 @@ from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
 # Bytes of a mask's run lengths that leave the GPU at once, at first, and at most: few masks have more.
-USUAL, MOST = 512, 4096
+USUAL, MAX_USUAL = 512, 4096
 
 
 class OnGpu:
@@ -85,7 +85,7 @@ class OnGpu:
             with self.own_stream():
                 longest = int(whole.count_nonzero(1).max())
                 arrays = whole[:, : longest + 1].numpy(force=True)
-            self._usual = min(2 ** (longest + 1).bit_length(), MOST)  # the next image may have such, too
+            self._usual = min(2 ** (longest + 1).bit_length(), MAX_USUAL)  # the next image may have such, too
         return [each["counts"] for each in runtime.coco_masks(arrays, size)]
 
     @contextlib.contextmanager
