@@ -263,6 +263,7 @@ def test_options_that_are_none(photos, detector_folder, output, tmp_path):
         ({"format": "csv"}, "format must be parquet or coco, not 'csv'"),
         ({"engine": "spark"}, "engine must be local or ray, not 'spark'"),
         ({"gpus": 2}, "was compiled for llvm.*: leave out --gpus, or compile for a GPU"),
+        ({"processes": 2}, "was compiled for llvm.*: leave out --processes, or compile for a GPU"),
         ({"decoders": 0}, "decoders must be at least 1, not 0"),
         ({"processes": 0}, "processes must be at least 1, not 0"),
         ({"engine": "ray", "processes": 2}, 'processes are for the engine "local": leave them out'),

@@ -1,5 +1,9 @@
 """What a GPU does of a job, on the device of the tests: as it is done without one."""
 
+import contextlib
+import threading
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +12,7 @@ from tests.batch.networks import painted
 from tvm_passes.batch import BadImage, Detector, on_gpu, run_lengths
 from tvm_passes.batch.image_input import ImageInput
 from tvm_passes.batch.letterbox import letterbox
+from tvm_passes.batch.network import Network
 from tvm_passes.batch.on_gpu import USUAL, OnGpu
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -45,11 +50,13 @@ def some_masks(count, size):
 @pytest.mark.parametrize("usual", [USUAL, 9])
 @pytest.mark.parametrize("device", DEVICES)
 def test_run_lengths(device, usual, monkeypatch):
-    """Also of masks that are longer than usual."""
+    """Also of masks that are longer than usual, and than it ever gets."""
     monkeypatch.setattr(on_gpu, "USUAL", usual)
-    for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20))):
+    monkeypatch.setattr(on_gpu, "MAX_USUAL", 2 * usual)
+    gpu = OnGpu(device)
+    for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20)), (7, (90, 140))):
         masks, boxes = some_masks(count, size)
-        found = OnGpu(device).start_run_lengths(masks, boxes, size)()
+        found = gpu.start_run_lengths(masks, boxes, size)()
         assert found == [run_lengths.of_box(mask, box, size) for mask, box in zip(masks, boxes)]
 
 
@@ -75,6 +82,94 @@ def test_a_mask_of_too_many_runs(detector_folder, monkeypatch):
     expected = detector({"image": [painted(90, 120, (10, 20, 60, 80))]})
     monkeypatch.setattr(detector._gpu, "start_run_lengths", lambda *_: run_lengths_)
     assert detector({"image": [painted(90, 120, (10, 20, 60, 80))]}).equals(expected)
+
+
+def some_found(count, kept=0):
+    """Detections as a network gives them, whose boxes are all but one outside the image."""
+    masks, _ = some_masks(count, (48, 64))
+    boxes = np.float32([[70, 50, 90, 60]] * count)
+    boxes[kept] = 5, 5, 40, 30
+    scores, labels = np.linspace(1, 0.1, count, dtype="float32"), np.arange(count)
+    return {"boxes": boxes, "scores": scores, "labels": labels, "masks": masks[:, None]}
+
+
+def test_masks_are_chosen_in_the_stream_in_which_they_are_encoded(detector_folder, monkeypatch):
+    """One that waits for no other would read what is not there yet."""
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    detector, entered = Detector(detector_folder("raw")), []
+
+    @contextlib.contextmanager
+    def own_stream():
+        entered.append(True)
+        yield
+        entered.pop()
+
+    def start_run_lengths(masks, *_):
+        assert entered
+        return lambda: [b"a mask"] * len(masks)
+
+    monkeypatch.setattr(detector._gpu, "own_stream", own_stream)
+    monkeypatch.setattr(detector._gpu, "start_run_lengths", start_run_lengths)
+    _, placed = detector.prepare(painted(48, 64))
+    assert detector.finish("a", some_found(3), placed)["masks"] == [b"a mask"]
+
+
+@pytest.mark.gpu
+def test_masks_of_some_boxes_while_the_gpu_is_busy(detector_folder, monkeypatch):
+    without = Detector(detector_folder("raw"))
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cuda"))
+    detector = Detector(detector_folder("raw"))
+    _, placed = without.prepare(painted(48, 64))
+    for kept in range(3):  # the first one compiles
+        found = some_found(3, kept)
+        expected = without.finish("a", found, placed)["masks"]
+        found["masks"] = torch.from_numpy(found["masks"]).cuda()
+        torch.cuda._sleep(100_000_000)
+        assert detector.finish("a", found, placed)["masks"] == expected
+
+
+def test_masks_of_the_whole_input_that_stayed_on_the_device(detector_folder, monkeypatch):
+    """As those of a network for images of any size do."""
+    without = Detector(detector_folder("raw"))
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    detector, found = Detector(detector_folder("raw")), some_found(3)
+    _, placed = without.prepare(painted(48, 64))
+    found["masks"] = np.random.default_rng(0).random((3, 1, *placed.given), "float32")
+    expected = without.finish("a", found, placed)["masks"]
+    found["masks"] = torch.from_numpy(found["masks"])
+    assert detector.finish("a", found, placed)["masks"] == expected
+
+
+def test_a_run_that_begins_overwrites_no_outputs_of_another(detector_folder, monkeypatch):
+    """In several threads: the model returns the same memory again and again."""
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    detector = Detector(detector_folder("encoded"))
+    (network,) = detector._networks.values()
+    memory = {
+        "boxes": torch.zeros(1, 4),
+        "scores": torch.zeros(1),
+        "labels": torch.zeros(1, dtype=torch.int64),
+    }
+
+    class Model:
+        def __call__(self, image):
+            memory["scores"].fill_(float(image.max()))
+            time.sleep(0.02)
+            return memory
+
+    detector._networks = {1: Network(Model(), network.images, [], "a folder")}
+    found = {}
+    values = [0.25, 0.5, 0.75]
+
+    def run(value):
+        (found[value],) = detector.run([torch.full((3, 48, 64), value)])
+
+    threads = [threading.Thread(target=run, args=[value]) for value in values]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [float(found[value]["scores"][0]) for value in values] == values
 
 
 @pytest.mark.parametrize("is_known_later", [False, True])

@@ -1,4 +1,4 @@
-"""A process for each device: the same results as by threads, and an end of all of them, whatever happens."""
+"""Processes for devices: the same results as by threads, and an end of all of them, whatever happens."""
 
 import contextlib
 import os
@@ -58,10 +58,17 @@ def test_a_job_is_that_of_threads(photos, detector_folder, tmp_path, monkeypatch
 
 
 def test_as_many_for_a_gpu_as_its_memory_allows(monkeypatch):
+    monkeypatch.setattr(tvm.runtime.Device, "exist", True)
     for memory, number in ((8 * 2**30, 1), (80 * 2**30, 3), (None, 1)):
         monkeypatch.setattr(tvm.runtime.Device, "total_global_memory", memory)
-        assert job._processes_of("cuda:1") == number
-    assert job._processes_of("cpu") == 1
+        assert job.processes_of("cuda:1") == number
+    assert job.processes_of("cpu") == 1
+
+
+def test_one_for_a_gpu_that_is_not_there(monkeypatch):
+    """Whose absence the detector explains."""
+    monkeypatch.setattr(tvm.runtime.Device, "exist", False)
+    assert job.processes_of("cuda:0") == 1
 
 
 def test_all_work_and_end_when_nobody_wants_more(photos, detector_folder):

@@ -163,6 +163,15 @@ def actor(model):
     return on_ray._Network(model)
 
 
+def test_pixels_of_a_jpeg_move_as_a_buffer(model):
+    """They are not in the order in which they are decoded."""
+    image, _ = model.prepared(
+        np.random.default_rng(0).integers(0, 256, (3, *SIZE), "uint8").transpose(1, 2, 0)
+    )
+    (buffers,) = packed(image).column("arrays").to_pylist()
+    assert image.shape == (*SIZE, 3) and [len(each) for each in buffers] == [image.nbytes]
+
+
 def given(*values):
     placed = Placed(SIZE, SIZE, SIZE)
     images = [Fitted(str(value), np.full((*SIZE, 3), 255 * value, "uint8"), placed) for value in values]

@@ -69,7 +69,7 @@ class Row:
 
 
 def run(args):
-    """Measure the networks one after the other, and publish the results."""
+    """Measure the networks, as many at once as there are places for, and publish the results."""
     target = str(topi_ext.cpu_target()) if args.target == "native" else args.target
     peers = [*args.peers.split(","), *([STOCK] if args.stock else [])]
     unknown = [peer for peer in peers if peer not in RUNNERS]

@@ -35,7 +35,7 @@ from tests.zoo.outcome import imported
 from tvm_passes import batch, runtime
 from tvm_passes.batch.decode import MAX_PIXELS, decode
 from tvm_passes.batch.figures import Figures
-from tvm_passes.batch.job import MAX_DECODERS, PROCESSES
+from tvm_passes.batch.job import MAX_DECODERS, processes_of
 from tvm_passes.batch.local import run_in_threads
 from tvm_passes.batch.output import Tables
 from tvm_passes.batch.process import Options
@@ -60,7 +60,7 @@ def main():
             print("Compiling Mask R-CNN, which takes a minute or two ...", flush=True)
         model = args.model or compiled(Path(folder), size, on_gpu, args.batch or (8 if on_gpu else 1))
         devices = [f"cuda:{at}" for at in range(args.gpus)] if on_gpu else ["cpu"]
-        processes = args.processes or (PROCESSES if on_gpu else 1)
+        processes = args.processes or processes_of(devices[0])
         decoders = args.decoders or max(1, len(os.sched_getaffinity(0)) - 1)
         detector = batch.Detector(model, devices[0])
         rows = alone(detector, photos, Path(folder))
@@ -161,7 +161,8 @@ def job(detector, photos, count, decoders):
 def job_of_processes(model, devices, photos, count, decoders):
     """The same of a process for each of the devices, from the moment on at which all of them have begun."""
     figures = Seen()
-    options = [Options(model, device, "auto", MAX_PIXELS, decoders // len(devices)) for device in devices]
+    share = -(-decoders // len(devices))
+    options = [Options(model, device, "auto", MAX_PIXELS, share) for device in devices]
     with contextlib.closing(run_in_processes(items_of(photos, ENDLESS), options, figures)) as results:
         while len(figures.processes) < len(devices):
             next(results)

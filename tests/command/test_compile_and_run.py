@@ -18,9 +18,12 @@ from tvm_passes import runtime
 from tvm_passes.command import progress
 from tvm_passes.command.draw import detections_in, draw_detections
 from tvm_passes.command.images import ImageInput, image_of
-from tvm_passes.command.models import SEED, TorchModel
+from tvm_passes.command.main import _parser
+from tvm_passes.command.models import SEED, TorchModel, TvmModel
+from tvm_passes.command.pipelines import prepare
 
 import tvm
+from tvm import relay
 
 HEIGHT, WIDTH = SIZE
 UPSCALER, COLOURS = f"{HERE}:upscaler_and_image", f"{HERE}:colours"
@@ -289,6 +292,14 @@ def test_detections_by_type_where_names_do_not_tell():
     assert found["boxes"] is boxes and found["labels"] is labels and found["scores"] is scores
     assert detections_in({"a": boxes, "b": labels, "c": scores, "d": scores}) is None
     assert detections_in({"image": np.zeros((1, 3, 4, 4), "float32")}) is None
+
+
+def test_a_module_of_the_users_own_stays_as_it_is():
+    x, w = relay.var("x", shape=(2,)), relay.var("w", shape=(2,))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], x + w))
+    model = TvmModel("a module", mod, {"w": tvm.nd.array(np.ones(2, "float32"))})
+    work = prepare(_parser().parse_args(["inspect", COLOURS]), model)
+    assert [len(each["main"].params) for each in (work.mod, mod)] == [1, 2]
 
 
 @pytest.mark.parametrize("side", ["pasted", "of its box"])

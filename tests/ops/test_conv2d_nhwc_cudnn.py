@@ -279,6 +279,34 @@ def test_plans_share_a_workspace_that_stays():
     assert first == smaller != larger and len(session.workspaces) == 2
 
 
+def test_a_call_is_timed_on_its_stream():
+    """As TVM's runtime takes it, which would read a plain int as one of 32 bits."""
+    stream, waits, runs = 0x7F0000000010, [], []
+    session = cudnn_session._Session.__new__(cudnn_session._Session)
+    vars(session).update(device=SimpleNamespace(sync=waits.append), current_stream=lambda: stream)
+    assert 0 < session._seconds(lambda: runs.append(len(waits))) < 1
+    assert {wait.value for wait in waits} == {stream}
+    assert runs == list(range(1 + cudnn_session.TIMED_CALLS))  # each after the wait for the one before
+
+
+def test_what_plans_that_were_only_tried_had_is_given_back(monkeypatch):
+    session = cudnn_session._Session.__new__(cudnn_session._Session)
+    vars(session).update(device=tvm.cpu(), workspaces=[], numbers=[], cudnn=SimpleNamespace(**LIBRARY))
+    vars(session).update(handle=None, stream=0, current_stream=lambda: 0)
+    taken = SimpleNamespace(get_workspace_size=lambda: 100, execute=lambda *_: None)
+
+    def graph_with_plan(_cudnn, _handle, _key, _build, run, _seconds):
+        run(SimpleNamespace(get_workspace_size=lambda: 1000, execute=lambda *_: None))
+        return taken
+
+    monkeypatch.setattr(cudnn_plans, "graph_with_plan", graph_with_plan)
+    monkeypatch.setattr(cudnn_session, "_key", lambda *_: "a problem")
+    used = cudnn_session.workspaces_used()
+    plan = session._build(cudnn.OPERATOR, WIDE[0].problem().to_json(), [100, 200, 300])
+    assert plan.graph is taken and [each.shape for each in session.workspaces] == [(100,)]
+    assert cudnn_session.workspaces_used() == used
+
+
 # --- the plan
 
 
@@ -337,9 +365,21 @@ def plan_of(plans, key="a problem", build=FakeGraph):
     """The plan that is taken, and all that are built for it."""
     library = SimpleNamespace(**LIBRARY, pygraph=lambda **_: FakeGraph(plans))
     graph = cudnn_plans.graph_with_plan(
-        library, None, key, lambda: build(plans), lambda graph: graph.selected, lambda run: plans[run()][1]
+        library, None, key, lambda: build(plans), lambda graph: graph.selected, times_of(plans)
     )
     return graph and (graph.selected, graph.built)
+
+
+def times_of(plans):
+    """What a call takes of the plan that it runs."""
+
+    def measure(run):
+        _, time = plans[run()]
+        if time is None:
+            raise RuntimeError("there is no room for the workspace")
+        return time
+
+    return measure
 
 
 def test_the_first_plan_without_a_workspace(own_cache):
@@ -351,6 +391,16 @@ def test_the_first_plan_without_a_workspace(own_cache):
 def test_a_workspace_where_that_is_much_faster(own_cache):
     plans = {**PLANS, "large": (64, 3)}
     assert plan_of(plans)[0] == "large"
+    plans = {**PLANS, "large": (64, 1)}
+    with cudnn_plans.timed_by(times_of(plans)):
+        assert plan_of(plans)[0] == "large"
+
+
+def test_a_plan_that_fails_is_no_faster_than_others(own_cache):
+    plans = {**PLANS, "large": (64, None)}
+    assert plan_of(plans)[0] == "first"
+    with cudnn_plans.timed_by(times_of(plans)):
+        assert plan_of(plans)[0] == "second"
 
 
 def test_a_workspace_where_all_plans_have_one(own_cache):
@@ -372,8 +422,8 @@ def test_the_fastest_is_kept(own_cache):
 
     with cudnn_plans.timed_by(measure):
         assert plan_of(PLANS)[0] == "second"
-        assert timed == ["first", "second", "last"]  # not what needs a workspace
-        assert plan_of(PLANS) == ("second", []) and len(timed) == 3
+        assert timed == ["first", "second", "last", "large"]
+        assert plan_of(PLANS) == ("second", []) and len(timed) == 4
     assert plan_of(PLANS) == ("second", [])
     fewer = {name: plan for name, plan in PLANS.items() if name != "second"}
     assert plan_of(fewer)[0] == "first"  # as cuDNN cannot load what was kept

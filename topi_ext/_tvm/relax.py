@@ -55,6 +55,7 @@ __all__ = [
     "shared_extent",
     "storage_sync",
     "stream_of",
+    "synchronize",
     "te",
     "tir",
     "topi",
@@ -182,6 +183,11 @@ def empty(shape: Sequence[int], dtype: str, device: tvm.runtime.Device) -> tvm.r
 def stream_of(device: tvm.runtime.Device) -> Callable[[], int]:
     """What tells the thread's current stream on a GPU."""
     return lambda: get_raw_stream(device)
+
+
+def synchronize(device: tvm.runtime.Device, stream: int) -> None:
+    """Wait for a stream."""
+    device.sync(stream)
 
 
 # --- graphs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ __all__ = [
     "shared_extent",
     "storage_sync",
     "stream_of",
+    "synchronize",
     "te",
     "tir",
     "topi",
@@ -156,6 +158,11 @@ def stream_of(_device: tvm.runtime.Device) -> Callable[[], int]:
     """What tells the thread's current stream on a GPU."""
     current_stream = tvm.get_global_func("runtime.get_cuda_stream")
     return lambda: current_stream().value or 0
+
+
+def synchronize(device: tvm.runtime.Device, stream: int) -> None:
+    """Wait for a stream."""
+    device.sync(ctypes.c_void_p(stream))  # a plain int would lose half its bits
 
 
 # --- graphs

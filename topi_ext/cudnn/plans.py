@@ -1,6 +1,6 @@
 """Which of cuDNN's plans computes a problem, such as a convolution.
 
-cuDNN names a dozen for each, the best first by its own estimate. The first one is taken, unless all were
+cuDNN names a dozen for each, the best first by its own estimate. The first one is taken, unless they were
 timed on this kind of GPU, inside `timed_by`: then it is the fastest. cuDNN compiles a kernel for each plan,
 which takes a third of a second, so the plan is kept with its kernel in the user's cache, by the problem, the
 card and the version of cuDNN.
@@ -12,6 +12,7 @@ memory may run at once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 import threading
@@ -68,15 +69,19 @@ def graph_with_plan(
     graph = build()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
     order = _of_library(cudnn, graph)
-    if _timer.measure is not None:
-        plain = [index for index in order if _workspace(cudnn, graph, index) == 0]
-        times = {index: _timed(cudnn, graph, index, run) for index in plain}
-        order.sort(key=lambda index: times.get(index, math.inf))
 
+    @functools.cache
     def duration(index: int) -> float:
         _workspace(cudnn, graph, index)
-        return seconds(lambda: run(graph))
+        try:
+            return (_timer.measure or seconds)(lambda: run(graph))
+        except Exception:  # as where there is no room for its workspace
+            return math.inf
 
+    if _timer.measure is not None:
+        sizes = {index: _workspace(cudnn, graph, index) for index in order}
+        plain = sorted((index for index in order if sizes[index] == 0), key=duration)
+        order = [*(index for index in order if sizes[index]), *plain]
     if not _select(cudnn, graph, order, duration):
         return None
     if _timer.measure is None and (user_cache.load(key) or b"") != kept:
@@ -96,14 +101,8 @@ def _entry(cudnn: ModuleType, key: str) -> str:
     return hashlib.sha256(f"{key}, cuDNN {cudnn.backend_version_string()}".encode()).hexdigest()
 
 
-def _timed(cudnn: ModuleType, graph: Any, index: int, run: Callable[[Any], object]) -> float:
-    assert _timer.measure is not None
-    _workspace(cudnn, graph, index)
-    return _timer.measure(lambda: run(graph))
-
-
 def _select(cudnn: ModuleType, graph: Any, order: list[int], duration: Callable[[int], float]) -> bool:
-    """Select the first plan that runs here without a workspace, unless the first with one is much faster.
+    """Select the first plan that runs here without a workspace, unless the first one with it is much faster.
 
     cuDNN names plans for every problem whose kernels are far from its best.
     """

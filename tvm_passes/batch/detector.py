@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -70,6 +71,7 @@ class Detector:
         self._networks = load_networks(folder, device, batch)
         self.batch = max(self._networks)
         self._gpu = OnGpu.of(self._networks[self.batch].model)
+        self._turn = threading.Lock()  # of whoever begins a run, until its outputs are on their way
         self.max_pixels = max_pixels
         manifest = runtime.read_manifest(folder)
         self.model = str(manifest["about"].get("model") or Path(folder).resolve().name)
@@ -110,33 +112,38 @@ class Detector:
         return fit(image, images.taken, images.channels)
 
     def own_stream(self) -> AbstractContextManager[object]:
-        """For a thread that only prepares and finishes images: to be entered once is faster."""
+        """The stream of this thread, in which a GPU prepares and finishes images while the network runs.
+
+        A thread that does nothing else enters it once, which is faster.
+        """
         return self._gpu.own_stream() if self._gpu else contextlib.nullcontext()
 
     def start(self, images: Sequence[Prepared]) -> Callable[[], list[Found]]:
         """Begin to run the network on prepared images, of which there are at most `batch`.
 
-        What this returns waits, and gives what is found. Meanwhile, a GPU works, and takes the next batch.
+        What this returns waits, and gives what is found. Meanwhile, a GPU works, and takes the next batch,
+        whose run is queued on the same stream of torch.
         """
         size = min(size for size in self._networks if size >= len(images))
-        return self._networks[size].start(images)
+        with self._turn:
+            return self._networks[size].start(images)
 
     def run(self, images: Sequence[Prepared]) -> list[Found]:
-        """The same, without anything between."""
+        """What the network finds in prepared images, of which there are at most `batch`."""
         return self.start(images)()
 
     def start_each(
         self, images: Sequence[Prepared], ids: Sequence[str]
     ) -> Callable[[], list[Found | BadImage]]:
-        """Begin; where the network fails on one image, the reason takes the place of what is found."""
+        """As `start`; where the network fails on one image, the reason takes the place of what is found."""
         return start_each(self.start, images, ids)
 
     def run_each(self, images: Sequence[Prepared], ids: Sequence[str]) -> list[Found | BadImage]:
-        """The same, without anything between."""
+        """What the network finds in each image, or the reason why it fails on this one."""
         return self.start_each(images, ids)()
 
     def start_finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Callable[[], Row]:
-        """Begin to bring what was found to the pixels of the image; from any thread.
+        """Begin to bring what was found to the pixels of the image; from any thread, in its `own_stream`.
 
         What this returns waits, and gives the row. Boxes are clipped to the image; detections without a box
         in it are left out.
@@ -163,8 +170,9 @@ class Detector:
         return lambda: {**row, "masks": strings()}
 
     def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
-        """The same, without anything between."""
-        return self.start_finish(image_id, found, placed)()
+        """What was found, in the pixels of the image; from any thread. See `start_finish`."""
+        with self.own_stream():
+            return self.start_finish(image_id, found, placed)()
 
     def _start_masks(self, masks: Any, boxes: np.ndarray, placed: Placed) -> Callable[[], list[bytes]]:
         here = partial(_masks, masks, boxes, placed)
@@ -198,6 +206,7 @@ class Detector:
 
 def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
     """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
+    masks = masks.numpy(force=True) if isinstance(masks, torch.Tensor) else masks
     if masks.ndim == 2:
         try:
             strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
@@ -208,7 +217,6 @@ def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
         strings = [run_lengths.of_pixels(image, placed.given) for image in images]
     else:
         small = masks.reshape(-1, *masks.shape[-2:])
-        small = small.numpy(force=True) if isinstance(small, torch.Tensor) else small
         return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
     return [run_lengths.in_the_image(string, placed) for string in strings]
 

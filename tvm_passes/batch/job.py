@@ -102,9 +102,8 @@ def detect(
     format : "parquet" or "coco"
         "coco" writes the detections also as one file, NAME.json, with COCO's fields, when the job is done.
     engine : "local" or "ray"
-        "local" is threads of this process, or of a process for each of several GPUs. "ray" is tasks and
-        actors of Ray, on one machine or on several, which all have the source and the model under the same
-        paths.
+        "local" is threads, of this process or of several, as `processes` says. "ray" is tasks and actors of
+        Ray, on one machine or on several, which all have the source and the model under the same paths.
     address : str, optional
         Of a Ray cluster, or "auto"; by default, Ray is started on this machine for the job.
     workers : int, optional
@@ -129,7 +128,7 @@ def detect(
     is_new = not table.exists()
     if not is_new and not resume:
         raise BatchError(f"{table} exists: give --resume (resume=True) to go on with it, or another output")
-    manifest = _manifest(model, gpus)
+    manifest = _manifest(model, gpus=gpus, processes=processes)
     run: Engine
     if engine == "ray":
         for_ray = {"gpus": gpus, "workers": workers, "decoders": decoders, "address": address}
@@ -189,14 +188,15 @@ def _check(source: Source, format: str, engine: str, rows_per_part: int, **numbe
     items_of(source)  # raises where there is nothing
 
 
-def _manifest(model: str | os.PathLike[str], gpus: int | None) -> dict[str, Any]:
+def _manifest(model: str | os.PathLike[str], **of_gpus: int | None) -> dict[str, Any]:
     try:
         manifest = runtime.read_manifest(model)
     except runtime.FolderError as error:
         raise BatchError(str(error)) from error
-    if gpus and not _is_for_gpus(manifest):
-        target = tvm.target.Target(manifest["target"])
-        raise BatchError(f"{model} was compiled for {target}: leave out --gpus, or compile for a GPU")
+    given = [f"--{name}" for name, number in of_gpus.items() if number]
+    if given and not _is_for_gpus(manifest):
+        target, options = tvm.target.Target(manifest["target"]), " and ".join(given)
+        raise BatchError(f"{model} was compiled for {target}: leave out {options}, or compile for a GPU")
     return manifest
 
 
@@ -216,7 +216,7 @@ def _locally(
 ) -> Engine:
     devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
     number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(devices)))
-    devices = [device for device in devices for _ in range(processes or _processes_of(device))]
+    devices = [device for device in devices for _ in range(processes or processes_of(device))]
     if len(devices) > 1:
         share = -(-number // len(devices))
         options = [Options(model, device, batch, max_pixels, share) for device in devices]
@@ -234,8 +234,11 @@ def _gpus_here(wanted: int | None) -> list[str]:
     return [f"cuda:{index}" for index in range(wanted or max(found, 1))]
 
 
-def _processes_of(device: str) -> int:
-    memory = 0 if device == "cpu" else tvm.device(device).total_global_memory
+def processes_of(device: str) -> int:
+    """How many processes a job has for a device, where nobody says it."""
+    gpu = None if device == "cpu" else tvm.device(device)
+    # Older TVMs do not tell the memory. That there is no such GPU is for the detector to say.
+    memory = getattr(gpu, "total_global_memory", None) if gpu and gpu.exist else None
     return PROCESSES if (memory or 0) >= LARGE else 1
 
 

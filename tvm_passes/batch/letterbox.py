@@ -77,7 +77,7 @@ def fitted(image: torch.Tensor, taken: ImageInput, channels: str) -> tuple[torch
     pixels = image.permute(2, 0, 1)[None].float()
     if placed.resized != placed.image:
         pixels = interpolate(pixels, size=placed.resized, mode="bilinear", align_corners=False)
-    whole = _empty(placed.given, image.device).clone()
+    whole = _padding(image.device).expand(3, *placed.given).clone(memory_format=torch.contiguous_format)
     whole[:, : placed.resized[0], : placed.resized[1]] = pixels[0]
     if taken.layout == "NHWC":
         ordered = whole.flip(0) if channels == "BGR" else whole
@@ -87,20 +87,13 @@ def fitted(image: torch.Tensor, taken: ImageInput, channels: str) -> tuple[torch
     return whole.div_(255).to(getattr(torch, taken.dtype)), placed
 
 
-@functools.lru_cache(8)
-def _empty(given: tuple[int, int], device: torch.device) -> torch.Tensor:
-    """An input in which there is only padding: it is kept, and so not to be written."""
-    colors = torch.tensor(PADDING, device=device).mul(255)
-    return _for_all_streams(colors[:, None, None].repeat(1, *given))
+@functools.cache
+def _padding(device: torch.device) -> torch.Tensor:
+    """The color of a pixel, (3, 1, 1). All streams can read it, since a copy from the host is waited for."""
+    return torch.tensor(PADDING).mul(255)[:, None, None].to(device)
 
 
-@functools.lru_cache(8)
+@functools.cache
 def _luminance(device: torch.device) -> torch.Tensor:
-    return _for_all_streams(torch.tensor(LUMINANCE, device=device))
-
-
-def _for_all_streams(tensor: torch.Tensor) -> torch.Tensor:
-    """The same when it is whole, so that work on any stream can read it."""
-    if tensor.is_cuda:
-        torch.cuda.current_stream(tensor.device).synchronize()
-    return tensor
+    """The parts of the channels, for all streams, too."""
+    return torch.tensor(LUMINANCE).to(device)

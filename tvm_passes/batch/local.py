@@ -2,8 +2,8 @@
 
     sources -> decode (many threads) -> run (one) -> map back (two) -> whoever calls
 
-Between them are queues of fixed size: each waits for the one behind it, so memory is bounded. For several
-devices there is a process each: see `processes.py`.
+Between them are queues of fixed size: each waits for the one behind it, so memory is bounded. GPUs have
+processes of such threads: see `processes.py`.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class _Engine:
     def _run(self) -> None:
         """With one batch begun before the one before is waited for, a GPU does not wait for Python."""
         detector, is_last = self._detector, False
-        images: list[Any] = []
+        images: list[Fitted] = []
         begun: deque[_Begun] = deque()
         while not is_last or begun:
-            image = CLOSED if is_last else self._prepared.get(0 if begun else None)
+            image: Any = CLOSED if is_last else self._prepared.get(0 if begun else None)
             is_last = image is CLOSED
             if image is not CLOSED and image is not NOTHING:
                 images.append(image)

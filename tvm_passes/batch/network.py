@@ -15,14 +15,14 @@ import torch
 from .. import runtime
 from ..runtime.folder import Saved
 from ..runtime.manifest import networks_of
+from .end_of_work import end_of_work
 from .errors import BatchError
 from .found import Found, detections_in
 from .image_input import ImageInput
 from .letterbox import Prepared
-from .on_gpu import end_of_work
 
 MASKS_RANK = 4
-MOST_PINNED = 2**26  # bytes of an output
+MAX_PINNED = 2**26  # bytes of an output
 
 
 def load_networks(
@@ -164,7 +164,7 @@ class Network:
         if self._stays(output):
             return output.clone()
         # The host's memory for what is not waited for is pinned, and kept.
-        return output.to("cpu", non_blocking=output.nbytes <= MOST_PINNED, copy=True)
+        return output.to("cpu", non_blocking=output.nbytes <= MAX_PINNED, copy=True)
 
     def _as_array(self, output: Prepared) -> Prepared:
         """What has arrived, as an array."""

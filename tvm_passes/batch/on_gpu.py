@@ -19,10 +19,12 @@ import torch
 from topi_ext.torch import encode_masks
 
 from .. import runtime
+from .end_of_work import end_of_work
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
-USUAL = 512  # bytes of a mask's run lengths, at first: few masks have more
+# Bytes of a mask's run lengths that leave the GPU at once, at first, and at most: few masks have more.
+USUAL, MAX_USUAL = 512, 4096
 
 
 class OnGpu:
@@ -67,7 +69,8 @@ class OnGpu:
         with self.own_stream():
             if not isinstance(masks, torch.Tensor):
                 masks = self._copied(torch.from_numpy(np.ascontiguousarray(masks)))
-            boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device)
+            # CUDA has read what is not pinned when it returns; to wait would be for the masks before.
+            boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device, non_blocking=True)
             whole = encode_masks(masks[:, None], boxes_there, size)
             # Most of the room is empty, as a rule.
             encoded = whole[:, : self._usual].to("cpu", non_blocking=True, copy=True)
@@ -82,7 +85,7 @@ class OnGpu:
             with self.own_stream():
                 longest = int(whole.count_nonzero(1).max())
                 arrays = whole[:, : longest + 1].numpy(force=True)
-            self._usual = 2 ** (longest + 1).bit_length()  # those of the next image may be as long
+            self._usual = min(2 ** (longest + 1).bit_length(), MAX_USUAL)  # the next image may have such, too
         return [each["counts"] for each in runtime.coco_masks(arrays, size)]
 
     @contextlib.contextmanager
@@ -113,16 +116,6 @@ class OnGpu:
         if self._device.type != "cuda":
             return tensor
         return tensor.pin_memory().to(self._device, non_blocking=True)
-
-
-def end_of_work(*tensors: object) -> Callable[[], object]:
-    """What waits until all that computes and copies these, on the current stream of their GPU, has ended."""
-    devices = {each.device for each in tensors if isinstance(each, torch.Tensor) and each.is_cuda}
-    if not devices:
-        return lambda: None
-    event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(*devices))
-    return event.synchronize
 
 
 @functools.cache

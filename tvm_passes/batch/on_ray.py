@@ -72,6 +72,7 @@ class Model:
     def prepared(self, image: np.ndarray) -> tuple[np.ndarray, Placed]:
         """For the actor: a GPU itself fits images in, of which fewer bytes move as they are."""
         if self.is_on_gpu:
+            image = np.ascontiguousarray(image)  # only such an array is a buffer of its own in a chunk
             return image, Placed.of((image.shape[0], image.shape[1]), self.images.taken)
         return letterbox(image, self.images.taken, self.images.channels)
 

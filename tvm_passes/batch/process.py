@@ -1,4 +1,4 @@
-"""A process of the engine `local`, with the network of one GPU; `processes.py` starts it, and talks to it."""
+"""A process of the engine `local`, with a network on a GPU; `processes.py` starts it, and talks to it."""
 
 from __future__ import annotations
 

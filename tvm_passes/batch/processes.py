@@ -1,9 +1,9 @@
-"""The engine `local` for several GPUs: a process for each, in which the threads of `local.py` work.
+"""The engine `local` for GPUs: one or more processes for each, in which the threads of `local.py` work.
 
     sources -> a few images -> processes: decode, run, map back -> a few results -> whoever calls
 
-In one process, the GPUs would wait for each other: Python runs one thread at a time, and one GPU keeps it
-busy. A process asks for images when it has none left to decode. If one ends, the job does.
+In one process, several GPUs, and even a fast one, would wait for Python, which runs one thread at a time. A
+process asks for images when it has none left to decode. If one ends, the job does.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ def _add_detect(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("local", "ray"),
         default="local",
-        help="local: threads of this process; ray: Ray's tasks and actors, here or on a cluster",
+        help="local: threads, for GPUs in processes; ray: Ray's tasks and actors, here or on a cluster",
     )
     parser.add_argument(
         "--address", metavar="ADDRESS", help="of a Ray cluster, or auto; by default, Ray starts here"

@@ -187,7 +187,8 @@ class TvmModel:
     note = ""
 
     def imported(self) -> Imported:
-        return self.mod, self.params
+        mod = relay.transform.InferType()(self.mod) if tvm_in_use.has_relay else self.mod
+        return mod, self.params  # a copy in Relay, since parameters are bound in it
 
     def in_batches_of(self, _size: int) -> TvmModel:
         raise CommandError(f"{self.title} returns a module of TVM, which has a batch size: leave out --batch")
