@@ -264,10 +264,9 @@ def _in_nhwc(
         f"in NHWC and {dtype}",
         *converted,
         FuseConv2dNHWC(to_be=half, target=target),  # after all that changes which operators are adjacent
-        # One filter of many costs less in float than all in int8.
-        *([SelectBeforeConvolution()] if dtype == "int8" else []),
-        # Of whole convolutions, whose weights are still those that have been calibrated.
-        *([InInt8(calibration)] if dtype == "int8" else []),
+        # Of whole convolutions, whose weights are still those that have been calibrated; but of filters from
+        # which one is selected, that one costs less in float than all in int8.
+        *([SelectBeforeConvolution(), InInt8(calibration)] if dtype == "int8" else []),
         InMixedPrecision(half),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
         *([] if _has_onednn(target) else for_a_gpu),

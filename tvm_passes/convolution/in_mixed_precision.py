@@ -28,7 +28,7 @@ from ..engine.report import PassReport
 from .rounding import rounded_together
 
 WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
-TO_INT8 = ("multiply", "round", "clip", "cast")
+TO_INT8 = ("multiply", "round", "clip", "cast")  # as `quantize.numbers.quantized` rounds
 EPILOGUES = ("add", *OF_A_CHANNEL, *ACTIVATIONS, "nn.depth_to_space")
 
 
