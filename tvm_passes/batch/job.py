@@ -37,7 +37,7 @@ Engine = Callable[[set[str], Figures, Callable[[], None]], Generator[Result, Non
 FORMATS = ("parquet", "coco")
 ENGINES = ("local", "ray")
 MAX_DECODERS = 16  # for each device
-PROCESSES, LARGE = 3, 24 * 2**30  # for each GPU of so many bytes
+OF_PROCESS, MAX_PROCESSES = 8 * 2**30, 4  # bytes that a process may need of a GPU, and how many are of use
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ def detect(
         How many GPUs to use; by default all.
     processes : int, optional
         Of each GPU, with the engine "local": each has the network in memory, and decodes images for it. One
-        cannot keep a fast GPU busy. By default 3 for a GPU of 24 GiB and more, else 1.
+        cannot keep a fast GPU busy. They share it by NVIDIA's MPS, which runs while they do, unless
+        CUDA_MPS_PIPE_DIRECTORY is set. By default one for each 8 GiB of its memory, and at most 4.
     batch : int or "auto"
         See `Detector`.
     resume : bool
@@ -239,7 +240,7 @@ def processes_of(device: str) -> int:
     gpu = None if device == "cpu" else tvm.device(device)
     # Older TVMs do not tell the memory. That there is no such GPU is for the detector to say.
     memory = getattr(gpu, "total_global_memory", None) if gpu and gpu.exist else None
-    return PROCESSES if (memory or 0) >= LARGE else 1
+    return min(max((memory or 0) // OF_PROCESS, 1), MAX_PROCESSES)
 
 
 def _on_ray(

@@ -2,12 +2,14 @@
 
     sources -> a few images -> processes: decode, run, map back -> a few results -> whoever calls
 
-In one process, several GPUs, and even a fast one, would wait for Python, which runs one thread at a time. A
-process asks for images when it has none left to decode. If one ends, the job does.
+In one process, several GPUs, and even a fast one, would wait for Python, which runs one thread at a time. The
+processes of a GPU share it by MPS where that is installed. A process asks for images when it has none left to
+decode. If one ends, the job does.
 """
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -21,6 +23,7 @@ from .errors import BatchError
 from .figures import Figures
 from .item import Item
 from .local import MAPPERS
+from .mps import shared_gpus
 from .process import IMAGES, WANTED, Options
 from .results import Result, taken_from
 
@@ -41,20 +44,24 @@ def run_in_processes(
     number = len(options)
     decoders = sum(each.decoders for each in options)
     figures.threads.update({"decode": decoders, "run": number, "map back": number * MAPPERS})
-    engine = _Engine(iter(items), options)
-    try:
+    with contextlib.ExitStack() as stack:
+        on_gpus = [each.device for each in options if each.device != "cpu"]
+        is_shared = len(set(on_gpus)) < len(on_gpus)
+        environment = stack.enter_context(shared_gpus()) if is_shared else None
+        engine = _Engine(iter(items), options, environment)
+        stack.callback(engine.stop)
         yield from engine.results(figures, tick)
-    finally:
-        engine.stop()
 
 
 class _Engine:
-    def __init__(self, items: Iterator[Item], options: Sequence[Options]) -> None:
+    def __init__(
+        self, items: Iterator[Item], options: Sequence[Options], environment: dict[str, str] | None
+    ) -> None:
         self._items = items
         self._turn = threading.Lock()  # of whoever takes the next items
         self._error: BaseException | None = None
         self._answers = Channel(ANSWERS)
-        self._workers = [_Worker(each) for each in options]
+        self._workers = [_Worker(each, environment) for each in options]
         serve = [partial(self._serve, worker) for worker in self._workers]
         self._threads = threads_into(self._answers, "process", serve, self._failed)
 
@@ -91,12 +98,13 @@ class _Engine:
 class _Worker:
     """A process, and the connection to it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, environment: dict[str, str] | None) -> None:
         self.device = options.device
         self.connection, theirs = Pipe()
         number = theirs.fileno()
         with theirs:  # which then only the process has: what is read here ends when it ends
-            self._process = subprocess.Popen(python(START.format(number)), pass_fds=[number])
+            command = python(START.format(number))
+            self._process = subprocess.Popen(command, pass_fds=[number], env=environment)
         self._options = options
 
     def messages(self) -> Iterator[object]:

@@ -1,0 +1,89 @@
+"""NVIDIA's MPS: with it, kernels of several processes run on a GPU at once, rather than in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from select import select
+
+from ..another_process import python
+
+DAEMON = "nvidia-cuda-mps-control"
+SECONDS = 20  # for the daemon, and for its first client, which starts the server
+
+# The shell ends the daemon when its input ends, as it does with whoever holds the other end, even if killed.
+UNTIL_INPUT_ENDS = f"{DAEMON} -d && echo started; cat > /dev/null; echo quit | {DAEMON}"
+FIRST_CLIENT = """
+import ctypes
+cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+sys.exit(
+    cuda.cuInit(0)
+    or cuda.cuDeviceGet(ctypes.byref(device), 0)
+    or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+)
+"""
+
+
+@contextlib.contextmanager
+def shared_gpus() -> Iterator[dict[str, str] | None]:
+    """The environment for processes that share GPUs, while this lasts; None where there is no MPS to start.
+
+    Whoever sets CUDA_MPS_PIPE_DIRECTORY has an MPS of his own, or wants none.
+    """
+    if "CUDA_MPS_PIPE_DIRECTORY" in os.environ or not shutil.which(DAEMON):
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        folder = tempfile.mkdtemp(prefix="mps-")
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        of_daemon = {
+            **os.environ,
+            "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe",
+            "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log",
+        }
+        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+            os.mkdir(of_daemon[name])
+        # The daemon has numbered the visible GPUs anew for its clients.
+        of_clients = {name: value for name, value in of_daemon.items() if name != "CUDA_VISIBLE_DEVICES"}
+        has_started = stack.enter_context(_daemon(of_daemon))
+        yield of_clients if has_started and _serves(of_clients) else None
+
+
+@contextlib.contextmanager
+def _daemon(environment: dict[str, str]) -> Iterator[bool]:
+    """Whether it has started; it ends with this, or with this process."""
+    quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}  # Ctrl-C is for the job
+    shell = subprocess.Popen(
+        ["sh", "-c", UNTIL_INPUT_ENDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        **quiet,
+    )
+    assert shell.stdin and shell.stdout
+    try:
+        has_answered, _, _ = select([shell.stdout], [], [], SECONDS)
+        yield bool(has_answered) and shell.stdout.readline() == b"started\n"
+    finally:
+        shell.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            shell.wait(SECONDS)
+        shell.kill()
+        shell.stdout.close()
+        shell.wait()
+
+
+def _serves(environment: dict[str, str]) -> bool:
+    """Whether a process gets a GPU in this environment."""
+    client = subprocess.Popen(python(FIRST_CLIENT), env=environment, stderr=subprocess.DEVNULL)
+    try:
+        return client.wait(SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        client.kill()
+        client.wait()
