@@ -56,13 +56,13 @@ def shared_gpus() -> Iterator[dict[str, str] | None]:
 @contextlib.contextmanager
 def _daemon(environment: dict[str, str]) -> Iterator[bool]:
     """Whether it has started; it ends with this, or with this process."""
-    quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}  # Ctrl-C is for the job
     shell = subprocess.Popen(
         ["sh", "-c", UNTIL_INPUT_ENDS],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         env=environment,
-        **quiet,
+        start_new_session=True,  # Ctrl-C is for the job
     )
     assert shell.stdin and shell.stdout
     try:
