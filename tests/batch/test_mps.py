@@ -19,7 +19,7 @@ FAKE = """#!/bin/sh
 [ "$1" = -d ] && exec echo "started for $CUDA_VISIBLE_DEVICES in $CUDA_MPS_PIPE_DIRECTORY" >> {log}
 cat >> {log}
 """
-WORKS, REFUSES, HANGS = "sys.exit(0)", "sys.exit(3)", "import time; time.sleep(60)"
+WORKS, REFUSES, HANGS = "sys.exit({last} != 1)", "sys.exit(3)", "import time; time.sleep(60)"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def log(tmp_path, monkeypatch):
 def test_clients_find_the_daemon_while_it_lasts(log):
     with mps.shared_gpus() as environment:
         pipe = environment["CUDA_MPS_PIPE_DIRECTORY"]
-        assert Path(pipe).is_dir() and "CUDA_VISIBLE_DEVICES" not in environment
+        assert Path(pipe).is_dir() and environment["CUDA_VISIBLE_DEVICES"] == "0,1"
         assert log.read_text() == f"started for 2,3 in {pipe}\n"
     assert log.read_text().endswith("quit\n") and not Path(pipe).exists()
 

@@ -19,12 +19,8 @@ SECONDS = 20  # for the daemon, and for its first client, which starts the serve
 UNTIL_INPUT_ENDS = f"{DAEMON} -d && echo started; cat > /dev/null; echo quit | {DAEMON}"
 FIRST_CLIENT = """
 import ctypes
-cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
-sys.exit(
-    cuda.cuInit(0)
-    or cuda.cuDeviceGet(ctypes.byref(device), 0)
-    or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-)
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+sys.exit(cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), {last}))
 """
 
 
@@ -47,10 +43,13 @@ def shared_gpus() -> Iterator[dict[str, str] | None]:
         }
         for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
             os.mkdir(of_daemon[name])
-        # The daemon has numbered the visible GPUs anew for its clients.
-        of_clients = {name: value for name, value in of_daemon.items() if name != "CUDA_VISIBLE_DEVICES"}
+        of_clients, last = dict(of_daemon), 0
+        if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+            # The daemon numbers these GPUs anew for its clients, of whose libraries some count all others, too.
+            last = visible.count(",")
+            of_clients["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(last + 1)))
         has_started = stack.enter_context(_daemon(of_daemon))
-        yield of_clients if has_started and _serves(of_clients) else None
+        yield of_clients if has_started and _serves(of_clients, last) else None
 
 
 @contextlib.contextmanager
@@ -77,9 +76,10 @@ def _daemon(environment: dict[str, str]) -> Iterator[bool]:
         shell.wait()
 
 
-def _serves(environment: dict[str, str]) -> bool:
-    """Whether a process gets a GPU in this environment."""
-    client = subprocess.Popen(python(FIRST_CLIENT), env=environment, stderr=subprocess.DEVNULL)
+def _serves(environment: dict[str, str], last: int) -> bool:
+    """Whether a process gets the last of the GPUs in this environment."""
+    command = python(FIRST_CLIENT.format(last=last))
+    client = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
         return client.wait(SECONDS) == 0
     except subprocess.TimeoutExpired:
