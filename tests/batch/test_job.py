@@ -266,7 +266,6 @@ def test_options_that_are_none(photos, detector_folder, output, tmp_path):
         ({"processes": 2}, "was compiled for llvm.*: leave out --processes, or compile for a GPU"),
         ({"decoders": 0}, "decoders must be at least 1, not 0"),
         ({"processes": 0}, "processes must be at least 1, not 0"),
-        ({"engine": "ray", "processes": 2}, 'processes are for the engine "local": leave them out'),
         ({"batch": 8}, "was compiled for batches of 1, not 8"),
     ):
         with pytest.raises(BatchError, match=reason):

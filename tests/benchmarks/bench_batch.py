@@ -3,9 +3,10 @@
 Photographs are JPEGs in memory, of 1280x720. Each stage alone runs in one thread: decode and fit into the
 network's input, the network on what was prepared, bring what it finds back to the photographs, write. The job
 is the engine `local` from these bytes to rows. What the engine itself costs is measured with a network that
-only waits for as long as a GPU would compute: of that time, the job should need nothing more. The peer does
-what Ray's example of batch inference with torchvision does in a worker: it decodes, runs the network in eager
-mode, under autocast on a GPU, and copies all that it finds to the host; what Ray takes is not counted.
+only waits for as long as a GPU would compute: of that time, the job should need nothing more; likewise what
+Ray costs, where it is installed, with one such network. The peer does what Ray's example of batch inference
+with torchvision does in a worker: it decodes, runs the network in eager mode, under autocast on a GPU, and
+copies all that it finds to the host; what Ray takes is not counted.
 
 Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x1333 in float16.
 """
@@ -18,6 +19,7 @@ import os
 import tempfile
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,7 @@ from tvm_passes.batch.decode import MAX_PIXELS, decode
 from tvm_passes.batch.figures import Figures
 from tvm_passes.batch.job import MAX_DECODERS, processes_of
 from tvm_passes.batch.local import run_in_threads
+from tvm_passes.batch.on_ray import Model, run_on_ray
 from tvm_passes.batch.output import Tables
 from tvm_passes.batch.process import Options
 from tvm_passes.batch.processes import run_in_processes
@@ -44,7 +47,7 @@ from tvm_passes.batch.sources import Item
 
 WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
 SECONDS = 3  # that a stage runs alone, at least
-WAIT = 0.004  # of the network that only waits: seconds for a batch
+WAIT, WAIT_ON_RAY = 0.004, 0.013  # of the network that only waits: seconds for a batch
 WAITED, WAITS = 8, 400  # its batch, and how many
 PEER_BATCH = 4
 ENDLESS = 10**9  # images
@@ -77,13 +80,16 @@ def main():
     if on_gpu:
         rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), ""])
     rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
-    overhead = overhead_of_engine(decoders)
+    overheads = overhead_of_engine(min(decoders, MAX_DECODERS)), overhead_of_ray()
     facts = [f"- Host: {common.cpu_name()}, {os.cpu_count()} threads", f"- Network: Mask R-CNN, {size}"]
     facts += [common.environment(common.copy_bandwidth(), times=None)] if on_gpu else []
     table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", bound] for name, rate, bound in rows]
     header = ["", "images a second", "of the network's", "bound by"]
     text = [*facts, "", __doc__.split("\n\n")[1], "", common.markdown_table(header, table), ""]
-    text += [f"A job took {overhead:.1%} longer than its network, which waited {WAIT * 1e3:.0f} ms a batch."]
+    for engine, wait, overhead in zip(("", " on Ray"), (WAIT, WAIT_ON_RAY), overheads):
+        if overhead is not None:
+            says = f"A job{engine} took {overhead:.1%} longer than its network"
+            text.append(f"{says}, which waited {wait * 1e3:.0f} ms a batch.")
     common.publish("batch", "Many images", "\n".join(text), None if on_gpu else common.cpu_name())
 
 
@@ -209,22 +215,49 @@ def by_torchvision(photos, size, device):
 
 def overhead_of_engine(decoders):
     """By how much a job takes longer than its network, which waits, while all else is next to nothing."""
-    small = io.BytesIO()
-    Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(small, "PNG")
     network = _Waiting()
     start = time.perf_counter()
-    for _ in range(WAITS):
-        network.start_each([], [])()  # which waits somewhat longer than it is asked to
-    alone = time.perf_counter() - start
-    start = time.perf_counter()
-    job(network, [small.getvalue()], WAITS * WAITED, decoders)
-    return (time.perf_counter() - start) / alone - 1
+    job(network, [small_image()], WAITS * WAITED, decoders)
+    return (time.perf_counter() - start) / (WAITS * network.seconds_alone()) - 1
+
+
+def overhead_of_ray():
+    """The same from the first result of a job on Ray to the last one; None where there is no Ray."""
+    if find_spec("ray") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(WAITS * WAITED):
+            Path(folder, f"{number}.png").write_bytes(small_image())
+        model = _WaitingModel(Path(folder), None, "auto", _Waiting.max_pixels, False)
+        results = run_on_ray(folder, set(), model, Figures(), workers=1)
+        next(results)
+        start = time.perf_counter()
+        images = sum(1 for _ in results)
+        seconds = time.perf_counter() - start
+    return seconds / (images / WAITED * model.detector().seconds_alone()) - 1
+
+
+def small_image():
+    """An image that is decoded in no time."""
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8, 3), "uint8")).save(file, "PNG")
+    return file.getvalue()
 
 
 class _Waiting:
     """A detector that computes nothing."""
 
     batch, max_pixels = WAITED, 64
+
+    def __init__(self, seconds=WAIT):
+        self.seconds = seconds
+
+    def seconds_alone(self):
+        """For a batch: somewhat more than it is asked to wait."""
+        start = time.perf_counter()
+        for _ in range(WAITS // 4):
+            self.start_each([], [])()
+        return (time.perf_counter() - start) / (WAITS // 4)
 
     def prepare(self, image):
         return image, None
@@ -234,13 +267,25 @@ class _Waiting:
 
     def start_each(self, images, _ids):
         def found():
-            time.sleep(WAIT)
+            time.sleep(self.seconds)
             return images
 
         return found
 
     def start_finish(self, image_id, _found, _placed):
         return lambda: {"image_id": image_id}
+
+
+class _WaitingModel(Model):
+    """What Ray's processes know of it."""
+
+    chunk = 2 * WAITED
+
+    def detector(self):
+        return _Waiting(WAIT_ON_RAY)
+
+    def prepared(self, image):
+        return image, None
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and y
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
-WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long as the own kernel
+WIDE_IN_INT8 = (
+    128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long as the own kernel
+)
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 

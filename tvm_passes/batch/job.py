@@ -93,9 +93,9 @@ def detect(
     gpus : int, optional
         How many GPUs to use; by default all.
     processes : int, optional
-        Of each GPU, with the engine "local": each has the network in memory, and decodes images for it. One
-        cannot keep a fast GPU busy. They share it by NVIDIA's MPS, which runs while they do, unless
-        CUDA_MPS_PIPE_DIRECTORY is set. By default one for each 8 GiB of its memory, and at most 4.
+        Of each GPU: each has the network in memory. One cannot keep a fast GPU busy. By default one for each
+        8 GiB of its memory, and at most 4. Those that the job starts on this machine share it by NVIDIA's
+        MPS, which runs while they do, unless CUDA_MPS_PIPE_DIRECTORY is set.
     batch : int or "auto"
         See `Detector`.
     resume : bool
@@ -123,8 +123,6 @@ def detect(
     _check(source, format, engine, rows_per_part, decoders=decoders, workers=workers, processes=processes)
     if engine != "ray" and (address is not None or workers is not None):
         raise BatchError('address and workers are for the engine "ray": give --engine ray, too')
-    if engine == "ray" and processes is not None:
-        raise BatchError('processes are for the engine "local": leave them out')
     table, errors = paths_of(Path(output))
     is_new = not table.exists()
     if not is_new and not resume:
@@ -133,6 +131,8 @@ def detect(
     run: Engine
     if engine == "ray":
         for_ray = {"gpus": gpus, "workers": workers, "decoders": decoders, "address": address}
+        if _is_for_gpus(manifest):
+            for_ray["processes"] = processes or processes_of("cuda:0")
         run = _on_ray(source, Path(model), manifest, batch, max_pixels, **for_ray)
     else:
         run = _locally(source, Path(model), manifest, batch, max_pixels, gpus, processes, decoders)

@@ -45,7 +45,7 @@ def shared_gpus() -> Iterator[dict[str, str] | None]:
             os.mkdir(of_daemon[name])
         of_clients, last = dict(of_daemon), 0
         if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-            # The daemon numbers these GPUs anew for its clients, of whose libraries some count all others, too.
+            # Its clients number these anew; but some of their libraries would count all others, too.
             last = visible.count(",")
             of_clients["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(last + 1)))
         has_started = stack.enter_context(_daemon(of_daemon))

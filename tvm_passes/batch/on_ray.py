@@ -35,8 +35,10 @@ from .detector import Batch, Detector
 from .errors import BadImage, BatchError
 from .failing import NetworkFailed
 from .figures import Figures, Work, measured
+from .found import Found
 from .item import Item
 from .letterbox import Fitted, Placed, letterbox
+from .mps import shared_gpus
 from .network import Images
 from .optional import ray
 from .results import Failed, Result, taken_from
@@ -47,7 +49,8 @@ BYTES_PREPARED = 2**26  # of a chunk, at most, unless a batch has more
 CHUNKS_TO_WRITE = 2  # that wait
 SECONDS_TO_ANSWER, SECONDS_TO_STOP = 5, 10
 RETRIES = 5  # of a chunk by whose call a process ended, which other processes may have caused, or memory
-CALLS = 2  # of an actor at the same time: one runs the network, the other one maps back
+CALLS = 2  # of an actor at the same time: a GPU works for one, while the other one prepares or maps back
+SMALLEST = 1e-4  # part of a GPU that Ray knows
 DECODING = 4  # of so many processors, one is not for the networks, where these are on processors, too
 
 
@@ -76,6 +79,9 @@ class Model:
             return image, Placed.of((image.shape[0], image.shape[1]), self.images.taken)
         return letterbox(image, self.images.taken, self.images.channels)
 
+    def detector(self) -> Detector:
+        return Detector(self.folder, batch=self.batch, max_pixels=self.max_pixels)
+
     @property
     def chunk(self) -> int:
         """How many images: full batches, as far as they have no more bytes than are moved quickly."""
@@ -92,6 +98,7 @@ def run_on_ray(
     figures: Figures,
     *,
     gpus: int | None = None,
+    processes: int = 1,
     workers: int | None = None,
     decoders: int | None = None,
     address: str | None = None,
@@ -103,8 +110,9 @@ def run_on_ray(
     """
     chunks = Channel(CHUNKS_TO_WRITE)
     errors: list[BaseException] = []
-    with _connected(address):
-        data = _planned(source, done, model, figures, gpus, workers, decoders)
+    with _connected(address, are_shared=model.is_on_gpu and processes > 1):
+        size, each = _actors(model.is_on_gpu, gpus, processes, workers)
+        data = _planned(source, done, model, figures, size, each, decoders)
         thread = threading.Thread(target=_pass_on, args=[data, chunks, errors], name="ray", daemon=True)
         thread.start()
         try:
@@ -124,8 +132,12 @@ def run_on_ray(
 
 
 @contextlib.contextmanager
-def _connected(address: str | None) -> Iterator[None]:
-    """To a cluster, to the Ray of this process, or else to one that ends with the job."""
+def _connected(address: str | None, are_shared: bool = False) -> Iterator[None]:
+    """To a cluster, to the Ray of this process, or else to one that ends with the job.
+
+    For the last one, GPUs that are shared are so by MPS, unless only some are visible: Ray names those to its
+    processes by other numbers than MPS does.
+    """
     if address is not None:
         _check_answers(address)
     if ray().is_initialized():
@@ -133,23 +145,25 @@ def _connected(address: str | None) -> Iterator[None]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     here = {"num_cpus": max(2, cores()), "include_dashboard": False}
-    try:
-        with _silent():
-            ray().init(
-                address or "local",
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                **({} if address else here),
-            )
-    except (OSError, RuntimeError, ValueError) as error:
-        what = f"there is no Ray at {address}" if address else "Ray does not start"
-        raise BatchError(f"{what} ({one_line(error)}): see `ray status`") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        environment: dict[str, str] | None = None
+        if are_shared and not address and "CUDA_VISIBLE_DEVICES" not in os.environ:
+            environment = stack.enter_context(shared_gpus())
+        try:
+            with _silent(), mock.patch.dict(os.environ, environment or {}):
+                ray().init(
+                    address or "local",
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                    **({} if address else here),
+                )
+        except (OSError, RuntimeError, ValueError) as error:
+            what = f"there is no Ray at {address}" if address else "Ray does not start"
+            raise BatchError(f"{what} ({one_line(error)}): see `ray status`") from error
+        stack.callback(ray().shutdown)
         # What became of killed tasks is printed on standard output, for which Ray has no switch.
-        with mock.patch.object(ray("_private.worker"), "print_to_stdstream", create=True):
-            yield
-    finally:
-        ray().shutdown()
+        stack.enter_context(mock.patch.object(ray("_private.worker"), "print_to_stdstream", create=True))
+        yield
 
 
 def _check_answers(address: str) -> None:
@@ -211,14 +225,13 @@ def _planned(
     done: set[str],
     model: Model,
     figures: Figures,
-    gpus: int | None,
-    workers: int | None,
+    size: int,
+    each: dict[str, float],
     decoders: int | None,
 ) -> Any:
-    """A data set that is computed when it is read."""
+    """A data set that is computed when it is read, by so many networks, each of which takes so much."""
     data = ray("data")
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    size, each = _actors(model.is_on_gpu, gpus, workers)
     free = ray().cluster_resources().get("CPU", 1) - size * each.get("num_cpus", 1)
     figures.threads.update({"decode": decoders or max(1, int(free)), "run": size, "map back": size * CALLS})
     # Ray makes one task of two stages unless they need different things. The one that reads would leave a
@@ -242,8 +255,8 @@ def _planned(
     actors = data.ActorPoolStrategy(
         size=size, max_concurrent_calls_per_actor=CALLS, enable_true_multi_threading=True
     )
-    each.update(memory=1, max_task_retries=RETRIES)
-    return prepared.map_batches(_Network, fn_constructor_args=[model], compute=actors, **whole_chunks, **each)
+    options = {**whole_chunks, **each, "memory": 1, "max_task_retries": RETRIES}
+    return prepared.map_batches(_Network, fn_constructor_args=[model], compute=actors, **options)
 
 
 def _absolute(source: Source) -> Source:
@@ -251,7 +264,9 @@ def _absolute(source: Source) -> Source:
     return os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source
 
 
-def _actors(is_on_gpu: bool, gpus: int | None, workers: int | None) -> tuple[int, dict[str, float]]:
+def _actors(
+    is_on_gpu: bool, gpus: int | None, processes: int, workers: int | None
+) -> tuple[int, dict[str, float]]:
     """How many networks there are, and what each takes."""
     resources = ray().cluster_resources()
     processors = int(resources.get("CPU", 1))
@@ -259,8 +274,9 @@ def _actors(is_on_gpu: bool, gpus: int | None, workers: int | None) -> tuple[int
         found = int(resources.get("GPU", 0))
         if not 1 <= (gpus or found) <= found:
             raise BatchError(f"Ray has {found} GPUs: give --gpus from 1 to {found}, not {gpus or 'all'}")
-        number = gpus or found
-        return number, {"num_gpus": 1, **({} if number < processors else {"num_cpus": 0})}
+        number = (gpus or found) * processes
+        share = 1 // (SMALLEST * processes) * SMALLEST
+        return number, {"num_gpus": share, **({} if number < processors else {"num_cpus": 0})}
     nodes = sum(node["Alive"] for node in ray().nodes())
     number = workers or nodes
     share = (processors - max(1, processors // DECODING)) / number
@@ -331,30 +347,26 @@ class _Network:
                 detector = self._loaded()
             if self._model.is_on_gpu:
                 images = [image._replace(array=detector.prepare(image.array)[0]) for image in images]
-            with self._turn:
-                found = []
-                for begin in range(0, len(images), detector.batch):
-                    part = images[begin : begin + detector.batch]
-                    with measured(works.append, "run", images=len(part)):
-                        found += self._run(detector, part)
-            for image, one in zip(images, found):
-                try:
-                    with measured(works.append, "map back", image=image.id):
-                        results.append(detector.finish(image.id, one, image.placed))
-                except BadImage as reason:
-                    results.append(Failed(image.id, str(reason)))
+            for begin in range(0, len(images), detector.batch):
+                part = images[begin : begin + detector.batch]
+                found = self._run(detector, part, works)  # in the stream of all calls
+                with detector.own_stream():
+                    results += _mapped_back(detector, part, found, works)
             yield packed(_Chunk([], results, works))
 
     def _loaded(self) -> Detector:
         """Not before the first call, whose error ends the job: an actor that cannot begin is tried again."""
         if self._detector is None:
-            model = self._model
-            self._detector = Detector(model.folder, batch=model.batch, max_pixels=model.max_pixels)
+            self._detector = self._model.detector()
         return self._detector
 
-    def _run(self, detector: Detector, images: list[Fitted]) -> list[Any]:
+    def _run(self, detector: Detector, images: list[Fitted], works: list[Work]) -> list[Found | BadImage]:
+        """In turn; but a GPU is waited for beside the other calls, which begin the next batch meanwhile."""
         try:
-            found = detector.run_each([image.array for image in images], [image.id for image in images])
+            with self._turn, measured(works.append, "run", begun=len(images)):
+                begun = detector.start_each([image.array for image in images], [image.id for image in images])
+            with measured(works.append, "run", images=len(images)):
+                found = begun()
         except NetworkFailed:
             if self._model.is_on_gpu and self._has_worked:
                 # After some errors, no call of CUDA works in this process any more. Ray starts another one
@@ -363,3 +375,16 @@ class _Network:
             raise
         self._has_worked = True
         return found
+
+
+def _mapped_back(
+    detector: Detector, images: list[Fitted], found: list[Found | BadImage], works: list[Work]
+) -> Iterator[Result]:
+    with measured(works.append, "map back"):
+        begun = [detector.start_finish(image.id, one, image.placed) for image, one in zip(images, found)]
+    for image, finish in zip(images, begun):
+        try:
+            with measured(works.append, "map back", image=image.id):
+                yield finish()
+        except BadImage as reason:
+            yield Failed(image.id, str(reason))

@@ -283,7 +283,7 @@ def _add_detect(parser: argparse.ArgumentParser) -> None:
         "--processes",
         metavar="N",
         type=int,
-        help="of each GPU, without Ray; by default one for each 8 GiB of its memory, and at most 4",
+        help="of each GPU; by default one for each 8 GiB of its memory, and at most 4",
     )
     parser.add_argument(
         "--engine",
