@@ -182,6 +182,15 @@ def test_preprocessing_writes_the_channel_of_zeros():
     np.testing.assert_allclose(compiled.get_output(0).numpy(), run(mod, array)[0], **CLOSE)
 
 
+@pytest.mark.usefixtures("of_any_size")
+def test_two_convolutions_of_one_image():
+    x = relay.var("x", shape=SHAPE)
+    y = [convolution(x, kernel=(size, size), dtype="float32") for size in (3, 7)]
+    mod = module(x, relay.Tuple(y))
+    after = assert_same_numbers(PixelsInPairs(), mod, numbers(*SHAPE), rtol=1e-5, atol=1e-5)
+    assert ops(after) == ["nn.pad", "reshape", CONV, CONV]
+
+
 # --- where it is not done
 
 

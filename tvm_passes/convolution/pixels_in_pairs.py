@@ -89,10 +89,10 @@ class OfPairs(Rule):
         return call
 
     def rewrite(self, match: Match, plan: FusedCall) -> relay.Expr:
-        batch, height, width, channels = known_shape(plan.data)
-        if channels < CHANNELS:
-            plan.data = relay.nn.pad(plan.data, [(0, 0)] * 3 + [(0, CHANNELS - channels)])
-        plan.data = relay.reshape(plan.data, (batch, height, width // 2, 2 * CHANNELS))
+        images = match.graph.notes.setdefault(OfPairs, {})  # of which each is one for all that read it
+        if plan.data not in images:
+            images[plan.data] = _image_of_pairs(plan.data)
+        plan.data = images[plan.data]
         return plan.call()
 
 
@@ -118,6 +118,13 @@ class PixelsInPairs(RulePass):
         target = tvm.target.Target(target) if target else tvm.target.Target.current()
         self.rules = (type(OfPairs.__name__, (OfPairs,), {"target": target}),)
         super().__init__()
+
+
+def _image_of_pairs(image: relay.Expr) -> relay.Expr:
+    batch, height, width, channels = known_shape(image)
+    if channels < CHANNELS:
+        image = relay.nn.pad(image, [(0, 0)] * 3 + [(0, CHANNELS - channels)])
+    return relay.reshape(image, (batch, height, width // 2, 2 * CHANNELS))
 
 
 def _of_pairs(weight: np.ndarray, problem: Problem, pairs: Problem) -> np.ndarray:
