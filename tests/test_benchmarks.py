@@ -8,6 +8,7 @@ import time
 from decimal import ROUND_HALF_UP, Decimal
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torchvision
@@ -19,12 +20,18 @@ from tests.benchmarks import (
     _quotes,
     _report,
     bench_average_precision,
+    bench_conv2d_nhwc,
     bench_gpu_tests,
     bench_int8,
     run,
 )
 from tests.benchmarks.timing import CLOCKS
+from tests.helpers import ops
+from tests.helpers import run as run_module
 from tests.models.super_resolution import super_resolution_model
+from tests.ops.convolutions import Case, options
+
+import tvm
 
 ROOT = _report.RESULTS.parents[2]
 NAMES = [path.stem.removeprefix("bench_") for path in (ROOT / "tests/benchmarks").glob("bench_*.py")]
@@ -64,6 +71,16 @@ def test_every_benchmark_is_run():
     # The first runs two that are run by themselves, the second needs TVM 0.27.
     others = {"image_ops", "relax"}
     assert {benchmark.name for benchmark in run.benchmarks("llvm")} == set(NAMES) - others
+
+
+def test_a_first_convolution_is_timed_in_pairs():
+    case = Case((6, 8), 3, 8, kernel=(7, 7), **options(padding=3, strides=2, activation="relu"))
+    arrays = {name: array.astype(case.dtype) for name, array in case.arrays().items()}
+    as_it_is, in_pairs = map(tvm.IRModule.from_expr, bench_conv2d_nhwc.stem_functions(case, arrays))
+    four_channels = np.pad(arrays["data"], [(0, 0)] * 3 + [(0, 1)])
+    (expected,), (found,) = run_module(as_it_is, arrays["data"]), run_module(in_pairs, four_channels)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    assert ops(in_pairs) == ["reshape", "topi_ext.conv2d_nhwc"] and ops(as_it_is) == ops(in_pairs)[1:]
 
 
 def test_the_log_of_tests_on_a_gpu():

@@ -45,6 +45,7 @@ else:
         from .convolution.in_mixed_precision import InMixedPrecision
         from .convolution.merge_convolutions import MergeConvolutions
         from .convolution.pixels_as_filters import PixelsAsFilters
+        from .convolution.pixels_in_pairs import PixelsInPairs
         from .convolution.pool_by_means import PoolByMeans
         from .convolution.restore_attention import RestoreAttention
         from .convolution.restore_group_norm import RestoreGroupNorm
@@ -113,6 +114,7 @@ __all__ = [
     "PassBrokeModule",
     "PassReport",
     "PixelsAsFilters",
+    "PixelsInPairs",
     "PoolByMeans",
     "ReorderDepthToSpace",
     "Report",

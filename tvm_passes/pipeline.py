@@ -27,6 +27,7 @@ from .convolution.images_as_one import ImagesAsOne
 from .convolution.in_mixed_precision import InMixedPrecision
 from .convolution.merge_convolutions import MergeConvolutions
 from .convolution.pixels_as_filters import PixelsAsFilters
+from .convolution.pixels_in_pairs import PixelsInPairs
 from .convolution.pool_by_means import PoolByMeans
 from .convolution.restore_attention import RestoreAttention
 from .convolution.restore_group_norm import RestoreGroupNorm
@@ -257,6 +258,7 @@ def _in_nhwc(
     for_a_gpu = [
         SelectBeforeConvolution(),  # before the filters are merged with others, or aligned
         MergeConvolutions(),  # after activations are in the convolutions, which must have the same one
+        PixelsInPairs(target),  # in int8, too, where the first convolution stays in float16
         PixelsAsFilters(target),  # of merged filters, and before filters of zeros are repeated for each pixel
         AlignFilters(target),  # of all filters, in the type in which they are computed
     ]

@@ -5,21 +5,26 @@ in one kernel, and is compared with torch's float32 result before it is timed. T
 channels-last tensors, with the algorithm chosen by trial: alone, and with its epilogue in eager mode.
 
 `--depthwise` times those of each channel by itself, `--grouped` those of ResNeXt-50, `--bottleneck` those of
-ResNet-50, and `--int8` those in int8 versus float16; these have reports of their own. `--quick` times only a
-few convolutions, `--only TEXT` those whose name contains the text. `--sweep` times other plans for each, to
-choose those in `topi_ext/conv2d_nhwc/plan.py`.
+ResNet-50, and `--int8` those in int8 versus float16; these have reports of their own. `--stem` times the
+first ones of networks, as they are and over pairs of pixels, as `PixelsInPairs` makes them; with `--tune` by
+the fastest of cuDNN's plans. `--quick` times only a few convolutions, `--only TEXT` those whose name contains
+the text. `--sweep` times other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
 import faulthandler
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from unittest import mock
 
+import numpy as np
 import torch
+from torch.nn import functional
 
+import topi_ext
 from tests.benchmarks import _common as common
 from tests.ops import conv2d_in_torch
 from tests.ops.convolutions import (
@@ -27,13 +32,17 @@ from tests.ops.convolutions import (
     BIG_BOTTLENECKS,
     BIG_DEPTHWISE,
     BIG_GROUPED,
+    BIG_STEMS,
     Case,
     QuantizedCase,
     options,
 )
 from topi_ext.conv2d_nhwc import cuda, cudnn, op
 from topi_ext.conv2d_nhwc.plan import Plan, known_arch, plan_for
+from topi_ext.cudnn.plans import timed_by
 from topi_ext.cudnn.session import LIBRARY
+from tvm_passes import PixelsInPairs
+from tvm_passes.convolution import pixels_in_pairs
 
 import tvm
 from tvm import relay
@@ -57,6 +66,8 @@ def main():
     kinds.add_argument("--depthwise", action="store_const", dest="kind", const="depthwise")
     kinds.add_argument("--grouped", action="store_const", dest="kind", const="grouped")
     kinds.add_argument("--bottleneck", action="store_const", dest="kind", const="bottleneck")
+    kinds.add_argument("--stem", action="store_const", dest="kind", const="stem")
+    parser.add_argument("--tune", action="store_true", help="of --stem, by cuDNN's fastest plan")
     parser.add_argument("--int8", action="store_true", help="in int8, versus float16")
     parser.add_argument("--only", default="", help="those whose name has this text")
     parser.add_argument("--sweep", action="store_true", help="time other plans")
@@ -65,11 +76,18 @@ def main():
     common.require_gpu()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
-    kinds = {"depthwise": BIG_DEPTHWISE, "grouped": BIG_GROUPED, "bottleneck": BIG_BOTTLENECKS}
+    kinds = {
+        "depthwise": BIG_DEPTHWISE,
+        "grouped": BIG_GROUPED,
+        "bottleneck": BIG_BOTTLENECKS,
+        "stem": BIG_STEMS,
+    }
     every = kinds.get(args.kind, BIG)
     cases = [case for case in (every[:QUICK] if args.quick else every) if args.only in str(case)]
     if args.int8:
         compare_int8([case for case in cases if case.dtype == "float16"], args.kind)
+    elif args.kind == "stem" and not args.sweep:
+        compare_stems(cases, args.tune)
     else:
         sweep(cases) if args.sweep else compare(cases, args.kind)
 
@@ -201,6 +219,12 @@ def checked(case, tensors, target="cuda"):
     """Our operator, compiled, after its result is checked."""
     function = relay.Function(*case.call(case.shapes()))
     module = common.compile_for_gpu(function, *tensors.values(), target=target)
+    check(case, tensors, module)
+    return module
+
+
+def check(case, tensors, module):
+    """Raise an error unless a module computes what torch does in float32."""
     module.run()
     (result,) = common.outputs_of(module)
     exact = conv2d_in_torch.conv2d_nhwc(
@@ -209,7 +233,6 @@ def checked(case, tensors, target="cuda"):
     error = (result.float() - exact).abs_().sub_(exact.abs_(), alpha=TOLERANCE[result.dtype]).max().item()
     if not error < 1e-3:
         raise ValueError(f"wrong by {error} beyond rounding, so not timed")
-    return module
 
 
 def last_line(error):
@@ -280,6 +303,103 @@ def int8_tensors(case):
 
 def shown(ms):
     return f"{ms:.3f}" if isinstance(ms, float) else ms
+
+
+# --- the first convolutions of networks
+
+
+def compare_stems(cases, is_tuned):
+    bandwidth = common.copy_bandwidth()
+    byte_rate, flop_rate, source = rates(bandwidth)
+    rows = []
+    for case in map(replace_bias, cases):
+        rows.append(compare_stem(case, is_tuned, byte_rate, flop_rate))
+        print(rows[-1], flush=True)
+        torch.cuda.empty_cache()
+    header = ["convolution", "as it is", "in pairs, ours", "in pairs, cuDNN", "as it is / best in pairs"]
+    header += ["TFLOP/s of the best", "torch, alone", "floor by bytes", "floor by arithmetic"]
+    notes = NOTES_ON_STEMS + ("the fastest of its plans." if is_tuned else "the plan that it names first.")
+    text = [common.environment(bandwidth), "", common.markdown_table(header, rows), ""]
+    text += [notes, f"The floors are {source}", "", cost_of_a_channel()]
+    name, title = named("conv2d_nhwc", "stem")
+    common.publish(name, f"{title} in NHWC", "\n".join(text))
+
+
+NOTES_ON_STEMS = """Milliseconds, with constant weights. as it is: of three channels, by our own kernel,
+as cuDNN has none for them. in pairs: over pairs of pixels of four channels, which are there before; - where
+cuDNN has no kernel. Arithmetic, also that of the floor, is of three channels. cuDNN: by """
+
+
+def compare_stem(case, is_tuned, byte_rate, flop_rate):
+    tensors = case.tensors(torch)
+    image = functional.pad(tensors["data"], (0, pixels_in_pairs.CHANNELS - case.channels))
+    as_it_is, in_pairs = stem_functions(case, {name: each.cpu().numpy() for name, each in tensors.items()})
+    modules = [common.compile_for_gpu(as_it_is, tensors["data"]), common.compile_for_gpu(in_pairs, image)]
+    if find_spec("cudnn") and cudnn.is_capable(pixels_in_pairs.in_pairs(case.problem())):
+        with mock.patch.object(cudnn, "is_better", return_value=True):
+            modules.append(common.compile_for_gpu(in_pairs, image, target=WITH_CUDNN))
+    with timed_by(common.median_ms) if is_tuned else nullcontext():
+        first, *others = times = [time_of_stem(case, tensors, module) for module in modules]
+    result = common.outputs_of(modules[0])[0]
+    without = {name: case.options[name] for name in ("strides", "padding")}
+    alone = common.median_ms(lambda: conv2d_in_torch.conv2d_nhwc(**tensors, **without))
+    flops = 2 * result.numel() * tensors["weight"][0].numel()
+    size = sum(tensor.nbytes for tensor in [*tensors.values(), result])
+    return [
+        str(case),
+        *("-" if ms == float("inf") else f"{ms:.4f}" for ms in times),
+        *["-"] * (3 - len(times)),
+        f"{first / min(others):.2f}",
+        f"{flops / min(times) / 1e9:.0f}",
+        alone,
+        *(f"{part * 1e3:.4f}" for part in (size / byte_rate, flops / flop_rate)),
+    ]
+
+
+def time_of_stem(case, tensors, module):
+    """Infinite where cuDNN has no plan for it."""
+    try:
+        check(case, tensors, module)
+    except tvm.TVMError as error:
+        print(f"{case}: {last_line(error)}", flush=True)
+        return float("inf")
+    return common.median_ms(module.run)
+
+
+def stem_functions(case, arrays):
+    """A convolution with these constant weights: as it is, and in pairs of pixels of four channels."""
+    constants = {name: array for name, array in arrays.items() if name != "data"}
+    more = pixels_in_pairs.CHANNELS - case.channels
+    wider = {**constants, "weight": np.pad(constants["weight"], [(0, 0)] * 3 + [(0, more)])}
+    as_it_is, four_channels = (
+        of_an_image(case.shape[:3], given, case.options) for given in (constants, wider)
+    )
+    with mock.patch.object(pixels_in_pairs, "is_better", return_value=True):
+        return as_it_is, PixelsInPairs()(tvm.IRModule.from_expr(four_channels))["main"]
+
+
+def of_an_image(size, constants, options):
+    weight = constants["weight"]
+    image = relay.var("data", shape=(*size, weight.shape[3]), dtype=str(weight.dtype))
+    given = {name: relay.const(array) for name, array in constants.items()}
+    return relay.Function([image], topi_ext.conv2d_nhwc(image, **given, **options))
+
+
+def cost_of_a_channel():
+    """What it costs that `topi_ext.preprocess` writes four channels."""
+    image = torch.randint(0, 256, (1, 1080, 1920, 3), dtype=torch.uint8, device="cuda")
+    variable, times = relay.var("image", shape=tuple(image.shape), dtype="uint8"), []
+    of_result = {
+        "mean": [123.7, 116.3, 103.5],
+        "std": [58.4, 57.1, 57.4],
+        "layout": "NHWC",
+        "dtype": "float16",
+    }
+    for channels in (3, pixels_in_pairs.CHANNELS):
+        call = topi_ext.preprocess(variable, (750, 1333), (800, 1344), padded_channels=channels, **of_result)
+        module = common.compile_for_gpu(relay.Function([variable], call), image)
+        times.append(common.median_ms(module.run))
+    return "The image of 3 channels is written in {:.4f} ms, that of 4 in {:.4f}.".format(*times)
 
 
 # --- other plans

@@ -228,6 +228,14 @@ BIG_BOTTLENECKS = [  # those of ResNet-50 for images of 800x1333, whose blocks g
         ((narrow, 4 * narrow), (1, 1), True, {"padding": 0, "final_activation": "relu"}),
     )
 ]
+BIG_STEMS = [  # the first ones of networks: ResNet's, YOLO's and MobileNet's
+    *(
+        Case(size, 3, 64, kernel=(7, 7), batch=batch, **options(padding=3, strides=2, activation="relu"))
+        for size, batch in (((800, 1344), 1), ((800, 1344), 8), ((800, 800), 1))
+    ),
+    Case((640, 640), 3, 16, **options(strides=2, activation="silu")),
+    Case((320, 320), 3, 16, **options(strides=2, activation="relu")),
+]
 BIG_DEPTHWISE = [
     Case((512, 512), 64, 64, **options(groups=64)),
     Case((128, 128), 256, 256, **options(groups=256, activation="silu")),

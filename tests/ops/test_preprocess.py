@@ -122,6 +122,21 @@ def test_any_number_of_channels(run, channels):
     assert_right(run, image, (6, 8), layout="NHWC", swap_channels=True)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_channels_of_zeros(run, channels, dtype, layout):
+    image = images(9, 11, count=2, channels=channels)
+    options = {"padded_size": (7, 9), "swap_channels": True, "layout": layout, "dtype": dtype}
+    options = options_for(image, (6, 8), **options)
+    found = run(image, padded_channels=4, **options)
+    np.testing.assert_array_equal(np.moveaxis(found, layout.index("C"), 3)[..., channels:], 0)
+    np.testing.assert_array_equal(found.take(range(channels), layout.index("C")), run(image, **options))
+    expected = reference.preprocess(image, padded_channels=4, **options)
+    assert found.shape == expected.shape and found.dtype == dtype
+    np.testing.assert_allclose(found.astype("float32"), expected, rtol=1e-3, atol=1e-3)
+
+
 # --- sizes
 
 
@@ -222,6 +237,7 @@ def test_images_that_it_cannot_take_are_refused(shape, dtype, reason):
         ({"layout": "CHWN"}, "layout must be NCHW or NHWC"),
         ({"image_layout": "NCWH"}, "image_layout must be NCHW or NHWC"),
         ({"dtype": "uint8"}, "dtype must be float32 or float16"),
+        ({"padded_channels": 5}, "padded_channels must be 4, or 3 as mean has, not 5"),
     ],
 )
 def test_wrong_options_are_refused(wrong, reason):
@@ -235,16 +251,19 @@ def test_wrong_options_are_refused(wrong, reason):
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 @pytest.mark.parametrize(
-    "layout, dtype, stores",
+    "layout, dtype, channels, stores",
     [
-        ("NHWC", "float16", "*(half2*)(preprocess"),
-        ("NCHW", "float16", "*(half2*)(preprocess"),
-        ("NCHW", "float32", ""),
+        ("NHWC", "float16", 3, "*(half2*)(preprocess"),
+        ("NCHW", "float16", 3, "*(half2*)(preprocess"),
+        ("NCHW", "float32", 3, ""),
+        ("NHWC", "float16", 4, "*(half4*)(preprocess"),
+        ("NHWC", "float32", 4, "*(float4*)(preprocess"),
     ],
 )
-def test_compiles_without_spills(emulated_cuda, tmp_path, layout, dtype, stores):
+def test_compiles_without_spills(emulated_cuda, tmp_path, layout, dtype, channels, stores):
     image = images(1080, 1920)
-    options = options_for(image, (750, 1333), padded_size=(768, 1344), layout=layout, dtype=dtype)
+    result = {"layout": layout, "dtype": dtype, "padded_channels": channels}
+    options = options_for(image, (750, 1333), padded_size=(768, 1344), **result)
     relay.build(tvm.IRModule.from_expr(function_of(image, **options)), emulated_cuda.target)
     source = emulated_cuda.sources[-1]
     assert stores in source and "__syncthreads" not in source

@@ -60,6 +60,11 @@ def padded(x, down=2, right=9, **options):
     return relay.nn.pad(x, ((0, 0), (0, 0), (0, down), (0, right)), **options)
 
 
+def with_zeros(x):
+    """The image with a fourth channel of zeros."""
+    return relay.nn.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0)))
+
+
 def pixels(*shape):
     return np.random.default_rng(0).integers(0, 256, shape, "uint8")
 
@@ -73,6 +78,14 @@ def folded(x, y, *arrays, only=True):
 
 
 # --- what becomes one operator
+
+
+def test_a_channel_of_zeros():
+    x = camera()
+    y = relay.layout_transform(with_zeros(padded(resized(normalised(planes(x))))), "NCHW", "NHWC")
+    options = folded(x, y, pixels(*CAMERA))
+    assert int(options["padded_channels"]) == 4 and len(options["mean"]) == 3
+    assert list(options["padded_size"]) == [16, 32] and str(options["layout"]) == "NHWC"
 
 
 def test_all_of_it():
@@ -268,8 +281,12 @@ def test_other_resizings_are_not_looked_at():
             "padded on a side other than",
         ),
         (
-            lambda y: relay.nn.pad(y, ((0, 0), (0, 1), (0, 0), (0, 0))),
+            lambda y: relay.nn.pad(y, ((0, 0), (1, 0), (0, 0), (0, 0))),
             "padded on a side other than",
+        ),
+        (
+            lambda y: relay.nn.pad(y, ((0, 0), (0, 2), (0, 0), (0, 0))),
+            "padded to 5 channels, not to 4",
         ),
         (
             lambda y: relay.nn.pad(y, ((0, 0), (0, 0), (0, -1), (0, 0))),
@@ -283,6 +300,7 @@ def test_other_resizings_are_not_looked_at():
         ),
         (lambda y: relay.Tuple([y + relay.const(1.0), y]), "this step has another user"),
         (lambda y: padded(y) - relay.const(1.0), "normalized after it is padded"),
+        (lambda y: with_zeros(y) - relay.const(1.0), "normalized after it is padded"),
         (lambda y: y * relay.const(0.0), "multiplied by 0"),
         (lambda y: relay.transpose(y, (0, 1, 3, 2)), "a layout other than NCHW and NHWC"),
     ],

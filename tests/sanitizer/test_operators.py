@@ -239,11 +239,11 @@ def attention():
     return [*names, result], lambda awkward: [awkward.floats(*shape) for shape in shapes.values()]
 
 
-def preprocess(image_layout="NHWC", dtype="uint8"):
+def preprocess(image_layout="NHWC", dtype="uint8", **result):
     shape = (ANY, 5, 9, 3) if image_layout == "NHWC" else (ANY, 3, 5, 9)
     image = relay.var("image", shape=shape, dtype=dtype)
     options = {"mean": [1, 2, 3], "std": [4, 5, 6], "image_layout": image_layout}
-    result = topi_ext.preprocess(image, (8, 7), (9, 11), **options)
+    result = topi_ext.preprocess(image, (8, 7), (9, 11), **options, **result)
 
     def inputs(awkward):
         whole = (awkward.length() % 3, *shape[1:])
@@ -451,6 +451,7 @@ CASES = {
     "layer_norm of pixels": lambda: layer_norm(1),
     "preprocess": preprocess,
     "preprocess, NCHW": lambda: preprocess("NCHW", "float32"),
+    "preprocess, four channels": lambda: preprocess(layout="NHWC", dtype="uint8", padded_channels=4),
     "warp_affine": warp_affine,
     "warp_affine, cv2_fixed": lambda: warp_affine("cv2_fixed", "reflect", layout="NHWC"),
     "warp_affine, nearest": lambda: warp_affine("exact", "reflect_101", "nearest", "NHWC", True),

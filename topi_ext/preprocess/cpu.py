@@ -51,6 +51,8 @@ class _Images:
                     for channel, (factor, summand) in enumerate(normalisations):
                         pixel = self._pixel(row, problem.source(channel), across)
                         self._write(target, channel, x, pixel * factor + summand)
+                    for channel in range(problem.channels, problem.padded_channels):
+                        self._write(target, channel, x, tir.const(0.0))
                 self._zeros(target, size[1], width)
             with ib.else_scope():
                 self._zeros(target, 0, width)
@@ -115,5 +117,5 @@ class _Images:
     def _zeros(self, target: tir.PrimExpr, begin: IntExpr, end: IntExpr) -> None:
         """In the columns from `begin` to `end` of a row of the result."""
         with self._ib.for_range(0, end - begin, "x") as x:
-            for channel in range(self._problem.channels):
+            for channel in range(self._problem.padded_channels):
                 self._write(target, channel, begin + x, tir.const(0.0))

@@ -1,7 +1,8 @@
 """Preprocessing on CUDA: a thread makes a few neighbouring elements of a row, in some rows below each other.
 
 The threads of a warp lie along a row of the result, so what they write, and nearly all they read, is side by
-side. In NHWC the channels are in the row; in NCHW a thread makes all of them, as the image has them together.
+side. In NHWC the channels are in the row, and four of them are one word; in NCHW a thread makes all of them,
+as the image has them together.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .problem import Problem
 
 THREADS = 128
 WRITTEN_AT_ONCE = {"float32": 1, "float16": 2}  # elements, of 4 bytes
+PIXEL = 4  # channels that are written at once: a thread knows them when it is compiled
 MAX_ROWS = 4
 
 
@@ -37,7 +39,10 @@ def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
 
 @dataclass(frozen=True)
 class _Column:
-    """An element of every row: its channel, or in NCHW those of all planes, with factor and summand."""
+    """An element of every row: its channel, or in NCHW those of all planes, with factor and summand.
+
+    A channel that the image does not have is not among them.
+    """
 
     channels: Sequence[IntExpr]
     x: tir.PrimExpr
@@ -52,9 +57,10 @@ class _Images:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "local")
         self._image, self._output = flat(ib, image), flat(ib, output)
         height, width = problem.padded_size
-        self._interleaved = problem.channels if problem.layout == "NHWC" else 1
+        self._interleaved = problem.padded_channels if problem.layout == "NHWC" else 1
         self._row_length = width * self._interleaved
-        self._lanes = _largest_divisor(self._row_length, WRITTEN_AT_ONCE[problem.dtype])
+        at_once = PIXEL if self._interleaved == PIXEL else WRITTEN_AT_ONCE[problem.dtype]
+        self._lanes = _largest_divisor(self._row_length, at_once)
         self._rows = _largest_divisor(height, MAX_ROWS)
 
     def emit(self, count: tir.PrimExpr) -> None:
@@ -74,13 +80,16 @@ class _Images:
         height = problem.padded_size[0]
         start = self._local("start", index.astype("int64") * problem.image_elements)
         target = self._local("target", index.astype("int64") * prod(problem.shape))
-        columns = [self._column(word * self._lanes + lane) for lane in range(self._lanes)]
+        columns = [self._column(word, lane) for lane in range(self._lanes)]
         with ib.for_range(0, self._rows, "row", kind="unroll") as row:
             y = self._local("y", first + row)
             down = place(self._local, y, problem.given[0], problem.size[0])
-            for plane in range(problem.channels // self._interleaved):
+            for plane in range(problem.padded_channels // self._interleaved):
                 values = ib.allocate(problem.dtype, self._lanes, "values", scope="local")
                 for lane, column in enumerate(columns):
+                    if plane >= len(column.channels):
+                        values[lane] = tir.const(0.0, problem.dtype)
+                        continue
                     pixel = self._pixel(start, column.channels[plane], down, column.place)
                     factor, summand = column.normalisations[plane]
                     # In a variable: read in any case, it need not wait for whether it is wanted.
@@ -89,13 +98,17 @@ class _Images:
                 at = (plane * height + y) * self._row_length + word * self._lanes
                 self._output[lined_up(target + at, self._lanes)] = values[lined_up(0, self._lanes)]
 
-    def _column(self, element: tir.PrimExpr) -> _Column:
-        """What all rows have in common for one element of a row."""
+    def _column(self, word: tir.PrimExpr, lane: int) -> _Column:
+        """What all rows have in common for one element of a word of a row."""
         given, width = self._problem.given[1], self._problem.size[1]
         channels: Sequence[IntExpr] = range(self._problem.channels)
-        if self._interleaved > 1:
-            channels = [self._local("channel", tir.truncmod(element, self._interleaved))]
-        x = self._local("x", tir.truncdiv(element, self._interleaved))
+        element = word * self._lanes + lane
+        if self._interleaved == self._lanes > 1:
+            channels, x = channels[lane : lane + 1], word
+        else:
+            if self._interleaved > 1:
+                channels = [self._local("channel", tir.truncmod(element, self._interleaved))]
+            x = self._local("x", tir.truncdiv(element, self._interleaved))
         return _Column(
             channels,
             x,

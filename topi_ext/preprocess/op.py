@@ -35,6 +35,7 @@ def preprocess(
     image_layout: str = "NHWC",
     layout: str = "NCHW",
     dtype: str = "float32",
+    padded_channels: int | None = None,
 ) -> Expr:
     """Turn camera images into the input of a network: resize, normalize and pad them.
 
@@ -56,6 +57,9 @@ def preprocess(
         Of the image, and of the result.
     dtype : "float32" or "float16"
         Of the result.
+    padded_channels : int, optional
+        Channels of the result, C: as many as `mean` has, which is the default, or 4, of which the last ones
+        are zeros. Pixels of 4 channels are aligned in memory.
 
     Returns
     -------
@@ -99,6 +103,12 @@ def preprocess(
             raise ValueError(f"preprocess: {name} must be {' or '.join(LAYOUTS)}, not {given!r}")
     if dtype not in TYPES:
         raise ValueError(f"preprocess: dtype must be {' or '.join(TYPES)}, not {dtype!r}")
+    padded_channels = len(mean) if padded_channels is None else int(padded_channels)
+    if padded_channels not in (len(mean), MAX_CHANNELS):
+        raise ValueError(
+            f"preprocess: padded_channels must be {MAX_CHANNELS}, or {len(mean)} as mean has, "
+            f"not {padded_channels}"
+        )
     return call(
         NAME,
         [image],
@@ -110,6 +120,7 @@ def preprocess(
         image_layout=image_layout,
         layout=layout,
         dtype=dtype,
+        padded_channels=padded_channels,
     )
 
 
@@ -147,6 +158,7 @@ def problem_of(image: TensorType | te.Tensor, attrs: Attrs) -> Problem:
         image_layout=layout,
         layout=str(attrs["layout"]),
         dtype=str(attrs["dtype"]),
+        padded_channels=int(attrs["padded_channels"]),
     )
 
 
@@ -166,7 +178,7 @@ def _shapes(image, first, second, third):
 
 
 def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
-    channels, (height, width) = len(attrs["mean"]), map(int, attrs["padded_size"])
+    channels, (height, width) = int(attrs["padded_channels"]), map(int, attrs["padded_size"])
     extents = {"C": channels, "H": height, "W": width}
     return [_shapes(*inputs, *(convert(extents[axis]) for axis in str(attrs["layout"])[1:]))]
 

@@ -21,6 +21,7 @@ class Problem:
     image_layout: str
     layout: str
     dtype: str
+    padded_channels: int  # of the result
 
     @property
     def channels(self) -> int:
@@ -30,7 +31,8 @@ class Problem:
     def shape(self) -> tuple[int, int, int]:
         """Of an image of the result."""
         height, width = self.padded_size
-        return (self.channels, height, width) if self.layout == "NCHW" else (height, width, self.channels)
+        channels = self.padded_channels
+        return (channels, height, width) if self.layout == "NCHW" else (height, width, channels)
 
     @property
     def image_elements(self) -> int:
@@ -40,17 +42,18 @@ class Problem:
     @property
     def image_strides(self) -> tuple[int, int, int]:
         """Elements from a channel, a row and a column to the next."""
-        return self._strides(self.image_layout, *self.given)
+        return self._strides(self.image_layout, self.given, self.channels)
 
     @property
     def strides(self) -> tuple[int, int, int]:
         """The same of the result."""
-        return self._strides(self.layout, *self.padded_size)
+        return self._strides(self.layout, self.padded_size, self.padded_channels)
 
-    def _strides(self, layout: str, height: int, width: int) -> tuple[int, int, int]:
+    def _strides(self, layout: str, size: tuple[int, ...], channels: int) -> tuple[int, int, int]:
+        height, width = size
         if layout == "NCHW":
             return height * width, width, 1
-        return 1, width * self.channels, self.channels
+        return 1, width * channels, channels
 
     def source(self, channel: IntExpr) -> IntExpr:
         """The channel of the image that a channel of the result comes from."""

@@ -18,6 +18,7 @@ def preprocess(
     image_layout: str = "NHWC",
     layout: str = "NCHW",
     dtype: str = "float32",
+    padded_channels: int | None = None,
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.preprocess`, as arrays."""
     images = image.astype("float64")
@@ -27,7 +28,8 @@ def preprocess(
         images = images[..., ::-1]
     images = (_resized(_resized(images, 1, size[0]), 2, size[1]) - mean) / np.asarray(std, "float64")
     height, width = padded_size or size
-    sides = [(0, 0), (0, height - size[0]), (0, width - size[1]), (0, 0)]
+    more = (padded_channels or len(mean)) - len(mean)
+    sides = [(0, 0), (0, height - size[0]), (0, width - size[1]), (0, more)]
     images = np.pad(images, sides)
     if layout == "NCHW":
         images = np.moveaxis(images, 3, 1)

@@ -305,7 +305,8 @@ def _norm_of(*tensors: relay.Expr, normalize: str, names: Sequence[str], **optio
 
 @operator(
     "preprocess(Tensor image, int[2] size, int[2]? padded_size=None, *, float[] mean, float[] std, "
-    "bool swap_channels=False, str image_layout='NHWC', str layout='NCHW', str dtype='float32') -> Tensor"
+    "bool swap_channels=False, str image_layout='NHWC', str layout='NCHW', str dtype='float32', "
+    "int? padded_channels=None) -> Tensor"
 )
 def preprocess(
     image: torch.Tensor,

@@ -23,8 +23,8 @@ class FoldPreprocessing(RulePass):
     >>> print(tvm_passes.as_text(tvm_passes.FoldPreprocessing()(mod)))
     def @main(%camera: Tensor[(1, 480, 640, 3), uint8]) -> Tensor[(1, 3, 320, 416), float32] {
       topi_ext.preprocess(%camera, dtype="float32", image_layout="NHWC", layout="NCHW",
-          mean=[0f, 0f, 0f], padded_size=[320, 416], size=[300, 400], std=[255f, 255f, 255f],
-          swap_channels=0)
+          mean=[0f, 0f, 0f], padded_channels=3, padded_size=[320, 416], size=[300, 400],
+          std=[255f, 255f, 255f], swap_channels=0)
     }
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topi_ext.preprocess.op import LAYOUTS, MAX_SIDE
+from topi_ext.preprocess.op import LAYOUTS, MAX_CHANNELS, MAX_SIDE
 
 from tvm import relay
 from tvm.ir import structural_equal
@@ -63,13 +63,13 @@ class Normalised(_Follows):
         if found is None:
             return NO_MATCH
         before = image.options
-        if before["size"] != before["padded_size"]:
+        if before["size"] != before["padded_size"] or before["padded_channels"] != len(before["mean"]):
             return Refusal("the image is normalized after it is padded")
         return Affine.of(before["mean"], before["std"]).then(found[0]).mean_and_std or Refusal(ZERO)
 
 
 class Padded(_Follows):
-    """Fold padding with zeros at the right and at the bottom."""
+    """Fold padding with zeros at the right, at the bottom, and to four channels."""
 
     value = wildcard()
     pattern = is_op("nn.pad")(_Follows.data, value)
@@ -80,12 +80,16 @@ class Padded(_Follows):
         # The numbers of elements added before and after, by axis.
         widths = dict(zip(image.axes, (tuple(map(int, pair)) for pair in match.root.attrs.pad_width)))
         for axis, (before, after) in widths.items():
-            if before or after < 0 or (after and axis not in "HW"):
+            if before or after < 0 or (after and axis not in "HWC"):
                 return Refusal("the image is padded on a side other than the right or the bottom")
+        channels = image.options["padded_channels"] + widths.get("C", (0, 0))[1]
+        if channels not in (image.options["padded_channels"], MAX_CHANNELS):
+            return Refusal(f"the image is padded to {channels} channels, not to {MAX_CHANNELS}")
         if max(map(int, match.root.checked_type.shape)) > MAX_SIDE:
             return Refusal(f"a side of the image is longer than {MAX_SIDE} pixels")
         lengths = zip("HW", image.options["padded_size"])
-        return {"padded_size": [length + widths.get(axis, (0, 0))[1] for axis, length in lengths]}
+        padded_size = [length + widths.get(axis, (0, 0))[1] for axis, length in lengths]
+        return {"padded_size": padded_size, "padded_channels": channels}
 
 
 class Transposed(_Follows):

@@ -29,7 +29,11 @@ class Image:
         sizes = {name: tuple(map(int, attrs[name])) for name in ("size", "padded_size")}
         values = {name: [float(value) for value in attrs[name]] for name in ("mean", "std")}
         texts = {name: str(attrs[name]) for name in ("image_layout", "layout", "dtype")}
-        return {**sizes, **values, **texts, "swap_channels": bool(attrs["swap_channels"])}
+        others = {
+            "swap_channels": bool(attrs["swap_channels"]),
+            "padded_channels": int(attrs["padded_channels"]),
+        }
+        return {**sizes, **values, **texts, **others}
 
     def is_wanted_elsewhere(self, graph: Graph) -> bool:
         """Whether the call, or a view between it and the outermost one, has more than one user."""
