@@ -49,8 +49,8 @@ class InInt8(Pass):
     exact, and scales, bias and activations float32. The operators in between are those that give the same
     for int8 as for the numbers it stands for; RoIAlign computes its means in float32, of features that are
     rounded as the convolutions beside it read them, and rounds a mean once, as the convolutions behind it
-    would. A network with a convolution that the calibration does not know
-    is refused as a whole: its bounds would be another network's.
+    would. A network with a convolution that the calibration does not know is refused as a whole: its bounds
+    would be another network's.
 
     >>> x = relay.var("x", shape=(1, 6, 10, 8))
     >>> first, second = (relay.const(np.full((8, 1, 1, 8), 1 / count, "float32")) for count in (2, 4))
