@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from topi_ext._int8 import INT8
 from topi_ext._tvm import address_of, register_function
 from topi_ext.conv2d_nhwc import cudnn, op, reference
-from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, INT8, Problem
+from topi_ext.conv2d_nhwc.problem import ACTIVATIONS, Problem
 
 import tvm
 

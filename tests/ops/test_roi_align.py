@@ -242,7 +242,7 @@ VALID = [(1, 4, 8, 8), (1, 4, 4, 4), (9, 5)]
         ([(2, 4, 8, 8), *VALID[1:]], {}, "must have the same batch size"),
         ([(1, 4, 0, 8), *VALID[1:]], {}, "has no pixels"),
         ([*VALID[:2], (9, 3)], {}, r"rois must have the shape \(R, 5\) or \(R, 4\)"),
-        (VALID, {0: "int8", 1: "int8"}, "feature maps must be of type float32 or float16, not int8"),
+        (VALID, {0: "uint8", 1: "uint8"}, "feature maps must be of type float32, float16, int8, not uint8"),
         (VALID, {0: "float16"}, "must have the same type"),
         (VALID, {2: "int32"}, "rois must be of type"),
     ],
@@ -265,6 +265,9 @@ def test_what_it_cannot_take_is_refused(shapes, dtypes, reason):
         {"scales": [1, -1]},
         {"canonical_size": 0},
         {"eps": -1},
+        {"feature_scales": [1]},
+        {"feature_scales": [1, 0]},
+        {"out_scale": INF},
     ],
 )
 def test_wrong_attributes_are_refused(wrong):
@@ -272,6 +275,80 @@ def test_wrong_attributes_are_refused(wrong):
     options = {"pooled_size": 2, "scales": [1, 0.5], "sampling_ratio": 2, **wrong}
     with pytest.raises(ValueError, match=f"roi_align: .*{next(iter(wrong)).rstrip('s')}"):
         topi_ext.multiscale_roi_align(variables[:2], variables[2], **options)
+
+
+# --- int8
+
+STEPS = [0.02, 0.05, 0.01, 0.03]  # of each map
+
+
+def in_int8(features):
+    """The features in steps."""
+    return [np.rint(map_ / step).clip(-128, 127).astype("int8") for map_, step in zip(features, STEPS)]
+
+
+@pytest.mark.parametrize(
+    "channels, layout, out_dtype",
+    [
+        (32, "NHWC", "int8"),
+        (32, "NHWC", "float16"),
+        (8, "NHWC", "int8"),
+        (3, "NHWC", "float32"),
+        (4, "NCHW", "int8"),
+    ],
+)
+def test_int8_features(run, channels, layout, out_dtype):
+    features, rois = in_int8(pyramid(channels=channels, layout=layout)), regions(20)
+    options = {"pooled_size": (3, 2), "scales": SCALES, "sampling_ratio": 2, "layout": layout}
+    options |= {"feature_scales": STEPS, "out_dtype": out_dtype}
+    if out_dtype == "int8":
+        options["out_scale"] = 150.0
+    found, expected = run(features, rois, **options), expected_of(features, rois, **options)
+    if out_dtype == "int8":
+        assert found.dtype == expected.dtype == np.int8
+        assert {-128, 127} <= {*expected.ravel()} and (found == expected).mean() > 0.999  # but for ties
+        assert np.abs(found.astype("int32") - expected).max() <= 1
+    else:
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_result_in_int8_of_float_features(run, dtype):
+    features, rois = pyramid(channels=8, levels=1, layout="NHWC", dtype=dtype), regions(20)
+    options = {"pooled_size": 2, "spatial_scale": 0.25, "sampling_ratio": 0, "layout": "NHWC"}
+    options |= {"out_scale": 40.0, "out_dtype": "int8"}
+    found, expected = run(features, rois, **options), expected_of(features, rois, **options)
+    assert found.dtype == expected.dtype == np.int8 and (found == expected).mean() > 0.999
+    assert np.abs(found.astype("int32") - expected).max() <= 1
+
+
+def test_ties_go_to_the_even_number(run):
+    features, rois = np.arange(-4, 4, dtype="int8").reshape(1, 1, 1, 8), np.float32([[0, 0, 0, 1, 1]])
+    options = {"pooled_size": 1, "spatial_scale": 1.0, "sampling_ratio": 1, "layout": "NHWC"}
+    found = run([features], rois, out_scale=0.5, out_dtype="int8", **options)
+    np.testing.assert_array_equal(found.ravel(), [-2, -2, -1, 0, 0, 0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "dtype, options, reason",
+    [
+        ("int8", {}, "int8 feature maps need an out_dtype"),
+        ("int8", {"out_dtype": "int32"}, "out_dtype for int8 feature maps must be .*, not int32"),
+        ("float32", {"out_dtype": "float16"}, "must be float32 or int8, not float16"),
+        (
+            "float32",
+            {"feature_scales": [1, 0.5]},
+            "feature scales are for int8 feature maps, not for float32",
+        ),
+    ],
+)
+def test_types_and_scales_that_do_not_fit_are_refused(dtype, options, reason):
+    types = dtype, dtype, "float32"
+    *features, rois = (relay.var(f"x{i}", shape=s, dtype=t) for i, (s, t) in enumerate(zip(VALID, types)))
+    options = {"pooled_size": 2, "scales": [1, 0.5], "sampling_ratio": 2, **options}
+    call = topi_ext.multiscale_roi_align(features, rois, **options)
+    with pytest.raises(tvm.TVMError, match=reason):
+        relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([*features, rois], call)))
 
 
 # --- any regions
@@ -341,11 +418,17 @@ def test_wild_regions_on_cuda(emulated_cuda, sampling_ratio, layout):
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 @pytest.mark.parametrize(
     "layout, dtype, vector",
-    [("NHWC", "float16", "half4"), ("NHWC", "float32", "float4"), ("NCHW", "float32", "")],
+    [
+        ("NHWC", "float16", "half4"),
+        ("NHWC", "float32", "float4"),
+        ("NCHW", "float32", ""),
+        ("NHWC", "int8", "int4"),
+    ],
 )
 def test_compiles_without_spills(emulated_cuda, tmp_path, layout, dtype, vector):
     features, rois = pyramid(channels=256, layout=layout, dtype=dtype), regions(9)
     options = {"pooled_size": 7, "scales": SCALES, "sampling_ratio": 2, "layout": layout}
+    options |= {"out_dtype": "int8", "feature_scales": STEPS} if dtype == "int8" else {}
     relay.build(tvm.IRModule.from_expr(function_of(features, rois, **options)), emulated_cuda.target)
     source = emulated_cuda.sources[-1]
     assert f"*({vector}*)(p0" in source or not vector

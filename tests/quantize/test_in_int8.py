@@ -1,5 +1,7 @@
 """Which convolutions and tensors are in int8, and that they stand for the numbers that they did."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ from tests.quantize.networks import (
 from topi_ext.conv2d_nhwc import reference
 from tvm_passes import InInt8, InMixedPrecision
 from tvm_passes.engine.graph import calls_of
-from tvm_passes.quantize import CalibrationError
+from tvm_passes.quantize import Calibration, CalibrationError
 from tvm_passes.quantize.numbers import quantized_weights
 
 import tvm
@@ -281,6 +283,79 @@ def test_a_second_application_changes_nothing():
     _, after, _, calibration = in_int8(x, conv(relu_conv(x), seed=2))
     again, _ = apply(InInt8(calibration), after)
     assert tvm.ir.structural_equal(again, after)
+
+
+# --- regions
+
+ROIS = np.float32([[0, 0, 0, 12, 9], [0, 3, 2, 39, 35], [0, 10, 1, 17, 33], [0, -4, -4, 4, 4]])
+
+
+def pooled(*features, rois=ROIS):
+    """RoIAlign of a pyramid, and the fully connected layer of a box head."""
+    options = {"scales": [1.0, 0.5], "sampling_ratio": 2, "canonical_size": 16.0, "min_level": 4}
+    regions = topi_ext.multiscale_roi_align(
+        features, relay.const(rois), pooled_size=3, layout="NHWC", **options
+    )
+    rows = relay.reshape(regions, (len(rois), 1, 1, 9 * CHANNELS))
+    return conv(rows, weights(kernel=1, channels=9 * CHANNELS, seed=7), activation="relu")
+
+
+def levels():
+    """Two levels, which the convolutions of a region proposal network read, and a box head behind regions."""
+    x = image(18, 20)
+    fine = conv(relu_conv(x, seed=1), seed=2)
+    coarse = conv(fine, weights(seed=3) / 4, strides=2)
+    proposals = [relu_conv(feature, seed=4) for feature in (fine, coarse)]
+    return x, relay.Tuple([*proposals, conv(pooled(fine, coarse), weights(kernel=1, seed=8))])
+
+
+def types_of_regions(mod):
+    """(of the features, of the result) of each RoIAlign."""
+    calls = calls_of(relay.transform.InferType()(mod), "topi_ext.multiscale_roi_align")
+    return [
+        ({field.checked_type.dtype for field in call.args[0].fields[:-1]}, call.checked_type.dtype)
+        for call in calls
+    ]
+
+
+def test_regions_are_pooled_from_int8_to_int8():
+    mod, after, *_ = in_int8(*levels(), by=calibrated)
+    assert types_of_regions(after) == [({"int8"}, "int8")]
+    assert "round" not in ops(after) and "cast" not in ops(after)
+    (call,) = calls_of(after, "topi_ext.multiscale_roi_align")
+    fine, coarse = map(float, call.attrs["feature_scales"])
+    assert fine > 1.5 * coarse
+    assert min(signal_to_noise(mod, after)) > MIN_SNR
+    half = InMixedPrecision("float16")(after)
+    assert types_of_regions(half) == [({"int8"}, "int8")]
+
+
+def kept_in_float(mod, *numbers):
+    """A calibration by which some of the convolutions, in the order of the graph, stay in float."""
+    known = bounded(mod).convolutions
+    in_float = [replace(each, in_float=at in numbers) for at, each in enumerate(known.values())]
+    return Calibration(dict(zip(known, in_float)))
+
+
+@pytest.mark.parametrize(
+    "in_float, types",
+    [
+        ([5], ({"int8"}, "float16")),  # the box head
+        ([3, 4], ({"float16"}, "int8")),  # the region proposal network, which alone asks for int8
+        ([3], ({"float16"}, "int8")),  # that of one level
+    ],
+)
+def test_regions_beside_what_stays_in_float(in_float, types):
+    mod, after, *_ = in_int8(*levels(), by=lambda mod: kept_in_float(mod, *in_float))
+    before_half = (
+        {name.replace("float16", "float32") for name in types[0]},
+        types[1].replace("float16", "float32"),
+    )
+    assert types_of_regions(after) == [before_half]
+    assert min(signal_to_noise(mod, after)) > MIN_SNR
+    half = InMixedPrecision("float16")(after)
+    assert types_of_regions(half) == [types]
+    assert min(signal_to_noise(mod, half)) > MIN_SNR
 
 
 def test_in_half_precision_each_convolution_is_there_once():

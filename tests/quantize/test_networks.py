@@ -71,13 +71,15 @@ def test_a_detector_finds_what_it_did(detector):
 
 
 def test_what_is_read_of_a_region_in_int8():
-    """Features are sampled in half precision, and of the masks of all classes there is one."""
+    """Features are sampled in int8 and to int8, and of the masks of all classes there is one."""
     mod = through_pytorch(tiny_mask_rcnn(min_size=128, max_size=128), random_image())
     network = Network.of(mod, detection_pipeline(CUDA, "int8"))
     known = Calibration({name: Observed(BOUND, BOUND, BOUND, 40.0) for name in network.names.values()})
     after = relay.transform.InferType()(detection_pipeline(CUDA, calibration=known, outputs="padded")(mod))
     sampled = [*calls_of(after, "topi_ext.multiscale_roi_align")]
-    assert [call.checked_type.dtype for call in sampled] == ["float16"] * 2
+    assert len(sampled) == 2 and {call.checked_type.dtype for call in sampled} == {"int8"}
+    features = [field for call in sampled for field in call.args[0].fields[:-1]]
+    assert len(features) == 4 and {feature.checked_type.dtype for feature in features} == {"int8"}
     sides = {static_shape(conv)[1] for conv in calls_of(after, "topi_ext.conv2d_nhwc")}
     assert 28 in sides and not any(
         static_shape(conv)[1] == 28 and static_shape(conv)[3] > 16

@@ -191,4 +191,11 @@ CASES = {
         options={"levels": [(8, 8, 3), (4, 4, 3)]},
         tolerance=1e-5,
     ),
+    "roi_align of int8": Case(
+        "roi_align",
+        (np.resize(np.arange(-128, 128, 7, "int8"), (2, 30, 40, 16)), regions(20, 2)),
+        ("b h w -", "n -"),
+        options={**BIN, "sampling_ratio": 2, "layout": "NHWC", "feature_scale": 0.02, "out_dtype": "float16"},
+        tolerance=2e-3,
+    ),
 }

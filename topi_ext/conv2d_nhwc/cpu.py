@@ -10,10 +10,11 @@ from math import gcd
 
 import tvm
 
+from .._int8 import INT8, rounded
 from .._tvm import HAS_RELAY, te, tir
 from .cpu_pairs import instruction_of, intrinsic
-from .epilogue import finish, rounded
-from .problem import INT8, Problem
+from .epilogue import finish
+from .problem import Problem
 
 LANES = 16
 PIXELS = 4

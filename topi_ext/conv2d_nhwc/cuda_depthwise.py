@@ -9,10 +9,11 @@ together.
 from __future__ import annotations
 
 from .._floats import vector_type
+from .._int8 import INT8, rounded
 from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes
 from .._tvm import BufferVar, IRBuilder, TVMError, tir
-from .epilogue import finish, rounded
-from .problem import INT8, Problem
+from .epilogue import finish
+from .problem import Problem
 
 MAX_LANES = 4  # TVM has no code for vectors of more float32
 THREADS = 256

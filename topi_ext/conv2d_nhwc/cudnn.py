@@ -11,6 +11,7 @@ from typing import Any
 
 import tvm
 
+from .._int8 import INT8
 from .._kernel import bytes_of
 from .._tvm import te, tir
 from ..cudnn.session import Operator, data_types, new_graph
@@ -21,7 +22,7 @@ from .cuda import (  # a packed function needs no other schedule
 )
 from .destination import filled_from
 from .plan import Plan, plan_for
-from .problem import INT8, Activation, Part, Problem
+from .problem import Activation, Part, Problem
 
 # Up to these, measured on an H100 and an H200, the own kernel is faster.
 SMALL_BLOCK = 1024  # results of a block, if an image is divided so finely and yet too small to fill the GPU

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from .._tvm import PrimExpr, te, tir
-from .problem import INT8, Activation, Problem
+from .problem import Activation, Problem
 
 Function = Callable[[PrimExpr], PrimExpr]
 
@@ -41,14 +41,6 @@ def finish(
 
 def _times(value: tir.PrimExpr, factor: float) -> tir.PrimExpr:
     return value if factor == 1 else value * tir.const(factor, "float32")
-
-
-def rounded(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
-    """A float32 value in the type of the result: int8 is saturated, and ties go to the even number."""
-    if dtype != INT8:
-        return value.astype(dtype)
-    low, high = tir.const(-128, "float32"), tir.const(127, "float32")
-    return tir.nearbyint(te.max(te.min(value, high), low)).astype(dtype)
 
 
 def activate(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 import tvm
 
 from .. import _register
+from .._int8 import INT8
 from .._register import known
 from .._tvm import (
     HAS_RELAY,
@@ -32,7 +33,7 @@ from .._tvm import (
 from ..cudnn import session
 from . import cudnn, onednn
 from .cuda import supported_arch
-from .problem import AT_RUN_TIME, INT8, Activation, Problem, four_sides, pair
+from .problem import AT_RUN_TIME, Activation, Problem, four_sides, pair
 
 if TYPE_CHECKING:
     from .._types import int64, output_tensor

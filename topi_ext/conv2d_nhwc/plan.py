@@ -25,8 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from .._int8 import INT8
 from .._kernel import bytes_of
-from .problem import INT8, Problem
+from .problem import Problem
 
 SHARED_MEMORY = {
     75: 64,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Union
 
+from .._int8 import INT8
+
 ACTIVATIONS = {  # and their number of constants
     "none": 0,
     "relu": 0,
@@ -21,7 +23,6 @@ ACTIVATIONS = {  # and their number of constants
     "silu": 0,
     "tanh": 0,
 }
-INT8 = "int8"
 AT_RUN_TIME = 0  # for a batch that is not known before
 # How callers of the operator write an activation: None, a name, or a name with its constants.
 GivenActivation = Union[str, tuple[Any, ...], None]

@@ -19,6 +19,7 @@ Importing a module of this folder applies its correction.
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
 | `in_float32` | accumulates float16 sums in float16 |
+| `injective` | on CUDA, moves int8 one byte at a time |
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `mixed_precision` | has no rule for four operators in half precision |
@@ -43,6 +44,7 @@ Importing a module of this folder applies its correction.
 | `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as in PyTorch |
 | `scatter_elements` with fewer indices than elements | misplaces them | at their own positions |
 | `image.resize2d` behind a transpose | refuses what TVM makes its layout, as "WCHN" | any order |
+| `image.resize2d` to nearest elements | takes them through float32, which cuts int32 | as they are |
 | `power` of 2 and a bool | does not compile on CPUs | 2 or 1 |
 | `reverse` of shuffled elements that are gathered | does not compile: an index exceeds int32 | is bounded |
 | `negative` of the float 0 | gives 0 | -0, which changes the sign of a division by it |
@@ -67,6 +69,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     hybrid_script,
     in_bounds,
     in_float32,
+    injective,
     kernels,
     layout_transform,
     mixed_precision,

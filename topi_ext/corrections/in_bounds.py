@@ -129,6 +129,8 @@ def _roi_align_strategy(kernels: Any, stock: Callable[..., Any]) -> Callable[...
             aligned=False,
             by_position=False,
             layout=str(attrs.layout),
+            factors=[1.0],
+            out_dtype=inputs[0].dtype,
         )
         return [pooled]
 

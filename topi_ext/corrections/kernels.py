@@ -35,10 +35,25 @@ def resize2d(
     data: te.Tensor, roi: Any, size: Any, layout: str = "NCHW", *args: Any, **options: Any
 ) -> te.Tensor:
     if layout in ("NCHW", "NHWC") or sorted(layout) != sorted("NCHW"):
-        return stock_resize2d(data, roi, size, layout, *args, **options)
+        return _without_float32(stock_resize2d(data, roi, size, layout, *args, **options))
     ordered = topi.transpose(data, [layout.index(axis) for axis in "NCHW"])
     resized = stock_resize2d(ordered, roi, size, "NCHW", *args, **options)
     return topi.transpose(resized, ["NCHW".index(axis) for axis in layout])
+
+
+def _without_float32(resized: te.Tensor) -> te.Tensor:
+    """The same tensor, if it takes elements of another, without converting them to float32 and back."""
+    (body,) = resized.op.body
+    if not isinstance(body, tvm.tir.Cast) or not isinstance(body.value, tvm.tir.Cast):
+        return resized
+    taken, axes = body.value.value, [axis.var for axis in resized.op.axis]
+    if not isinstance(taken, tvm.tir.ProducerLoad) or taken.dtype != body.dtype:
+        return resized
+
+    def at_place(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
+        return tvm.tir.stmt_functor.substitute(taken, dict(zip(axes, at)))
+
+    return te.compute(resized.shape, at_place, name=resized.op.name, tag=resized.op.tag)
 
 
 def reverse(attrs: Any, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:

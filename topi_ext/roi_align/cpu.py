@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._kernel import most_lanes
-from .._tvm import IRBuilder, dtype_of, te, tir
+from .._tvm import IRBuilder, te, tir
 from .kernel import Pooling
 
 # Channels pooled at once. In NCHW each is read from its own plane, and the cache holds lines of few planes.
@@ -14,7 +14,7 @@ MAX_LANES = {"NHWC": 64, "NCHW": 16}
 
 
 def multiscale_roi_align(
-    features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
+    features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, out_dtype: str, **options: Any
 ) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None if no level is assigned."""
     down, across = options["pooled_size"]
@@ -32,6 +32,7 @@ def multiscale_roi_align(
             outs[0],
             {"layout": layout, **options},
             lanes=lanes,
+            lanes_of_sum=lanes,
             scope="global",
             loop=lambda _: "serial",
         )
@@ -42,4 +43,4 @@ def multiscale_roi_align(
                 pooling.emit_bin(row, p, q, vector)
         return ib.get()
 
-    return te.extern([shape], [*features, rois], emit, dtype=[dtype_of(features[0])], name="roi_align")
+    return te.extern([shape], [*features, rois], emit, dtype=[out_dtype], name="roi_align")

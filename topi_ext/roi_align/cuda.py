@@ -1,7 +1,7 @@
 """RoIAlign on CUDA: each thread pools one bin for a vector of channels, independently of all others.
 
-In NHWC the threads of a warp go along the channels, and each accesses four contiguous ones. In NCHW they go
-along the bins of a channel, whose writes are contiguous and whose reads are close together.
+In NHWC the threads of a warp go along the channels, and each accesses four contiguous ones, of int8 16. In
+NCHW they go along the bins of a channel, whose writes are contiguous and whose reads are close together.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._int8 import INT8
 from .._kernel import ceil_div, launch, local, most_lanes
 from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Pooling
 
 THREADS = 128
 MAX_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
+MAX_LANES_OF_INT8 = {"NHWC": 16, "NCHW": 1}  # 16 bytes; coordinates are computed for so many channels at once
 
 
 def multiscale_roi_align(
-    features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, **options: Any
+    features: Sequence[te.Tensor], rois: te.Tensor, *, layout: str, out_dtype: str, **options: Any
 ) -> te.Tensor:
     """The result of the operator; `least_areas` of all levels but the first, None if no level is assigned."""
     down, across = options["pooled_size"]
     by_position = options["by_position"]  # then the bins of a channel read different channels
     channels = int(features[0].shape[layout.index("C")]) // (down * across if by_position else 1)
-    lanes = most_lanes(channels, 1 if by_position else MAX_LANES[layout])
+    most = MAX_LANES_OF_INT8 if dtype_of(features[0]) == INT8 else MAX_LANES
+    lanes = most_lanes(channels, 1 if by_position else most[layout])
     rows = rois.shape[0]
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
@@ -37,6 +40,7 @@ def multiscale_roi_align(
             outs[0],
             {"layout": layout, **options},
             lanes=lanes,
+            lanes_of_sum=min(lanes, MAX_LANES[layout]),
             scope="local",
             loop=lambda length: "unroll" if isinstance(length, int) else "serial",
         )
@@ -56,4 +60,4 @@ def multiscale_roi_align(
                 pooling.emit_bin(row, at["H"], at["W"], at["C"])
         return ib.get()
 
-    return te.extern([shape], [*features, rois], emit, dtype=[dtype_of(features[0])], name="roi_align")
+    return te.extern([shape], [*features, rois], emit, dtype=[out_dtype], name="roi_align")

@@ -1,6 +1,7 @@
 """Compute one bin of one region; the code is the same for every target and layout.
 
-All channels use the same samples. `lanes` channels are pooled at once, as a vector.
+All channels use the same samples. `lanes` channels are pooled at once: loaded as one vector, and summed in
+vectors of `lanes_of_sum`, since a target may have shorter vectors of float32 than of int8.
 
 No input makes a loop long or an access out of bounds. Only samples that may be on the map are visited, so a
 huge region costs no more than the map has pixels; indices are computed from coordinates that were checked to
@@ -16,12 +17,14 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite
-from .._kernel import in_a_row, ramp
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, Locals, bits, bits_of, is_finite, vector_type
+from .._int8 import rounded
+from .._kernel import bytes_of, in_a_row, ramp
 from .._register import known
-from .._tvm import IRBuilder, dtype_of, te, tir
+from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 
+MAX_BYTES = 16  # that a target stores at once, where sums have several vectors
 MAX_SAMPLES = 2.0**20  # of a side of a bin; more only where the region is millions of pixels long
 
 
@@ -49,20 +52,25 @@ class Pooling:
         options: dict[str, Any],
         *,
         lanes: int,
+        lanes_of_sum: int,
         scope: str,
         loop: Callable[[IntExpr], str],
     ) -> None:
         self.ib, self._options, self._lanes, self._scope, self._loop = ib, options, lanes, scope, loop
+        self._lanes_of_sum = lanes_of_sum
+        self._parts = [ramp(begin, 1, lanes_of_sum) for begin in range(0, lanes, lanes_of_sum)]
         self._local = Locals(ib, scope)
         self._maps = [_Maps(ib, feature, options["layout"], lanes) for feature in features]
         self._first_corner = rois.shape[1] - 4  # behind the index in the batch, if there is one
-        self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], lanes)
+        at_once = lanes if lanes == lanes_of_sum else min(lanes, MAX_BYTES // bytes_of(output.dtype))
+        self._rois, self._output = ib.buffer_ptr(rois), _Maps(ib, output, options["layout"], at_once)
 
     def emit_bin(self, row: tir.PrimExpr, p: tir.PrimExpr, q: tir.PrimExpr, vector: tir.PrimExpr) -> None:
         """Pool bin (p, q) of a region, in one vector of channels."""
-        ib, every = self.ib, ramp(0, 1, self._lanes)
+        ib = self.ib
         total = ib.allocate("float32", self._lanes, "total", scope=self._scope)
-        total[every] = self._broadcast(tir.const(0, "float32"))
+        for part in self._parts:
+            total[part] = self._broadcast(tir.const(0, "float32"))
         index = self._index(row)
         corners = [
             self._local(name, self._rois[row, self._first_corner + at].astype("float32"))
@@ -80,16 +88,48 @@ class Pooling:
                 start = self._local("first", maps.start(index.astype("int32"), channels))
                 with self._sides(number, maps, corners, p, q) as (rows, columns):
                     with self._each(rows) as ys, self._each(columns) as xs:
-                        weighted = [
-                            maps[start, y, x].astype(dtype_of(total[every])) * self._broadcast(down * across)
+                        pixels = [
+                            (self._in_parts(maps, maps[start, y, x]), down * across)
                             for y, down in ys
                             for x, across in xs
                         ]
-                        total[every] += reduce(add, weighted)
+                        for at, part in enumerate(self._parts):
+                            weighted = [
+                                pixel[at].astype(dtype_of(total[part])) * self._broadcast(weight)
+                                for pixel, weight in pixels
+                            ]
+                            total[part] += reduce(add, weighted)
                     count = self._local("count", te.max(rows.count * columns.count, tir.const(1.0)))
-                    total[every] = total[every] / self._broadcast(count)
-        start = self._local("first", self._output.start(row, vector))
-        self._output[start, p, q] = total[every].astype(self._output.dtype)
+                    scaled = self._options["factors"][number]
+                    factor = None if scaled == 1 else self._local("factor", self._local.exact(scaled))
+                    for part in self._parts:
+                        mean = total[part] / self._broadcast(count)
+                        total[part] = mean if factor is None else mean * self._broadcast(factor)
+        self._write(total, row, p, q, vector)
+
+    def _in_parts(self, maps: _Maps, pixel: tir.PrimExpr) -> list[tir.PrimExpr]:
+        """The channels of a pixel, for each vector of sums."""
+        if len(self._parts) == 1:
+            return [pixel]
+        loaded = self.ib.allocate(maps.dtype, self._lanes, "pixel", scope=self._scope)
+        loaded[ramp(0, 1, self._lanes)] = pixel
+        return [loaded[part] for part in self._parts]
+
+    def _write(
+        self, total: BufferVar, row: tir.PrimExpr, p: tir.PrimExpr, q: tir.PrimExpr, vector: tir.PrimExpr
+    ) -> None:
+        output, dtype = self._output, self._output.dtype
+        results = [rounded(total[part], vector_type(dtype, self._lanes_of_sum)) for part in self._parts]
+        if len(results) > 1:
+            together = self.ib.allocate(dtype, self._lanes, "result", scope=self._scope)
+            for part, result in zip(self._parts, results):
+                together[part] = result
+            results = [
+                together[ramp(begin, 1, output.lanes)] for begin in range(0, self._lanes, output.lanes)
+            ]
+        for at, result in enumerate(results):
+            start = self._local("first", output.start(row, vector * len(results) + at))
+            output[start, p, q] = result
 
     def _index(self, row: tir.PrimExpr) -> tir.PrimExpr:
         """The index of a region's image in the batch."""
@@ -164,7 +204,7 @@ class Pooling:
                 yield (low, 1.0 - fraction), (high, fraction)
 
     def _broadcast(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        return tir.Broadcast(value, self._lanes) if self._lanes > 1 else value
+        return tir.Broadcast(value, self._lanes_of_sum) if self._lanes_of_sum > 1 else value
 
 
 class _Maps:
@@ -177,15 +217,14 @@ class _Maps:
         extent = {axis: known(length) or length for axis, length in zip(layout, buffer.shape)}
         self.count, self.height, self.width, channels = (extent[axis] for axis in "NHWC")
         self._flat, self._index_type = in_a_row(ib, buffer)
-        self.dtype = buffer.dtype + (f"x{lanes}" if lanes > 1 else "")
-        self._lanes, self._beside = lanes, layout == "NHWC"
+        self.dtype, self.lanes, self._beside = buffer.dtype, lanes, layout == "NHWC"
         self._channels = channels // lanes if self._beside else channels
 
     def start(self, number: tir.PrimExpr, vector: tir.PrimExpr) -> tir.PrimExpr:
         """The vector of channels with this number, on the map of an image or region."""
         size = self.height * self.width
         start = number.astype(self._index_type) * (size * self._channels)
-        return start + vector * (1 if self._beside else self._lanes * size)
+        return start + vector * (1 if self._beside else self.lanes * size)
 
     def __getitem__(self, at: tuple[tir.PrimExpr, IntExpr, IntExpr]) -> tir.PrimExpr:
         return self._flat[self._place(*at)]
@@ -196,8 +235,8 @@ class _Maps:
     def _place(self, start: tir.PrimExpr, y: IntExpr, x: IntExpr) -> tir.PrimExpr:
         pixel = y * self.width + x
         if self._beside:
-            return ramp((start + pixel * self._channels) * self._lanes, 1, self._lanes)
-        return ramp(start + pixel, self.height * self.width, self._lanes)
+            return ramp((start + pixel * self._channels) * self.lanes, 1, self.lanes)
+        return ramp(start + pixel, self.height * self.width, self.lanes)
 
 
 def _float(value: IntExpr) -> tir.PrimExpr:

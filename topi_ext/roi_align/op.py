@@ -8,8 +8,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
 from .. import _register
+from .._int8 import INT8
 from .._register import known
-from .._tvm import Attrs, Expr, TensorType, TupleType, Type, call, convert, script, te, tir, tuple_of
+from .._tvm import (
+    Attrs,
+    Expr,
+    TensorType,
+    TupleType,
+    Type,
+    call,
+    convert,
+    dtype_of,
+    script,
+    te,
+    tir,
+    tuple_of,
+)
 from .levels import least_areas
 
 if TYPE_CHECKING:
@@ -17,11 +31,12 @@ if TYPE_CHECKING:
 
 NAME = "topi_ext.multiscale_roi_align"
 FLOATS = ("float32", "float16")
+TYPES = (*FLOATS, INT8)
 CHANNEL_AXIS = {"NCHW": 1, "NHWC": 3}
 # One tuple: TVM has no shapes known at run time for an operator that takes a tuple and something else.
 ARGUMENTS = {
     "features_and_rois": "Feature maps, (N, C, H, W) or (N, H, W, C); then regions, (R, 5): index in the "
-    "batch, x1, y1, x2, y2; or (R, 4), without the index. All float32 or float16.",
+    "batch, x1, y1, x2, y2; or (R, 4), without the index. All float32 or float16; feature maps also int8.",
 }
 
 
@@ -39,6 +54,9 @@ def multiscale_roi_align(
     eps_in_log2: bool = False,
     aligned: bool = False,
     layout: str = "NCHW",
+    feature_scales: Sequence[float] | None = None,
+    out_scale: float = 1.0,
+    out_dtype: str = "",
 ) -> Expr:
     """Pool regions to a grid of bins by their mean, each region from one level of a feature pyramid.
 
@@ -48,8 +66,8 @@ def multiscale_roi_align(
     Parameters
     ----------
     features : sequence of Expr
-        The levels, the finest first, (N, C, H, W) or (N, H, W, C), all float32 or all float16. The number of
-        channels must be known; N, H and W may be known only at run time.
+        The levels, the finest first, (N, C, H, W) or (N, H, W, C), all float32, all float16 or all int8. The
+        number of channels must be known; N, H and W may be known only at run time.
     rois : Expr
         (R, 5): index in the batch, then the corners x1, y1, x2, y2 in the image; float32 or float16. R may
         be 0, and known only at run time. (R, 4), without the index, are regions of the first image.
@@ -70,16 +88,25 @@ def multiscale_roi_align(
         size. Otherwise each side is at least one pixel of the feature map.
     layout : "NCHW" or "NHWC"
         Of the feature maps, and of the result.
+    feature_scales : sequence of float, optional
+        For int8 features: what one unit of each feature map stands for.
+    out_scale : float
+        How many units of the result one is.
+    out_dtype : str
+        The type of the result: int8, or that of the features, the default; for int8 features, which need it,
+        also float32 or float16.
 
     Returns
     -------
     pooled : Expr
-        (R, C, height, width) or (R, height, width, C) in bins, of the type of the features.
+        (R, C, height, width) or (R, height, width, C) in bins, of the type `out_dtype`.
 
     Convention
     ----------
     - The level is exactly that of the formula with each operation rounded to float32.
     - Everything is computed in float32. Sample i of n in bin p is at `start + p * bin + (i + 0.5) * bin / n`.
+    - A result in int8 is rounded to the nearest integer, of two equally near ones to the even one, and
+      saturated to -128 to 127.
     - A sample more than one pixel outside the map (below -1, or above H or W) is 0; one nearer than that is
       moved to the border. A bin without samples is 0.
     - The result is 0 for a region with a coordinate that is NaN or infinite, with a batch index out of range,
@@ -109,6 +136,9 @@ def multiscale_roi_align(
         eps_in_log2=eps_in_log2,
         aligned=aligned,
         layout=layout,
+        feature_scales=feature_scales,
+        out_scale=out_scale,
+        out_dtype=out_dtype,
     )
 
 
@@ -122,6 +152,9 @@ def roi_align(
     aligned: bool = False,
     layout: str = "NCHW",
     by_position: bool = False,
+    feature_scale: float = 1.0,
+    out_scale: float = 1.0,
+    out_dtype: str = "",
 ) -> Expr:
     """`multiscale_roi_align` with a single feature map, from which regions of any area are pooled.
 
@@ -145,6 +178,9 @@ def roi_align(
         aligned=aligned,
         layout=layout,
         by_position=by_position,
+        feature_scales=[feature_scale],
+        out_scale=out_scale,
+        out_dtype=out_dtype,
     )
 
 
@@ -158,6 +194,9 @@ def _call(
     by_area: bool,
     aligned: bool,
     layout: str,
+    feature_scales: Sequence[float] | None,
+    out_scale: float,
+    out_dtype: str,
     by_position: bool = False,
     canonical_size: float = 224,
     canonical_level: int = 4,
@@ -175,6 +214,12 @@ def _call(
         raise ValueError(f"roi_align: there must be a scale for each of the {len(features)} feature maps")
     if not all(math.isfinite(scale) and scale > 0 for scale in scales):
         raise ValueError(f"roi_align: scales must be above 0, not {list(scales)}")
+    feature_scales = [1.0] * len(features) if feature_scales is None else list(feature_scales)
+    if len(features) != len(feature_scales):
+        raise ValueError("roi_align: feature_scales must have a number for each feature map")
+    for name, factors in (("feature_scales", feature_scales), ("out_scale", [out_scale])):
+        if not all(0 < factor < math.inf for factor in factors):
+            raise ValueError(f"roi_align: {name} must be finite and above 0, not {factors}")
     if not 0 < canonical_size < math.inf:
         raise ValueError(f"roi_align: canonical_size must be above 0, not {canonical_size}")
     if not 0 <= eps < math.inf:
@@ -194,6 +239,9 @@ def _call(
         aligned=int(aligned),
         layout=layout,
         by_position=int(by_position),
+        feature_scales=[float(scale) for scale in feature_scales],
+        out_scale=float(out_scale),
+        out_dtype=out_dtype,
     )
 
 
@@ -210,8 +258,8 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     for feature in features:
         if len(feature.shape) != 4:
             _refuse(f"feature maps must have the shape ({', '.join(attrs['layout'])}), not {feature.shape}")
-        if feature.dtype not in FLOATS:
-            _refuse(f"feature maps must be of type {' or '.join(FLOATS)}, not {feature.dtype}")
+        if feature.dtype not in TYPES:
+            _refuse(f"feature maps must be of type {', '.join(TYPES)}, not {feature.dtype}")
         if 0 in [known(extent) for at, extent in enumerate(feature.shape) if at not in (0, axis)]:
             _refuse(f"a feature map has no pixels: {feature.shape}")
     if len({feature.dtype for feature in features}) > 1:
@@ -230,7 +278,20 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     if rest:
         _refuse(f"the number of channels must be a multiple of {_channels_of_each(attrs)}")
     shape.insert(axis, of_result)
-    return TensorType(shape, features[0].dtype)
+    return TensorType(shape, _out_dtype(features[0].dtype, attrs))
+
+
+def _out_dtype(dtype: str, attrs: Attrs) -> str:
+    """The type of the result for feature maps of a type."""
+    given = str(attrs["out_dtype"])
+    if dtype != INT8 and any(float(scale) != 1 for scale in attrs["feature_scales"]):
+        _refuse(f"feature scales are for int8 feature maps, not for {dtype}")
+    if dtype == INT8 and not given:
+        _refuse("int8 feature maps need an out_dtype: int8, or a float type")
+    allowed = TYPES if dtype == INT8 else (dtype, INT8)
+    if (given or dtype) not in allowed:
+        _refuse(f"out_dtype for {dtype} feature maps must be {' or '.join(allowed)}, not {given}")
+    return given or dtype
 
 
 def _channels_of_each(attrs: Attrs) -> int:
@@ -288,6 +349,8 @@ def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> 
         aligned=bool(attrs["aligned"]),
         layout=str(attrs["layout"]),
         by_position=bool(attrs["by_position"]),
+        factors=[float(scale) * float(attrs["out_scale"]) for scale in attrs["feature_scales"]],
+        out_dtype=_out_dtype(dtype_of(inputs[0]), attrs),
     )
     return [pooled]
 

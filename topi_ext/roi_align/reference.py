@@ -26,6 +26,9 @@ def multiscale_roi_align(
     eps_in_log2: bool = False,
     aligned: bool = False,
     layout: str = "NCHW",
+    feature_scales: Sequence[float] | None = None,
+    out_scale: float = 1.0,
+    out_dtype: str = "",
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.multiscale_roi_align`, as arrays."""
     formula: dict[str, Any] = {
@@ -43,6 +46,8 @@ def multiscale_roi_align(
         "pooled_size": pooled_size,
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
+        "factors": [scale * out_scale for scale in feature_scales or [1.0] * len(features)],
+        "out_dtype": out_dtype,
     }
     return _pool(features, rois, scales, level_of_area, layout=layout, **options)
 
@@ -57,12 +62,17 @@ def roi_align(
     aligned: bool = False,
     layout: str = "NCHW",
     by_position: bool = False,
+    feature_scale: float = 1.0,
+    out_scale: float = 1.0,
+    out_dtype: str = "",
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.roi_align`, as arrays."""
     options: dict[str, Any] = {
         "pooled_size": pooled_size,
         "sampling_ratio": sampling_ratio,
         "aligned": aligned,
+        "factors": [feature_scale * out_scale],
+        "out_dtype": out_dtype,
     }
     pooled = _pool([data], rois, [spatial_scale], lambda _area: 0, layout=layout, **options)
     return _of_position(pooled, layout) if by_position else pooled
@@ -87,6 +97,8 @@ def _pool(
     sampling_ratio: int,
     aligned: bool,
     layout: str,
+    factors: Sequence[float],
+    out_dtype: str,
 ) -> np.ndarray:
     if layout == "NCHW":
         features = [np.moveaxis(feature, 1, 3) for feature in features]
@@ -109,8 +121,9 @@ def _pool(
             rows, row_count = _weights(y1, height, down, sampling_ratio, image.shape[0])
             columns, column_count = _weights(x1, width, across, sampling_ratio, image.shape[1])
             total = np.einsum("ph,qw,hwc->pqc", rows, columns, image, optimize=True)
-            result[row] = total / np.maximum(row_count * column_count, 1)
-    result = result.astype(features[0].dtype)
+            result[row] = total / np.maximum(row_count * column_count, 1) * np.float32(factors[level])
+    dtype = out_dtype or features[0].dtype
+    result = (np.rint(result).clip(-128, 127) if dtype == "int8" else result).astype(dtype)
     return np.moveaxis(result, 3, 1) if layout == "NCHW" else result
 
 

@@ -128,7 +128,8 @@ def _threshold(value: float | torch.Tensor | None) -> torch.Tensor | float | Non
 
 @operator(
     "roi_align(Tensor data, Tensor rois, *, int[2] pooled_size, float spatial_scale, int sampling_ratio, "
-    "bool aligned=False, str layout='NCHW', bool by_position=False) -> Tensor",
+    "bool aligned=False, str layout='NCHW', bool by_position=False, float feature_scale=1., "
+    "float out_scale=1., str out_dtype='') -> Tensor",
     lengths={"pooled_size": 2},
 )
 def roi_align(
@@ -142,7 +143,8 @@ def roi_align(
 @operator(
     "multiscale_roi_align(Tensor[] features, Tensor rois, *, int[2] pooled_size, float[] scales, "
     "int sampling_ratio, float canonical_size=224., int canonical_level=4, int min_level=2, float eps=1e-6, "
-    "bool eps_in_log2=False, bool aligned=False, str layout='NCHW') -> Tensor",
+    "bool eps_in_log2=False, bool aligned=False, str layout='NCHW', float[]? feature_scales=None, "
+    "float out_scale=1., str out_dtype='') -> Tensor",
     lengths={"pooled_size": 2},
 )
 def multiscale_roi_align(

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from topi_ext.attention.op import NAME as ATTENTION
+from topi_ext.conv2d_nhwc.problem import INT8
 from topi_ext.corrections.convert_layout import GRID_SAMPLE, GROUP_NORM, LAYER_NORM, MULTISCALE_ROI_ALIGN
 from topi_ext.corrections.mixed_precision import KIND
 from topi_ext.deformable_attention.op import NAME as DEFORMABLE_ATTENTION
@@ -36,15 +37,25 @@ def gains(node: relay.Expr, dtype: str) -> bool:
 
 
 def follows(node: relay.Expr, dtype: str) -> bool:
-    """Whether a node gives float32 and its operator can follow others to half precision."""
+    """Whether a node gives float32, or int8 of it, and its operator can follow others to half precision."""
     if isinstance(node, relay.TupleGetItem):
         return op_name(node.tuple_value) is not None and is_float32(node.tuple_value)
     return _kind(node, dtype) == MIXED_PRECISION_FOLLOW
 
 
 def _kind(node: relay.Expr, dtype: str) -> int | None:
-    kind = node.op.get_attr(KIND) if op_name(node) is not None and is_float32(node) else None
+    kind = node.op.get_attr(KIND) if op_name(node) is not None and _is_in_float32(node) else None
     return None if kind is None else int(kind(node, dtype)[0])
+
+
+def _is_in_float32(node: relay.Call) -> bool:
+    """Whether a call gives float32, or computes what it gives in int8 from float32."""
+    return is_float32(node) or (gives_int8(node) and all(map(is_float32, data_of(node))))
+
+
+def gives_int8(node: relay.Expr) -> bool:
+    """Whether a node is a RoIAlign that has rounded its result to int8, whatever type it reads."""
+    return op_name(node) == MULTISCALE_ROI_ALIGN and node.checked_type.dtype == INT8
 
 
 def why_not_half(node: relay.Expr, dtype: str) -> str | None:

@@ -7,6 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from topi_ext.conv2d_nhwc.problem import INT8
+
 import tvm
 from tvm import relay
 
@@ -18,6 +20,7 @@ from ..analysis.precision import (
     data_of,
     follows,
     gains,
+    gives_int8,
     is_float32,
     why_not_half,
 )
@@ -37,11 +40,12 @@ class InMixedPrecision(Pass):
 
     TVM's registry says which operators gain from it, and which can follow. TVM's own ToMixedPrecision lets
     all follow that can; here an operator follows if all users of its result are in half precision too, or
-    round it to int8, or if it is the bias, activation, residual or shuffle of a convolution. So what is
-    computed from the heads of a network, such as scores and box corners, is in float32, and so is
-    preprocessing before the first convolution. Region corners stay float32 as well, as do bias and slopes of
-    `topi_ext.conv2d_nhwc`, and operators with a constant too large or too small for half precision. Computed
-    values may still be too large or too small: float16 ends at 65504.
+    round it to int8, or if it is a RoIAlign that rounds its own result, or if it is the bias, activation,
+    residual or shuffle of a convolution. So what is computed from the heads of a network, such as scores and
+    box corners, is in float32, and so is preprocessing before the first convolution. Region corners stay
+    float32 as well, as do bias and slopes of `topi_ext.conv2d_nhwc`, and operators with a constant too large
+    or too small for half precision. Computed values may still be too large or too small: float16 ends at
+    65504.
 
     Why legal: it rounds numbers to half precision, as requested, and changes nothing else. The types of
     inputs and results stay. Constants are cast here, each to one of its two neighbours in half precision:
@@ -126,14 +130,14 @@ class _Half:
                 self.chosen.add(node)
 
     def _add_what_is_between(self) -> None:
-        behind = set(self.chosen)  # nodes computed from a convolution's result
+        behind = set(self.chosen)  # nodes computed from a convolution's result, as all in int8 are
         candidates = []
         for node in self._followers:
-            if any(data in behind for data in data_of(node)):
+            if any(data in behind or _is_int8(data) for data in data_of(node)):
                 behind.add(node)
                 candidates.append(node)
         for node in reversed(candidates):
-            if self._serves_the_chosen_only(node, or_int8=True):
+            if gives_int8(node) or self._serves_the_chosen_only(node, or_int8=True):
                 self.chosen.add(node)
         # One field of a tuple may serve convolutions where another does not.
         self.chosen = {
@@ -155,7 +159,7 @@ class _Half:
             if op_name(node) != name or len(users) != 1:
                 return False
             (node,) = users
-        return op_name(node) == TO_INT8[-1] and node.checked_type.dtype == "int8"
+        return op_name(node) == TO_INT8[-1] and _is_int8(node)
 
     def _users(self, node: relay.Expr) -> Iterator[relay.Expr]:
         """The users of a node, with those of a tuple in place of the tuple."""
@@ -191,6 +195,11 @@ class _Half:
             else:
                 self._casts[key] = as_constant(_rounded(value, self.dtype, layout), self.dtype)
         return self._casts[key]
+
+
+def _is_int8(node: relay.Expr) -> bool:
+    type_ = node.checked_type
+    return isinstance(type_, relay.TensorType) and type_.dtype == INT8
 
 
 def _layout_of_weights(expr: relay.Expr, user: relay.Call) -> str:

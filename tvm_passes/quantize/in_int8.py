@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
+
+from topi_ext.corrections.convert_layout import MULTISCALE_ROI_ALIGN
 
 import tvm
 from tvm import relay
@@ -35,13 +38,19 @@ class InInt8(Pass):
     the convolution writes float32, which is rounded to int8 for the convolutions. So what follows the last
     convolutions of a network is computed as before.
 
+    RoIAlign reads int8 where all of its feature maps are kept in int8 for convolutions, such as those of a
+    region proposal network, and writes int8 where convolutions in int8 read it, such as those of a box head.
+    Each level has a step of its own, and so has the result, since a mean of elements is another number.
+
     The first convolutions, which read the image, depthwise ones, and those that the calibration keeps in
     floating point are computed as before; they may write int8.
 
     Why legal: it rounds numbers as the calibration says, as requested, and changes nothing else: sums are
     exact, and scales, bias and activations float32. The operators in between are those that give the same
-    for int8 as for the numbers it stands for. A network with a convolution that the calibration does not know
-    is refused as a whole: its bounds would be another network's.
+    for int8 as for the numbers it stands for; RoIAlign computes its means in float32, of features that are
+    rounded as the convolutions beside it read them, and rounds a mean once, as the convolutions behind it
+    would. A network with a convolution that the calibration does not know is refused as a whole: its bounds
+    would be another network's.
 
     >>> x = relay.var("x", shape=(1, 6, 10, 8))
     >>> first, second = (relay.const(np.full((8, 1, 1, 8), 1 / count, "float32")) for count in (2, 4))
@@ -106,15 +115,9 @@ class _Rewriting:
                     continue
                 self.bounds[node] = max(bound, self.bounds.get(node, 0.0))
         self.kept: set[relay.Expr] = set()  # in int8
-        for node in reversed(graph.nodes):  # a node after those that read it
-            if (node in self.observed or _operands(node)) and self._serves_int8(node):
-                self.kept.add(node)
-        # One field of a split may serve convolutions where another does not.
-        self.kept = {
-            node
-            for node in self.kept
-            if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.kept
-        }
+        self.samplers = {node for node in graph.nodes if _samples(node)}  # those that read int8
+        while not self._keep():
+            self.samplers = {node for node in self.samplers if self.kept.issuperset(_features(node))}
         self.steps = self._steps()
         self.int8: dict[relay.Expr, relay.Expr] = {}
         self._quantized: dict[tuple[relay.Expr, float], relay.Expr] = {}
@@ -124,11 +127,11 @@ class _Rewriting:
         found: dict[relay.Expr, relay.Expr] = {}
         for node in self.graph.nodes:
             if node in self.kept:
-                self.int8[node] = self._convolution(node) if node in self.observed else self._moved(node)
+                self.int8[node] = self._computed(node)
                 if isinstance(node.checked_type, relay.TensorType):
                     found[node] = dequantized(self.int8[node], self.steps[node])
-            elif node in self.chosen:
-                found[node] = self._convolution(node)
+            elif node in self.chosen or node in self.samplers:
+                found[node] = self._computed(node)
         return found
 
     # --- which
@@ -143,13 +146,34 @@ class _Rewriting:
             return f"stays in floating point: the calibration says so{measured}"
         return reason
 
+    def _keep(self) -> bool:
+        """Find the nodes to keep in int8; whether the samplers get all of their features in it."""
+        self.kept = set()
+        for node in reversed(self.graph.nodes):  # a node after those that read it
+            if (node in self.observed or _samples(node) or _operands(node)) and self._serves_int8(node):
+                self.kept.add(node)
+        # One field of a split may serve convolutions where another does not.
+        self.kept = {
+            node
+            for node in self.kept
+            if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.kept
+        }
+        return all(self.kept.issuperset(_features(node)) for node in self.samplers)
+
     def _serves_int8(self, node: relay.Expr) -> bool:
-        """Whether int8 is read, and TVM computes float32 of it in the kernels of its other readers."""
+        """Whether convolutions read int8, and TVM computes float32 of it in the kernels of its other readers.
+
+        RoIAlign takes it, but alone is no reason to round.
+        """
         readers = list(self._readers(node))
         in_int8 = [reader for reader in readers if self._reads_int8(reader, node)]
-        return bool(in_int8) and all(reader in in_int8 or is_injective(reader) for reader in readers)
+        samplers = [reader for reader in readers if reader in self.samplers and node in _features(reader)]
+        return bool(in_int8) and all(
+            reader in in_int8 or reader in samplers or is_injective(reader) for reader in readers
+        )
 
     def _reads_int8(self, reader: relay.Expr, node: relay.Expr) -> bool:
+        """Whether a convolution reads it in int8, at once or behind what is kept in int8."""
         if reader in self.observed:
             return reader in self.chosen and node in _read(reader) and self.bounds.get(node, 0.0) > 0
         return reader in self.kept and node in _operands(reader)
@@ -183,6 +207,12 @@ class _Rewriting:
             steps.update(dict.fromkeys(group, step_of(max(bounds.get(each, 0.0) for each in group))))
         return steps
 
+    def _computed(self, node: relay.Expr) -> relay.Expr:
+        """A node that reads or gives int8."""
+        if node in self.observed:
+            return self._convolution(node)
+        return self._sampled(node) if _samples(node) else self._moved(node)
+
     def _convolution(self, conv: relay.Call) -> relay.Call:
         call = FusedCall(conv)
         if conv in self.chosen:
@@ -198,6 +228,19 @@ class _Rewriting:
         if conv in self.kept:
             call.out_dtype, call.out_scale = "int8", 1 / self.steps[conv]
         return call.call()
+
+    def _sampled(self, node: relay.Call) -> relay.Call:
+        """RoIAlign of features in int8, or with a result in int8, or both."""
+        (given,) = node.args
+        *features, regions = given.fields
+        changed: dict[str, Any] = {"out_dtype": "float32"}
+        if node in self.samplers:
+            changed["feature_scales"] = [self.steps[feature] for feature in features]
+            given = relay.Tuple([*(self.int8[feature] for feature in features), regions])
+        if node in self.kept:
+            changed |= {"out_dtype": "int8", "out_scale": 1 / self.steps[node]}
+        attrs = tvm.ir.make_node("DictAttrs", **{**dict(node.attrs.items()), **changed})
+        return relay.Call(node.op, [given], attrs, None, node.span)
 
     def _moved(self, node: relay.Expr) -> relay.Expr:
         """The same operator on int8."""
@@ -221,6 +264,18 @@ class _Rewriting:
 def _read(conv: relay.Call) -> list[relay.Expr]:
     call = FusedCall(conv)
     return [each for each in (call.data, call.residual) if each is not None]
+
+
+def _samples(node: relay.Expr) -> bool:
+    """Whether it is a RoIAlign in float32, whose arguments are known one by one."""
+    if op_name(node) != MULTISCALE_ROI_ALIGN or not isinstance(node.args[0], relay.Tuple):
+        return False
+    return all(map(is_float32, [node, *_features(node)]))
+
+
+def _features(node: relay.Call) -> list[relay.Expr]:
+    """The feature maps that a RoIAlign reads."""
+    return list(node.args[0].fields)[:-1]
 
 
 def _operands(node: relay.Expr) -> list[relay.Expr]:

@@ -24,8 +24,9 @@ class RestoreMultiScaleRoIAlign(RulePass):
       %3 = concatenate(%2, axis=1);
       %4 = (%fine, %coarse, %3);
       topi_ext.multiscale_roi_align(%4, aligned=0, by_area=1, by_position=0, canonical_level=4,
-          canonical_size=224f, eps=1e-06f, eps_in_log2=0, layout="NCHW", min_level=2,
-          pooled_size=[7, 7], sampling_ratio=2, scales=[0.25f, 0.125f])
+          canonical_size=224f, eps=1e-06f, eps_in_log2=0, feature_scales=[1f, 1f], layout="NCHW",
+          min_level=2, out_dtype="", out_scale=1f, pooled_size=[7, 7], sampling_ratio=2,
+          scales=[0.25f, 0.125f])
     }
     """
 
