@@ -80,7 +80,10 @@ REFUSED = {
     "inspect": (["inspect", "torchvision:resnet18"], f"tvm-passes inspect {NEEDS_RELAY}"),
     "profile": (["profile", "torchvision:resnet18"], f"tvm-passes profile {NEEDS_RELAY}"),
     "camera": (["compile", "torchvision:resnet18", "--camera", "24x32"], f"--camera {NEEDS_RELAY}"),
-    "dtype": (["compile", "torchvision:resnet18", "--dtype", "float16"], f"--dtype {NEEDS_RELAY}"),
+    "dtype": (
+        ["compile", f"{HERE}:upscaler_and_image", "--dtype", "float16", "--target", "llvm"],
+        "in float16, a CPU needs oneDNN",
+    ),
     "onnx": (["compile", __file__], f"an ONNX file {NEEDS_RELAY}"),
     "pipeline": (
         ["compile", f"{HERE}:upscaler_and_image", "--pipeline", "subpixel"],
