@@ -16,11 +16,12 @@ from .dense_as_convolution import DenseAsConvolution
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .identify_weights import IdentifyWeights
 from .in_mixed_precision import InMixedPrecision
+from .restore_batched_nms import RestoreBatchedNMS
 from .upsample_by_shuffle import UpsampleByShuffle
 
 
 def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) -> tvm.transform.Pass:
-    """The passes that make the convolutions of an imported network fast on a target.
+    """The passes that restore the NMS of an imported network, and make its convolutions fast on a target.
 
     `dtype` is the type of convolutions and fully connected layers, by default "float16" for a GPU with tensor
     cores, which do not multiply float32, as `arch` tells; boxes and scores stay float32. "float32" keeps all
@@ -37,6 +38,7 @@ def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) ->
         raise ValueError(f"convolution_pipeline: the target has no tensor cores for {half}")
     has_kernels = on_llvm or half is not None  # for what is no convolution yet
     passes = [
+        RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
         *([UpsampleByShuffle(half)] if has_kernels else []),
         ConvertToNHWC(),
         FuseConv2dNHWC(target, half),
@@ -53,6 +55,7 @@ __all__ = [
     "FuseConv2dNHWC",
     "IdentifyWeights",
     "InMixedPrecision",
+    "RestoreBatchedNMS",
     "UpsampleByShuffle",
     "convolution_pipeline",
 ]
