@@ -28,8 +28,9 @@ def emulated_cuda():
 
 @pytest.fixture
 def small_by_cudnn(monkeypatch):
-    """Small images, and in int8 few channels, go to cuDNN, as more of both do."""
+    """Small images, and few channels, go to cuDNN, as more of both do."""
     monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
+    monkeypatch.setattr(cudnn, "CHANNELS_OF_PAIRS", 0)
     monkeypatch.setattr(cudnn, "WIDE_IN_INT8", 0)
 
 

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from topi_ext.conv2d_nhwc import onednn
-from topi_ext.conv2d_nhwc.cuda import arch_of
+from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 
+from .analysis.targets import (
+    TENSOR_CORES,
+    best_dtype,
+    check_that_a_cpu_multiplies,
+    has_onednn,
+    has_tensor_cores,
+    is_for_gpu,
+)
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
 from .cleanup.limit_fusion import LimitFusion
@@ -60,8 +67,6 @@ from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 from .warps.restore_warp_affine import RestoreWarpAffine
 from .warps.restore_warp_perspective import RestoreWarpPerspective
 
-# The first architecture with tensor cores for the type, that with kernels of this project for int8.
-TENSOR_CORES = {"float16": 75, "bfloat16": 80, "int8": 80}
 MASKS: dict[str, Any] = {"pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
 
 
@@ -95,18 +100,18 @@ def detection_pipeline(
         raise ValueError(f"detection_pipeline: masks must be {', '.join(MASKS)}, not {masks!r}")
     machine = _target_or_current(target)
     dtype = _dtype("detection_pipeline", machine, dtype, calibration)
-    has_tensor_cores = _has_tensor_cores(machine, dtype)
+    on_tensor_cores = has_tensor_cores(machine, dtype)
     in_half = dtype != "float32"
     if machine is not None and machine.kind.name == "llvm" and in_half:
-        _check_that_a_cpu_multiplies(dtype, machine)
+        check_that_a_cpu_multiplies(dtype, machine, "detection_pipeline")
     # TVM does not compile bfloat16 of dynamic shapes for a CPU.
-    outputs = outputs or ("cut" if has_tensor_cores or (_has_onednn(machine) and in_half) else "dynamic")
+    outputs = outputs or ("cut" if on_tensor_cores or (has_onednn(machine) and in_half) else "dynamic")
     stages = [*_in_float(dtype), _restore_detection(), _restore_warps()]
     if MASKS[masks]:
         stages.append(_stage("return other masks", MASKS[masks]()))
     if outputs != "dynamic":
         stages.append(_fix_shapes(machine, outputs))
-    if has_tensor_cores or _has_onednn(machine):
+    if on_tensor_cores or has_onednn(machine):
         stages += [
             _convolutions_of_all(machine),
             _in_nhwc(machine, dtype, calibration),
@@ -134,7 +139,7 @@ def subpixel_pipeline(
     stages = [*_in_float(dtype), _restore_warps(), _restore_shuffles()]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
-    if machine is None or machine.kind.name != "llvm" or _has_onednn(machine):
+    if machine is None or machine.kind.name != "llvm" or has_onednn(machine):
         stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
     return _stage("subpixel_pipeline", *stages, _finish(machine))
 
@@ -188,7 +193,7 @@ def _restore_warps() -> tvm.transform.Sequential:
 
 def _fix_shapes(target: tvm.target.Target | None, outputs: str) -> tvm.transform.Sequential:
     # On a CPU, an NMS of several images takes as long as theirs together.
-    merge = [MergeNMSOfImages()] if _is_for_gpu(target) else []
+    merge = [MergeNMSOfImages()] if is_for_gpu(target) else []
     return _stage(
         "fix shapes",
         MakeDetectionStatic(outputs),
@@ -201,7 +206,7 @@ def _convolutions_of_all(target: tvm.target.Target | None) -> tvm.transform.Sequ
     # Of static shapes, and before layouts and types change what is in between.
     return _stage(
         "rewrite as convolutions",
-        *([] if _has_onednn(target) else [RestoreAttention()]),  # oneDNN has fast products of a batch
+        *([] if has_onednn(target) else [RestoreAttention()]),  # oneDNN has fast products of a batch
         DenseAsConvolution(target),
         UpsampleByShuffle(),
         FoldIntoConvolutions(),  # batch norms, while their results are still float32
@@ -233,7 +238,7 @@ def _restore_shuffles() -> tvm.transform.Sequential:
 
 
 def _move_shuffles(target: tvm.target.Target | None, dtype: str) -> tvm.transform.Sequential:
-    if not _has_tensor_cores(target, dtype):
+    if not has_tensor_cores(target, dtype):
         return _stage("move shuffles", ReorderDepthToSpace())
     return _stage(
         "move shuffles",
@@ -253,7 +258,7 @@ def _in_nhwc(
     half = {"float32": None, "int8": "float16"}.get(dtype, dtype)
     converted = ConvertToNHWC(target, to_be=half), CombineTransposes()
     if half is None:
-        fuse = FuseConv2dNHWC(also_float32=_has_onednn(target), target=target)
+        fuse = FuseConv2dNHWC(also_float32=has_onednn(target), target=target)
         return _stage("in NHWC", *converted, fuse)
     for_a_gpu = [
         SelectBeforeConvolution(),  # before the filters are merged with others, or aligned
@@ -271,7 +276,7 @@ def _in_nhwc(
         *([SelectBeforeConvolution(), InInt8(calibration)] if dtype == "int8" else []),
         InMixedPrecision(half),  # after a bias is part of its convolution, which adds it in float32
         Canonicalize(),  # drops InMixedPrecision's casts to the type that a tensor has already
-        *([] if _has_onednn(target) else for_a_gpu),
+        *([] if has_onednn(target) else for_a_gpu),
     )
 
 
@@ -279,10 +284,10 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
     # Last, since passes look for what importers write; LimitFusion needs the graph that TVM compiles.
     passes = [
         SpareKernels(),
-        *([ConcatenateInPlace(target)] if _is_for_gpu(target) else []),  # a split is read as a whole by now
+        *([ConcatenateInPlace(target)] if is_for_gpu(target) else []),  # a split is read as a whole by now
         LimitFusion(),
     ]
-    if _has_onednn(target):
+    if has_onednn(target):
         passes.append(IdentifyWeights())  # after all that changes weights
     return _stage("finish", *passes)
 
@@ -302,39 +307,12 @@ def _dtype(
     pipeline: str, target: tvm.target.Target | None, dtype: str | None, calibration: Calibration | None
 ) -> str:
     """The type that the caller wants, or the best one."""
-    dtype = dtype or ("int8" if calibration is not None else _best_dtype(target))
+    dtype = dtype or ("int8" if calibration is not None else best_dtype(target))
     if calibration is not None and dtype != "int8":
         raise ValueError(f"{pipeline}: a calibration is for int8, not for {dtype}")
-    if dtype == "int8" and not _has_tensor_cores(target, dtype):
+    if dtype == "int8" and not has_tensor_cores(target, dtype):
         raise ValueError(
             f'{pipeline}: in int8, convolutions need a GPU: give a target such as "cuda -arch=sm_90", with '
             f"an architecture of at least sm_{TENSOR_CORES[dtype]}"
         )
     return dtype
-
-
-def _best_dtype(target: tvm.target.Target | None) -> str:
-    return "float16" if _has_tensor_cores(target, "float16") else "float32"
-
-
-def _is_for_gpu(target: tvm.target.Target | None) -> bool:
-    return target is not None and target.kind.name == "cuda"
-
-
-def _has_onednn(target: tvm.target.Target | None) -> bool:
-    return target is not None and target.kind.name == "llvm" and onednn.LIBRARY in target.libs
-
-
-def _check_that_a_cpu_multiplies(dtype: str, target: tvm.target.Target) -> None:
-    if not _has_onednn(target):
-        raise ValueError(
-            f"detection_pipeline: in {dtype}, a CPU needs oneDNN: give a target with -libs={onednn.LIBRARY}, "
-            "such as topi_ext.cpu_target()"
-        )
-    if not onednn.multiplies(dtype):
-        raise ValueError(f"detection_pipeline: oneDNN has no convolutions in {dtype} for this processor")
-
-
-def _has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
-    """Whether a target has tensor cores for this type."""
-    return _is_for_gpu(target) and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]

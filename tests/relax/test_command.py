@@ -75,12 +75,46 @@ def test_a_detector(tvm_passes_command, tmp_path):  # noqa: F811
     assert about["pipeline"] == "convolution" and about["model"] == f"{HERE}:colours_and_image"
 
 
+def test_inspect_says_what_each_pass_did(tvm_passes_command, tmp_path):  # noqa: F811
+    page, arguments = tmp_path / "page.html", ("inspect", f"{HERE}:upscaler_and_image", "--target", "llvm")
+    answer = tvm_passes_command(*arguments, "--graph", page)
+    assert answer.status == 0, answer.err
+    assert "No NMS; 1 convolutions and products in float32." in answer.out
+    (row,) = (line for line in answer.out.splitlines() if "WithBias" in line)
+    assert [cell.strip() for cell in row.split("│")[1:3]] == ["WithBias", "1"]
+    found = json.loads(tvm_passes_command(*arguments, "--json").out)
+    before, after = found["operators"]["before"], found["operators"]["after"]
+    assert before["nn.conv2d"] == after["topi_ext.conv2d_nhwc"] == 1
+    assert "topi_ext.conv2d_nhwc" not in before and "nn.conv2d" not in after
+    (fused,) = (each for each in found["passes"] if each["name"] == "FuseConv2dNHWC")
+    assert [each["rule"] for each in fused["rewrites"]] == ["OfConv2d", "WithBias"]
+    assert fused["nodes"]["removed"] and all(each["location"] for each in fused["rewrites"])
+    assert '"topi_ext.conv2d_nhwc"' in page.read_text(encoding="utf-8")
+
+
+def test_profile_times_each_kernel(tvm_passes_command, tmp_path):  # noqa: F811
+    table, target = tmp_path / "kernels.csv", '{"kind": "llvm", "opt-level": 0}'
+    arguments = "profile", f"{HERE}:upscaler_and_image", "--target", target, "--csv", table, "--json"
+    answer = tvm_passes_command(*arguments, "--compare", "torch")
+    assert answer.status == 0, answer.err
+    found = json.loads(answer.out)
+    assert list(found["call_ms"]) == ["before", "after", "torch, eager"]
+    (convolution,) = (each for each in found["kernels"]["after"] if each["name"] == "conv2d_nhwc")
+    assert convolution["kind"] == "convolution" and convolution["ms"] > 0
+    assert convolution["shapes"].startswith("float32[1, 24, 32, 3], float32[12, 3, 3, 3]")
+    rows = table.read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 1 + sum(map(len, found["kernels"].values()))
+
+
 NEEDS_RELAY = "needs a TVM with Relay, and this process has TVM 0.27"
 REFUSED = {
-    "inspect": (["inspect", "torchvision:resnet18"], f"tvm-passes inspect {NEEDS_RELAY}"),
-    "profile": (["profile", "torchvision:resnet18"], f"tvm-passes profile {NEEDS_RELAY}"),
+    "outputs": (["inspect", "torchvision:resnet18", "--outputs", "cut"], f"--outputs {NEEDS_RELAY}"),
+    "serve": (["serve", "folder"], f"tvm-passes serve {NEEDS_RELAY}"),
     "camera": (["compile", "torchvision:resnet18", "--camera", "24x32"], f"--camera {NEEDS_RELAY}"),
-    "dtype": (["compile", "torchvision:resnet18", "--dtype", "float16"], f"--dtype {NEEDS_RELAY}"),
+    "dtype": (
+        ["compile", f"{HERE}:upscaler_and_image", "--dtype", "float16", "--target", "llvm"],
+        "in float16, a CPU needs oneDNN",
+    ),
     "onnx": (["compile", __file__], f"an ONNX file {NEEDS_RELAY}"),
     "pipeline": (
         ["compile", f"{HERE}:upscaler_and_image", "--pipeline", "subpixel"],

@@ -32,9 +32,9 @@ def calls(module):
     return [value for value in values if op_name(value) == CONVOLUTION]
 
 
-def converted(module, target=QUICK):
+def converted(module, target=QUICK, dtype=None):
     with tvm_passes.recording() as report:
-        result = convolution_pipeline(target)(module)
+        result = convolution_pipeline(target, dtype)(module)
     relax.analysis.well_formed(result)
     refused = {outcome.reason for each in report.passes for outcome in each.refusals}
     return result, refused
@@ -329,7 +329,7 @@ def test_variables_of_the_same_value_are_told_apart():
 
 
 def test_float32_stays_on_cuda():
-    result, refused = converted(of_images(convolution), CUDA)
+    result, refused = converted(of_images(convolution), CUDA, "float32")
     assert operators(result) == ["relax.nn.conv2d"]
     assert refused == {"the target has no kernel for float32"}
 
@@ -337,7 +337,9 @@ def test_float32_stays_on_cuda():
 def test_depthwise_float32_has_a_kernel_on_cuda():
     weight = relax.const(np.ones((3, 3, 3, 1), "float32"))
     layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
-    result, _ = converted(of_images(lambda x: relax.op.nn.conv2d(x, weight, groups=3, **layouts)), CUDA)
+    result, _ = converted(
+        of_images(lambda x: relax.op.nn.conv2d(x, weight, groups=3, **layouts)), CUDA, "float32"
+    )
     assert operators(result) == [CONVOLUTION]
 
 

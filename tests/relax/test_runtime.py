@@ -192,7 +192,7 @@ REFUSED = {
         ValueError,
         lambda model: runtime.Model(model.lib, cut=True)(X),
     ),
-    "runtime.profile needs a TVM with Relay": (ImportError, lambda _: runtime.profile),
+    "runtime.tune needs a TVM with Relay": (ImportError, lambda _: runtime.tune),
     "main has two parameters named x": (ValueError, lambda _: runtime.compile(elementwise("x", "x"), QUICK)),
     "pair must be a tensor, not of type": (TypeError, lambda _: runtime.compile(of_a_pair(), QUICK)),
     "result 0 must be a tensor, not of type": (TypeError, lambda _: runtime.compile(of_a_shape(), QUICK)),

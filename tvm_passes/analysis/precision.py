@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from topi_ext.attention.op import NAME as ATTENTION
 from topi_ext.conv2d_nhwc.problem import INT8
 from topi_ext.corrections.convert_layout import GRID_SAMPLE, GROUP_NORM, LAYER_NORM, MULTISCALE_ROI_ALIGN
@@ -21,12 +19,9 @@ from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS, MIXED_PR
 
 from ..engine.expressions import op_name, operands
 from .convolution import values
+from .half_precision import MAX_WINDOW, holds
 
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
-# The least and the greatest normal number of each type.
-RANGES = {"float16": (2.0**-14, 65504.0), "bfloat16": (2.0**-126, (2 - 2.0**-7) * 2.0**127)}
-HALF = tuple(RANGES)
-MAX_WINDOW = 16  # pixels: larger windows are not summed in half precision
 
 
 def gains(node: relay.Expr, dtype: str) -> bool:
@@ -72,15 +67,6 @@ def why_not_half(node: relay.Expr, dtype: str) -> str | None:
     if not all(holds(dtype, values(data)) for data in data_of(node) if is_float32(data)):
         return f"stays float32: a constant is out of the range of {dtype}"
     return None
-
-
-def holds(dtype: str, value: np.ndarray | None) -> bool:
-    """Whether the largest magnitude in a constant is a normal number of this type."""
-    if value is None:
-        return True
-    least, most = RANGES[dtype]
-    greatest = np.abs(value[np.isfinite(value)]).max(initial=0)
-    return bool(greatest == 0 or least <= greatest <= most)
 
 
 def data_of(node: relay.Expr) -> list[relay.Expr]:

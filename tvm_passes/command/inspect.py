@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.markup import escape
@@ -16,10 +16,16 @@ from topi_ext.bootstrap import tvm_in_use
 from .errors import check_can_write
 from .graph_page import write_graph_page
 from .history import History, Step, apply_and_track, operators
-from .pipelines import prepare
 from .progress import say, step
-from .summary import places, sentences
+from .text import places
 from .work import Work
+
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from .pipelines import prepare
+    from .summary import sentences
+else:
+    from .relax_pipeline import prepare
+    from .relax_summary import sentences
 
 OPERATORS = 20  # in the second table, the most changed first
 JSON_FORMAT = 1

@@ -16,7 +16,7 @@ from ..serve.limits import Limits
 from .errors import CommandError, one_line, require_relay
 from .progress import quiet, say
 
-FOR_BOTH_TVMS = ("compile", "run")  # the others need Relay
+FOR_BOTH_TVMS = ("compile", "inspect", "profile", "run")  # the others need Relay
 MODEL = """\
 MODEL is one of
   network.onnx                 an ONNX file; dynamic sizes are set by --size or --input-shape

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -22,18 +22,22 @@ from rich.table import Table
 from topi_ext.bootstrap import tvm_in_use
 
 import tvm
-from tvm import relay
 
 from .. import runtime
-from ..engine.expressions import static_shape
+from ..runtime.arrays import type_of
+from ..runtime.libraries import signature_of
 from ..runtime.profiling import Kernel, call_ms, ms_by_kind, on_device
 from .chart import write_chart
 from .errors import CommandError, check_can_write
 from .images import ImageInput, read_image
 from .peers import peer_of
-from .pipelines import prepare
 from .progress import say, step
 from .work import Work
+
+if TYPE_CHECKING or tvm_in_use.has_relay:
+    from .pipelines import prepare
+else:
+    from .relax_pipeline import prepare
 
 SLOWEST = 12  # kernels in the tables; --csv and --json have all
 SEED = 0
@@ -84,14 +88,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_device(args: argparse.Namespace, target: tvm.target.Target) -> None:
-    if not tvm.device(target.kind.name).exist:
+    kind = target.kind.name
+    if not tvm.device("cpu" if kind == "llvm" else kind).exist:
         raise CommandError(f"there is no device for {args.target} here to time it on: give --target llvm")
 
 
 def _inputs(args: argparse.Namespace, work: Work, image: Image.Image | None) -> list[np.ndarray]:
     """The input arrays: the image if one is given, else the model's example inputs, else noise."""
-    params = work.mod["main"].params
-    types = [(param.name_hint, _shape(args, param), param.checked_type.dtype) for param in params]
+    types = [(name, *_lengths(args, name, each)) for name, each in signature_of(work.mod).inputs.items()]
     if image is not None:
         only = ImageInput.of(*types[0][1:]) if len(types) == 1 else None
         if only is None:
@@ -104,14 +108,16 @@ def _inputs(args: argparse.Namespace, work: Work, image: Image.Image | None) -> 
     return [_noise(shape, dtype) for _, shape, dtype in types]
 
 
-def _shape(args: argparse.Namespace, param: relay.Var) -> tuple[int, ...]:
-    lengths = static_shape(param)
-    if lengths is None:
+def _lengths(args: argparse.Namespace, name: str, given: object) -> tuple[tuple[int, ...], str]:
+    """The shape and type of an input."""
+    type_ = type_of(given)
+    lengths = tuple(length for length in type_.shape if length is not None) if type_ else ()
+    if type_ is None or len(lengths) < len(type_.shape):
         raise CommandError(
-            f"the input {param.name_hint} of {args.model} has a dynamic size, and times need a fixed one: "
+            f"the input {name} of {args.model} has a dynamic size, and times need a fixed one: "
             "give --size or --input-shape"
         )
-    return lengths
+    return lengths, type_.dtype
 
 
 def _noise(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -25,6 +25,6 @@ def prepare(args: argparse.Namespace, model: Model | None = None) -> Work:
     name = "convolution" if args.pipeline == "auto" else args.pipeline
     if name != "convolution" and ":" not in name:
         raise CommandError(f"there is no pipeline {name} for Relax: give auto, or module:function")
-    passes = convolution_pipeline(target) if name == "convolution" else named_pass(name)
+    passes = convolution_pipeline(target, args.dtype) if name == "convolution" else named_pass(name)
     say(f"Pipeline: {name}, for {args.target}")
     return Work(model, mod, target, name, passes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from topi_ext.batched_nms.op import NAME as NMS
 from topi_ext.conv2d_nhwc.op import NAME as CONV2D
@@ -16,13 +16,13 @@ from ..analysis.limits import limits
 from ..engine.expressions import location, op_name
 from ..engine.graph import Graph
 from .history import History
+from .text import places
 from .work import Work
 
 STOCK_NMS = ("vision.non_max_suppression", "vision.all_class_non_max_suppression")
 RESTORING = ("RestoreBatchedNMS", "MergeClassLoops")  # passes
 PRODUCTS = (CONV2D, "nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "nn.batch_matmul")
 MOST_CLASSES = 1 << 16  # more than this is what the type of the ids holds, and no number of classes
-PLACES = 3  # that are named; --json and --graph show all
 REFUSED = {  # by the pass: what a refusal means to the user, and what would change it
     "RestoreBatchedNMS": (
         "an NMS is left as the model has it",
@@ -138,13 +138,6 @@ def _refused(history: History) -> Iterator[str]:
             for reason, where in found.items():
                 at = f" at {places(where)}" if any(where) else ""
                 yield _sentence(f"{means}{at}: {reason} ({advice})")
-
-
-def places(locations: Iterable[str]) -> str:
-    """Some of the locations, and the number of others."""
-    different = list(dict.fromkeys(location or "?" for location in locations))
-    more = len(different) - PLACES
-    return ", ".join(different[:PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sentence(text: str) -> str:

@@ -31,7 +31,7 @@ class Work:
 
 def find(args: argparse.Namespace) -> Model:
     """Find the model, and report it."""
-    for option in ("camera", "dtype", "int8", "outputs", "masks"):
+    for option in ("camera", "int8", "outputs", "masks"):
         if getattr(args, option):
             require_relay(f"--{option}")
     with step(f"Find {args.model}"):

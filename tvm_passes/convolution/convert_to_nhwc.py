@@ -13,7 +13,7 @@ from tvm import relay
 
 from ..analysis.constants import fold_constants
 from ..analysis.convolution import values
-from ..analysis.precision import HALF, holds
+from ..analysis.half_precision import HALF, holds
 from ..engine.expressions import location
 from ..engine.graph import calls_of
 from ..engine.module_pass import Pass

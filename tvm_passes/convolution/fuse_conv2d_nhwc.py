@@ -25,8 +25,9 @@ from ..analysis.convolution import (
     why_not_plain,
     why_not_whole,
 )
+from ..analysis.half_precision import HALF, RANGES
 from ..analysis.operators import ACTIVATIONS
-from ..analysis.precision import HALF, RANGES, gains, why_not_half
+from ..analysis.precision import gains, why_not_half
 from ..analysis.scalar_functions import activation_of, call_below
 from ..engine.expressions import op_name, shape_but_batch, static_shape
 from ..engine.match import any_op

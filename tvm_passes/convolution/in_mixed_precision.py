@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-
-import numpy as np
 
 from topi_ext.conv2d_nhwc.problem import INT8
 
@@ -13,10 +10,10 @@ import tvm
 from tvm import relay
 
 from ..analysis.convolution import as_constant, values
+from ..analysis.half_precision import RANGES, ChosenForHalf
 from ..analysis.operators import ACTIVATIONS, OF_A_CHANNEL
 from ..analysis.precision import (
     CONV2D_NHWC,
-    RANGES,
     data_of,
     follows,
     gains,
@@ -28,7 +25,7 @@ from ..engine.expressions import location, op_name
 from ..engine.graph import Graph, relay_functions
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
-from .rounding import rounded_together
+from .rounding import rounded_constant
 
 WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
 TO_INT8 = ("multiply", "round", "clip", "cast")  # as `quantize.numbers.quantized` rounds
@@ -87,23 +84,21 @@ def _in_half(mod: tvm.IRModule, report: PassReport, dtype: str) -> tvm.IRModule:
     return relay.transform.InferType()(mod)
 
 
-class _Half:
+class _Half(ChosenForHalf):
     """Which nodes of a graph to convert to half precision, and what they become."""
 
     def __init__(self, graph: Graph, dtype: str) -> None:
         self.graph, self.dtype = graph, dtype
         nodes = [node for node in graph.nodes if node not in graph.foreign]
         self.why_not = {node: why_not_half(node, dtype) for node in nodes if gains(node, dtype)}
-        self.chosen = {node for node, reason in self.why_not.items() if reason is None}
-        self._followers = [
+        followers = [
             node
             for node in nodes
             if follows(node, dtype)
             and why_not_half(node, dtype) is None
-            and not self._is_rounded_to_int8(node)  # of more digits than half precision has
+            and not self.rounds_to_int8(node)  # of more digits than half precision has
         ]
-        self._add_epilogues()
-        self._add_what_is_between()
+        super().__init__([node for node, reason in self.why_not.items() if reason is None], followers)
         self._casts: dict[tuple[relay.Expr, str], relay.Expr] = {}
 
     def replacements(self) -> dict[relay.Expr, relay.Expr]:
@@ -119,52 +114,38 @@ class _Half:
             node: relay.cast(value, "float32") if is_float32(node) else value
             for node, value in half.items()
             if isinstance(node.checked_type, relay.TensorType)
-            and not (is_float32(node) and self._serves_the_chosen_only(node))
+            and not (is_float32(node) and self.serves_the_chosen_only(node))
         }
 
-    def _add_epilogues(self) -> None:
-        for node in self._followers:
-            if op_name(node) in EPILOGUES and any(
-                data in self.chosen and self.graph.users(data) == [node] for data in data_of(node)
-            ):
-                self.chosen.add(node)
+    def data_of(self, node: relay.Expr) -> list[relay.Expr]:
+        return data_of(node)
 
-    def _add_what_is_between(self) -> None:
-        behind = set(self.chosen)  # nodes computed from a convolution's result, as all in int8 are
-        candidates = []
-        for node in self._followers:
-            if any(data in behind or _is_int8(data) for data in data_of(node)):
-                behind.add(node)
-                candidates.append(node)
-        for node in reversed(candidates):
-            if gives_int8(node) or self._serves_the_chosen_only(node, or_int8=True):
-                self.chosen.add(node)
-        # One field of a tuple may serve convolutions where another does not.
-        self.chosen = {
-            node
-            for node in self.chosen
-            if not isinstance(node, relay.TupleGetItem) or node.tuple_value in self.chosen
-        }
+    def users(self, node: relay.Expr) -> list[relay.Expr]:
+        users: list[relay.Expr] = []
+        for user in self.graph.users(node):
+            users += self.graph.users(user) if isinstance(user, relay.Tuple) else [user]
+        return users
 
-    def _serves_the_chosen_only(self, node: relay.Expr, or_int8: bool = False) -> bool:
-        return all(
-            (user in self.chosen and node in data_of(user)) or (or_int8 and self._is_rounded_to_int8(user))
-            for user in self._users(node)
-        )
+    def is_epilogue(self, node: relay.Expr) -> bool:
+        return op_name(node) in EPILOGUES
 
-    def _is_rounded_to_int8(self, node: relay.Expr) -> bool:
-        """Whether this is the first step of it: a cast from half precision is part of the same kernel."""
+    def is_field(self, node: relay.Expr) -> bool:
+        return isinstance(node, relay.TupleGetItem)
+
+    def is_int8(self, node: relay.Expr) -> bool:
+        return _is_int8(node)
+
+    def gives_int8(self, node: relay.Expr) -> bool:
+        return gives_int8(node)
+
+    def rounds_to_int8(self, node: relay.Expr) -> bool:
+        """Whether this is the first of the operators that do."""
         for name in TO_INT8[:-1]:
             users = self.graph.users(node)
             if op_name(node) != name or len(users) != 1:
                 return False
             (node,) = users
         return op_name(node) == TO_INT8[-1] and _is_int8(node)
-
-    def _users(self, node: relay.Expr) -> Iterator[relay.Expr]:
-        """The users of a node, with those of a tuple in place of the tuple."""
-        for user in self.graph.users(node):
-            yield from self.graph.users(user) if isinstance(user, relay.Tuple) else [user]
 
     def _rewritten(self, node: relay.Expr, half: dict[relay.Expr, relay.Expr]) -> relay.Expr:
         if isinstance(node, relay.TupleGetItem):
@@ -193,7 +174,7 @@ class _Half:
             if value is None:
                 self._casts[key] = relay.cast(_for_one_user(expr), self.dtype)
             else:
-                self._casts[key] = as_constant(_rounded(value, self.dtype, layout), self.dtype)
+                self._casts[key] = as_constant(rounded_constant(value, self.dtype, layout), self.dtype)
         return self._casts[key]
 
 
@@ -209,16 +190,6 @@ def _layout_of_weights(expr: relay.Expr, user: relay.Call) -> str:
         return ""
     layout = WEIGHT_LAYOUTS[name] or str(user.attrs.kernel_layout)
     return layout if set(layout) <= set("OIHW") else ""
-
-
-def _rounded(value: np.ndarray, dtype: str, layout: str) -> np.ndarray:
-    """A constant, ready to be cast; with a layout of weights, rounded to numbers of the type already."""
-    if not layout or not np.isfinite(value).all():
-        return value
-    order = [layout.index(axis) for axis in "OIHW" if axis in layout]
-    weights = value.transpose(order)
-    shape = (*weights.shape, 1, 1)[:4]
-    return rounded_together(weights.reshape(shape), dtype).reshape(weights.shape).transpose(np.argsort(order))
 
 
 def _for_one_user(expr: relay.Expr) -> relay.Expr:

@@ -6,7 +6,7 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import channel_axis
-from ..analysis.precision import HALF
+from ..analysis.half_precision import HALF
 from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
 
 

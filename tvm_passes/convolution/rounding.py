@@ -18,6 +18,16 @@ OF_PIXELS = 0.5  # under a filter, in one channel
 OF_CHANNELS = 0.1  # in one pixel
 
 
+def rounded_constant(value: np.ndarray, dtype: str, layout: str) -> np.ndarray:
+    """A constant, ready to be cast; with a layout of weights, rounded to numbers of the type already."""
+    if not layout or not np.isfinite(value).all():
+        return value
+    order = [layout.index(axis) for axis in "OIHW" if axis in layout]
+    weights = value.transpose(order)
+    shape = (*weights.shape, 1, 1)[:4]
+    return rounded_together(weights.reshape(shape), dtype).reshape(weights.shape).transpose(np.argsort(order))
+
+
 def rounded_together(weights: np.ndarray, dtype: str) -> np.ndarray:
     """Weights (filters, channels, rows, columns), as float32, each rounded to a number of the type."""
     filters, channels, rows, columns = weights.shape

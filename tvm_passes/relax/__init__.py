@@ -9,21 +9,41 @@ if tvm_in_use.has_relay:
 
 import tvm
 
+from ..analysis.half_precision import HALF
+from ..analysis.targets import best_dtype, check_that_a_cpu_multiplies, has_tensor_cores
 from .convert_to_nhwc import ConvertToNHWC
 from .dense_as_convolution import DenseAsConvolution
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
 from .identify_weights import IdentifyWeights
+from .in_mixed_precision import InMixedPrecision
+from .restore_batched_nms import RestoreBatchedNMS
 from .upsample_by_shuffle import UpsampleByShuffle
 
 
-def convolution_pipeline(target: tvm.target.Target) -> tvm.transform.Pass:
-    """The passes that make the convolutions of an imported network fast on a target."""
-    on_llvm = target.kind.name == "llvm"
+def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) -> tvm.transform.Pass:
+    """The passes that restore the NMS of an imported network, and make its convolutions fast on a target.
+
+    `dtype` is the type of convolutions and fully connected layers, by default "float16" for a GPU with tensor
+    cores, which do not multiply float32, as `arch` tells; boxes and scores stay float32. "float32" keeps all
+    types. A CPU needs oneDNN, as `libs` tells, for "bfloat16" and "float16", and a processor that multiplies
+    them.
+    """
+    dtype = dtype or best_dtype(target)
+    on_llvm, half = target.kind.name == "llvm", None if dtype == "float32" else dtype
+    if half not in (None, *HALF):
+        raise ValueError(f"convolution_pipeline: dtype must be float32, {' or '.join(HALF)}, not {dtype!r}")
+    if half and on_llvm:
+        check_that_a_cpu_multiplies(half, target, "convolution_pipeline")
+    if half and not on_llvm and not has_tensor_cores(target, half):
+        raise ValueError(f"convolution_pipeline: the target has no tensor cores for {half}")
+    has_kernels = on_llvm or half is not None  # for what is no convolution yet
     passes = [
-        *([UpsampleByShuffle()] if on_llvm else []),
+        RestoreBatchedNMS(),  # before any cast to half: the offsets between classes would be rounded
+        *([UpsampleByShuffle(half)] if has_kernels else []),
         ConvertToNHWC(),
-        FuseConv2dNHWC(target),
-        *([DenseAsConvolution()] if on_llvm else []),
+        FuseConv2dNHWC(target, half),
+        *([DenseAsConvolution(half)] if has_kernels else []),
+        *([InMixedPrecision(half)] if half else []),  # after a bias is part of its convolution: it is float32
         IdentifyWeights(),
     ]
     return tvm.transform.Sequential(passes, name="convolution_pipeline")
@@ -34,6 +54,8 @@ __all__ = [
     "DenseAsConvolution",
     "FuseConv2dNHWC",
     "IdentifyWeights",
+    "InMixedPrecision",
+    "RestoreBatchedNMS",
     "UpsampleByShuffle",
     "convolution_pipeline",
 ]

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
+from ..analysis.half_precision import holds
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import dtype_of, known_shape, shape_of
 from .rule_pass import rule_pass
@@ -25,6 +26,9 @@ class OfMatmul(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("relax.matmul")(data, weight)
 
+    def __init__(self, to_be: str | None = None) -> None:
+        self.to_be = to_be
+
     def plan(self, match: Match) -> Answer | Refusal:
         data, weight = shape_of(match.data), match.graph.constant(match.weight)
         if weight is None or weight.ndim != 2 or match.data.ty.ndim != 2:
@@ -33,6 +37,8 @@ class OfMatmul(Rule):
             return Refusal("a shape is dynamic, or a tensor empty")
         if {dtype_of(match.data), dtype_of(match.weight), dtype_of(match.root)} != {"float32"}:
             return Refusal("the types are not all float32")
+        if self.to_be and not holds(self.to_be, weight):
+            return Refusal(f"the weights are out of the range of {self.to_be}")
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> Expr:
@@ -43,9 +49,10 @@ class OfMatmul(Rule):
         return relax.op.reshape(products, (rows, len(filters)))
 
 
-def DenseAsConvolution() -> tvm.transform.Pass:
+def DenseAsConvolution(to_be: str | None = None) -> tvm.transform.Pass:
     """Compute fully connected layers as convolutions: TVM has no schedule for a matmul on LLVM.
 
-    Bias and activation stay behind it. On CUDA, the operator has no kernel for float32.
+    Bias and activation stay behind it. On CUDA, the operator has no kernel for float32,
+    only for half precision, in which `InMixedPrecision` is `to_be` computing it.
     """
-    return rule_pass("DenseAsConvolution", OfMatmul())
+    return rule_pass("DenseAsConvolution", OfMatmul(to_be))

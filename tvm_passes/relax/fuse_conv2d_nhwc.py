@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 
+from ..analysis.half_precision import holds
 from ..analysis.known_activations import MAX_OPERATORS, known_activation
 from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
@@ -48,8 +49,8 @@ class OfConv2d(Rule):
     conv = is_op("relax.nn.conv2d")(data, weight)
     pattern = conv
 
-    def __init__(self, target: tvm.target.Target) -> None:
-        self.target = target
+    def __init__(self, target: tvm.target.Target, to_be: str | None = None) -> None:
+        self.target, self.to_be = target, to_be
 
     def where(self, match: Match) -> bool:
         attrs = match.conv.attrs
@@ -62,8 +63,13 @@ class OfConv2d(Rule):
         data, weight, result = map(shape_of, (match.data, match.weight, match.root))
         if data is None or weight is None or result is None:
             return Refusal("the shape is dynamic")
-        if not has_kernel(data[3], result[3], int(attrs.groups), dtype, self.target):
-            return Refusal(f"the target has no kernel for {dtype}")
+        computed_in = self.to_be if self.to_be and dtype == "float32" else dtype
+        if not has_kernel(data[3], result[3], int(attrs.groups), computed_in, self.target):
+            return Refusal(f"the target has no kernel for {computed_in}")
+        if computed_in != dtype and not all(
+            holds(computed_in, match.graph.constant(each)) for each in (match.data, match.weight)
+        ):
+            return Refusal(f"a constant is out of the range of {computed_in}")
         if str(attrs.out_layout) != "NHWC":
             return Refusal("the result is in another layout")
         if 0 in (*data, *weight, *result):
@@ -104,6 +110,9 @@ class OfRoundedConv2d(OfConv2d):
 class _TakeIn(Rule):
     """Replace the root with a call that computes it, too; the plan is that call."""
 
+    def __init__(self, to_be: str | None = None) -> None:
+        self.to_be = to_be
+
     def rewrite(self, match: Match, plan: FusedCall) -> Expr:
         return plan.call()
 
@@ -138,7 +147,7 @@ class _WithConstant(_Grow):
         constant = _of_channels(match, match.constant)
         if constant is None:
             return Refusal("the constant is not one for each channel")
-        return _scaled(match, call, *self.factor_and_summand(op_name(match.root), constant))
+        return _scaled(match, call, *self.factor_and_summand(op_name(match.root), constant), self.to_be)
 
     def factor_and_summand(self, name: str, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the operator multiplies each channel by, and adds to it."""
@@ -206,7 +215,7 @@ class WithBatchNorm(_TakeIn):
         gamma, beta, mean, variance = (each.astype("float64") for each in parameters)
         factor = (gamma if attrs.scale else 1) / np.sqrt(variance + float(attrs.epsilon))
         call, shift = FusedCall(match.conv), (beta if attrs.center else 0) - mean * factor
-        return _why_complete(call) or _scaled(match, call, factor, shift)
+        return _why_complete(call) or _scaled(match, call, factor, shift, self.to_be)
 
 
 class WithActivation(_Grow):
@@ -310,7 +319,9 @@ def _of_channels(match: Match, expr: Expr) -> np.ndarray | None:
     return np.broadcast_to(array.reshape(-1).astype("float64"), channels)
 
 
-def _scaled(match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray) -> FusedCall | Refusal:
+def _scaled(
+    match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray, to_be: str | None
+) -> FusedCall | Refusal:
     """The call whose result is the same but for a factor and a summand for each channel."""
     weight = match.graph.constant(call.weight)
     bias = np.zeros(len(added)) if call.bias is None else match.graph.constant(call.bias)
@@ -324,6 +335,8 @@ def _scaled(match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray
         weight = _rounded(weight * factor.reshape(-1, 1, 1, 1), dtype_of(call.weight))
     if bias is None or (is_scaled and weight is None):
         return Refusal("weights or bias would overflow")
+    if is_scaled and to_be and not holds(to_be, weight):
+        return Refusal(f"the weights would be out of the range of {to_be}")
     call.bias = relax.const(bias)
     if is_scaled:
         call.weight = relax.const(weight)
@@ -364,20 +377,24 @@ def _spelled(match: Match) -> tuple[Expr, list[Expr], list[float]] | None:
     return (convolutions[0], between, around) if len(set(convolutions)) == 1 else None
 
 
-def FuseConv2dNHWC(target: tvm.target.Target) -> tvm.transform.Pass:
+def FuseConv2dNHWC(target: tvm.target.Target, to_be: str | None = None) -> tvm.transform.Pass:
     """Fuse NHWC convolutions with their epilogues into `topi_ext.conv2d_nhwc`.
+
+    `to_be`: the type to which `InMixedPrecision` will convert float32, for which the target then needs a
+    kernel: in this order, bias and slopes are not rounded, since they stay float32.
 
     Why legal: the operator adds a bias, activates, adds a residual and activates, in this order. Only what
     follows in that order is folded in, and only where results in between have no other users. Sums are
     float32 and rounded once, at the end.
     """
     growth = (
-        WithBatchNorm(),
-        WithScale(),
-        WithBias(),
-        WithSpelledActivation(),
-        WithActivation(),
-        WithResidual(),
-        WithResidualBefore(),
+        WithBatchNorm,
+        WithScale,
+        WithBias,
+        WithSpelledActivation,
+        WithActivation,
+        WithResidual,
+        WithResidualBefore,
     )
-    return rule_pass("FuseConv2dNHWC", OfConv2d(target), OfRoundedConv2d(target), *growth)
+    first = OfConv2d(target, to_be), OfRoundedConv2d(target, to_be)
+    return rule_pass("FuseConv2dNHWC", *first, *(rule(to_be) for rule in growth))

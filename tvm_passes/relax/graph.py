@@ -43,6 +43,7 @@ class Graph:
     """The bindings of a function in order, and who uses what they bind."""
 
     def __init__(self, function: relax.Function) -> None:
+        self.parameters: list[relax.Var] = list(function.params)
         self.bindings: list[tuple[relax.Var, Expr]] = [
             (binding.var, binding.value)
             for block in function.body.blocks

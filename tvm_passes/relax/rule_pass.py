@@ -28,17 +28,10 @@ def rule_pass(name: str, *rules: Rule) -> tvm.transform.Pass:
 
 def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     """Apply rules to every function until none applies."""
-    tidy = tvm.transform.Sequential(
-        [
-            relax.transform.Normalize(),
-            relax.transform.CanonicalizeBindings(),
-            relax.transform.DeadCodeElimination(),
-        ]
-    )
     functions = {name: f for name, f in mod.functions.items() if isinstance(f, relax.Function)}
     rounds = MIN_ROUNDS + sum(len(Graph(function).bindings) for function in functions.values())
     for _ in range(rounds):
-        mod = tidy(mod)
+        mod = tidied(mod)
         report.forget_refusals()
         changed = {}
         for name, function in mod.functions.items():
@@ -52,6 +45,17 @@ def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) ->
         for name, function in changed.items():
             mod[name] = function
     raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
+
+
+def tidied(mod: tvm.IRModule) -> tvm.IRModule:
+    """The same with a variable for each value, and without what is not used."""
+    for tidy in (
+        relax.transform.Normalize(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
+    ):
+        mod = tidy(mod)
+    return mod
 
 
 def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> dict[relax.Var, Expr]:

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
+from ..analysis.half_precision import holds
 from ..engine.contract import LEGAL, Answer, Match, Refusal, Rule
 from .graph import dtype_of, shape_of
 from .rule_pass import rule_pass
@@ -26,6 +27,9 @@ class OfConv2dTranspose(Rule):
     data, weight = wildcard(), wildcard()
     pattern = is_op("relax.nn.conv2d_transpose")(data, weight)
 
+    def __init__(self, to_be: str | None = None) -> None:
+        self.to_be = to_be
+
     def where(self, match: Match) -> bool:
         attrs = match.root.attrs
         return (str(attrs.data_layout), str(attrs.kernel_layout)) == ("NCHW", "IOHW")
@@ -38,6 +42,8 @@ class OfConv2dTranspose(Rule):
             return Refusal("a tensor is empty")
         if {dtype_of(match.data), dtype_of(match.weight), dtype_of(match.root)} != {"float32"}:
             return Refusal("the types are not all float32")
+        if self.to_be and not holds(self.to_be, weight):
+            return Refusal(f"the weights are out of the range of {self.to_be}")
         height, width = weight.shape[2:]
         if not height == width > 1 or [int(step) for step in attrs.strides] != [height, width]:
             return Refusal("the kernel is not a square as large as the strides")
@@ -56,10 +62,10 @@ class OfConv2dTranspose(Rule):
         return relax.op.permute_dims(result, [0, 3, 1, 2])
 
 
-def UpsampleByShuffle() -> tvm.transform.Pass:
+def UpsampleByShuffle(to_be: str | None = None) -> tvm.transform.Pass:
     """Compute transposed convolutions that do not overlap as others: TVM has no schedule for them on LLVM.
 
     It comes before `ConvertToNHWC`, which moves the transposes. On CUDA, the operator has no kernel for
-    float32.
+    float32, only for half precision, to which `InMixedPrecision` is `to_be` converting it.
     """
-    return rule_pass("UpsampleByShuffle", OfConv2dTranspose())
+    return rule_pass("UpsampleByShuffle", OfConv2dTranspose(to_be))

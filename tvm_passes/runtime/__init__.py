@@ -26,9 +26,9 @@ from .compile_failure import CompileFailure
 from .folder import load, load_sizes, save, save_sizes
 from .manifest import FolderError, read_manifest
 from .model import Model
+from .profiling import call_ms, ms_by_kind, profile
 
 if TYPE_CHECKING or tvm_in_use.has_relay:
-    from .profiling import call_ms, ms_by_kind, profile
     from .tuning import tune
 else:
     __getattr__ = tvm_in_use.getattr_without_relay(__name__)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
-from tvm.contrib.debugger.debug_executor import GraphModuleDebug
-from tvm.runtime.profiler_vm import VirtualMachineProfiler
-from tvm.runtime.vm import Executable
 
+from .arrays import Array
 from .model import Model
+from .profilers import profiler
 
 MIN_RUNS, MAX_RUNS, ENOUGH_SECONDS = 3, 30, 2.0
 
 # The kind of a kernel is the first with a match in its name, which TVM makes of the names of its operators:
 # the time of a convolution includes that of the operators fused with it.
 KINDS = {
-    "shapes, memory": "VM::|shape_func|shape_of|ndarray_size",
+    "shapes, memory": r"VM::|vm\.builtin|shape_func|shape_of|ndarray_size",
     "convolution": r"conv\dd|winograd|dense|matmul",
     "NMS": "non_max_suppression|get_valid_counts|nms",
     "sort": "sort|topk",
@@ -53,28 +51,23 @@ class Kernel(NamedTuple):
     ms: float
 
 
-def profile(model: Model, *inputs: np.ndarray | tvm.nd.NDArray) -> list[Kernel]:
+def profile(model: Model, *inputs: np.ndarray | Array) -> list[Kernel]:
     """The kernels of one call of a `Model`, in order, each with its median time over several runs.
 
-    `inputs` are NDArrays or NumPy arrays, in the order of the model's inputs. The profiler waits for each
+    `inputs` are arrays of TVM or of NumPy, in the order of the model's inputs. The profiler waits for each
     kernel, so their sum may exceed the time of a call, which `call_ms` measures.
     """
     arrays = on_device(model, inputs)
-    with _profiler(model, arrays) as run:
+    with profiler(model, arrays) as run:
         runs = [run() for _ in range(_repeats(run))]
-    names = [[_plain(str(call["Name"])) for call in calls] for calls in runs]
+    names = [[_plain(name) for name, _, _ in calls] for calls in runs]
     if any(each != names[0] for each in names):
         raise RuntimeError(
             "runs on the same inputs call different kernels, so that their times cannot be combined"
         )
     return [
-        Kernel(
-            name,
-            kind_of(name),
-            str(runs[0][index]["Argument Shapes"]) if "Argument Shapes" in runs[0][index] else "",
-            statistics.median(calls[index]["Duration (us)"].microseconds for calls in runs) / 1e3,
-        )
-        for index, name in enumerate(names[0])
+        Kernel(name, kind_of(name), runs[0][place][1], statistics.median(calls[place][2] for calls in runs))
+        for place, name in enumerate(names[0])
     ]
 
 
@@ -109,26 +102,10 @@ def kind_of(name: str) -> str:
     return MOVEMENT if moves else OTHER
 
 
-def on_device(model: Model, inputs: Iterable[np.ndarray | tvm.nd.NDArray]) -> list[tvm.nd.NDArray]:
+def on_device(model: Model, inputs: Iterable[np.ndarray | Array]) -> list[Array]:
     """Inputs as arrays on the model's device."""
-    return [each if isinstance(each, tvm.nd.NDArray) else tvm.nd.array(each, model.device) for each in inputs]
-
-
-@contextlib.contextmanager
-def _profiler(model: Model, inputs: list[tvm.nd.NDArray]) -> Iterator[Callable[[], list[Any]]]:
-    """A function that runs the model in the profiler of its executor, and returns the calls."""
-    if model.lib.implements_function("vm_load_executable"):
-        machine = VirtualMachineProfiler(Executable(model.lib), model.device)
-        yield lambda: machine.profile(*inputs).calls
-        return
-    module = model.lib["debug_create"]("default", model.device)
-    graph = GraphModuleDebug(module, [model.device], model.lib["get_graph_json"](), None)
-    try:
-        for name, array in zip(model.inputs, inputs):
-            graph.set_input(name, array)
-        yield lambda: graph.profile().calls
-    finally:
-        graph.exit()  # removes the folder that it made
+    array = tvm.nd.array if tvm_in_use.has_relay else tvm.runtime.tensor
+    return [each if isinstance(each, Array) else array(each, model.device) for each in inputs]
 
 
 def _repeats(run: Callable[[], object]) -> int:
@@ -142,4 +119,4 @@ def _repeats(run: Callable[[], object]) -> int:
 
 def _plain(name: str) -> str:
     """A kernel's name without TVM's prefixes."""
-    return re.sub(r"^(tvmgen_default_|vm_mod_)?(fused_)?", "", name)
+    return re.sub(r"^(tvmgen_default_|vm_mod_)?(fused_|tir_)?", "", name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tvm import relay
@@ -13,14 +12,13 @@ from ...analysis.shape_values import length, shape_values
 from ...engine.expressions import either_way, op_name, scalar, static_shape
 from ...engine.graph import Graph
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
+from ..class_offset import (
+    size_of_image,
+    why_disjoint_boxes_count,
+    why_not_above_the_largest,
+    why_too_small,
+)
 from ..selection import as_class_ids, as_given, in_order
-
-# An offset that is not computed from the boxes must be as large as the image, or this large, to keep classes
-# apart: detectors in use add 7,680 or 4,096, or the greatest extent of the image, by which they divide boxes
-# and offset.
-MIN_FIXED_OFFSET = 4096
-ROUNDED = 1 - 1e-5
-CHANNELS = 1, 3, 4  # of images, first or last
 
 
 class OffsetByClass(Rule):
@@ -55,9 +53,9 @@ class OffsetByClass(Rule):
         integers = _integers(ids)
         if integers is None:
             return Refusal("the class ids are not whole numbers")
-        threshold = scalar(match.iou_threshold)
-        if threshold is not None and not threshold >= 0:
-            return Refusal(f"at an IoU threshold of {threshold}, disjoint boxes suppress each other too")
+        refusal = why_disjoint_boxes_count(scalar(match.iou_threshold))
+        if refusal is not None:
+            return refusal
         if not _as_many(ids, match.scores) or not _as_many(boxes, match.scores):
             return Refusal("there are different numbers of boxes, class ids and scores")
         # Moving both corners alike keeps their order.
@@ -87,18 +85,17 @@ def _why_not_apart(offset: relay.Expr, boxes: relay.Expr, graph: Graph) -> Refus
     """Why this offset may leave boxes of two classes overlapping, or None."""
     fixed = scalar(offset)
     if fixed is not None:
-        pixels = fixed / _scale(boxes)
-        if pixels >= min(MIN_FIXED_OFFSET, ROUNDED * _size_of_image(graph)):
-            return None
-        return Refusal(f"an offset of {round(pixels, 3)} may let boxes of different classes overlap")
+        inputs = (static_shape(param) or () for param in getattr(graph.root, "params", []))
+        return why_too_small(fixed / _scale(boxes), size_of_image(inputs))
     if op_name(offset) != "add":
         return Refusal("the offset between classes is neither a constant nor the largest coordinate plus one")
     pair = next((pair for pair in either_way(offset) if scalar(pair[1]) is not None), None)
     if pair is None:
         return Refusal("the offset is a sum without a constant term")
     greatest, more = pair
-    if scalar(more) < 1:
-        return Refusal(f"the offset is the largest coordinate plus {scalar(more)}, which is less than 1")
+    refusal = why_not_above_the_largest(scalar(more))
+    if refusal is not None:
+        return refusal
     if op_name(greatest) != "max":
         return Refusal("the offset is not computed from the largest coordinate")
     if not greatest.args[0].same_as(boxes):
@@ -119,16 +116,6 @@ def _scale(boxes: relay.Expr) -> float:
         scale *= pair[1] if op_name(boxes) == "multiply" else 1 / pair[1]
         boxes = pair[0]
     return scale
-
-
-def _size_of_image(graph: Graph) -> float:
-    """The greatest extent of the images that the function takes; infinity if it takes none of known size."""
-    extents = [0]
-    for param in getattr(graph.root, "params", []):
-        shape = static_shape(param) or ()
-        if len(shape) in (3, 4) and {shape[-3], shape[-1]} & set(CHANNELS):
-            extents += shape[-3:]
-    return max(extents) or math.inf
 
 
 def _ids_and_offset(graph: Graph, spread: relay.Expr) -> tuple[relay.Expr, relay.Expr] | None:

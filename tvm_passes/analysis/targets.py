@@ -1,0 +1,40 @@
+"""What a target computes fast, and in which types, in either TVM."""
+
+from __future__ import annotations
+
+from topi_ext.conv2d_nhwc import onednn
+from topi_ext.conv2d_nhwc.cuda import arch_of
+
+import tvm
+
+# The first architecture with tensor cores for the type, that with kernels of this project for int8.
+TENSOR_CORES = {"float16": 75, "bfloat16": 80, "int8": 80}
+
+
+def is_for_gpu(target: tvm.target.Target | None) -> bool:
+    return target is not None and target.kind.name == "cuda"
+
+
+def has_onednn(target: tvm.target.Target | None) -> bool:
+    return (
+        target is not None and target.kind.name == "llvm" and onednn.LIBRARY in target.attrs.get("libs", ())
+    )
+
+
+def has_tensor_cores(target: tvm.target.Target | None, dtype: str) -> bool:
+    """Whether a target has tensor cores for this type."""
+    return is_for_gpu(target) and dtype in TENSOR_CORES and arch_of(target) >= TENSOR_CORES[dtype]
+
+
+def best_dtype(target: tvm.target.Target | None) -> str:
+    return "float16" if has_tensor_cores(target, "float16") else "float32"
+
+
+def check_that_a_cpu_multiplies(dtype: str, target: tvm.target.Target, pipeline: str) -> None:
+    if not has_onednn(target):
+        raise ValueError(
+            f"{pipeline}: in {dtype}, a CPU needs oneDNN: give a target with -libs={onednn.LIBRARY}, "
+            "such as topi_ext.cpu_target()"
+        )
+    if not onednn.multiplies(dtype):
+        raise ValueError(f"{pipeline}: oneDNN has no convolutions in {dtype} for this processor")
