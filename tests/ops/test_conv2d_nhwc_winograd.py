@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not onednn.is_available(), reason="oneDNN is not
 @pytest.fixture
 def always(monkeypatch):
     """Winograd's algorithm wherever it can; the convolutions of this thread."""
-    for name in ("TRANSFORM", "TRANSFORM_BY_AVX2", "CALLS", "READING"):
+    for name in ("TRANSFORM", "TRANSFORM_BY_AVX2", "CALLS", "READING", "READING_BY_INTEL"):
         monkeypatch.setattr(winograd, name, 0)
     monkeypatch.setattr(winograd, "GAIN", np.inf)
     thread = onednn._OfThread()
@@ -142,6 +142,14 @@ def test_taken(case, monkeypatch):
 def test_taken_where_registers_are_few(size, channels, filters, is_better, monkeypatch):
     monkeypatch.setattr(winograd.onednn, "has_avx512", lambda: False)
     assert winograd.is_better(of_float32(size, channels, filters).problem()) == is_better
+
+
+@pytest.mark.parametrize("is_of_intel", [False, True])
+def test_taken_where_filters_are_read_quickly(is_of_intel, monkeypatch):
+    monkeypatch.setattr(winograd.onednn, "has_avx512", lambda: True)
+    monkeypatch.setattr(winograd.onednn, "is_of_intel", lambda: is_of_intel)
+    assert winograd.is_better(of_float32((8, 10), 512, 512).problem()) != is_of_intel
+    assert winograd.is_better(of_float32((16, 20), 256, 256).problem())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A tile of 4x4 results sees 6x6 pixels. These, and each filter, are transformed to 36 numbers; the 36 products,
 summed over the channels, are transformed back to the tile's results. So for each of the 36 numbers, a matrix
 of tiles and channels is multiplied by one of channels and filters, which oneDNN does. Tiles are worked on in
-blocks, whose numbers stay in the cache.
+blocks, whose numbers stay in the outer cache; for each block, the transformed filters are read again.
 
 `onednn` decides for it at run time, where the number of images is known.
 """
@@ -36,12 +36,13 @@ from .winograd_transforms import (
     of_products,
 )
 
-BLOCK_BYTES = 2 << 20  # of a block's numbers and products, for each thread, which all work on one block
+# Of a block's numbers and products, for each thread, which all work on one block; and of all threads.
+BLOCK_BYTES, MAX_BLOCK_BYTES = 16 << 20, 64 << 20
 FLOAT = 4  # bytes
 MIN_TILES = 16  # of a block: a matrix product of fewer rows is slower
 # What the algorithm costs, measured in products: calls; reading the transformed filters, in tiles; and the
 # transforms of a tile for each channel and filter, which the few registers of AVX2 do not hold.
-CALLS, READING = 1_500_000, 8
+CALLS, READING, READING_BY_INTEL = 1_500_000, 8, 24
 TRANSFORM, TRANSFORM_BY_AVX2 = 500, 2300
 GAIN = 0.9  # of what the products cost without it
 SWITCH = "TVM_PASSES_WINOGRAD"  # 0 for none, where its rounding matters
@@ -67,7 +68,9 @@ def is_better(problem: Problem) -> bool:
     direct = problem.batch * height * width * KERNEL**2 * products
     transform = TRANSFORM if onednn.has_avx512() else TRANSFORM_BY_AVX2
     transforms = transform * tiles * (problem.channels + problem.filters)
-    return NUMBERS * products * (tiles + READING) + transforms + CALLS < GAIN * direct
+    blocks = -(-tiles // _tiles_of_a_block(problem, threads=1))
+    reading = blocks * (READING_BY_INTEL if onednn.is_of_intel() else READING)
+    return NUMBERS * products * (tiles + reading) + transforms + CALLS < GAIN * direct
 
 
 class Convolution:
@@ -83,7 +86,7 @@ class Convolution:
             "slope": problem.slope is not None,
         }
         self._given = [name for name, is_given in given.items() if is_given]
-        tiles = _tiles_of_a_block(problem)
+        tiles = _tiles_of_a_block(problem, tvm.runtime.num_threads())
         epilogue = Epilogue(problem.activation, problem.final_activation, **given)
         self._of_data = of_data(lanes_of(channels), loop_over(tiles, channels))
         self._of_products = of_products(lanes_of(filters), loop_over(tiles, filters), epilogue)
@@ -124,11 +127,11 @@ class Convolution:
             self._of_products(*of_products, *block)
 
 
-def _tiles_of_a_block(problem: Problem) -> int:
+def _tiles_of_a_block(problem: Problem, threads: int) -> int:
     """As many as stay in the cache, or fewer for blocks of the same size."""
     tiles = problem.batch * math.prod(_tiles(problem))
     of_a_tile = FLOAT * NUMBERS * (problem.channels + problem.filters)
-    most = max(MIN_TILES, BLOCK_BYTES * tvm.runtime.num_threads() // of_a_tile)
+    most = max(MIN_TILES, min(BLOCK_BYTES * threads, MAX_BLOCK_BYTES) // of_a_tile)
     return -(-tiles // -(-tiles // most))
 
 

@@ -12,6 +12,7 @@ import importlib.metadata
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from .._kernel import bytes_of
@@ -134,6 +135,12 @@ def made(name: str, *arguments: Any, until: str | None = None) -> Handle:
 @functools.cache
 def has_avx512() -> bool:
     return bool(library().dnnl_get_effective_cpu_isa() & _AVX512 == _AVX512)  # type: ignore[union-attr]
+
+
+@functools.cache
+def is_of_intel() -> bool:
+    """Whether the processor is: a core reads less of its outer cache and memory than with AMD."""
+    return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
 
 
 @functools.cache
