@@ -65,12 +65,19 @@ def test_none_where_it_is_not_installed(monkeypatch, tmp_path):
         assert environment is None
 
 
+def test_none_where_there_is_no_room(log, monkeypatch, tmp_path):
+    monkeypatch.setattr(mps.tempfile, "tempdir", str(tmp_path / "missing"))
+    with mps.shared_gpus() as environment:
+        assert environment is None
+    assert not log.exists()
+
+
 KILLED = """
 import time
 from tvm_passes.batch import mps
 mps.FIRST_CLIENT = "sys.exit(0)"
-with mps.shared_gpus():
-    print("ready", flush=True)
+with mps.shared_gpus() as environment:
+    print(environment["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
     time.sleep(60)
 """
 
@@ -78,10 +85,11 @@ with mps.shared_gpus():
 def test_it_ends_with_a_job_that_is_killed(log):
     command = [sys.executable, "-c", KILLED]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
+        pipe = Path(process.stdout.readline().strip())
+        assert pipe.is_dir()
         process.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while not log.read_text().endswith("quit\n"):
+    while pipe.parent.exists() or not log.read_text().endswith("quit\n"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
