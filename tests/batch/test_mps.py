@@ -1,6 +1,8 @@
 """MPS for processes that share a GPU, by a daemon of the tests, which only notes what it is told."""
 
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -41,6 +43,15 @@ def test_clients_find_the_daemon_while_it_lasts(log):
         assert Path(pipe).is_dir() and environment["CUDA_VISIBLE_DEVICES"] == "0,1"
         assert log.read_text() == f"started for 2,3 in {pipe}\n"
     assert log.read_text().endswith("quit\n") and not Path(pipe).exists()
+
+
+def test_a_job_may_have_many_open_files(log):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2048:
+        pytest.skip("the limit of this process is too low")
+    with contextlib.ExitStack() as stack:
+        for _ in range(1024):
+            stack.enter_context(open(os.devnull))
+        assert stack.enter_context(mps.shared_gpus()) is not None
 
 
 @pytest.mark.parametrize("client", [REFUSES, HANGS])

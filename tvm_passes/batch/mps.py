@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from select import select
+from multiprocessing.connection import wait
 
 from ..another_process import python
 
@@ -73,8 +73,10 @@ def _daemon(environment: dict[str, str], folder: str) -> Iterator[bool]:
     )
     assert shell.stdin and shell.stdout
     try:
-        has_answered, _, _ = select([shell.stdout], [], [], SECONDS)
-        yield bool(has_answered) and shell.stdout.readline() == b"started\n"
+        has_answered = bool(
+            wait([shell.stdout.fileno()], SECONDS)
+        )  # select refuses file descriptors from 1024 on
+        yield has_answered and shell.stdout.readline() == b"started\n"
     finally:
         shell.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
