@@ -1,6 +1,8 @@
 """MPS for processes that share a GPU, by a daemon of the tests, which only notes what it is told."""
 
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -43,6 +45,15 @@ def test_clients_find_the_daemon_while_it_lasts(log):
     assert log.read_text().endswith("quit\n") and not Path(pipe).exists()
 
 
+def test_a_job_may_have_many_open_files(log):
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2048:
+        pytest.skip("the limit of this process is too low")
+    with contextlib.ExitStack() as stack:
+        for _ in range(1024):
+            stack.enter_context(open(os.devnull))
+        assert stack.enter_context(mps.shared_gpus()) is not None
+
+
 @pytest.mark.parametrize("client", [REFUSES, HANGS])
 def test_none_where_no_gpu_is_to_be_had_so(log, monkeypatch, client):
     monkeypatch.setattr(mps, "FIRST_CLIENT", client)
@@ -65,12 +76,19 @@ def test_none_where_it_is_not_installed(monkeypatch, tmp_path):
         assert environment is None
 
 
+def test_none_where_there_is_no_room(log, monkeypatch, tmp_path):
+    monkeypatch.setattr(mps.tempfile, "tempdir", str(tmp_path / "missing"))
+    with mps.shared_gpus() as environment:
+        assert environment is None
+    assert not log.exists()
+
+
 KILLED = """
 import time
 from tvm_passes.batch import mps
 mps.FIRST_CLIENT = "sys.exit(0)"
-with mps.shared_gpus():
-    print("ready", flush=True)
+with mps.shared_gpus() as environment:
+    print(environment["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
     time.sleep(60)
 """
 
@@ -78,10 +96,11 @@ with mps.shared_gpus():
 def test_it_ends_with_a_job_that_is_killed(log):
     command = [sys.executable, "-c", KILLED]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
+        pipe = Path(process.stdout.readline().strip())
+        assert pipe.is_dir()
         process.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while not log.read_text().endswith("quit\n"):
+    while pipe.parent.exists() or not log.read_text().endswith("quit\n"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -28,6 +28,7 @@ CASES = {
     "of few channels": (lambda x: relay.image.resize2d(x, (10, 14), **NEAREST), 12, "int8", 4),
     "of six channels": (lambda x: relay.image.resize2d(x, (10, 14), **NEAREST), 6, "int8", 1),
     "slice": (lambda x: relay.strided_slice(x, [1, 2], [5, 7], [2, 1], axes=[1, 2]), 16, "int8", 16),
+    "slice of the first ones": (lambda x: relay.strided_slice(x, [0], [16], [1], axes=[3]), 18, "int8", 1),
     "slice of channels": (lambda x: relay.strided_slice(x, [1], [9], [1], axes=[3]), 16, "int8", 1),
     "transpose": (lambda x: relay.transpose(x, (0, 1, 3, 2)), 16, "int8", 1),
     "pad": (lambda x: relay.nn.pad(x, ((0, 0), (1, 2), (0, 1), (0, 0)), -3), 16, "int8", 4),
@@ -36,6 +37,9 @@ CASES = {
     "concatenation of channels": (lambda x: relay.concatenate([x, x], 3), 16, "int8", 1),
     "rounding": (rounded, 16, "float16", 4),
     "rounding, resized": (lambda x: relay.image.resize2d(rounded(x), (10, 14), **NEAREST), 8, "float16", 4),
+    "maximum of bytes": (lambda x: relay.maximum(x, relay.const(3, "int8")), 16, "int8", 1),
+    "sum of bytes": (lambda x: relay.add(x, x), 16, "uint8", 1),
+    "a byte for a row": (lambda x: relay.broadcast_to(x, (2, 5, 7, 16)), 1, "int8", 1),
     "not of bytes": (lambda x: relay.image.resize2d(x, (10, 14), **NEAREST), 16, "int32", 1),
 }
 

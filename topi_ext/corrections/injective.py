@@ -56,8 +56,8 @@ def _lanes(out: te.Tensor) -> int:
 
 def _most_lanes_of(tensor: te.Tensor) -> int:
     """How many neighbours in a row can be computed as a vector."""
-    if isinstance(tensor.op, te.PlaceholderOp):
-        return MAX_LANES
+    if isinstance(tensor.op, te.PlaceholderOp):  # whose rows may be longer, as those of a slice are
+        return most_lanes(known(tensor.shape[-1]) or 1, MAX_LANES)
     if not isinstance(tensor.op, te.ComputeOp) or not topi.tag.is_injective(tensor.op.tag):
         return 1
     return _most_lanes_in(tensor.op.body[tensor.value_index], tensor.op.axis[-1].var)
@@ -70,7 +70,8 @@ def _most_lanes_in(value: tir.PrimExpr, last: tir.Var) -> int:
         return min(MAX_LANES_OF_NUMBERS, *(_most_lanes_in(each, last) for each in values))
 
     if not _uses(value, last):
-        return MAX_LANES_OF_NUMBERS
+        # TVM has vectors of a byte that is repeated only where it is a constant.
+        return MAX_LANES_OF_NUMBERS if value.dtype not in BYTES or _is_constant(value) else 1
     if isinstance(value, tir.ProducerLoad):
         *others, at = value.indices
         is_of_a_row = tvm.arith.Analyzer().simplify(at).same_as(last) and not any(
@@ -79,7 +80,7 @@ def _most_lanes_in(value: tir.PrimExpr, last: tir.Var) -> int:
         return _most_lanes_of(value.producer) if is_of_a_row else 1
     if isinstance(value, tir.Cast):
         return least(value.value)
-    if isinstance(value, OF_TWO):
+    if isinstance(value, OF_TWO) and value.a.dtype not in BYTES:  # x + x becomes x * 2, with such a byte
         return least(value.a, value.b)
     if isinstance(value, tir.Select):
         return least(value.condition, value.true_value, value.false_value)
@@ -87,6 +88,14 @@ def _most_lanes_in(value: tir.PrimExpr, last: tir.Var) -> int:
     if name == "tir.if_then_else" and not _uses(value.args[0], last):
         return least(*value.args[1:])
     return least(*value.args) if name in ROUNDING else 1
+
+
+def _is_constant(value: tir.PrimExpr) -> bool:
+    if isinstance(value, tir.Cast):
+        return _is_constant(value.value)
+    if isinstance(value, tir.ProducerLoad) and isinstance(value.producer.op, te.ComputeOp):
+        return _is_constant(value.producer.op.body[value.producer.value_index])
+    return isinstance(value, (tir.IntImm, tir.FloatImm))
 
 
 def _uses(value: tir.PrimExpr, variable: tir.Var) -> bool:

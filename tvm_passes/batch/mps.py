@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from select import select
+from multiprocessing.connection import wait
 
 from ..another_process import python
 
@@ -16,7 +16,7 @@ DAEMON = "nvidia-cuda-mps-control"
 SECONDS = 20  # for the daemon, and for its first client, which starts the server
 
 # The shell ends the daemon when its input ends, as it does with whoever holds the other end, even if killed.
-UNTIL_INPUT_ENDS = f"{DAEMON} -d && echo started; cat > /dev/null; echo quit | {DAEMON}"
+UNTIL_INPUT_ENDS = f'{DAEMON} -d && echo started; cat > /dev/null; echo quit | {DAEMON}; rm -rf "$1"'
 FIRST_CLIENT = """
 import ctypes
 cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
@@ -34,29 +34,37 @@ def shared_gpus() -> Iterator[dict[str, str] | None]:
         yield None
         return
     with contextlib.ExitStack() as stack:
-        folder = tempfile.mkdtemp(prefix="mps-")
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        of_daemon = {
-            **os.environ,
-            "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe",
-            "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log",
-        }
-        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
-            os.mkdir(of_daemon[name])
-        of_clients, last = dict(of_daemon), 0
-        if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-            # Its clients number these anew; but some of their libraries would count all others, too.
-            last = visible.count(",")
-            of_clients["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(last + 1)))
-        has_started = stack.enter_context(_daemon(of_daemon))
-        yield of_clients if has_started and _serves(of_clients, last) else None
+        try:
+            environment = _started(stack)
+        except OSError:  # there is no room for its folder
+            environment = None
+        yield environment
+
+
+def _started(stack: contextlib.ExitStack) -> dict[str, str] | None:
+    folder = tempfile.mkdtemp(prefix="mps-")
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    of_daemon = {
+        **os.environ,
+        "CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe",
+        "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log",
+    }
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        os.mkdir(of_daemon[name])
+    of_clients, last = dict(of_daemon), 0
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        # Its clients number these anew; but some of their libraries would count all others, too.
+        last = visible.count(",")
+        of_clients["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(last + 1)))
+    has_started = stack.enter_context(_daemon(of_daemon, folder))
+    return of_clients if has_started and _serves(of_clients, last) else None
 
 
 @contextlib.contextmanager
-def _daemon(environment: dict[str, str]) -> Iterator[bool]:
-    """Whether it has started; it ends with this, or with this process."""
+def _daemon(environment: dict[str, str], folder: str) -> Iterator[bool]:
+    """Whether it has started; it ends with this, or with this process, and its folder with it."""
     shell = subprocess.Popen(
-        ["sh", "-c", UNTIL_INPUT_ENDS],
+        ["sh", "-c", UNTIL_INPUT_ENDS, "sh", folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -65,8 +73,10 @@ def _daemon(environment: dict[str, str]) -> Iterator[bool]:
     )
     assert shell.stdin and shell.stdout
     try:
-        has_answered, _, _ = select([shell.stdout], [], [], SECONDS)
-        yield bool(has_answered) and shell.stdout.readline() == b"started\n"
+        has_answered = bool(
+            wait([shell.stdout.fileno()], SECONDS)
+        )  # select refuses file descriptors from 1024 on
+        yield has_answered and shell.stdout.readline() == b"started\n"
     finally:
         shell.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
