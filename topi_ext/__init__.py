@@ -22,6 +22,8 @@ from .warp_perspective import warp_perspective
 
 if TYPE_CHECKING or HAS_RELAY:
     from . import corrections  # noqa: F401  (before the convolutions, whose CUDA code is corrected first)
+else:
+    from . import _pixel_shuffle  # noqa: F401
 
 from ._cpu_target import cpu_target
 from .conv2d_nhwc import conv2d_nhwc
