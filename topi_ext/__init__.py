@@ -22,15 +22,17 @@ from .warp_perspective import warp_perspective
 
 if TYPE_CHECKING or HAS_RELAY:
     from . import corrections  # noqa: F401  (before the convolutions, whose CUDA code is corrected first)
+else:
+    from . import _pixel_shuffle  # noqa: F401
 
 from ._cpu_target import cpu_target
 from .conv2d_nhwc import conv2d_nhwc
+from .group_norm import group_norm
+from .layer_norm import layer_norm
 
 if TYPE_CHECKING or HAS_RELAY:
     from .attention import attention
     from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
-    from .group_norm import group_norm
-    from .layer_norm import layer_norm
 else:
     __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 

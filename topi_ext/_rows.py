@@ -15,15 +15,11 @@ from functools import reduce
 from operator import mul
 
 import tvm
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-from tvm.topi.cuda.injective import schedule_injective_from_existing
-from tvm.topi.generic import schedule_extern
-from tvm.topi.utils import traverse_inline
 
 from ._floats import Locals
 from ._kernel import barrier, bytes_of, ceil_div, in_a_row, launch, local, most_lanes, power_of_2_from, ramp
 from ._register import known
+from ._tvm import Attrs, BufferVar, IRBuilder, PrimExpr, dtype_of, te, tir, topi
 from ._types import IntExpr, Shape
 from ._warp import Part, sum_of_lanes
 
@@ -38,7 +34,7 @@ BLOCKS = 256  # that keep a large GPU busy
 PARTS = 8  # of the channels of a pixel, each for a thread; more for few pixels or many channels
 
 
-Add = Callable[..., tir.PrimExpr]
+Add = Callable[..., PrimExpr]
 
 
 @dataclass(frozen=True)
@@ -76,24 +72,24 @@ def of_rows(
     data = tensors["data"]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         buffers = {name: in_a_row(ib, each)[0] for name, each in zip([*tensors, "result"], [*ins, *outs])}
         kernel = _SideBySide if rows.is_last else _Apart
-        kernel(ib, rows, compute, buffers, data.dtype, in_a_row(ib, outs[0])[1]).emit()
+        kernel(ib, rows, compute, buffers, dtype_of(data), in_a_row(ib, outs[0])[1]).emit()
         return ib.get()
 
-    return te.extern([shape or data.shape], [*tensors.values()], emit, dtype=[data.dtype], name=name)
+    return te.extern([shape or data.shape], [*tensors.values()], emit, dtype=[dtype_of(data)], name=name)
 
 
-def schedule_of_rows(_attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+def schedule_of_rows(_attrs: Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
     """The schedule of a tensor of rows, and of what is fused behind."""
     (out,) = outs
     with target:
         if isinstance(out.op, te.ExternOp):
-            return schedule_extern(outs)
+            return topi.generic.schedule_extern(outs)
         made = te.create_schedule(out.op)
-        traverse_inline(made, out.op, lambda _: None)
-        return schedule_injective_from_existing(made, out)  # what is fused behind
+        topi.utils.traverse_inline(made, out.op, lambda _: None)
+        return topi.cuda.schedule_injective_from_existing(made, out)  # what is fused behind
 
 
 class Kernel:
@@ -186,8 +182,8 @@ class Kernel:
     def load(self, name: str, vector: tir.PrimExpr) -> BufferVar:
         """A vector of a tensor. TVM has no code to cast the larger ones as a whole."""
         buffer = self.buffers[name]
-        loaded = self.ib.allocate(buffer.dtype, self.lanes, "loaded", scope="local")
-        lanes = min(self.lanes, MAX_BYTES // bytes_of(buffer.dtype))
+        loaded = self.ib.allocate(dtype_of(buffer), self.lanes, "loaded", scope="local")
+        lanes = min(self.lanes, MAX_BYTES // bytes_of(dtype_of(buffer)))
         for part in range(0, self.lanes, lanes):
             loaded[ramp(part, 1, lanes)] = buffer[ramp(vector * self.lanes + part, 1, lanes)]
         return loaded

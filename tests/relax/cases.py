@@ -184,6 +184,29 @@ CASES = {
         {"palette": [((10, 20, 30), "fill"), ((200, 100, 0), "line")]},
         module="rasterize",
     ),
+    "group_norm": Case(
+        "group_norm",
+        (floats(2, 8, 5, 7), floats(8), floats(8)),
+        ("b - h w", "-", "-"),
+        options={"groups": 2, "activation": "relu"},
+        tolerance=1e-4,
+    ),
+    "group_norm in nhwc": Case(
+        "group_norm",
+        (floats(2, 5, 7, 16).astype("float16"), floats(16), floats(16)),
+        ("b h w -", "-", "-"),
+        options={"groups": 4, "axis": 3},
+        tolerance=4e-3,
+    ),
+    "layer_norm": Case(
+        "layer_norm",
+        (floats(2, 5, 40).astype("float16"), floats(40), floats(40)),
+        ("b n -", "-", "-"),
+        tolerance=4e-3,
+    ),
+    "layer_norm of pixels": Case(
+        "layer_norm", (floats(2, 8, 5, 7),), ("b - h w",), options={"axis": 1}, tolerance=1e-4
+    ),
     "deformable_attention": Case(
         "deformable_attention",
         (floats(2, 80, 8), floats(2, 5, 6, 2, low=-1.2, high=1.2), floats(2, 5, 6)),

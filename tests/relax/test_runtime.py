@@ -198,7 +198,7 @@ REFUSED = {
     "result 0 must be a tensor, not of type": (TypeError, lambda _: runtime.compile(of_a_shape(), QUICK)),
     "cannot compile the model for llvm: ": (
         runtime.CompileFailure,
-        lambda _: runtime.compile(shuffled(), QUICK),
+        lambda _: runtime.compile(of_rows(), QUICK),
     ),
 }
 
@@ -234,12 +234,14 @@ def of_a_pair():
     return builder.get()
 
 
-def shuffled():
-    """What TVM's function for LLVM is missing for."""
-    x = relax.Var("x", relax.TensorType((1, 4, 2, 2), "float32"))
+def of_rows():
+    """A convolution in a layout that TVM cannot compile."""
+    x = relax.Var("x", relax.TensorType((1, 2, 2, 1), "float32"))
+    weight = relax.const(np.ones((1, 1, 1, 1), "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.nn.pixel_shuffle(x, 2)))
+        call = relax.op.nn.conv2d_transpose(x, weight, data_layout="NHWC", kernel_layout="IHWO")
+        builder.emit_func_output(builder.emit(call))
     return builder.get()
 
 

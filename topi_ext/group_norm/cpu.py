@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals, spread, vector_type
 from .._kernel import between, in_a_row, most_lanes, ramp
+from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from ..conv2d_nhwc.epilogue import activate
 from .problem import Problem
 
@@ -24,16 +22,12 @@ def group_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
     data = tensors["data"]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         buffers = {name: in_a_row(ib, each)[0] for name, each in zip([*tensors, "result"], [*ins, *outs])}
-        _Groups(ib, problem, buffers, data.dtype, in_a_row(ib, outs[0])[1]).emit()
+        _Groups(ib, problem, buffers, dtype_of(data), in_a_row(ib, outs[0])[1]).emit()
         return ib.get()
 
-    return te.extern([data.shape], [*tensors.values()], emit, dtype=[data.dtype], name="group_norm")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
+    return te.extern([data.shape], [*tensors.values()], emit, dtype=[dtype_of(data)], name="group_norm")
 
 
 class _Vector(NamedTuple):

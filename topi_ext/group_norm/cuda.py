@@ -14,13 +14,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-from tvm.topi.generic import schedule_extern
-
 from .._floats import Locals
 from .._kernel import barrier, bytes_of, ceil_div, in_a_row, launch, local, most_lanes, power_of_2_from, ramp
 from .._register import known
+from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir, topi
 from .._types import IntExpr
 from .._warp import Part, rsqrt, sum_of_lanes
 from ..conv2d_nhwc.epilogue import activate
@@ -42,16 +39,16 @@ DEPTH = 4  # vectors of the result that a thread writes
 def group_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
     """The result of the operator; `tensors` are the arguments that are given."""
     data = tensors["data"]
-    units = _Units(problem, data.dtype)
+    units = _Units(problem, dtype_of(data))
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         names = [*tensors, "result", "moments"]
         buffers = {name: in_a_row(ib, each)[0] for name, each in zip(names, [*ins, *outs])}
-        _Kernels(ib, problem, units, buffers, data.dtype, in_a_row(ib, outs[0])[1]).emit()
+        _Kernels(ib, problem, units, buffers, dtype_of(data), in_a_row(ib, outs[0])[1]).emit()
         return ib.get()
 
-    shapes, dtypes = [data.shape], [data.dtype]
+    shapes, dtypes = [data.shape], [dtype_of(data)]
     if units.parts > 1:
         shapes.append([problem.images * units.count * units.parts * units.kinds * 2])
         dtypes.append("float32")
@@ -60,7 +57,7 @@ def group_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
+    return topi.generic.schedule_extern(outs)
 
 
 class _Units:
@@ -291,8 +288,8 @@ class _Kernels:
     def load(self, name: str, vector: tir.PrimExpr, count: int) -> BufferVar:
         """A vector of a tensor, which is divided into vectors of so many elements."""
         buffer = self.buffers[name]
-        loaded = self.ib.allocate(buffer.dtype, count, "loaded", scope="local")
-        lanes = min(count, MAX_BYTES // bytes_of(buffer.dtype))
+        loaded = self.ib.allocate(dtype_of(buffer), count, "loaded", scope="local")
+        lanes = min(count, MAX_BYTES // bytes_of(dtype_of(buffer)))
         for part in range(0, count, lanes):
             loaded[ramp(part, 1, lanes)] = buffer[ramp(vector * count + part, 1, lanes)]
         return loaded

@@ -1,4 +1,4 @@
-"""The Relay operator `topi_ext.group_norm`: its arguments, types, shapes, and its kernels."""
+"""The operator `topi_ext.group_norm`: its arguments, types, shapes, and its kernels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-import tvm
-from tvm import relay, te
-
 from .. import _register
+from .._tvm import Attrs, Expr, TensorType, Type, call, const, te
 from ..conv2d_nhwc.problem import Activation, GivenActivation
 from ..layer_norm.op import ARGUMENTS, FLOATS, check_scales, given_tensors, known_channels, shape_function
 from .problem import Problem
@@ -19,24 +17,24 @@ NAME = "topi_ext.group_norm"
 
 
 def group_norm(
-    data: relay.Expr,
-    gamma: relay.Expr | None = None,
-    beta: relay.Expr | None = None,
+    data: Expr,
+    gamma: Expr | None = None,
+    beta: Expr | None = None,
     *,
     groups: int,
     axis: int = 1,
     epsilon: float = 1e-5,
     activation: GivenActivation = None,
-) -> relay.Expr:
+) -> Expr:
     """Images with mean 0 and variance 1 over the pixels and channels of each group, times gamma, plus beta.
 
     Parameters
     ----------
-    data : relay.Expr
+    data : Expr
         (N, C, ...) or (N, ..., C); float32, float16 or bfloat16. Only C must be known at compile time.
-    gamma : relay.Expr, optional
+    gamma : Expr, optional
         (C,), float32 or of the type of the data: a factor for each channel.
-    beta : relay.Expr, optional
+    beta : Expr, optional
         (C,), float32 or of the type of the data: an addend for each channel.
     groups : int
         How many groups of neighbouring channels there are: a divisor of C. With C groups this is instance
@@ -50,7 +48,7 @@ def group_norm(
 
     Returns
     -------
-    result : relay.Expr
+    result : Expr
         Of the shape and the type of the data.
 
     Convention
@@ -73,8 +71,11 @@ def group_norm(
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ValueError(f"group_norm: epsilon must be above 0, not {epsilon}")
     applied = Activation.of(activation, "activation", may_be_prelu=False, operator="group_norm")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    nothing = const(0, "float32")
+    optional = [nothing if value is None else value for value in (gamma, beta)]
+    return call(
+        NAME,
+        [data, *optional],
         groups=int(groups),
         axis=int(axis),
         epsilon=float(epsilon),
@@ -84,14 +85,11 @@ def group_norm(
         activation_low=applied.low,
         activation_high=applied.high,
     )
-    nothing = relay.const(0, "float32")
-    optional = [nothing if value is None else value for value in (gamma, beta)]
-    return relay.Call(relay.op.get(NAME), [data, *optional], attrs)
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     data, rank, axis, groups = types[0], len(types[0].shape), int(attrs["axis"]), int(attrs["groups"])
     if data.dtype not in FLOATS:
@@ -109,7 +107,7 @@ def _refuse(reason: str) -> NoReturn:
     _register.refuse(NAME, reason)
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     activation = Activation(
         str(attrs["activation"]), float(attrs["activation_low"]), float(attrs["activation_high"])
     )

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 
-from tvm import te
-
 from .._register import known
+from .._tvm import te
 from .._types import IntExpr
 from ..conv2d_nhwc.problem import Activation
 

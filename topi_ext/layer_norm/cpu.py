@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tvm import te, tir
-from tvm.tir.ir_builder import BufferVar, IRBuilder
-
 from .._floats import Locals, lanes_of, spread, vector_type
 from .._kernel import between, ceil_div, in_a_row, ramp
+from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from .problem import Problem
 
 LANES = 16  # of channels that are side by side
@@ -21,17 +19,13 @@ def layer_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
     data = tensors["data"]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = tir.ir_builder.create()
+        ib = IRBuilder()
         buffers = {name: in_a_row(ib, each)[0] for name, each in zip([*tensors, "result"], [*ins, *outs])}
-        norm = _Norm(ib, problem, buffers, data.dtype, in_a_row(ib, outs[0])[1])
+        norm = _Norm(ib, problem, buffers, dtype_of(data), in_a_row(ib, outs[0])[1])
         norm.emit_rows() if problem.rows.is_last else norm.emit_pixels()
         return ib.get()
 
-    return te.extern([data.shape], [*tensors.values()], emit, dtype=[data.dtype], name="layer_norm")
-
-
-def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return te.create_schedule([out.op for out in outs])
+    return te.extern([data.shape], [*tensors.values()], emit, dtype=[dtype_of(data)], name="layer_norm")
 
 
 class _Vector(NamedTuple):

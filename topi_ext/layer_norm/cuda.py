@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tvm import te, tir
-from tvm.topi.generic import schedule_extern
-
 from .._rows import Kernel, Row, of_rows
+from .._tvm import te, tir, topi
 from .._warp import rsqrt
 from .problem import Problem
 
@@ -19,7 +17,7 @@ def layer_norm(problem: Problem, tensors: dict[str, te.Tensor]) -> te.Tensor:
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    return schedule_extern(outs)
+    return topi.generic.schedule_extern(outs)
 
 
 def _normalize(epsilon: float, kernel: Kernel, rows: list[Row]) -> None:

@@ -1,4 +1,4 @@
-"""The Relay operator `topi_ext.layer_norm`: its arguments, types, shapes, and its kernels."""
+"""The operator `topi_ext.layer_norm`: its arguments, types, shapes, and its kernels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
-import tvm
-from tvm import relay, te, tir
-from tvm.runtime import convert
-from tvm.te.hybrid import script
-
 from .. import _register
 from .._register import known
 from .._rows import Rows
+from .._tvm import Attrs, Expr, TensorType, Type, call, const, convert, script, te, tir
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -31,23 +27,23 @@ ARGUMENTS = {
 
 
 def layer_norm(
-    data: relay.Expr,
-    gamma: relay.Expr | None = None,
-    beta: relay.Expr | None = None,
+    data: Expr,
+    gamma: Expr | None = None,
+    beta: Expr | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
-) -> relay.Expr:
+) -> Expr:
     """Data with mean 0 and variance 1 along one axis, times gamma, plus beta.
 
     Parameters
     ----------
-    data : relay.Expr
+    data : Expr
         Of any shape with at least one axis; float32, float16 or bfloat16. Only the extent C along `axis` must
         be known at compile time.
-    gamma : relay.Expr, optional
+    gamma : Expr, optional
         (C,), float32 or of the type of the data: a factor for each channel.
-    beta : relay.Expr, optional
+    beta : Expr, optional
         (C,), float32 or of the type of the data: an addend for each channel.
     axis : int
         The axis of the channels. The last one is the fastest.
@@ -56,7 +52,7 @@ def layer_norm(
 
     Returns
     -------
-    result : relay.Expr
+    result : Expr
         Of the shape and the type of the data.
 
     Convention
@@ -74,21 +70,21 @@ def layer_norm(
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ValueError(f"layer_norm: epsilon must be above 0, not {epsilon}")
-    attrs = tvm.ir.make_node(
-        "DictAttrs",
+    nothing = const(0, "float32")
+    optional = [nothing if value is None else value for value in (gamma, beta)]
+    return call(
+        NAME,
+        [data, *optional],
         axis=int(axis),
         epsilon=float(epsilon),
         has_gamma=int(gamma is not None),
         has_beta=int(beta is not None),
     )
-    nothing = relay.const(0, "float32")
-    optional = [nothing if value is None else value for value in (gamma, beta)]
-    return relay.Call(relay.op.get(NAME), [data, *optional], attrs)
 
 
-def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.TensorType | None:
+def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of an argument is not known."""
-    if not all(isinstance(type_, relay.TensorType) for type_ in types):
+    if not all(isinstance(type_, TensorType) for type_ in types):
         return None
     data, rank, axis = types[0], len(types[0].shape), int(attrs["axis"])
     if data.dtype not in FLOATS:
@@ -99,7 +95,7 @@ def _type_relation(types: Sequence[relay.Type], attrs: tvm.ir.Attrs) -> relay.Te
     return data
 
 
-def known_channels(data: relay.TensorType, axis: int, refuse: Refuse) -> int:
+def known_channels(data: TensorType, axis: int, refuse: Refuse) -> int:
     """The extent along the axis of the channels."""
     channels = known(data.shape[axis])
     if not channels:
@@ -109,9 +105,7 @@ def known_channels(data: relay.TensorType, axis: int, refuse: Refuse) -> int:
     return channels
 
 
-def check_scales(
-    types: Sequence[relay.TensorType], attrs: tvm.ir.Attrs, channels: int, refuse: Refuse
-) -> None:
+def check_scales(types: Sequence[TensorType], attrs: Attrs, channels: int, refuse: Refuse) -> None:
     """Refuse a gamma or beta that does not fit the data."""
     data = types[0]
     for name, type_ in zip(("gamma", "beta"), types[1:]):
@@ -122,7 +116,7 @@ def check_scales(
                 refuse(f"{name} must be of type float32 or {data.dtype}, not {type_.dtype}")
 
 
-def given_tensors(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> dict[str, te.Tensor]:
+def given_tensors(attrs: Attrs, inputs: Sequence[te.Tensor]) -> dict[str, te.Tensor]:
     """The tensors by name, without a gamma or beta that is not given."""
     named = zip(("data", "gamma", "beta"), inputs)
     return {name: tensor for name, tensor in named if name == "data" or attrs[f"has_{name}"]}
@@ -141,14 +135,12 @@ def _shapes(data, rank):
     return result
 
 
-def shape_function(
-    _attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]
-) -> list[te.Tensor]:
+def shape_function(_attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     """The shape of the result is that of the data, whatever the attributes."""
     return [_shapes(inputs[0], convert(int(inputs[0].shape[0])))]
 
 
-def _compute(kernels: ModuleType, attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
+def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
     problem = Problem(Rows.of(inputs[0], int(attrs["axis"])), float(attrs["epsilon"]))
     return [kernels.layer_norm(problem, given_tensors(attrs, inputs))]
 

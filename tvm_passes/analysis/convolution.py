@@ -13,6 +13,7 @@ from tvm import relay
 from ..engine.expressions import constant, op_name, static_shape
 from ..engine.rule import Refusal
 from .operators import OF_A_CHANNEL
+from .shuffles import Shuffle
 
 
 def values(expr: relay.Expr) -> np.ndarray | None:
@@ -161,30 +162,10 @@ def with_channels(
     return relay.Call(call.op, arguments, call.attrs)
 
 
-class Shuffle:
-    """How an nn.depth_to_space or nn.space_to_depth orders channels, by default in mode DCR."""
-
-    def __init__(self, block: int, mode: str = "DCR") -> None:
-        self.block, self.mode = block, mode
-
-    @classmethod
-    def of(cls, call: relay.Call) -> Shuffle:
-        is_dcr = op_name(call) == "nn.space_to_depth" or str(call.attrs.mode) == "DCR"
-        return cls(int(call.attrs.block_size), "DCR" if is_dcr else "CRD")
-
-    def deep(self, channels: int) -> np.ndarray:
-        """The deep channels, by (row in the block, column in the block, channel in space)."""
-        block = self.block
-        order = np.arange(channels * block**2)
-        if self.mode == "DCR":
-            return order.reshape(block, block, channels)
-        return order.reshape(channels, block, block).transpose(1, 2, 0)
-
-    def spread(self, vector: np.ndarray) -> np.ndarray:
-        """A value for each deep channel, from one for each channel in space."""
-        deep = np.empty(len(vector) * self.block**2, vector.dtype)
-        deep[self.deep(len(vector))] = vector
-        return deep
+def shuffle_of(call: relay.Call) -> Shuffle:
+    """How an nn.depth_to_space or nn.space_to_depth orders channels."""
+    is_dcr = op_name(call) == "nn.space_to_depth" or str(call.attrs.mode) == "DCR"
+    return Shuffle(int(call.attrs.block_size), "DCR" if is_dcr else "CRD")
 
 
 def depth_to_space(like: relay.Call, data: relay.Expr, mode: str | None = None) -> relay.Call:

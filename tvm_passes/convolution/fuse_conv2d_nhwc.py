@@ -16,10 +16,10 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import (
-    Shuffle,
     as_constant,
     of_each_channel,
     pairs,
+    shuffle_of,
     values,
     weights_of,
     why_not_plain,
@@ -284,7 +284,7 @@ class WithDepthToSpace(_Grow):
             return refusal
         if call.groups == int(match.conv.checked_type.shape[3]):
             return Refusal("a depthwise convolution does not shuffle")
-        if Shuffle.of(match.root).mode != "DCR":
+        if shuffle_of(match.root).mode != "DCR":
             return Refusal("the shuffle is in mode CRD, not DCR")
         if call.residual:
             return Refusal("a residual is added before the shuffle")

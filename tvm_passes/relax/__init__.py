@@ -14,6 +14,7 @@ from ..analysis.targets import best_dtype, check_that_a_cpu_multiplies, has_tens
 from .convert_to_nhwc import ConvertToNHWC
 from .dense_as_convolution import DenseAsConvolution
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
+from .fuse_norms import FuseNorms
 from .identify_weights import IdentifyWeights
 from .in_mixed_precision import InMixedPrecision
 from .restore_batched_nms import RestoreBatchedNMS
@@ -43,6 +44,7 @@ def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) ->
         ConvertToNHWC(),
         FuseConv2dNHWC(target, half),
         *([DenseAsConvolution(half)] if has_kernels else []),
+        *([FuseNorms()] if target.kind.name in ("llvm", "cuda") else []),
         *([InMixedPrecision(half)] if half else []),  # after a bias is part of its convolution: it is float32
         IdentifyWeights(),
     ]
@@ -53,6 +55,7 @@ __all__ = [
     "ConvertToNHWC",
     "DenseAsConvolution",
     "FuseConv2dNHWC",
+    "FuseNorms",
     "IdentifyWeights",
     "InMixedPrecision",
     "RestoreBatchedNMS",

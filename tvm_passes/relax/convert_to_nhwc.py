@@ -9,16 +9,20 @@ from tvm import relax
 from tvm.ir import Expr
 from tvm.relax.dpl import is_op, wildcard
 
-from ..engine.contract import Match, Refusal, Rule
-from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, op_name, tensors_of
+from ..analysis.shuffles import Shuffle, read_shuffle
+from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
+from .graph import ELEMENTWISE, Graph, axes_of, dtype_of, known_shape, op_name, shape_of, tensors_of
 from .rule_pass import rule_pass
+from .shuffles import SpelledShuffle, spelled
 
 LAYOUTS = {
     "relax.nn.conv2d": ["NHWC", "OHWI"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],  # in others TVM cannot compile it
 }
+TO_NCHW = (0, 3, 1, 2)  # from NHWC
 # TVM's ConvertLayout stops at some of them, and where shapes are broadcast.
-SINGLE = {*ELEMENTWISE, *(f"relax.nn.{name}" for name in ("leakyrelu", "silu", "gelu", "gelu_tanh"))}
+OTHERS = "greater", "where", "nn.leakyrelu", "nn.silu", "nn.gelu", "nn.gelu_tanh"
+SINGLE = {*ELEMENTWISE, *(f"relax.{name}" for name in OTHERS)}
 
 
 class SplitInOne(Rule):
@@ -65,7 +69,8 @@ class TransposeBeforeElementwise(Rule):
 
     Why legal: the operator does the same to each element, wherever it is. All its arguments have the same
     rank, so that they are broadcast alike, and move alike; a scalar is the same everywhere, and constants are
-    transposed the other way here. Nothing else reads the transposed tensors, so there are no more of them.
+    transposed the other way here. What else reads the transposed tensors is elementwise too, or transposes
+    them, so that there are no more of them in the end.
     """
 
     pattern = wildcard()
@@ -79,7 +84,7 @@ class TransposeBeforeElementwise(Rule):
         axes = axes_of(transposes[0])
         if any(axes_of(each) != axes for each in transposes):
             return Refusal("the transposes before the operator differ")
-        if any(match.graph.users(each) != [match.root] for each in transposes):
+        if not all(_is_movable(user) for each in transposes for user in match.graph.users(each)):
             return Refusal("a transposed tensor has other users")
         others = [each for each in tensors_of(match.root) if match.graph.value(each) not in transposes]
         if any(_moved_back(match.graph, each, axes) is None for each in others):
@@ -90,6 +95,54 @@ class TransposeBeforeElementwise(Rule):
         tensors = tensors_of(match.root)
         arguments = [_moved_back(match.graph, a, plan) if a in tensors else a for a in match.root.args]
         return relax.op.permute_dims(relax.Call(match.root.op, arguments, match.root.attrs), plan)
+
+
+class PixelShuffle(Rule):
+    """Replace nn.pixel_shuffle with a reshape, a transpose and a reshape, as TVM's importer writes most.
+
+    Why legal: splitting the channels into (C, b, b) and moving the two b behind H and W is what it does.
+    """
+
+    data = wildcard()
+    pattern = is_op("relax.nn.pixel_shuffle")(data)
+
+    def where(self, match: Match) -> bool:
+        return match.data.ty.ndim == 4
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        return Refusal("the shape is dynamic") if shape_of(match.data) is None else LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        block = int(match.root.attrs.upscale_factor)
+        batch, channels, height, width = known_shape(match.data)
+        split = relax.op.reshape(match.data, (batch, channels // block**2, block, block, height, width))
+        return relax.op.reshape(relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]), known_shape(match.root))
+
+
+class TransposeBeforeShuffle(SpelledShuffle):
+    """Move the transpose from NHWC to NCHW behind a depth-to-space, which is in NHWC then.
+
+    Why legal: a shuffle takes each pixel's channels to the pixels of its block, in whatever order the axes
+    are stored. Nothing else reads what is in between, so it is not computed twice.
+    """
+
+    def where(self, match: Match) -> bool:
+        before = match.graph.value(match.data)
+        return super().where(match) and op_name(before) == "relax.permute_dims" and axes_of(before) == TO_NCHW
+
+    def plan(self, match: Match) -> Shuffle | Answer | Refusal:
+        data, split, result = map(shape_of, (match.data, match.split, match.root))
+        shuffle = read_shuffle(data, split, result, axes=axes_of(match.moved))
+        if isinstance(shuffle, Refusal):
+            is_of_channels = data and split and (data[0], data[2:]) == (split[0], split[4:])
+            return shuffle if is_of_channels else NO_MATCH
+        if match.used_elsewhere(match.data, match.split, match.moved):
+            return Refusal("the transposed, split or moved tensor has other users")
+        return shuffle
+
+    def rewrite(self, match: Match, plan: Shuffle) -> Expr:
+        (pixels,) = match.graph.value(match.data).args
+        return relax.op.permute_dims(spelled(pixels, plan), TO_NCHW)
 
 
 class TransposeToItself(Rule):
@@ -127,6 +180,10 @@ def _transposes(match: Match) -> list[Expr]:
     return [value for value in moved if match.graph.constant(value) is None]
 
 
+def _is_movable(user: Expr) -> bool:
+    return op_name(user) in (*SINGLE, "relax.permute_dims")
+
+
 def _moved_back(graph: Graph, argument: Expr, axes: tuple[int, ...]) -> Expr | None:
     """An argument as it is before the transposes; None where it is neither transposed nor a constant."""
     array = graph.constant(argument)
@@ -147,11 +204,13 @@ def ConvertToNHWC() -> tvm.transform.Pass:
     """
     return tvm.transform.Sequential(
         [
-            rule_pass("BeforeConvertLayout", SplitInOne(), LayerNormOfSeveralAxes()),
+            rule_pass("BeforeConvertLayout", SplitInOne(), LayerNormOfSeveralAxes(), PixelShuffle()),
             relax.transform.ConvertLayout(LAYOUTS),
             relax.transform.EliminateCommonSubexpr(),  # what it reads twice has one user more
             rule_pass(
-                "ConvertToNHWC", TransposeToItself(), TransposeOfTranspose(), TransposeBeforeElementwise()
+                "ConvertToNHWC",
+                *(TransposeToItself(), TransposeOfTranspose()),
+                *(TransposeBeforeElementwise(), TransposeBeforeShuffle()),
             ),
         ],
         name="ConvertToNHWC",

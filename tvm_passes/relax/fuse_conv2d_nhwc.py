@@ -21,10 +21,12 @@ from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 
 from ..analysis.half_precision import holds
 from ..analysis.known_activations import MAX_OPERATORS, known_activation
+from ..analysis.shuffles import Shuffle
 from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
 from .rule_pass import rule_pass
+from .shuffles import SpelledShuffle, spelled_by
 
 CONVOLUTION = "topi_ext.conv2d_nhwc"
 ACTIVATIONS: dict[str, Callable[[Expr], GivenActivation]] = {
@@ -230,6 +232,60 @@ class WithActivation(_Grow):
         return _activated(call, ACTIVATIONS[name](match.root))
 
 
+class WithShuffle(SpelledShuffle, _TakeIn):
+    """Fold in a depth-to-space: the convolution writes each result to its place in the block.
+
+    Why legal: nothing else uses what is in between. The operator takes the channels in the order DCR; for CRD
+    the filters are put into it.
+    """
+
+    def plan(self, match: Match) -> FusedCall | Answer | Refusal:
+        shuffle, conv = spelled_by(match), match.graph.value(match.data)
+        if shuffle is None or op_name(conv) != CONVOLUTION:
+            return NO_MATCH
+        if match.used_elsewhere(match.data, match.split, match.moved):
+            return Refusal("the result of the convolution has other users")
+        call = FusedCall(conv)
+        if call.is_quantizing:
+            return Refusal(QUANTIZED)
+        if call.residual is not None:
+            return Refusal("a residual is added before the shuffle")
+        if call.block_size > 1:
+            return Refusal("the convolution shuffles already")
+        if call.groups > 1:
+            return Refusal("the filters are in groups")
+        call.block_size = shuffle.block
+        return call if shuffle.mode == "DCR" else _reordered(match, call, shuffle)
+
+
+class WithPRelu(_TakeIn):
+    """Fold in `where(x > 0, x, slope * x)`, a slope for each channel or for all.
+
+    Why legal: nothing else uses what is in between. In half precision, the product is no longer rounded.
+    """
+
+    conv = is_op(CONVOLUTION)(varg_default_wildcard=True)
+    slope, zero = wildcard(), wildcard()
+    mask = is_op("relax.greater")(conv, zero)
+    scaled = is_op("relax.multiply")(slope, conv) | is_op("relax.multiply")(conv, slope)
+    pattern = is_op("relax.where")(mask, conv, scaled)
+
+    def where(self, match: Match) -> bool:
+        bound = match.graph.constant(match.zero)
+        return bound is not None and not bound.any() and match.graph.constant(match.slope) is not None
+
+    def plan(self, match: Match) -> FusedCall | Refusal:
+        slope, call = _of_channels(match, match.slope), FusedCall(match.conv)
+        if slope is None or not _has_type_of(match.root, match.conv):
+            return Refusal("the slope is not one for each channel")
+        if match.used_elsewhere(match.conv, match.mask, match.scaled):
+            return Refusal("the result of the convolution has other users")
+        if call.activation or call.final_activation or call.residual is not None:
+            return Refusal("it comes after an activation or a residual")
+        call.activation, call.slope = "prelu", relax.const(_of_filters(call, slope).astype("float32"))
+        return _why_complete(call) or call
+
+
 class WithSpelledActivation(_TakeIn):
     """Fold in an activation that several operators compute, such as `x * clip(x + 3, 0, 6) / 6`.
 
@@ -276,6 +332,8 @@ class WithResidual(_Grow):
             return Refusal("the convolution has a residual already")
         if call.final_activation:
             return Refusal("the tensor is added after the final activation")
+        if call.block_size > 1:
+            return Refusal("the tensor is added after a shuffle")
         if match.graph.value(match.residual) == match.conv:
             return Refusal("the convolution is added to itself")
         if not _has_type_of(match.residual, match.conv):
@@ -291,10 +349,11 @@ class WithResidualBefore(WithResidual):
 
 
 def _why_complete(call: FusedCall) -> Refusal | None:
-    """Why the operator does nothing after what it does already."""
-    if call.is_quantizing:
-        return Refusal(QUANTIZED)
-    return Refusal("it comes after a shuffle") if call.block_size > 1 else None
+    """Why the operator does nothing after what it does already.
+
+    What it does to each result, it may do before a shuffle or behind it.
+    """
+    return Refusal(QUANTIZED) if call.is_quantizing else None
 
 
 def _has_type_of(one: Expr, other: Expr) -> bool:
@@ -313,7 +372,7 @@ def _activated(call: FusedCall, activation: GivenActivation) -> FusedCall | Refu
 
 def _of_channels(match: Match, expr: Expr) -> np.ndarray | None:
     """A constant beside the convolution as a vector over the channels, in float64; None where it is none."""
-    array, channels = match.graph.constant(expr), known_shape(match.conv.args[1])[0]
+    array, channels = match.graph.constant(expr), int(match.conv.ty.shape.values[3])
     if array.size not in (1, channels) or (array.size > 1 and array.shape[-1] != channels):
         return None
     return np.broadcast_to(array.reshape(-1).astype("float64"), channels)
@@ -323,6 +382,7 @@ def _scaled(
     match: Match, call: FusedCall, factor: np.ndarray, added: np.ndarray, to_be: str | None
 ) -> FusedCall | Refusal:
     """The call whose result is the same but for a factor and a summand for each channel."""
+    factor, added = _of_filters(call, factor), _of_filters(call, added)
     weight = match.graph.constant(call.weight)
     bias = np.zeros(len(added)) if call.bias is None else match.graph.constant(call.bias)
     is_scaled = (factor != 1).any()
@@ -340,6 +400,24 @@ def _scaled(
     call.bias = relax.const(bias)
     if is_scaled:
         call.weight = relax.const(weight)
+    return call
+
+
+def _of_filters(call: FusedCall, vector: np.ndarray) -> np.ndarray:
+    """What there is for each channel of the result, for each filter."""
+    return np.tile(vector, call.block_size**2)
+
+
+def _reordered(match: Match, call: FusedCall, shuffle: Shuffle) -> FusedCall | Refusal:
+    """The call with its filters in the order in which the operator shuffles them."""
+    order = shuffle.deep(known_shape(match.root)[3]).ravel()  # in DCR this would be ascending
+    for name in ("weight", "bias", "slope", "scale"):
+        given = getattr(call, name)
+        if given is not None:
+            array = match.graph.constant(given)
+            if array is None:
+                return Refusal("the weights or the bias of the convolution are not constant")
+            setattr(call, name, relax.const(np.ascontiguousarray(array[order])))
     return call
 
 
@@ -383,9 +461,9 @@ def FuseConv2dNHWC(target: tvm.target.Target, to_be: str | None = None) -> tvm.t
     `to_be`: the type to which `InMixedPrecision` will convert float32, for which the target then needs a
     kernel: in this order, bias and slopes are not rounded, since they stay float32.
 
-    Why legal: the operator adds a bias, activates, adds a residual and activates, in this order. Only what
-    follows in that order is folded in, and only where results in between have no other users. Sums are
-    float32 and rounded once, at the end.
+    Why legal: the operator adds a bias, activates, adds a residual, activates and shuffles, in this order.
+    Only what follows in that order is folded in, and only where results in between have no other users; what
+    is done to each result alone may follow the shuffle. Sums are float32 and rounded once, at the end.
     """
     growth = (
         WithBatchNorm,
@@ -393,6 +471,8 @@ def FuseConv2dNHWC(target: tvm.target.Target, to_be: str | None = None) -> tvm.t
         WithBias,
         WithSpelledActivation,
         WithActivation,
+        WithPRelu,
+        WithShuffle,
         WithResidual,
         WithResidualBefore,
     )

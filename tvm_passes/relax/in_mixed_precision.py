@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from topi_ext.group_norm.op import NAME as GROUP_NORM
+from topi_ext.layer_norm.op import NAME as LAYER_NORM
 from topi_ext.roi_align.op import NAME as MULTISCALE_ROI_ALIGN
 
 import tvm
@@ -25,6 +27,7 @@ PRODUCTS = {
     "relax.matmul",
     *(f"relax.nn.conv{rank}d{transposed}" for rank in (1, 2, 3) for transposed in ("", "_transpose")),
 }
+NORMS = GROUP_NORM, LAYER_NORM  # which compute in float32, and whose gamma and beta stay float32
 EPILOGUES = {"relax.add", "relax.clip", "relax.nn.relu", "relax.nn.leakyrelu"}
 FOLLOW = {
     *EPILOGUES,
@@ -34,6 +37,7 @@ FOLLOW = {
     *(f"relax.{name}" for name in ("concat", "split", "stack", "strided_slice", "broadcast_to", "take")),
     *(f"relax.{name}" for name in ("nn.max_pool2d", "nn.avg_pool2d", "image.resize2d")),
     MULTISCALE_ROI_ALIGN,
+    *NORMS,
 }
 
 
@@ -88,6 +92,8 @@ class _Half(ChosenForHalf):
         if op_name(node) == CONVOLUTION:
             data, weight, _bias, residual, *_of_filters = node.args
             return [data, weight, *([residual] if node.attrs["has_residual"] else [])]
+        if op_name(node) in NORMS:
+            return [node.args[0]]
         flat = [field for argument in node.args for field in self._fields(argument)]
         return flat[:-1] if op_name(node) == MULTISCALE_ROI_ALIGN else flat
 

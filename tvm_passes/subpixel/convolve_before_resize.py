@@ -7,7 +7,8 @@ import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.convolution import Shuffle, weights_of
+from ..analysis.convolution import weights_of
+from ..analysis.shuffles import Shuffle
 from ..engine.expressions import known_shape, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 from .convolve_earlier import cost, moved_convolution, moved_weights, why_not_earlier

@@ -8,14 +8,15 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import (
-    Shuffle,
     pairs,
+    shuffle_of,
     weights_of,
     why_not_plain,
     why_not_whole,
     with_weights,
 )
-from ..analysis.shuffles import read_unshuffle
+from ..analysis.layouts import order_of_axes
+from ..analysis.shuffles import Shuffle, read_unshuffle
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 
@@ -70,7 +71,7 @@ class OfSpaceToDepth(_Fold):
 
     def plan(self, match: Match) -> Shuffle | Refusal:
         layout = str(match.blocks.attrs.layout)
-        return why_not_whole(match.blocks) or _why_not(match, layout) or Shuffle.of(match.blocks)
+        return why_not_whole(match.blocks) or _why_not(match, layout) or shuffle_of(match.blocks)
 
 
 class OfPixelUnshuffle(_Fold):
@@ -85,10 +86,9 @@ class OfPixelUnshuffle(_Fold):
     pattern = is_op("nn.conv2d")(blocks, _Fold.weight)
 
     def plan(self, match: Match) -> Shuffle | Refusal | Answer:
-        spelled = read_unshuffle(match.data, match.split, match.moved, match.blocks)
-        if isinstance(spelled, Refusal):
-            return NO_MATCH
-        return _why_not(match, "NCHW") or Shuffle(*spelled)
+        shapes = map(static_shape, (match.data, match.split, match.blocks))
+        shuffle = read_unshuffle(*shapes, axes=order_of_axes(match.moved))
+        return NO_MATCH if isinstance(shuffle, Refusal) else _why_not(match, "NCHW") or shuffle
 
 
 class FoldSpaceToDepth(RulePass):

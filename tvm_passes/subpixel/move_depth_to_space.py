@@ -13,9 +13,9 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import (
-    Shuffle,
     channels_at,
     depth_to_space,
+    shuffle_of,
     weights_of,
     why_not_whole,
 )
@@ -50,7 +50,7 @@ class PastConvolution(Rule):
             return Refusal("the convolution and the shuffle are in different layouts")
         if match.used_elsewhere(match.shuffle):
             return Refusal("the shuffled tensor has other users")
-        shuffle, weights = Shuffle.of(match.shuffle), weights_of(conv)
+        shuffle, weights = shuffle_of(match.shuffle), weights_of(conv)
         moved = moved_weights(conv, *map(shuffle.deep, weights.shape[:2]))
         pixels = int(np.prod(shape)) // shape[channels_at(str(conv.attrs.data_layout))]
         times = _cost_before(match, pixels, moved) / _cost_now(match, pixels, weights)

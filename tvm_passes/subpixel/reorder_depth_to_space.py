@@ -8,11 +8,11 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import (
-    Shuffle,
     channel_axis,
     channels_at,
     constant_channels,
     depth_to_space,
+    shuffle_of,
     weights_of,
     why_not_plain,
     why_not_whole,
@@ -20,6 +20,7 @@ from ..analysis.convolution import (
     with_weights,
 )
 from ..analysis.operators import BINARY, ELEMENTWISE, OF_A_CHANNEL
+from ..analysis.shuffles import Shuffle
 from ..engine.expressions import op_name, static_shape
 from ..engine.graph import Graph
 from ..engine.rule import Match, Refusal, Rule, RulePass
@@ -37,7 +38,7 @@ class CrdToDcr(Rule):
     pattern = is_op("nn.depth_to_space")(data)
 
     def where(self, match: Match) -> bool:
-        return Shuffle.of(match.root).mode == "CRD"
+        return shuffle_of(match.root).mode == "CRD"
 
     def plan(self, match: Match) -> relay.Expr | Refusal:
         """The data with its channels in the order that DCR takes them in."""

@@ -7,7 +7,8 @@ import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.shuffles import SpelledShuffle, read_shuffle, read_unshuffle
+from ..analysis.layouts import order_of_axes
+from ..analysis.shuffles import Shuffle, read_shuffle, read_unshuffle
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
@@ -23,9 +24,10 @@ class _Spelled(Rule):
         ranks = [len(expr.checked_type.shape) for expr in (match.data, match.split, match.root)]
         return ranks == [4, 6, 4] and self.from_space == _splits_space(match)
 
-    def plan(self, match: Match) -> SpelledShuffle | Refusal:
+    def plan(self, match: Match) -> Shuffle | Refusal:
         read = read_unshuffle if self.from_space else read_shuffle
-        shuffle = read(match.data, match.split, match.moved, match.root)
+        shapes = map(static_shape, (match.data, match.split, match.root))
+        shuffle = read(*shapes, axes=order_of_axes(match.moved))
         if static_shape(match.root) and match.used_elsewhere(match.split, match.moved):
             return Refusal("the reshaped or transposed tensor has other users")
         return shuffle
@@ -40,7 +42,7 @@ class PixelShuffle(_Spelled):
 
     from_space = False
 
-    def rewrite(self, match: Match, plan: SpelledShuffle) -> relay.Expr:
+    def rewrite(self, match: Match, plan: Shuffle) -> relay.Expr:
         return relay.nn.depth_to_space(match.data, plan.block, "NCHW", plan.mode)
 
 
@@ -54,16 +56,16 @@ class PixelUnshuffle(_Spelled):
 
     from_space = True
 
-    def plan(self, match: Match) -> SpelledShuffle | Refusal:
+    def plan(self, match: Match) -> Shuffle | Refusal:
         shuffle = super().plan(match)
-        is_reordered = isinstance(shuffle, SpelledShuffle) and _is_reordered(match, shuffle)
+        is_reordered = isinstance(shuffle, Shuffle) and _is_reordered(match, shuffle)
         if is_reordered and all(map(_takes_it_in, match.graph.users(match.root))):
             return Refusal(
                 "nn.space_to_depth puts the place in the block before the channel, this puts it after"
             )
         return shuffle
 
-    def rewrite(self, match: Match, plan: SpelledShuffle) -> relay.Expr:
+    def rewrite(self, match: Match, plan: Shuffle) -> relay.Expr:
         result = relay.nn.space_to_depth(match.data, plan.block)
         if not _is_reordered(match, plan):
             return result
@@ -72,7 +74,7 @@ class PixelUnshuffle(_Spelled):
         return relay.take(result, relay.const(order.ravel().astype("int32")), axis=1, mode="fast")
 
 
-def _is_reordered(match: Match, shuffle: SpelledShuffle) -> bool:
+def _is_reordered(match: Match, shuffle: Shuffle) -> bool:
     return shuffle.mode == "CRD" and int(match.data.checked_type.shape[1]) > 1
 
 

@@ -11,10 +11,10 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
 from ..analysis.convolution import (
-    Shuffle,
     channels_at,
     constant_channels,
     depth_to_space,
+    shuffle_of,
     why_not_whole,
     with_channels,
 )
@@ -73,7 +73,7 @@ class PastConstant(_Sink):
         vectors = constant_channels(match.root, _axis(match))
         if vectors is None:
             return Refusal("the constant is not per-channel")
-        spread = Shuffle.of(match.shuffle).spread
+        spread = shuffle_of(match.shuffle).spread
         return {index: spread(vector) if len(vector) > 1 else vector for index, vector in vectors.items()}
 
     def rewrite(self, match: Match, plan: dict[int, np.ndarray]) -> relay.Expr:

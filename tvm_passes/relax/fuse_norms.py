@@ -1,0 +1,133 @@
+"""Compute normalizations of groups, and along one axis, by the operators of `topi_ext`."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from topi_ext.group_norm import group_norm
+from topi_ext.group_norm.op import NAME as GROUP_NORM
+from topi_ext.layer_norm import layer_norm
+from topi_ext.layer_norm.op import FLOATS
+
+import tvm
+from tvm.ir import Attrs, Expr
+from tvm.relax.dpl import is_op, wildcard
+
+from ..convolution.fused_call import given_activation
+from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
+from .fuse_conv2d_nhwc import ACTIVATIONS
+from .graph import bounds_of, dtype_of, op_name, shape_of
+from .rule_pass import rule_pass
+
+
+class _OfNorm(Rule):
+    data, gamma, beta = wildcard(), wildcard(), wildcard()
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        shape, dtype, attrs = shape_of(match.data), dtype_of(match.data), match.root.attrs
+        if shape is None or 0 in shape:
+            return Refusal("the shape is dynamic, or the tensor is empty")
+        if dtype not in FLOATS or not {dtype_of(match.gamma), dtype_of(match.beta)} <= {"float32", dtype}:
+            return Refusal(f"the types are not all {' or '.join(FLOATS)}")
+        if not float(attrs.epsilon) > 0:
+            return Refusal("epsilon is not above 0")
+        return self.why_other(attrs, len(shape)) or LEGAL
+
+    def why_other(self, attrs: Attrs, rank: int) -> Refusal | None:
+        """Why it normalizes what the operator does not, or None."""
+        raise NotImplementedError
+
+
+class OfGroupNorm(_OfNorm):
+    """Replace nn.group_norm with `topi_ext.group_norm`.
+
+    Why legal: both normalize the pixels and channels of each group of an image, and multiply and add for each
+    channel.
+    """
+
+    pattern = is_op("relax.nn.group_norm")(_OfNorm.data, _OfNorm.gamma, _OfNorm.beta)
+
+    def why_other(self, attrs: Attrs, rank: int) -> Refusal | None:
+        channels, axes = int(attrs.channel_axis) % rank, {int(axis) % rank for axis in attrs.axes}
+        if channels not in (1, rank - 1) or axes != set(range(1, rank)) - {channels}:
+            return Refusal("a group is not all pixels of an image")
+        return None
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        attrs = match.root.attrs
+        return group_norm(
+            match.data,
+            *_scales(match),
+            groups=int(attrs.num_groups),
+            axis=int(attrs.channel_axis) % match.root.ty.ndim,
+            epsilon=float(attrs.epsilon),
+        )
+
+
+class OfLayerNorm(_OfNorm):
+    """Replace nn.layer_norm along one axis with `topi_ext.layer_norm`.
+
+    Why legal: both normalize along the axis, and multiply and add for each place on it.
+    """
+
+    pattern = is_op("relax.nn.layer_norm")(_OfNorm.data, _OfNorm.gamma, _OfNorm.beta)
+
+    def why_other(self, attrs: Attrs, rank: int) -> Refusal | None:
+        return Refusal("it normalizes along several axes") if len(attrs.axes) > 1 else None
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        attrs = match.root.attrs
+        return layer_norm(match.data, *_scales(match), axis=int(attrs.axes[0]), epsilon=float(attrs.epsilon))
+
+
+class _BehindNorm(Rule):
+    norm = is_op(GROUP_NORM)(varg_default_wildcard=True)
+
+
+class WithActivation(_BehindNorm):
+    """Fold an activation into the `topi_ext.group_norm` before it.
+
+    Why legal: the operator applies one at the end, and nothing else uses what is in between.
+    """
+
+    pattern = reduce(or_, (is_op(name)(_BehindNorm.norm, varg_default_wildcard=True) for name in ACTIVATIONS))
+
+    def plan(self, match: Match) -> Answer | Refusal:
+        if given_activation(match.norm.attrs, "activation") is not None:
+            return NO_MATCH
+        if match.graph.users(match.norm) != [match.root]:
+            return Refusal("the result of the normalization has other users")
+        if op_name(match.root) == "relax.clip" and not bounds_of(match.root)[0] <= bounds_of(match.root)[1]:
+            return Refusal("the bounds of the clip are the wrong way round")
+        return LEGAL
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        attrs, (data, *scales) = match.norm.attrs, match.norm.args
+        gamma, beta = (
+            each if attrs[f"has_{name}"] else None for name, each in zip(("gamma", "beta"), scales)
+        )
+        return group_norm(
+            data,
+            gamma,
+            beta,
+            groups=int(attrs["groups"]),
+            axis=int(attrs["axis"]),
+            epsilon=float(attrs["epsilon"]),
+            activation=ACTIVATIONS[op_name(match.root)](match.root),
+        )
+
+
+def _scales(match: Match) -> tuple[Expr | None, Expr | None]:
+    """Gamma and beta, where they are used."""
+    attrs = match.root.attrs
+    return match.gamma if attrs.scale else None, match.beta if attrs.center else None
+
+
+def FuseNorms() -> tvm.transform.Pass:
+    """Compute nn.group_norm and nn.layer_norm by `topi_ext`: one kernel each, with its activation.
+
+    The operators take data in half precision, of which they compute all in float32, and gamma and beta that
+    stay float32: `InMixedPrecision`, which comes behind it, leaves normalizations by TVM in float32.
+    """
+    return rule_pass("FuseNorms", OfGroupNorm(), OfLayerNorm(), WithActivation())
