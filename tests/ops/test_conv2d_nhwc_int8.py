@@ -206,7 +206,7 @@ def test_gpu_by_cudnn(cudnn_alone, case):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    "channels, filters, kernels", [(256, 512, cudnn), (128, 256, cuda_kernel), (2048, 64, cuda_kernel)]
+    "channels, filters, kernels", [(256, 512, cudnn), (128, 256, cudnn), (2048, 64, cuda_kernel)]
 )
 def test_cudnn_has_the_wide_ones(channels, filters, kernels):
     assert op.kernels_for(QuantizedCase((9, 18), channels, filters).problem(), target()) is kernels
