@@ -87,7 +87,12 @@ def test_inspect_says_what_each_pass_did(tvm_passes_command, tmp_path):  # noqa:
     assert before["nn.conv2d"] == after["topi_ext.conv2d_nhwc"] == 1
     assert "topi_ext.conv2d_nhwc" not in before and "nn.conv2d" not in after
     (fused,) = (each for each in found["passes"] if each["name"] == "FuseConv2dNHWC")
-    assert [each["rule"] for each in fused["rewrites"]] == ["OfConv2d", "WithBias"]
+    assert [each["rule"] for each in fused["rewrites"]] == [
+        "OfConv2d",
+        "WithBias",
+        "WithShuffle",
+        "WithActivation",
+    ]
     assert fused["nodes"]["removed"] and all(each["location"] for each in fused["rewrites"])
     assert '"topi_ext.conv2d_nhwc"' in page.read_text(encoding="utf-8")
 
