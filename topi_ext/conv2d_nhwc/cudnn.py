@@ -30,9 +30,7 @@ CHANNELS_OF_PAIRS = 8  # of two pixels of an image, on which cuDNN takes 1.1 to 
 FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the conditions below are met
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
-WIDE_IN_INT8 = (
-    128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long as the own kernel
-)
+WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 

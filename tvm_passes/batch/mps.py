@@ -73,9 +73,8 @@ def _daemon(environment: dict[str, str], folder: str) -> Iterator[bool]:
     )
     assert shell.stdin and shell.stdout
     try:
-        has_answered = bool(
-            wait([shell.stdout.fileno()], SECONDS)
-        )  # select refuses file descriptors from 1024 on
+        # Not by `select`, which refuses file descriptors from 1024 on.
+        has_answered = bool(wait([shell.stdout.fileno()], SECONDS))
         yield has_answered and shell.stdout.readline() == b"started\n"
     finally:
         shell.stdin.close()

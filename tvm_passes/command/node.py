@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def constant_text(array: Any) -> str:
+    """A constant's array of either TVM: its number if it is one, else its type."""
+    if array.shape in ((), (1,)):
+        return f"{array.numpy().reshape(-1)[0]} {array.dtype}"
+    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+
+
 @dataclass
 class Node:
     """A node as it is shown: weights, and tuples that only hold operands, are not nodes of their own."""

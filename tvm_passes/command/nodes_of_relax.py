@@ -12,7 +12,7 @@ from tvm.ir import Expr, GenericConst
 
 from ..relax.graph import Graph, op_name
 from ..relax.rule_pass import tidied
-from .node import Node
+from .node import Node, constant_text
 
 
 def nodes_of(mod: tvm.IRModule) -> list[Node]:
@@ -74,7 +74,7 @@ class _Shown:
             for field in value.fields:
                 self._add_source(field, None, weights, inputs)
         elif isinstance(value, GenericConst):
-            weights.append(_constant_text(value))
+            weights.append(constant_text(value.value))
 
     def _add_outputs(self, function: relax.Function) -> None:
         body = self.graph.value(function.body.body)
@@ -111,10 +111,3 @@ def _attrs(attrs: tvm.ir.Attrs | None) -> dict[str, str]:
 
 def _attr_text(value: Any) -> str:
     return "" if value is None else str(getattr(value, "value", value))
-
-
-def _constant_text(constant: GenericConst) -> str:
-    array = constant.value
-    if array.shape in ((), (1,)):
-        return f"{array.numpy().reshape(-1)[0]} {array.dtype}"
-    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"

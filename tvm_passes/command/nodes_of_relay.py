@@ -12,7 +12,7 @@ from tvm import relay
 
 from ..engine.expressions import location, op_name
 from ..engine.graph import Graph, children, relay_functions
-from .node import Node
+from .node import Node, constant_text
 
 
 def nodes_of(mod: tvm.IRModule) -> list[Node]:
@@ -82,7 +82,7 @@ class _Shown:
             for part in expr.fields:
                 self._add_source(part, None, weights, inputs)
         elif isinstance(expr, relay.Constant):
-            weights.append(_constant_text(expr))
+            weights.append(constant_text(expr.data))
 
     def _add_outputs(self, function: relay.Function) -> None:
         results = list(function.body.fields) if isinstance(function.body, relay.Tuple) else [function.body]
@@ -114,10 +114,3 @@ def _attr_text(value: Any) -> str:
     if isinstance(value, (tvm.tir.IntImm, tvm.tir.FloatImm)):
         return str(value.value)
     return "" if value is None else str(value)
-
-
-def _constant_text(constant: relay.Constant) -> str:
-    data = constant.data
-    if data.shape in ((), (1,)):
-        return f"{data.numpy().reshape(-1)[0]} {data.dtype}"
-    return f"{data.dtype}[{', '.join(map(str, data.shape))}]"
