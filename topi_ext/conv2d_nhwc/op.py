@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, no_type_check
 import tvm
 
 from .. import _register
-from .._int8 import INT8
+from .._int8 import INT8, checked_out_dtype
 from .._register import known
 from .._tvm import (
     HAS_RELAY,
@@ -224,7 +224,7 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
         filters=filters,
         kernel=tuple(kernel),
         dtype=data.dtype,
-        out_dtype=_out_dtype(data.dtype, str(attrs["out_dtype"])),
+        out_dtype=checked_out_dtype(data.dtype, str(attrs["out_dtype"]), TYPES, ("data", "needs"), _refuse),
         bias=bias.dtype if has["bias"] else None,
         slope=slope.dtype if has["slope"] else None,
         residual=residual.dtype if has["residual"] else None,
@@ -269,16 +269,6 @@ def problem_of(tensors: Sequence[TensorType | te.Tensor], attrs: Attrs) -> Probl
     if largest > MAX_ELEMENTS:
         _refuse("2 ** 31 elements and more are too many: split the batch")
     return problem
-
-
-def _out_dtype(dtype: str, given: str) -> str:
-    """The type of the result for data of a type, from the attribute."""
-    if dtype == INT8 and not given:
-        _refuse("int8 data needs an out_dtype: int8, or a float type")
-    allowed = TYPES if dtype == INT8 else (dtype, INT8)
-    if (given or dtype) not in allowed:
-        _refuse(f"out_dtype for {dtype} data must be {' or '.join(allowed)}, not {given}")
-    return given or dtype
 
 
 def _static(name: str, shape: Sequence[tir.PrimExpr]) -> list[int]:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, no_type_check
 
 from .. import _register
-from .._int8 import INT8
+from .._int8 import INT8, checked_out_dtype
 from .._register import known
 from .._tvm import (
     Attrs,
@@ -283,15 +283,9 @@ def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
 
 def _out_dtype(dtype: str, attrs: Attrs) -> str:
     """The type of the result for feature maps of a type."""
-    given = str(attrs["out_dtype"])
     if dtype != INT8 and any(float(scale) != 1 for scale in attrs["feature_scales"]):
         _refuse(f"feature scales are for int8 feature maps, not for {dtype}")
-    if dtype == INT8 and not given:
-        _refuse("int8 feature maps need an out_dtype: int8, or a float type")
-    allowed = TYPES if dtype == INT8 else (dtype, INT8)
-    if (given or dtype) not in allowed:
-        _refuse(f"out_dtype for {dtype} feature maps must be {' or '.join(allowed)}, not {given}")
-    return given or dtype
+    return checked_out_dtype(dtype, str(attrs["out_dtype"]), TYPES, ("feature maps", "need"), _refuse)
 
 
 def _channels_of_each(attrs: Attrs) -> int:
