@@ -8,7 +8,8 @@ channels-last tensors, with the algorithm chosen by trial: alone, and with its e
 ResNet-50, and `--int8` those in int8 versus float16; these have reports of their own. `--stem` times the
 first ones of networks, as they are and over pairs of pixels, as `PixelsInPairs` makes them; with `--tune` by
 the fastest of cuDNN's plans. `--quick` times only a few convolutions, `--only TEXT` those whose name contains
-the text. `--sweep` times other plans for each, to choose those in `topi_ext/conv2d_nhwc/plan.py`.
+the text. `--batch` takes so many images each. `--sweep` times other plans for each, to choose those in
+`topi_ext/conv2d_nhwc/plan.py`.
 """
 
 import argparse
@@ -70,6 +71,7 @@ def main():
     parser.add_argument("--tune", action="store_true", help="of --stem, by cuDNN's fastest plan")
     parser.add_argument("--int8", action="store_true", help="in int8, versus float16")
     parser.add_argument("--only", default="", help="those whose name has this text")
+    parser.add_argument("--batch", type=int, help="images of each; by default as many as it has")
     parser.add_argument("--sweep", action="store_true", help="time other plans")
     args = parser.parse_args()
     faulthandler.dump_traceback_later(LIMIT_S, exit=True)
@@ -84,12 +86,18 @@ def main():
     }
     every = kinds.get(args.kind, BIG)
     cases = [case for case in (every[:QUICK] if args.quick else every) if args.only in str(case)]
+    if args.batch:
+        cases = [replace(case, batch=args.batch) for case in cases]
     if args.int8:
-        compare_int8([case for case in cases if case.dtype == "float16"], args.kind)
-    elif args.kind == "stem" and not args.sweep:
+        cases = [case for case in cases if case.dtype == "float16"]
+    if args.sweep:
+        sweep(map(in_int8 if args.int8 else replace_bias, cases))
+    elif args.int8:
+        compare_int8(cases, args.kind)
+    elif args.kind == "stem":
         compare_stems(cases, args.tune)
     else:
-        sweep(cases) if args.sweep else compare(cases, args.kind)
+        compare(cases, args.kind)
 
 
 def compare(cases, kind):
@@ -274,20 +282,22 @@ def time_in_float16(case):
 
 def times_in_int8(case):
     """The time of each kernel, or why it has none."""
-    tensors, times = int8_tensors(case), {}
-    function = relay.Function(*case.call(case.shapes()))
+    times = {}
     for kernel, target in ((OURS, "cuda"), (CUDNN, WITH_CUDNN)):
         if kernel == CUDNN and not cudnn.is_capable(case.problem()):
             times[kernel] = "-"
             continue
         try:
             with mock.patch.object(cudnn, "is_better", return_value=kernel == CUDNN):
-                module = common.compile_for_gpu(function, *tensors.values(), target=target)
-            module.run()
-            times[kernel] = common.median_ms(module.run)
+                times[kernel] = common.median_ms(compiled_in_int8(case, target).run)
         except Exception as error:  # the others are still worth timing
             times[kernel] = last_line(error)
     return times
+
+
+def compiled_in_int8(case, target):
+    function = relay.Function(*case.call(case.shapes()))
+    return common.compile_for_gpu(function, *int8_tensors(case).values(), target=target)
 
 
 def int8_tensors(case):
@@ -407,19 +417,24 @@ def cost_of_a_channel():
 
 def sweep(cases):
     arch = int(tvm.cuda(0).compute_version.replace(".", ""))
-    for case in map(replace_bias, cases):
-        tensors = case.tensors(torch)
+    for case in cases:
         in_use = plan_for(case.problem(), known_arch(arch))
         print(f"{case}, in use: {describe(in_use)}", flush=True)
         times = []
         for plan in [in_use, *other_plans(in_use)]:
             with mock.patch.object(cuda, "plan_for", return_value=plan):
                 try:
-                    times.append((common.median_ms(checked(case, tensors).run), describe(plan)))
+                    times.append((time_of_ours(case), describe(plan)))
                 except Exception as error:
                     times.append((float("inf"), f"{describe(plan)}: {last_line(error)}"))
             print(f"  {times[-1][0]:.3f}  {times[-1][1]}", flush=True)
         print("  the best: {:.3f}  {}".format(*min(times)), flush=True)
+
+
+def time_of_ours(case):
+    if isinstance(case, QuantizedCase):
+        return common.median_ms(compiled_in_int8(case, "cuda").run)
+    return common.median_ms(checked(case, case.tensors(torch)).run)
 
 
 def other_plans(plan: Plan):
@@ -452,8 +467,10 @@ def bundles(plan):
     groups, of_group = plan.problem.groups, plan.problem.filters_of_group
     largest = max(of_group, plan.problem.channels_of_group)
     counts = [n for n in range(2, 64 // largest + 1) if groups % n == 0]
+    narrower = [columns for columns in (32, 64, 128) if groups == 1 and columns < plan.columns]
     return [
         (plan.joined, plan.columns),
+        *((plan.joined, columns) for columns in narrower),
         *((n, -(-n * of_group // 8) * 8) for n in counts if n != plan.joined),
     ]
 

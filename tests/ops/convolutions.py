@@ -220,13 +220,17 @@ BIG_GROUPED = [  # those of ResNeXt-50, 32x4d, for images of 800x800
     )
 ]
 BIG_BOTTLENECKS = [  # those of ResNet-50 for images of 800x1333, whose blocks get narrow and wide again
-    Case((height, width), *channels, kernel=kernel, residual=residual, **options(**more))
-    for height, width, narrow in ((200, 336, 64), (100, 168, 128), (50, 84, 256), (25, 42, 512))
-    for channels, kernel, residual, more in (
-        ((4 * narrow, narrow), (1, 1), False, {"padding": 0, "activation": "relu"}),
-        ((narrow, narrow), (3, 3), False, {"activation": "relu"}),
-        ((narrow, 4 * narrow), (1, 1), True, {"padding": 0, "final_activation": "relu"}),
-    )
+    *(
+        Case((height, width), *channels, kernel=kernel, residual=residual, **options(**more))
+        for height, width, narrow in ((200, 336, 64), (100, 168, 128), (50, 84, 256), (25, 42, 512))
+        for channels, kernel, residual, more in (
+            ((4 * narrow, narrow), (1, 1), False, {"padding": 0, "activation": "relu"}),
+            ((narrow, narrow), (3, 3), False, {"activation": "relu"}),
+            ((narrow, 4 * narrow), (1, 1), True, {"padding": 0, "final_activation": "relu"}),
+        )
+    ),
+    Case((200, 336), 256, 128, kernel=(1, 1), **options(padding=0, activation="relu")),
+    Case((200, 336), 256, 256, kernel=(1, 1), residual=True, **options(padding=0)),  # of its pyramid
 ]
 BIG_STEMS = [  # the first ones of networks: ResNet's, YOLO's and MobileNet's
     *(

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -87,12 +88,17 @@ class _Talk(Figures):
             self._works.append(work)
 
     def items(self) -> Iterator[Item]:
-        while True:
-            self.say(WANTED)
-            images = self.hear()
-            if not images:
-                return
+        """Those that come; the next ones are on their way while these are decoded."""
+        ahead = ThreadPoolExecutor(1)
+        coming = ahead.submit(self._ask)
+        while images := coming.result():
+            coming = ahead.submit(self._ask)
             yield from images
+
+    def _ask(self) -> list[Item]:
+        self.say(WANTED)
+        images: list[Item] = self.hear()
+        return images
 
     def send(self) -> None:
         """What is there to be sent."""
