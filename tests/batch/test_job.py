@@ -13,7 +13,7 @@ import pytest
 from tests.batch.tables import reasons, rows
 from tests.command.networks import colours
 from tvm_passes import batch, runtime
-from tvm_passes.batch import BatchError, detector, local, results, table
+from tvm_passes.batch import BatchError, detector, job, local, results, table
 from tvm_passes.batch.output import locked
 
 REASONS = {
@@ -249,6 +249,16 @@ def test_a_trace(photos, detector_folder, output, tmp_path):
     assert {event["name"] for event in events} == {"decode", "fit", "run", "map back", "write"}
     assert sum(event["args"].get("images", 0) for event in events if event["name"] == "run") == 12
     assert all(event["ph"] == "X" and event["dur"] >= 0 for event in events)
+
+
+def test_a_trace_of_several_processes(photos, detector_folder, output, tmp_path, monkeypatch):
+    """Each of their works is in it; without a trace, only sums leave a process."""
+    monkeypatch.setattr(job, "_is_for_gpus", lambda _: True)
+    monkeypatch.setattr(job, "_gpus_here", lambda _: ["cpu"])
+    trace = tmp_path / "trace.json"
+    summary = batch.detect(photos, output, detector_folder("four"), gpus=1, processes=2, trace=trace)
+    decoding = [event for event in json.loads(trace.read_text()) if event["name"] == "decode"]
+    assert len({event["args"]["image"] for event in decoding}) == summary.images + summary.errors
 
 
 def test_the_table_of_errors_has_the_name_of_the_table(photos, detector_folder, tmp_path):

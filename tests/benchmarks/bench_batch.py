@@ -14,7 +14,6 @@ Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x13
 import argparse
 import contextlib
 import io
-import itertools
 import os
 import tempfile
 import time
@@ -43,7 +42,9 @@ from tvm_passes.batch.on_ray import Model, run_on_ray
 from tvm_passes.batch.output import Tables
 from tvm_passes.batch.process import Options
 from tvm_passes.batch.processes import run_in_processes
+from tvm_passes.batch.results import number_of
 from tvm_passes.batch.sources import Item
+from tvm_passes.batch.table import detections_schema
 
 WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
 SECONDS = 3  # that a stage runs alone, at least
@@ -72,7 +73,8 @@ def main():
             name = f"the job, {devices[0]}, {decoders} decoders"
             rows.append([name, *job(detector, photos, args.images, decoders)])
         del detector  # and its memory
-        for count in range(1 + (processes == 1), len(devices) + 1):
+        powers = [2**power for power in range(len(devices).bit_length())]
+        for count in powers[processes == 1 :]:
             shared = min(decoders, MAX_DECODERS * count)
             workers = devices[:count] * processes
             rate = job_of_processes(model, workers, photos, args.images * count, shared)
@@ -172,7 +174,7 @@ def job_of_processes(model, devices, photos, count, decoders):
     with contextlib.closing(run_in_processes(items_of(photos, ENDLESS), options, figures)) as results:
         while len(figures.processes) < len(devices):
             next(results)
-        return timed(itertools.islice(results, count), count, figures)
+        return timed(results, count, figures)
 
 
 def items_of(photos, count):
@@ -180,9 +182,10 @@ def items_of(photos, count):
 
 
 def timed(results, count, figures):
-    start = time.perf_counter()
-    assert sum(1 for _ in results) == count
-    rate, bound = count / (time.perf_counter() - start), figures.progress().bound
+    start, images = time.perf_counter(), 0
+    while images < count:
+        images += number_of(next(results))
+    rate, bound = images / (time.perf_counter() - start), figures.progress().bound
     print(f"{rate:.1f} images a second, bound by: {bound}", flush=True)
     return rate, bound
 
@@ -232,7 +235,7 @@ def overhead_of_ray():
         results = run_on_ray(folder, set(), model, Figures(), workers=1)
         next(results)
         start = time.perf_counter()
-        images = sum(1 for _ in results)
+        images = sum(map(number_of, results))
         seconds = time.perf_counter() - start
     return seconds / (images / WAITED * model.detector().seconds_alone()) - 1
 
@@ -273,7 +276,7 @@ class _Waiting:
         return found
 
     def start_finish(self, image_id, _found, _placed):
-        return lambda: {"image_id": image_id}
+        return lambda: {**dict.fromkeys(detections_schema().names), "image_id": image_id}
 
 
 class _WaitingModel(Model):

@@ -212,6 +212,30 @@ def test_cudnn_has_the_wide_ones(channels, filters, kernels):
     assert op.kernels_for(QuantizedCase((9, 18), channels, filters).problem(), target()) is kernels
 
 
+@pytest.mark.parametrize(
+    "channels, filters, kernel, batch, kernels",
+    [
+        (128, 512, (1, 1), 8, cuda_kernel),
+        (128, 512, (1, 1), 1, cudnn),
+        (128, 128, (3, 3), 8, cuda_kernel),
+        (512, 128, (1, 1), 8, cudnn),
+        (256, 256, (3, 3), 8, cudnn),  # whose weights leave no room for 128 filters in a block
+    ],
+)
+def test_but_not_those_that_mostly_write(channels, filters, kernel, batch, kernels):
+    problem = QuantizedCase((100, 168), channels, filters, kernel, batch).problem()
+    assert op.kernels_for(problem, target()) is kernels
+
+
+def test_four_teams_write_what_is_computed_from_few_channels():
+    """Which then read these more often."""
+    plans = [
+        plan.plan_for(QuantizedCase((200, 336), channels, 256, (1, 1), 8, residual=True).problem(), 90)
+        for channels in (64, 256)
+    ]
+    assert [(each.columns, each.teams) for each in plans] == [(128, 4), (256, 2)]
+
+
 # --- what is refused
 
 

@@ -31,6 +31,7 @@ FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the co
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
 WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
+SHALLOW_IN_INT8 = 256  # channels: up to these, for many tiles, cuDNN takes 1.3 to 1.7 times as long
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -42,9 +43,17 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
         return False
     if problem.groups > 1:
         return False  # in int8 it is slower; in float16 it is faster only with strides, but may have no plan
+    plan = plan_for(problem, arch)
     if problem.dtype == INT8:
-        return min(problem.channels, problem.filters) >= WIDE_IN_INT8
-    return not _is_own_better(plan_for(problem, arch))
+        is_wide = min(problem.channels, problem.filters) >= WIDE_IN_INT8
+        return is_wide and not _is_own_better_in_int8(plan)
+    return not _is_own_better(plan)
+
+
+def _is_own_better_in_int8(plan: Plan) -> bool:
+    """Measured: where writing takes the longest, which ours does twice as fast, and pixels are read once."""
+    is_shallow = plan.resident and plan.problem.channels <= SHALLOW_IN_INT8
+    return is_shallow and plan.columns >= WIDE_IN_INT8 and plan.all_tiles >= MANY_TILES * plan.workers
 
 
 def _is_own_better(plan: Plan) -> bool:

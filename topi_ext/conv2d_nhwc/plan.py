@@ -43,6 +43,7 @@ SHARED_MEMORY = {
 MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}
 PIECE = 16  # bytes
 KIB = 1024
+FEW_CHANNELS = 64  # of int8: so few that to read them again, for other filters, costs next to nothing
 # Groups are joined up to so many channels and filters. Up to 32 columns, wgmma takes as long as it needs to
 # read the pixels from shared memory, so products with zeros cost no time. Not measured yet.
 JOINED = 32
@@ -320,7 +321,10 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
         yield from _resident(problem, arch, _columns(problem.filters_of_group * joined), joined)
     filters = problem.filters_of_group
     columns = _columns(filters)
-    for width in (columns, 128, 64):
+    preferred = (columns, 128, 64)
+    if _writes_in_int8(problem) and problem.channels <= FEW_CHANNELS:
+        preferred = (128, columns, 64)
+    for width in preferred:
         # Blocks with other filters load the same pixels again, but these are then in the cache.
         if width <= columns and filters <= 4 * width:
             yield from _resident(problem, arch, width)
@@ -352,12 +356,20 @@ def _resident(problem: Problem, arch: int, columns: int, joined: int = 1) -> Ite
     """
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
-    for tile, most in _tiles(columns, all_in_registers=bool(problem.residual) or not is_async):
+    tiles = _tiles(columns, all_in_registers=bool(problem.residual) or not is_async)
+    if _writes_in_int8(problem) and is_async and 64 < columns <= 128:
+        tiles = [((8, 8), 4)]
+    for tile, most in tiles:
         plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True, joined=joined)
         tasks = plan.all_tiles * plan.bundles
         wanted = max(1, min(most, plan.all_tiles, tasks // MULTIPROCESSORS.get(arch, 100)))
         for teams in range(wanted, min(wanted, 2) - 1, -1):
             yield replace(plan, teams=teams)
+
+
+def _writes_in_int8(problem: Problem) -> bool:
+    """Whether its time goes into the results, which more teams hide: a residual takes few registers here."""
+    return problem.dtype == INT8 and problem.kernel == (1, 1) and problem.residual is not None
 
 
 def _streaming_tiles(arch: int) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
@@ -34,6 +34,16 @@ def measured(add: Callable[[Work], None], stage: str, **about: Any) -> Iterator[
     finally:
         took = time.perf_counter() - begin
         add(Work(stage, start, took, os.getpid(), threading.get_native_id(), about))
+
+
+def summed(works: Iterable[Work]) -> list[Work]:
+    """One for each stage, without what it was about: enough where there is no trace."""
+    sums: dict[str, Work] = {}
+    for work in works:
+        before = sums.get(work.stage)
+        seconds = work.seconds + (before.seconds if before else 0)
+        sums[work.stage] = work._replace(seconds=seconds, about={})
+    return list(sums.values())
 
 
 @dataclass

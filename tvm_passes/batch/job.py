@@ -27,7 +27,7 @@ from .optional import pyarrow, ray
 from .output import Tables, check_same, errors_of_the_disk, locked, paths_of
 from .process import Options
 from .processes import run_in_processes
-from .results import Failed, Result
+from .results import Failed, Result, number_of
 from .sources import Source, count, items_of, left_in, named
 from .table import ROWS, ids_of
 
@@ -136,7 +136,9 @@ def detect(
             for_ray["processes"] = processes or processes_of("cuda:0")
         run = _on_ray(source, Path(model), manifest, batch, max_pixels, **for_ray)
     else:
-        run = _locally(source, Path(model), manifest, batch, max_pixels, gpus, processes, decoders)
+        run = _locally(
+            source, Path(model), manifest, batch, max_pixels, gpus, processes, decoders, trace is not None
+        )
     with errors_of_the_disk(table), locked(table), contextlib.ExitStack() as stack:
         check_same(table, {"source": named(source), "manifest": manifest["sha256"]})
         tables = Tables(table, errors, rows_per_part)
@@ -151,8 +153,10 @@ def detect(
                 for result in results:
                     with figures.working("write"):
                         tables.write(result)
-                    figures.errors += isinstance(result, Failed)
-                    figures.images += not isinstance(result, Failed)
+                    if isinstance(result, Failed):
+                        figures.errors += 1
+                    else:
+                        figures.images += number_of(result)
         except OSError:
             raise  # the disk is full: another part would be lost, too
         except BaseException:
@@ -215,13 +219,14 @@ def _locally(
     gpus: int | None,
     processes: int | None,
     decoders: int | None,
+    is_traced: bool,
 ) -> Engine:
     devices = _gpus_here(gpus) if _is_for_gpus(manifest) else ["cpu"]
     number = decoders or max(1, min(cores() - 1, MAX_DECODERS * len(devices)))
     devices = [device for device in devices for _ in range(processes or processes_of(device))]
     if len(devices) > 1:
         share = -(-number // len(devices))
-        options = [Options(model, device, batch, max_pixels, share) for device in devices]
+        options = [Options(model, device, batch, max_pixels, share, is_traced) for device in devices]
         return lambda done, figures, tick: run_in_processes(left_in(source, done), options, figures, tick)
     detector = Detector(model, devices[0], batch=batch, max_pixels=max_pixels)
     return lambda done, figures, tick: run_in_threads(left_in(source, done), detector, figures, number, tick)

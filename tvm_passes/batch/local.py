@@ -23,7 +23,7 @@ from .errors import BadImage
 from .figures import Figures
 from .found import Found
 from .letterbox import Fitted
-from .results import Failed, Result, taken_from
+from .results import Failed, OfOneImage, taken_from
 from .sources import Item
 
 BATCHES_AHEAD = 2  # of prepared images
@@ -38,7 +38,7 @@ def run_in_threads(
     figures: Figures,
     decoders: int,
     tick: Callable[[], None] = lambda: None,
-) -> Generator[Result, None, None]:
+) -> Generator[OfOneImage, None, None]:
     """The row of each image, or why there is none, in any order; `tick` is called again and again.
 
     Closing the iterator, and an exception in it, ends all threads.
@@ -77,7 +77,7 @@ class _Engine:
         self._start("run", [self._run], self._ran)
         self._start("map back", [self._map_back] * MAPPERS, self._results)
 
-    def results(self, tick: Callable[[], None]) -> Iterator[Result]:
+    def results(self, tick: Callable[[], None]) -> Iterator[OfOneImage]:
         yield from taken_from(self._results, tick)
         if self._error is not None:
             raise self._error

@@ -41,7 +41,7 @@ from .letterbox import Fitted, Placed, letterbox
 from .mps import shared_gpus
 from .network import Images
 from .optional import ray
-from .results import Failed, Result, taken_from
+from .results import Failed, OfOneImage, Result, Rows, in_a_table, taken_from
 from .sources import Source, left_in
 
 IMAGES, BYTES = 16, 2**25  # of a chunk, at most; one image may have more bytes
@@ -58,7 +58,7 @@ class _Chunk(NamedTuple):
     """What became of some images until now."""
 
     images: list[Fitted]
-    results: list[Result]
+    results: list[Any]  # in the end, rows are in a table
     works: list[Work]
 
 
@@ -120,10 +120,7 @@ def run_on_ray(
                 for work in chunk.works:
                     figures.add(work)
                 for result in chunk.results:
-                    image_id = result.id if isinstance(result, Failed) else result["image_id"]
-                    if image_id not in done:  # in a source that changed while a task was started again
-                        done.add(image_id)
-                        yield result
+                    yield from _new(result, done)
         finally:
             chunks.stop()
             thread.join(SECONDS_TO_STOP)  # or when Ray gives it something, or ends
@@ -193,6 +190,20 @@ def _silent() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _new(result: Rows | Failed, done: set[str]) -> Iterator[Result]:
+    """What is not done yet, and is then: a source may change while a task is started again."""
+    if isinstance(result, Failed):
+        if result.id not in done:
+            yield result
+        done.add(result.id)
+        return
+    ids = result.table.column("image_id").to_pylist()
+    new = [place for place, image_id in enumerate(ids) if image_id not in done]
+    if new:
+        yield result if len(new) == len(ids) else Rows(result.table.take(new))
+    done.update(ids)
 
 
 def _pass_on(data: Any, chunks: Channel, errors: list[BaseException]) -> None:
@@ -352,7 +363,7 @@ class _Network:
                 found = self._run(detector, part, works)  # in the stream of all calls
                 with detector.own_stream():
                     results += _mapped_back(detector, part, found, works)
-            yield packed(_Chunk([], results, works))
+            yield packed(_Chunk([], in_a_table(results), works))
 
     def _loaded(self) -> Detector:
         """Not before the first call, whose error ends the job: an actor that cannot begin is tried again."""
@@ -379,7 +390,7 @@ class _Network:
 
 def _mapped_back(
     detector: Detector, images: list[Fitted], found: list[Found | BadImage], works: list[Work]
-) -> Iterator[Result]:
+) -> Iterator[OfOneImage]:
     with measured(works.append, "map back"):
         begun = [detector.start_finish(image.id, one, image.placed) for image, one in zip(images, found)]
     for image, finish in zip(images, begun):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BatchError
-from .results import Failed, Result
+from .results import Failed, Result, Rows
 from .table import Table, detections_schema, errors_schema, whole_file
 
 JOB = ".job.json"  # in the table of detections: what the job is, which --resume has to find the same
@@ -40,6 +40,8 @@ class Tables:
     def write(self, result: Result) -> None:
         if isinstance(result, Failed):
             self._errors.append({"image_id": result.id, "reason": result.reason})
+        elif isinstance(result, Rows):
+            self._detections.append_all(result.table)
         else:
             self._detections.append(result)
         if time.monotonic() - self._flushed > SECONDS_OF_WORK:

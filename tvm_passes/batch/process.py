@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from ..errors import one_line
 from .detector import Batch, Detector
 from .errors import BatchError
-from .figures import Figures, Work
+from .figures import Figures, Work, summed
 from .item import Item
 from .local import run_in_threads
-from .results import Result
+from .results import OfOneImage, Result, in_a_table
 
 IMAGES = 16  # that are asked for at once, and results that are sent at once
 WANTED = "images, please"
@@ -32,6 +32,7 @@ class Options(NamedTuple):
     batch: Batch
     max_pixels: int
     decoders: int
+    is_traced: bool = False  # each of its works has to be known
 
 
 class JobEnded(Exception):
@@ -42,7 +43,7 @@ class Answer(NamedTuple):
     """What a process has done since the last one."""
 
     results: list[Result]
-    works: list[Work]
+    works: list[Work]  # each, or the sum of a stage
 
 
 def main(number: int) -> None:
@@ -64,9 +65,9 @@ def main(number: int) -> None:
 
 
 def _work(talk: _Talk, options: Options) -> None:
-    folder, device, batch, max_pixels, decoders = options
-    detector = Detector(folder, device, batch=batch, max_pixels=max_pixels)
-    for result in run_in_threads(talk.items(), detector, talk, decoders, talk.send):
+    detector = Detector(options.folder, options.device, batch=options.batch, max_pixels=options.max_pixels)
+    talk.is_traced = options.is_traced
+    for result in run_in_threads(talk.items(), detector, talk, options.decoders, talk.send):
         talk.results.append(result)
         if len(talk.results) >= IMAGES:
             talk.send()
@@ -78,7 +79,8 @@ class _Talk(Figures):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self.results: list[Result] = []
+        self.is_traced = False
+        self.results: list[OfOneImage] = []
         self._works: list[Work] = []
         self._connection = connection
         self._sending = threading.Lock()
@@ -106,7 +108,7 @@ class _Talk(Figures):
             with self._lock:
                 works, self._works = self._works, []
             results, self.results = self.results, []
-            self.say(Answer(results, works))
+            self.say(Answer(in_a_table(results), works if self.is_traced else summed(works)))
 
     def say(self, message: Any) -> None:
         with self._sending, _of_the_connection():

@@ -59,23 +59,38 @@ class Table:
         self._next = max(numbers, default=-1) + 1
         self._limit = rows
         self._rows: list[Mapping[str, Any]] = []
-        self._bytes = 0
+        self._tables: list[Any] = []
+        self._number = self._bytes = 0
 
     def append(self, row: Mapping[str, Any]) -> None:
         self._rows.append(row)
-        self._bytes += sum(map(len, row.get("masks") or ()))
-        if len(self._rows) >= self._limit or self._bytes >= BYTES:
+        self._grown(1, sum(map(len, row.get("masks") or ())))
+
+    def append_all(self, table: Any) -> None:
+        """The rows of a table with this schema."""
+        while len(table):
+            part = table.slice(0, self._limit - self._number)
+            self._tables.append(part)
+            self._grown(len(part), part.column("masks").nbytes)
+            table = table.slice(len(part))
+
+    def _grown(self, number: int, bytes_: int) -> None:
+        self._number += number
+        self._bytes += bytes_
+        if self._number >= self._limit or self._bytes >= BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write the rows that were appended as a part."""
-        if not self._rows:
+        if not self._number:
             return
-        parquet, table = pyarrow("parquet"), table_of(self._rows, self.schema)
+        pa, parquet = pyarrow(), pyarrow("parquet")
+        table = pa.concat_tables([*self._tables, table_of(self._rows, self.schema)])
         path = self.folder / f"part-{self._next:06}.parquet"
         with whole_file(path) as file:
             parquet.write_table(table, file, use_dictionary=REPEATED)
-        self._rows, self._bytes = [], 0  # first: a row may be lost to an interruption, but not be there twice
+        # First: a row may be lost to an interruption, but not be there twice.
+        self._rows, self._tables, self._number, self._bytes = [], [], 0, 0
         self._next += 1
 
 
