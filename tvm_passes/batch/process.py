@@ -18,6 +18,7 @@ from .errors import BatchError
 from .figures import Figures, Work, summed
 from .item import Item
 from .local import run_in_threads
+from .parcel import Parcel, receive
 from .results import OfOneImage, Result, in_a_table
 
 IMAGES = 16  # that are asked for at once, and results that are sent at once
@@ -111,12 +112,13 @@ class _Talk(Figures):
             self.say(Answer(in_a_table(results), works if self.is_traced else summed(works)))
 
     def say(self, message: Any) -> None:
+        parcel = Parcel(message)
         with self._sending, _of_the_connection():
-            self._connection.send(message)
+            parcel.send(self._connection)
 
     def hear(self) -> Any:
         with _of_the_connection():
-            return self._connection.recv()
+            return receive(self._connection)
 
 
 @contextmanager

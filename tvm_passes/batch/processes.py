@@ -24,6 +24,7 @@ from .figures import Figures
 from .item import Item
 from .local import MAPPERS
 from .mps import shared_gpus
+from .parcel import Parcel, receive
 from .process import IMAGES, WANTED, Options
 from .results import Result, taken_from
 
@@ -86,7 +87,7 @@ class _Engine:
             if message == WANTED:
                 with self._turn:
                     images = list(islice(self._items, IMAGES))
-                worker.connection.send(images)
+                Parcel(images).send(worker.connection)
             else:
                 self._answers.put(message)
 
@@ -110,8 +111,8 @@ class _Worker:
     def messages(self) -> Iterator[object]:
         """What the process says, until it has said that it is done; its error is raised."""
         try:
-            self.connection.send(self._options)
-            while (message := self.connection.recv()) is not None:
+            Parcel(self._options).send(self.connection)
+            while (message := receive(self.connection)) is not None:
                 if isinstance(message, BatchError):
                     raise message
                 yield message
