@@ -21,7 +21,7 @@ import tvm_passes
 from tests.benchmarks import _common as common
 from tests.benchmarks._models import ON_CPU, call_of
 from tests.benchmarks._peers import COMPILED, OPSET, OURS, PEERS, RUNNERS, STOCK, Case, named, off_by
-from tests.benchmarks.timing import CLOCKS, at_most, in_turn, once
+from tests.benchmarks.timing import CLOCKS, QUICK, at_most, in_turn, once
 from topi_ext.conv2d_nhwc import onednn
 from tvm_passes.errors import one_line
 from tvm_passes.runtime.profiling import ms_by_kind
@@ -253,8 +253,9 @@ def report(rows, dtype):
 
 CLOCK_NAMES = {"processor": "time of the processor", "wall": "by the host's clock"}
 TEXT = f"""Milliseconds of a call in {{dtype}} on one image: the median of {ROUNDS[0]} rounds or more, in each
-of which ours and each peer run once, in one process. The time of the processor is that of all threads; other
-work on the machine disturbs it less than the host's clock.
+of which ours and each peer run in one process; where a run takes less than {QUICK} ms, the second of two.
+The time of the processor is that of all threads; other work on the machine disturbs it less than the host's
+clock.
 torch: eager, and compiled in the default mode, in the layout in which eager is faster; its bfloat16 is
 autocast. ONNX Runtime and OpenVINO run what `torch.onnx.export` writes in opset {OPSET}. Masks are pasted
 into images; those of OpenVINO by torchvision, since OpenVINO cannot convert the loop that does it.

@@ -6,18 +6,23 @@ import statistics
 import time
 
 CLOCKS = {"processor": time.process_time, "wall": time.perf_counter}  # the first counts all threads
+QUICK = 200  # ms
 
 
 def in_turn(calls, rounds):
     """{clock: {name: the median in ms of its call}}, after a round to warm up.
 
-    Each call runs once in each round, so that other work on the machine slows all of them alike.
+    Each call runs in each round, so that other work on the machine slows all of them alike; a quick one runs
+    again, and that counts, since from image to image its data are in the caches, and not those of others.
     """
     times = {clock: {name: [] for name in calls} for clock in CLOCKS}
     for _ in range(1 + rounds):
         for name, call in calls.items():
             settle()
-            for clock, ms in once(call).items():
+            found = once(call)
+            if found["wall"] < QUICK:
+                found = once(call)
+            for clock, ms in found.items():
                 times[clock][name].append(ms)
     return {
         clock: {name: statistics.median(ms[1:]) for name, ms in of_clock.items()}
