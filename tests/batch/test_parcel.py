@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tvm_passes.batch import parcel
+from tvm_passes.batch import BatchError, parcel
 from tvm_passes.batch.parcel import Parcel, receive
 
 LARGE = 4 * parcel.SMALL
@@ -55,7 +55,7 @@ def test_memory_that_is_full(monkeypatch):
 
     monkeypatch.setattr(os, "memfd_create", full)
     before = descriptors()
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(BatchError, match=r"no memory for what goes to another process: .* No space left"):
         Parcel(VALUES[2])
     assert descriptors() == before
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from .errors import BatchError
+
 SMALL = 2**16  # bytes, which a connection passes at once
 
 
@@ -29,7 +31,6 @@ class Parcel:
     """A value to be sent once."""
 
     def __init__(self, value: Any) -> None:
-        """Raises OSError where there is no memory left for it."""
         buffers: list[pickle.PickleBuffer] = []
         data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
@@ -50,13 +51,16 @@ class Parcel:
 
 def _file_of(parts: Sequence[memoryview]) -> int:
     """The descriptor of a file in memory with these bytes."""
-    descriptor = os.memfd_create("tvm-passes")
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.writelines(parts)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        descriptor = os.memfd_create("tvm-passes")
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.writelines(parts)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:  # which is not one of the disk that is written to
+        raise BatchError(f"no memory for what goes to another process: {error}") from error
     return descriptor
 
 

@@ -38,7 +38,7 @@ def run_in_processes(
     figures: Figures,
     tick: Callable[[], None] = lambda: None,
 ) -> Generator[Result, None, None]:
-    """The row of each image, or why there is none, in any order; there is a process for each of the options.
+    """The rows of images, and why others have none, in any order; there is a process for each of the options.
 
     `tick` is called again and again. Closing the iterator, and an exception in it, ends all processes.
     """
