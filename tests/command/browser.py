@@ -25,7 +25,7 @@ FLAGS = (
     "--disable-sync",
     "--remote-debugging-pipe",
 )
-SECONDS = 60  # for an answer
+SECONDS = 180  # for an answer: to start a page takes minutes where memory is short
 WIDTH, HEIGHT = 1600, 1000
 
 
