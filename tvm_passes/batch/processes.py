@@ -87,7 +87,9 @@ class _Engine:
             if message == WANTED:
                 with self._turn:
                     images = list(islice(self._items, IMAGES))
-                Parcel(images).send(worker.connection)
+                parcel = Parcel(images)
+                with contextlib.suppress(OSError):  # of a process that has ended, as the next message says
+                    parcel.send(worker.connection)
             else:
                 self._answers.put(message)
 
