@@ -340,3 +340,13 @@ def test_two_to_the_power_of_truths():
 
     x = relay.var("x", shape=array.shape, dtype="bool")
     np.testing.assert_array_equal(run(module(x, function(x)), array)[0], np.where(array, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_concatenation_of_half_precision_that_a_cast_reads(dtype):
+    """In one kernel, whose operands are in memory. The values are exact in each type."""
+    array = np.arange(-20, 20, dtype="float32").reshape(2, 4, 5)
+    x = relay.var("x", shape=array.shape)
+    part = relay.annotation.stop_fusion(relay.cast(x, dtype))
+    (found,) = run(module(x, relay.cast(relay.concatenate([part, part], 1), "float32")), array)
+    np.testing.assert_array_equal(found, np.concatenate([array, array], 1))

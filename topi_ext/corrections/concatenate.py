@@ -3,8 +3,9 @@
 TVM's kernel takes its operands as compact buffers. A tensor that is computed in the same function is laid
 out with the padding that another operand puts around it, so that it is not compact, and does not compile.
 And what is fused with the kernel runs on one core, one element after the other, each operator to memory.
-Importing this module gives the kernel a copy of such a tensor, and what is fused with it, where it is large,
-the schedule that it has alone.
+Where its results are of bfloat16, and what reads them is fused with it, they are taken for integers.
+Importing this module gives the kernel a copy of a computed tensor, what is fused with it, where it is large,
+the schedule that it has alone, and bfloat16 an operator of loops instead.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _stock = topi.x86.concatenate
 
 
 def concatenate(data: Sequence[te.Tensor], axis: int = 0) -> te.Tensor:
+    if data[0].dtype == "bfloat16":
+        return topi.concatenate(data, axis)
     computed = {read for each in data for read in _computed_for([each]) if read != each.op}
     return _stock([topi.identity(each) if each.op in computed else each for each in data], axis)
 
