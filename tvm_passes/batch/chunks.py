@@ -15,14 +15,17 @@ from .optional import pyarrow
 def packed(value: Any) -> Any:
     """A table of one row."""
     pa = pyarrow()
+    data, *buffers = pickled(value)
+    large = pa.large_binary()
+    columns = {"value": pa.array([data], large), "arrays": pa.array([buffers], pa.large_list(large))}
+    return pa.table(columns)
+
+
+def pickled(value: Any) -> list[memoryview]:
+    """What `pickle.loads` needs for a value: its bytes, and then the buffers in it."""
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    large = pa.large_binary()
-    columns = {
-        "value": pa.array([data], large),
-        "arrays": pa.array([[buffer.raw() for buffer in buffers]], pa.large_list(large)),
-    }
-    return pa.table(columns)
+    return [memoryview(data), *(buffer.raw() for buffer in buffers)]
 
 
 def unpacked(table: Any) -> Iterator[Any]:

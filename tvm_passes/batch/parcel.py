@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from .chunks import pickled
 from .errors import BatchError
 
 SMALL = 2**16  # bytes, which a connection passes at once
@@ -31,9 +32,7 @@ class Parcel:
     """A value to be sent once."""
 
     def __init__(self, value: Any) -> None:
-        buffers: list[pickle.PickleBuffer] = []
-        data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-        parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
+        parts = pickled(value)
         sizes = [part.nbytes for part in parts]
         self._message, self._file = value, None
         if sum(sizes) > SMALL and hasattr(os, "memfd_create"):
