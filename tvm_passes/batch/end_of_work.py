@@ -12,6 +12,8 @@ def end_of_work(*tensors: object) -> Callable[[], object]:
     devices = {each.device for each in tensors if isinstance(each, torch.Tensor) and each.is_cuda}
     if not devices:
         return lambda: None
-    event = torch.cuda.Event()
+    # By default, CUDA polls: in many processes, whose threads wait for a GPU most of the time, this takes the
+    # processors from those that decode.
+    event = torch.cuda.Event(blocking=True)
     event.record(torch.cuda.current_stream(*devices))
     return event.synchronize

@@ -46,8 +46,9 @@ class OnGpu:
         """See `letterbox`; the tensor is whole, for the default stream, on which the network runs."""
         with self.own_stream() as stream:
             found, placed = fitted(self._copied(pixels_of(image)), taken, channels)
+            wait = end_of_work(found)
         if stream is not None:
-            stream.synchronize()
+            wait()
             found.record_stream(torch.cuda.default_stream(self._device))
         return found, placed
 

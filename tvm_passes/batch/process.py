@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from .local import run_in_threads
 from .parcel import Parcel, receive
 from .results import OfOneImage, Result, in_a_table
 
+# After which Python's threads take turns; by default after 5 ms, for which a GPU waits for its next batch.
+SECONDS_OF_TURN = 0.001
 IMAGES = 16  # that are asked for at once, and results that are sent at once
 WANTED = "images, please"
 
@@ -50,6 +53,7 @@ class Answer(NamedTuple):
 def main(number: int) -> None:
     """Do what is asked through the connection of this file descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends its processes
+    sys.setswitchinterval(SECONDS_OF_TURN)
     talk = _Talk(Connection(number))
     with suppress(JobEnded):
         options = talk.hear()

@@ -76,8 +76,11 @@ class _Engine:
 
     def stop(self) -> None:
         self._answers.stop()
+        # All at once: by MPS, a process that is killed while its GPU works makes those beside it fail.
         for worker in self._workers:
-            worker.end()
+            worker.kill()
+        for worker in self._workers:
+            worker.close()
         for thread in self._threads:
             thread.join()
 
@@ -124,7 +127,9 @@ class _Worker:
                 "written is whole; give --resume (resume=True) to try again"
             ) from error
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._process.kill()  # it has nothing that is to be kept
+
+    def close(self) -> None:
         self._process.wait()
         self.connection.close()
