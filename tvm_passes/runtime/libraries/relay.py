@@ -21,6 +21,7 @@ from ..executors import Library, executor_of
 from ..failure import explained
 from ..llvm_parts import on_all_cores
 from ..signature import Signature, check_parameters
+from ..typed_once import TypedOnce
 from ..weights import put_in, taken_out
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
@@ -87,12 +88,16 @@ def _processors(target: tvm.target.Target) -> list[str]:
 
 
 def _at_level_3() -> AbstractContextManager[Any]:
-    """The caller's pass context, or a copy of the default one at level 3."""
+    """The caller's pass context, or a copy of it at level 3 in which types are inferred once.
+
+    The instruments of a context are the caller's: they would end with the copy.
+    """
     around = tvm.transform.PassContext.current()
-    if around.opt_level >= 3:
+    if around.opt_level >= 3 and around.instruments:
         return contextlib.nullcontext()
-    settings = around.required_pass, around.disabled_pass, around.instruments, dict(around.config.items())
-    return tvm.transform.PassContext(3, *settings)
+    instruments = around.instruments or [TypedOnce()]
+    settings = around.required_pass, around.disabled_pass, instruments, dict(around.config.items())
+    return tvm.transform.PassContext(max(around.opt_level, 3), *settings)
 
 
 def _is_static(mod: tvm.IRModule) -> bool:

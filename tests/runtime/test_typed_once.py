@@ -1,0 +1,61 @@
+"""Types that are inferred once: skipped are runs of InferType that would change nothing, and no others."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import module
+from tvm_passes.runtime.typed_once import TypedOnce
+
+import tvm
+from tvm import relay
+
+
+@pytest.fixture
+def ran():
+    """The names of the passes that run, in a context with this instrument."""
+    names = []
+
+    @tvm.instrument.pass_instrument
+    class Seen:
+        def run_before_pass(self, _mod, info):
+            names.append(info.name)
+
+    with tvm.transform.PassContext(instruments=[TypedOnce(), Seen()]):
+        yield names
+
+
+def network():
+    x = relay.var("x", shape=(2, 3))
+    return module(x, relay.add(x, relay.const(np.ones(3, "float32"))))
+
+
+def test_a_typed_module_is_not_typed_again(ran):
+    typed = relay.transform.InferType()(network())
+    again = relay.transform.InferType()(typed)
+    assert ran == ["InferType"]
+    assert again["main"].same_as(typed["main"])
+
+
+def test_another_function_is_typed(ran):
+    typed = relay.transform.InferType()(network())
+    main = typed["main"]
+    typed["main"] = relay.Function(main.params, relay.negative(main.body))
+    result = relay.transform.InferType()(typed)
+    assert ran == ["InferType"] * 2
+    assert result["main"].body.checked_type == relay.TensorType((2, 3))
+
+
+def test_all_functions_count(ran):
+    """One that stays may call one that does not."""
+    mod = network()
+    mod["other"] = network()["main"]
+    typed = relay.transform.InferType()(mod)
+    typed["other"] = network()["main"]
+    relay.transform.InferType()(typed)
+    assert ran == ["InferType"] * 2
+
+
+def test_other_passes_run(ran):
+    mod = relay.transform.InferType()(network())
+    relay.transform.DeadCodeElimination()(relay.transform.DeadCodeElimination()(mod))
+    assert ran.count("DeadCodeElimination") == 2
