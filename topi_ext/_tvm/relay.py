@@ -20,6 +20,8 @@ from tvm.te.hybrid import script
 from tvm.tir import PrimExpr
 from tvm.tir.ir_builder import BufferVar, IRBuilder
 
+from .kept import built
+
 __all__ = [
     "Analyzer",
     "Attrs",
@@ -126,7 +128,7 @@ def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., N
     """A function whose arguments do not overlap, for this machine's processor."""
     target = tvm.target.Target(llvm, host=llvm)
     function = function.with_attr({"global_symbol": "main", "tir.noalias": True, "target": target})
-    return tvm.build(tvm.IRModule({"main": function}), target)["main"]
+    return built(tvm.IRModule({"main": function}), target)["main"]
 
 
 def register_function(name: str) -> Callable[[Callable], Callable]:

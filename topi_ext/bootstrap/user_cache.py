@@ -1,4 +1,4 @@
-"""The folder of what is made once per machine: TVM's compiled interface, compiled CUDA kernels, chosen plans.
+"""The folder of what is made once per machine: TVM's compiled interface, compiled kernels, chosen plans.
 
 It is `tvm-vision-passes` in `$XDG_CACHE_HOME`, by default in `~/.cache`, or what `TVM_PASSES_CACHE` names.
 All of it may be deleted at any time. `TVM_PASSES_CACHE=0` keeps no kernels.

@@ -1,4 +1,4 @@
-"""TVM infers the types of a module again and again while it compiles: a third of these runs change nothing."""
+"""While TVM compiles, it infers the types of a module again and again; a third of these runs change nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NAME = "InferType"
 class TypedOnce:
     """Skips a run of InferType on the functions that the last one has made.
 
-    Functions are immutable while anything else holds them, as this does: their types stay what they are. It is
-    for one compilation, since it also holds their constants.
+    Functions are immutable while something else holds them, as this does: their types stay what they are. It
+    is for one compilation, since it also holds their constants.
     """
 
     def __init__(self) -> None:
