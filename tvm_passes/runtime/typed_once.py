@@ -1,4 +1,4 @@
-"""While TVM compiles, it infers the types of a module again and again; a third of these runs change nothing."""
+"""While TVM compiles, it infers types again and again; a third of these runs would change nothing."""
 
 from __future__ import annotations
 
