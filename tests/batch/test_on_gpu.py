@@ -30,7 +30,9 @@ def test_images_are_fitted_in(device, taken):
     for size in ((90, 40), (30, 200), (48, 64)):
         image = np.random.default_rng(0).integers(0, 256, (*size, 3), "uint8")
         image.flags.writeable = False
-        found, placed = OnGpu(device).letterbox(image, taken, "BGR")
+        gpu = OnGpu(device)
+        coming, placed = gpu.letterbox(image, taken, "BGR")
+        (found,) = gpu.arrived([coming])
         expected, place = letterbox(image, taken, "BGR")
         assert placed == place and found.device.type == device
         limit = 1 if taken.dtype == "uint8" else 1e-3

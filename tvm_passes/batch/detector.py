@@ -126,7 +126,7 @@ class Detector:
         """
         size = min(size for size in self._networks if size >= len(images))
         with self._turn:
-            return self._networks[size].start(images)
+            return self._networks[size].start(self._gpu.arrived(images) if self._gpu else images)
 
     def run(self, images: Sequence[Prepared]) -> list[Found]:
         """What the network finds in prepared images, of which there are at most `batch`."""
