@@ -47,7 +47,11 @@ def test_the_report_is_that_of_the_results():
 def test_a_result_names_its_commit_and_command(result):
     assert re.fullmatch("[0-9a-f]{7,}(-dirty)?", result.facts["Commit"])
     module = re.match("`python -m tests[.]([a-z0-9_.]+)( .*)?`$", result.facts["Command"])
-    assert module and module[1] in {"batch.endure", *(f"benchmarks.bench_{name}" for name in NAMES)}
+    assert module and module[1] in {
+        "batch.endure",
+        "batch.match",
+        *(f"benchmarks.bench_{name}" for name in NAMES),
+    }
 
 
 def test_a_report_says_how_it_was_made(monkeypatch, tmp_path):
