@@ -1,10 +1,14 @@
-"""Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one."""
+"""Devices for all tests: the fixture `emulated_cuda` on any machine, the mark `gpu` for a real one.
+
+And what is kept of kernels for them: `kernel_cache`.
+"""
 
 import contextlib
 
 import pytest
 
 from tests.cuda_on_cpu import CannotEmulate, emulate_cuda
+from topi_ext.bootstrap import user_cache
 from topi_ext.conv2d_nhwc import cudnn
 
 import tvm
@@ -37,3 +41,10 @@ def small_by_cudnn(monkeypatch):
 
 def _has_gpu():
     return tvm.cuda(0).exist
+
+
+@pytest.fixture
+def kernel_cache(tmp_path, monkeypatch):
+    """A cache of the test's own, which is empty."""
+    monkeypatch.setenv(user_cache.SWITCH, str(tmp_path))
+    return tmp_path

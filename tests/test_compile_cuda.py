@@ -14,16 +14,11 @@ from tvm_passes import runtime
 import tvm
 from tvm import relay
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 TARGET = "cuda -arch=sm_80"
 FLAGS = ("-gencode", "arch=compute_80,code=sm_80")
 SOFTMAXES = 5
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(user_cache.SWITCH, str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
@@ -111,12 +106,12 @@ def test_the_callback_of_the_user_gets_the_whole(compiled, on_four_cores):
 
 
 @needs_nvcc
-def test_the_folder_for_kernels_gets_the_whole(cache, tmp_path, on_four_cores):
+def test_the_folder_for_kernels_gets_the_whole(kernel_cache, tmp_path, on_four_cores):
     folder = tmp_path / "kernels"
     with tvm.transform.PassContext(opt_level=3, config={compile_cuda.OUTPUT_DIR: str(folder)}):
         (built,) = kernels(runtime.build_library(network(), TARGET))
     assert (folder / "tvm_kernels.cu").read_text() == built.get_source()
-    assert not [*cache.glob(f"*{user_cache.SUFFIX}")]
+    assert not [*kernel_cache.glob(f"*{user_cache.SUFFIX}")]
 
 
 @needs_nvcc
@@ -155,11 +150,11 @@ def _on_the_cpu(mod, array):
 # --- the cache
 
 
-def test_what_is_compiled_is_kept(compiled, cache):
+def test_what_is_compiled_is_kept(compiled, kernel_cache):
     first = compile_cuda.compile_all([source("a"), source("b"), source("a")])
     assert compile_cuda.compile_all([source("b"), source("a")]) == first
     assert sorted(each.code for each in compiled) == ["a", "b"]
-    assert {path.suffix for path in cache.iterdir()} == {user_cache.SUFFIX}
+    assert {path.suffix for path in kernel_cache.iterdir()} == {user_cache.SUFFIX}
 
 
 def test_the_order_of_kernels_does_not_matter(compiled):
@@ -182,9 +177,9 @@ def test_what_differs_is_compiled(compiled, monkeypatch, change):
 
 
 @pytest.mark.parametrize("damage", [lambda old: old[:-1], lambda old: b"", lambda old: old[:-1] + b"?"])
-def test_a_damaged_entry_is_made_anew(compiled, cache, damage):
+def test_a_damaged_entry_is_made_anew(compiled, kernel_cache, damage):
     expected = compile_cuda.compile_all([source("a")])
-    (path,) = cache.iterdir()
+    (path,) = kernel_cache.iterdir()
     path.write_bytes(damage(path.read_bytes()))
     for _ in range(2):
         assert compile_cuda.compile_all([source("a")]) == expected
@@ -192,14 +187,14 @@ def test_a_damaged_entry_is_made_anew(compiled, cache, damage):
 
 
 @pytest.mark.parametrize("folder", ["0", "", "/dev/null/cache"])
-def test_without_a_cache(compiled, cache, monkeypatch, folder):
+def test_without_a_cache(compiled, kernel_cache, monkeypatch, folder):
     monkeypatch.setenv(user_cache.SWITCH, folder)
     for _ in range(2):
         compile_cuda.compile_all([source("a")])
-    assert len(compiled) == 2 and not [*cache.iterdir()]
+    assert len(compiled) == 2 and not [*kernel_cache.iterdir()]
 
 
-def test_the_cache_is_bounded(cache, monkeypatch):
+def test_the_cache_is_bounded(kernel_cache, monkeypatch):
     monkeypatch.setattr(user_cache, "MAX_BYTES", 2_500)
     for key in "abab":  # the second time, each is used again
         user_cache.load(key) or user_cache.store(key, key.encode() * 1_000)
@@ -209,11 +204,11 @@ def test_the_cache_is_bounded(cache, monkeypatch):
     assert user_cache.load("a") and user_cache.load("c")
 
 
-def test_several_processes_at_once(cache, monkeypatch):
+def test_several_processes_at_once(kernel_cache, monkeypatch):
     monkeypatch.setenv("TVM_FFI", "ctypes")  # compile no interface into this folder
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        assert all(pool.map(_store_and_load, [str(cache)] * 4))
-    (path,) = cache.iterdir()
+        assert all(pool.map(_store_and_load, [str(kernel_cache)] * 4))
+    (path,) = kernel_cache.iterdir()
     assert user_cache.load(path.stem) == b"x" * 100_000
 
 
@@ -235,7 +230,7 @@ def test_a_folder_of_the_users_choice(tmp_path):
 
 
 @needs_nvcc
-def test_a_known_kernel_is_what_nvcc_made(cache):
+def test_a_known_kernel_is_what_nvcc_made(kernel_cache):
     code = source('extern "C" __global__ void f(float* x) { x[threadIdx.x] = 1; }')
     made = compile_cuda.compile_all([code])[code]
     assert made == user_cache.load(code.key) and b"\x7fELF" in made

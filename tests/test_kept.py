@@ -11,13 +11,9 @@ from topi_ext.bootstrap import user_cache
 import tvm
 from tvm import te
 
+pytestmark = pytest.mark.usefixtures("kernel_cache")
+
 TARGET = tvm.target.Target("llvm")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(user_cache.SWITCH, str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
@@ -41,17 +37,17 @@ def entries(folder):
     return [*folder.glob(f"*{user_cache.SUFFIX}")]
 
 
-def test_a_kernel_is_built_once(build, cache):
+def test_a_kernel_is_built_once(build, kernel_cache):
     assert [sums(2.0), sums(2.0)] == [[2, 3, 4]] * 2
-    assert len(build) == len(entries(cache)) == 1
+    assert len(build) == len(entries(kernel_cache)) == 1
 
 
-def test_another_kernel_is_another_one(build, cache):
+def test_another_kernel_is_another_one(build, kernel_cache):
     assert [sums(2.0), sums(3.0)] == [[2, 3, 4], [3, 4, 5]]
-    assert len(build) == len(entries(cache)) == 2
+    assert len(build) == len(entries(kernel_cache)) == 2
 
 
-def test_another_process_finds_it(build, cache):
+def test_another_process_finds_it(build, kernel_cache):
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(sums, [2.0]) == [2, 3, 4]
     assert sums(2.0) == [2, 3, 4]

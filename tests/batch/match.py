@@ -25,6 +25,7 @@ import tvm_passes
 from tests.batch import photographs
 from tests.batch.tables import rows
 from tests.benchmarks._common import cpu_name, markdown_table, publish
+from tests.models.detectors import matched
 from tests.models.zoo import detection_model
 from tests.zoo.outcome import imported
 from tvm_passes import batch, runtime
@@ -54,9 +55,9 @@ def main():
         pairs = [
             (found[path.relative_to(folder / "photos").as_posix()], in_torch(network, path)) for path in files
         ]
-    said = report(args, pairs)
-    publish("batch_match", "Many images, as torchvision finds it", said, cpu_name())
-    if min(shares(pairs)) < ENOUGH:
+    found = shares(pairs)
+    publish("batch_match", "Many images, as torchvision finds it", report(args, pairs, *found), cpu_name())
+    if min(found) < ENOUGH:
         sys.exit(f"They have less than {ENOUGH:.0%} in common.")
 
 
@@ -106,11 +107,9 @@ def shares(pairs):
 def share(pairs):
     hits = wanted_ = 0
     for found, wanted in pairs:
-        alike = are_alike(wanted, found)
-        taken = set()
-        for row in alike[np.array(wanted["scores"]) >= SCORE]:
-            taken.update([at for at in np.flatnonzero(row) if at not in taken][:1])
-        hits, wanted_ = hits + len(taken), wanted_ + int((wanted["scores"] >= SCORE).sum())
+        counts = (wanted["scores"] >= SCORE).numpy()
+        hits += matched(are_alike(wanted, found)[counts])
+        wanted_ += counts.sum()
     return hits / wanted_
 
 
@@ -138,7 +137,7 @@ def are_alike(wanted, found):
     return alike
 
 
-def report(args, pairs):
+def report(args, pairs, of_torch, of_job):
     detections = sum(int((wanted["scores"] >= SCORE).sum()) for _, wanted in pairs)
     facts = {
         "CPU": cpu_name(),
@@ -147,7 +146,6 @@ def report(args, pairs):
         "Compared": f"what has a score of {SCORE} or more: class, score within {SCORES_APART}, and box and "
         f"mask with an intersection over union of {IOU}",
     }
-    of_torch, of_job = shares(pairs)
     header = ["images", "detections of torch", "the job finds of them", "torch finds of the job's"]
     table = markdown_table(header, [[f"{len(pairs)}", f"{detections:,}", f"{of_torch:.2%}", f"{of_job:.2%}"]])
     return "\n".join([*(f"- {name}: {fact}" for name, fact in facts.items()), "", table])

@@ -37,6 +37,7 @@ from tests.benchmarks.bench_zoo import in_time, measured_in_turn
 from tests.models.shapes import drawn, train_to_enlarge
 from tests.models.zoo import random_image, retinanet_of_mlperf, tiny_detector, tiny_mask_rcnn
 from tests.zoo.outcome import imported
+from tvm_passes.runtime.arrays import is_cuda
 
 import tvm
 
@@ -321,7 +322,7 @@ class Prepared:
 
 def others_like(model):
     """More of the same network, for streams beside its own; a CPU's threads are all in use by one."""
-    if model.device.device_type != model.device.kDLCUDA:
+    if not is_cuda(model.device):
         return []
     options = {"cut": model.cut, "copy_outputs": False}
     return [tvm_passes.runtime.Model(model.lib, model.device, **options) for _ in range(STREAMS - 1)]

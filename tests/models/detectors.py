@@ -96,10 +96,15 @@ def share_matched(found, expected, iou=0.9, score=0.02, least=0.05):
         & (expected["labels"][:, None] == found["labels"])
         & (np.abs(expected["scores"][:, None] - found["scores"]) <= score)
     )
+    return matched(alike[wanted]) / max(1, wanted.sum())
+
+
+def matched(alike):
+    """How many of the rows find a column that is alike, each one of its own, the first rows first."""
     taken = set()
-    for row in alike[wanted]:
+    for row in alike:
         taken.update([i for i in np.flatnonzero(row) if i not in taken][:1])
-    return len(taken) / max(1, wanted.sum())
+    return len(taken)
 
 
 def _is_found(found, expected, i, box, score, mask, keypoint):

@@ -47,12 +47,11 @@ class Graph(FakeGraph):
 
 
 @pytest.fixture
-def model(emulated_cuda, fake_cuda, small_by_cudnn, monkeypatch, tmp_path):  # noqa: F811
+def model(emulated_cuda, fake_cuda, small_by_cudnn, kernel_cache, monkeypatch):  # noqa: F811
     """Two different convolutions, one of them twice, by a cuDNN whose plans take the time that PLANS says."""
     library = SimpleNamespace(
         **LIBRARY, pygraph=lambda **_: Graph(), create_handle=object, set_stream=lambda *_: None
     )
-    monkeypatch.setenv(user_cache.SWITCH, str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setattr(session, "import_cudnn", lambda: library)
     monkeypatch.setattr(cudnn.OPERATOR, "build_graph", lambda *_: Graph())
