@@ -14,12 +14,23 @@ import tvm
 from tvm import relay
 
 SHAPE = (1, 6, 8, 32)
+
+
+def x_type(x):
+    return x.type_annotation.dtype if isinstance(x, relay.Var) else "bfloat16"
+
+
 OPERATORS = {
     "add": lambda x: relay.nn.relu(relay.add(x, x)),
     "pool": lambda x: relay.nn.max_pool2d(x, (2, 2), (2, 2), layout="NHWC"),
     "mean": lambda x: relay.mean(x, axis=[1, 2]),
     "resize": lambda x: relay.image.resize2d(x, (12, 16), layout="NHWC", rounding_method=""),
     "concatenate": lambda x: relay.concatenate([relay.nn.relu(x), x], axis=3),
+    "concatenate in runs": lambda x: relay.concatenate([x, relay.nn.relu(x), x, x], axis=3),
+    "concatenate few": lambda x: relay.concatenate([x, relay.strided_slice(x, [0], [3], axes=[3])], axis=3),
+    "concatenate, and more": lambda x: relay.add(
+        relay.concatenate([x, x], axis=3), relay.const(1, x_type(x))
+    ),
     "transpose": lambda x: relay.layout_transform(x, "NHWC", "NCHW"),
     "softmax": lambda x: relay.nn.softmax(x, axis=3),
 }

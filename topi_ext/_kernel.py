@@ -86,3 +86,15 @@ def between(ib: IRBuilder, begin: IntExpr, end: IntExpr, kind: str = "serial") -
     """A loop; TVM's code generator for LLVM requires it to start at 0."""
     with ib.for_range(0, end - begin, kind=kind) as offset:
         yield begin + offset
+
+
+def in_vectors(ib: IRBuilder, count: int, lanes: int) -> Iterator[tuple[tir.PrimExpr, int]]:
+    """The first element and the number of those of each vector of a row; what is left over is one by one.
+
+    The body of the caller's loop is emitted once for the vectors, and once for what is left over.
+    """
+    with ib.for_range(0, count // lanes, "vector") as vector:
+        yield vector * lanes, lanes
+    if count % lanes:
+        with between(ib, count // lanes * lanes, count) as element:
+            yield element, 1

@@ -227,6 +227,41 @@ def test_a_split_elsewhere_takes_what_it_took(cuts, index):
     assert apply(Canonicalize(), mod)[0].same_as(mod)
 
 
+def levels(x, heads, lengths, swap=True):
+    """The values of attention, split by level, each moved to (heads, channels, pixels), and joined again."""
+    channels = int(x.type_annotation.shape[2]) // heads
+    pieces = relay.split(x, np.cumsum(lengths)[:-1].tolist(), axis=1)
+    moved = []
+    for piece, length in zip(pieces, lengths):
+        if swap:
+            piece = relay.transpose(relay.squeeze(piece, [0]), [1, 0])
+        piece = relay.reshape(piece, (heads, channels, length, 1))
+        moved.append(relay.reshape(piece, (heads, channels, length)))
+    return moved
+
+
+@pytest.mark.parametrize("lengths", [(4, 6), (9, 4, 1)])
+def test_parts_that_are_moved_alike_are_moved_as_a_whole(lengths):
+    x = variable(1, sum(lengths), 6)
+    mod = module(x, relay.concatenate(levels(x, 2, lengths), 2))
+    check(mod, "WholeOfMovedParts", ["reshape", "transpose"], numbers(1, sum(lengths), 6))
+
+
+def test_parts_in_another_order_or_of_which_some_are_left_out_stay():
+    x = variable(1, 10, 6)
+    first, second, third = levels(x, 2, (2, 5, 3))
+    for parts in ([second, first, third], [first, second], [first, first, second, third]):
+        mod = module(x, relay.concatenate(parts, 2))
+        assert "WholeOfMovedParts" not in rewritten(apply(Canonicalize(), mod)[1])
+
+
+def test_parts_that_are_no_transpose_of_the_whole_stay():
+    """Rows of 5 and 3 pixels are cut at other places than those of all 8."""
+    x = variable(1, 8, 6)
+    mod = module(x, relay.concatenate(levels(x, 2, (5, 3), swap=False), 2))
+    assert "WholeOfMovedParts" not in rewritten(apply(Canonicalize(), mod)[1])
+
+
 def test_a_split_along_another_axis_stays():
     parts, whole = concatenated(1, 1)
     mod = module(*parts, relay.split(whole, 2, 1)[0])

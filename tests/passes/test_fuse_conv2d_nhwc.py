@@ -242,6 +242,21 @@ def test_scores_to_be_rounded_stay_as_they_are():
     assert ops(after) == [FUSED, "sigmoid"]
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+def test_what_only_convolutions_read_is_squashed_before_it_is_rounded(name):
+    x = image()
+    squashed = spelled(conv(x), name)
+    fuse = FuseConv2dNHWC(to_be="bfloat16", target="llvm -libs=onednn")
+    after, _ = apply(fuse, module(x, conv(squashed)))
+    assert ops(after) == [FUSED, FUSED]
+    after, _ = apply(fuse, module(x, relay.Tuple([conv(squashed), relay.nn.relu(squashed)])))
+    assert name in ops(after)
+    after, _ = apply(fuse, module(x, relay.add(conv(x), squashed)))
+    assert name in ops(after)
+    after, _ = apply(FuseConv2dNHWC(to_be="bfloat16"), module(x, conv(squashed)))
+    assert ops(after) == [FUSED, name, FUSED]
+
+
 @pytest.mark.parametrize("layout", ["OIHW", "HWOI", "OHWI"])
 def test_weights_of_any_layout(layout):
     x = image()

@@ -18,6 +18,9 @@ from tvm import te, topi
 from .._register import known
 
 FOR_SEVERAL_THREADS = 2**14  # elements: for fewer it takes longer to wake threads
+CONCATENATE = "T_concat"  # as TVM names what it computes
+RUNS = 8, 64  # elements of one operand side by side that are copied at once, at least and at most
+MAX_RUNS = 32  # of a row, since the code has each of them
 
 _stock = topi.x86.concatenate
 
@@ -43,9 +46,38 @@ def schedule(outs: Sequence[te.Tensor] | te.Tensor) -> te.Schedule:
             continue
         if operation not in written:
             s[operation].compute_inline()
+        elif run := _run(operation):
+            _schedule_runs(s[operation], run, is_parallel=_is_large(operation.output(0)))
         elif _is_large(operation.output(0)):
             topi.x86.injective.schedule_injective_from_existing(s, operation.output(0))
     return s
+
+
+def _run(operation: te.ComputeOp) -> int | None:
+    """How many elements to copy at once where operands are concatenated along the last axis, or None.
+
+    Which operand an element comes from is then known for each run, and not asked for each element.
+    """
+    last = len(operation.axis) - 1
+    shapes = [[known(extent) for extent in tensor.shape] for tensor in operation.input_tensors]
+    if operation.name != CONCATENATE or not last or any(len(shape) != last + 1 for shape in shapes):
+        return None
+    lengths = [shape[-1] for shape in shapes if shape[-1] is not None]
+    whole = known(operation.axis[last].dom.extent)
+    if len(lengths) < len(shapes) or sum(lengths) != whole:
+        return None
+    least, most = RUNS
+    common = math.gcd(*lengths)
+    run = next((each for each in range(most, least - 1, -1) if common % each == 0), None)
+    return run if run and whole // run <= MAX_RUNS else None
+
+
+def _schedule_runs(stage: te.Stage, run: int, is_parallel: bool) -> None:
+    *outer, last = stage.op.axis
+    number, _ = stage.split(last, run)
+    stage.unroll(number)
+    if is_parallel:
+        stage.parallel(stage.fuse(*outer))
 
 
 def _is_large(tensor: te.Tensor) -> bool:

@@ -1,12 +1,15 @@
-"""Softmax and log-softmax on CUDA in one kernel, in float32.
+"""Softmax and log-softmax: on CUDA in one kernel, on CPUs in vectors, in float32.
 
-TVM has a kernel for each of the maximum, the exponentials, their sum and the quotient, unless there
-are two axes; and a thread of these reads a whole row. Importing this module replaces the computation for
-floats of up to 32 bits along an axis of known length. Half precision is computed in float32 and rounded once.
+On CUDA, TVM has a kernel for each of the maximum, the exponentials, their sum and the quotient, unless there
+are two axes; and a thread of these reads a whole row. On CPUs it finds the maximum and the sum of a row one
+element after the other. Importing this module replaces the computation for floats of up to 32 bits along
+an axis of known length; on CPUs, for float32 along the last axis. Half precision is computed in float32 and
+rounded once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +17,15 @@ import tvm
 from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
+from .._floats import Locals, spread
+from .._kernel import in_a_row, in_vectors, ramp
 from .._register import known
 from .._rows import Kernel, Row, Rows, of_rows, schedule_of_rows
 from .._strategy import generic
+from .._tvm import BufferVar, IRBuilder
 
 FLOATS = ("float32", "float16", "bfloat16")
+LANES = 16  # of a vector, on CPUs
 
 
 def softmax(data: te.Tensor, axis: int, is_log: bool) -> te.Tensor:
@@ -56,26 +63,109 @@ def _result(
     return value - top - total if is_log else te.exp(value - top) / total
 
 
-def _register(name: str, is_log: bool) -> None:
-    strategies = getattr(generic, f"{name}_strategy")
+def softmax_on_cpus(data: te.Tensor, _axis: int, is_log: bool) -> te.Tensor:
+    """The result along the last axis of float32, which has at least as many elements as a vector."""
+    rows = Rows.of(data, -1)
+
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        ib = IRBuilder()
+        (given, index_type), (result, _) = in_a_row(ib, ins[0]), in_a_row(ib, outs[0])
+        with ib.for_range(0, rows.outer, "row", kind="parallel") as row:
+            start = Locals(ib, "global")("start", row.astype(index_type) * rows.channels)
+            _emit_row(ib, is_log, rows.channels, start, given, result)
+        return ib.get()
+
+    return te.extern([data.shape], [data], emit, dtype=[data.dtype], name="softmax")
+
+
+def _emit_row(
+    ib: IRBuilder, is_log: bool, channels: int, start: tir.PrimExpr, given: BufferVar, result: BufferVar
+) -> None:
+    local, every = Locals(ib, "global"), ramp(0, 1, LANES)
+
+    def reduced(
+        first: tir.PrimExpr,
+        add: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
+        value: Callable[[tir.PrimExpr, int], tir.PrimExpr],
+    ) -> tir.PrimExpr:
+        """What `add` makes of the values at all vectors of the row."""
+        parts = ib.allocate("float32", LANES, "parts", scope="global")
+        parts[every] = spread(first, LANES)
+        for at, lanes in in_vectors(ib, channels, LANES):
+            some = ramp(0, 1, lanes)
+            parts[some] = add(parts[some], value(start + at, lanes))
+        total = local.variable("total", first)
+        with ib.for_range(0, LANES, "lane") as lane:
+            total[0] = add(total[0], parts[lane])
+        return local("whole", total[0])
+
+    def less_than_top(at: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
+        return given[ramp(at, 1, lanes)] - spread(top, lanes)
+
+    def exponential(at: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
+        if is_log:
+            return te.exp(less_than_top(at, lanes))
+        result[ramp(at, 1, lanes)] = te.exp(less_than_top(at, lanes))
+        return result[ramp(at, 1, lanes)]
+
+    top = reduced(tir.min_value("float32"), te.max, lambda at, lanes: given[ramp(at, 1, lanes)])
+    total = reduced(tir.const(0.0, "float32"), lambda a, b: a + b, exponential)
+    last = local("log", te.log(total)) if is_log else local("factor", tir.const(1.0, "float32") / total)
+    for at, lanes in in_vectors(ib, channels, LANES):
+        some, each = ramp(start + at, 1, lanes), spread(last, lanes)
+        result[some] = less_than_top(start + at, lanes) - each if is_log else result[some] * each
+
+
+def _schedule_on_cpus(_attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
+    """The schedule of a tensor of `softmax_on_cpus`, and of what is fused behind."""
+    (out,) = outs
+    with target:
+        if isinstance(out.op, te.ExternOp):
+            return topi.generic.schedule_extern(outs)
+        made = te.create_schedule(out.op)
+        topi.utils.traverse_inline(made, out.op, lambda _: None)
+        topi.x86.injective.schedule_injective_from_existing(made, out)
+        return made
+
+
+def _register(
+    name: str,
+    key: str,
+    takes: Callable[[te.Tensor, int], bool],
+    ours: Callable[[te.Tensor, int], te.Tensor],
+    schedules: tuple[Callable[..., te.Schedule], Callable[..., te.Schedule]],
+) -> None:
+    """Register `ours` for what it takes, and TVM's for the rest; `schedules` are that of ours, and TVM's."""
     stock = getattr(topi.nn, name)
 
-    @strategies.register("cuda", override=True)
+    @getattr(generic, f"{name}_strategy").register(key, override=True)
     def strategy(
-        attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type, target: tvm.target.Target
+        attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type, _target: tvm.target.Target
     ) -> registry.OpStrategy:
-        data, axis, result = inputs[0], int(attrs.axis), registry.OpStrategy()
-        is_ours = data.dtype in FLOATS and len(data.shape) and known(data.shape[axis])
+        axis, result = int(attrs.axis), registry.OpStrategy()
+        is_ours = takes(inputs[0], axis)
+        of_ours, of_stock = schedules
 
         def compute(_attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type) -> list[te.Tensor]:
-            return [softmax(inputs[0], axis, is_log) if is_ours else stock(inputs[0], axis)]
+            return [(ours if is_ours else stock)(inputs[0], axis)]
 
-        schedule: Any = (
-            schedule_of_rows if is_ours else generic.wrap_topi_schedule(topi.cuda.schedule_softmax)
-        )
-        result.add_implementation(compute, schedule, name=f"{name}.cuda")
+        schedule: Any = of_ours if is_ours else generic.wrap_topi_schedule(of_stock)
+        result.add_implementation(compute, schedule, name=f"{name}.{key}")
         return result
 
 
-_register("softmax", is_log=False)
-_register("log_softmax", is_log=True)
+def _is_of_rows(data: te.Tensor, axis: int) -> bool:
+    return bool(data.dtype in FLOATS and len(data.shape) and known(data.shape[axis]))
+
+
+def _is_of_vectors(data: te.Tensor, axis: int) -> bool:
+    if data.dtype != "float32" or not len(data.shape) or axis % len(data.shape) != len(data.shape) - 1:
+        return False
+    return (known(data.shape[-1]) or 0) >= LANES
+
+
+for _name, _is_log in (("softmax", False), ("log_softmax", True)):
+    _on_cuda = partial(softmax, is_log=_is_log)
+    _on_cpus = partial(softmax_on_cpus, is_log=_is_log)
+    _register(_name, "cuda", _is_of_rows, _on_cuda, (schedule_of_rows, topi.cuda.schedule_softmax))
+    _register(_name, "cpu", _is_of_vectors, _on_cpus, (_schedule_on_cpus, topi.x86.schedule_softmax))

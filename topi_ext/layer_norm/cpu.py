@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .._floats import Locals, lanes_of, spread, vector_type
-from .._kernel import between, ceil_div, in_a_row, ramp
+from .._kernel import between, ceil_div, in_a_row, in_vectors, ramp
 from .._tvm import BufferVar, IRBuilder, dtype_of, te, tir
 from .problem import Problem
 
@@ -48,16 +48,12 @@ class _Norm:
     def emit_rows(self) -> None:
         channels = self.problem.rows.channels
         lanes = LANES if self._has_vectors and channels >= LANES else 1
-        whole = channels // lanes * lanes
         with self.ib.for_range(0, self.problem.rows.outer, "row", kind="parallel") as row:
             start = self.local("start", row.astype(self._index_type) * channels)
 
             def vectors() -> Iterator[_Vector]:
-                with self.ib.for_range(0, channels // lanes, "c") as c:
-                    yield _Vector(start + c * lanes, lanes, c * lanes, lanes)
-                if whole < channels:
-                    with between(self.ib, whole, channels) as c:
-                        yield _Vector(start + c, 1, c, 1)
+                for c, some in in_vectors(self.ib, channels, lanes):
+                    yield _Vector(start + c, some, c, some)
 
             self._normalize(vectors, lanes, is_one_row=True)
 

@@ -29,6 +29,7 @@ from ..analysis.half_precision import HALF, RANGES
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import gains, why_not_half
 from ..analysis.scalar_functions import activation_of, call_below
+from ..analysis.targets import has_onednn
 from ..engine.expressions import op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
@@ -242,6 +243,16 @@ class WithSquashingActivation(WithSpelledActivation):
     pattern = any_op(("sigmoid", "tanh"), wildcard())
 
 
+class WithSquashingActivationBetween(WithSquashingActivation):
+    """The same where convolutions alone read it, which will take it in half precision in any case."""
+
+    def where(self, match: Match) -> bool:
+        users = match.graph.users(match.root)
+        return all(
+            op_name(user) == "topi_ext.conv2d_nhwc" and user.args[0].same_as(match.root) for user in users
+        )
+
+
 class WithResidual(_Grow):
     """Fold in the addition of another tensor.
 
@@ -338,7 +349,11 @@ class FuseConv2dNHWC(RulePass):
         taken = {None: (), "float16": (ToBeFloat16,), "bfloat16": (ToBeBfloat16,)}[to_be]
         target = tvm.target.Target(target) if target else tvm.target.Target.current()
         first = [OfFloat if also_float32 else OfHalf, *taken]
-        squashing = [WithSquashingActivation] if also_float32 and to_be is None else []
+        squashing = []
+        if also_float32 and to_be is None:
+            squashing = [WithSquashingActivation]
+        elif has_onednn(target):  # which computes them in its convolution
+            squashing = [WithSquashingActivationBetween]
         self.rules = (*(_on(target, rule) for rule in first), *self.GROWTH, *squashing)
         super().__init__()
 

@@ -17,6 +17,7 @@ from .pad_with_filled import PadWithFilled
 from .prune_branches import PruneBranch
 from .square import SquareForPower
 from .static_forms import STATIC_FORMS
+from .whole_of_parts import WholeOfMovedParts
 
 
 class Canonicalize(RulePass):
@@ -46,6 +47,7 @@ class Canonicalize(RulePass):
         KeepZeroInMemory,
         PadWithFilled,
         PruneBranch,
+        WholeOfMovedParts,
     )
 
 
