@@ -54,6 +54,7 @@ from .detection.restore_multiscale_roi_align import RestoreMultiScaleRoIAlign
 from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
 from .engine.report import Report, recording
+from .engine.typed import remembering
 from .quantize.calibration import Calibration
 from .quantize.float_from_qdq import FloatFromQDQ
 from .quantize.in_int8 import InInt8
@@ -119,7 +120,7 @@ def detection_pipeline(
         ]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
-    return _stage("detection_pipeline", *stages, _finish(machine))
+    return _pipeline("detection_pipeline", *stages, _finish(machine))
 
 
 def subpixel_pipeline(
@@ -141,14 +142,14 @@ def subpixel_pipeline(
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
     if machine is None or machine.kind.name != "llvm" or has_onednn(machine):
         stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
-    return _stage("subpixel_pipeline", *stages, _finish(machine))
+    return _pipeline("subpixel_pipeline", *stages, _finish(machine))
 
 
 def default_pipeline() -> tvm.transform.Sequential:
     """All passes that preserve a network's results, in order."""
     front = _stage("fold preprocessing", FoldPreprocessing())
     shuffles = _stage("shuffles", RestoreDepthToSpace())
-    return _stage("tvm_vision_passes", _restore_detection(), _restore_warps(), front, shuffles, _finish())
+    return _pipeline("tvm_vision_passes", _restore_detection(), _restore_warps(), front, shuffles, _finish())
 
 
 def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
@@ -294,6 +295,17 @@ def _finish(target: tvm.target.Target | None = None) -> tvm.transform.Sequential
 
 def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:
     return tvm.transform.Sequential(list(passes), name=name)
+
+
+def _pipeline(name: str, *stages: tvm.transform.Pass) -> tvm.transform.Sequential:
+    """All of them; most change nothing, and leave the module with its types and graphs to the next one."""
+    passes = _stage(name, *stages)
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        with remembering():
+            return passes(mod)
+
+    return _stage(name, tvm.transform.module_pass(run, opt_level=0, name=name))
 
 
 # --- targets

@@ -86,6 +86,40 @@ def test_a_mask_of_too_many_runs(detector_folder, monkeypatch):
     assert detector({"image": [painted(90, 120, (10, 20, 60, 80))]}).equals(expected)
 
 
+@pytest.mark.parametrize("room", [0, 4, 9])
+def test_masks_of_a_batch_are_encoded_together(detector_folder, monkeypatch, room):
+    """Those of images of one size; without room for all, image by image, and without room for one, here."""
+    without = Detector(detector_folder("raw"))
+    monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
+    detector, numbers = Detector(detector_folder("raw")), []
+    start = detector._gpu.start_run_lengths
+
+    def start_run_lengths(masks, boxes, size):
+        numbers.append((len(masks), size))
+        return start(masks, boxes, size) if len(masks) <= room else no_room
+
+    def no_room():
+        raise ValueError("1 of the masks takes more than 100 bytes")
+
+    monkeypatch.setattr(detector._gpu, "start_run_lengths", start_run_lengths)
+    sizes = (48, 64), (90, 140), (48, 64), (48, 64)
+    placed = [without.prepare(painted(*size))[1] for size in sizes]
+    found = [{**some_found(4), "boxes": some_masks(4, (40, 50))[1]} for _ in sizes]
+    ids, found[3] = list("abcd"), BadImage("is none")
+    *finishes, failing = detector.start_finish(ids, found, placed)
+    expected = [without.finish(*each) for each in zip(ids[:3], found, placed)]
+    counts = [len(one["masks"]) for one in expected]
+    together = counts[0] + counts[2]
+    assert all(counts) and together > 4
+    for finish, row in zip(finishes, expected):
+        assert finish()["masks"] == row["masks"]
+    with pytest.raises(BadImage, match="is none"):
+        failing()
+    begun = [(together, sizes[0]), (counts[1], sizes[1])]
+    alone = [(counts[0], sizes[0]), (counts[2], sizes[0])] if together > room else []
+    assert numbers == begun + alone
+
+
 def some_found(count, kept=0):
     """Detections as a network gives them, whose boxes are all but one outside the image."""
     masks, _ = some_masks(count, (48, 64))

@@ -16,8 +16,9 @@ import tvm
 from tvm import relay
 
 from ..engine.expressions import op_name, static_shape
-from ..engine.graph import Graph, relay_functions
+from ..engine.graph import Graph
 from ..engine.stock import apply_stock
+from ..engine.typed import typed
 from .evaluate import TABLE, NotFolded, apply
 
 FLOATS = ("float32", "float16")
@@ -25,9 +26,8 @@ FLOATS = ("float32", "float16")
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with constants folded: with NumPy where it can, all else with TVM's FoldConstant."""
-    mod = relay.transform.InferType()(mod)
-    for name, function in relay_functions(mod).items():
-        graph = Graph(function)
+    mod, graphs = typed(mod)
+    for name, graph in graphs.items():
         mod.update_func(name, graph.rebuilt(_constants(graph)))
     return apply_stock(relay.transform.FoldConstant(), to=mod)
 

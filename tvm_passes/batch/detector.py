@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Union
@@ -96,11 +98,13 @@ class Detector:
             part = places[begin : begin + self.batch]
             ids = [rows[place]["image_id"] for place in part]
             found = self.run_each([prepared[place][0] for place in part], ids)
-            for place, one in zip(part, found):
-                try:
-                    rows[place].update(self.finish(rows[place]["image_id"], one, prepared[place][1]))
-                except BadImage as reason:
-                    rows[place]["error"] = str(reason)
+            with self.own_stream():
+                finishes = self.start_finish(ids, found, [prepared[place][1] for place in part])
+                for place, finish in zip(part, finishes):
+                    try:
+                        rows[place].update(finish())
+                    except BadImage as reason:
+                        rows[place]["error"] = str(reason)
         pa = pyarrow()
         # Of known types, also where a batch has no detection or no error.
         return table_of(rows, detections_schema().append(pa.field("error", pa.string())))
@@ -142,14 +146,37 @@ class Detector:
         """What the network finds in each image, or the reason why it fails on this one."""
         return self.start_each(images, ids)()
 
-    def start_finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Callable[[], Row]:
-        """Begin to bring what was found to the pixels of the image; from any thread, in its `own_stream`.
+    def start_finish(
+        self, ids: Sequence[str], found: Sequence[Found | BadImage], placed: Sequence[Placed]
+    ) -> list[Callable[[], Row]]:
+        """Begin to bring what was found to the pixels of the images; from any thread, in its `own_stream`.
 
-        What this returns waits, and gives the row. Boxes are clipped to the image; detections without a box
-        in it are left out.
+        What this returns for each image waits, and gives the row. Boxes are clipped to the image; detections
+        without a box in it are left out.
         """
-        if isinstance(found, BadImage):
-            return raising(found)
+        finishes: list[Callable[[], Row]] = []
+        waiting: list[_Masks] = []
+        for image_id, one, where in zip(ids, found, placed):
+            if isinstance(one, BadImage):
+                finishes.append(raising(one))
+                continue
+            row, masks = self._brought_back(image_id, one, where)
+            if masks is None:
+                finishes.append(partial(dict, row))
+            else:
+                waiting.append(masks)
+                finishes.append(partial(_with_masks, row, masks))
+        self._start_masks(waiting)
+        return finishes
+
+    def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
+        """What was found, in the pixels of the image; from any thread. See `start_finish`."""
+        with self.own_stream():
+            (finish,) = self.start_finish([image_id], [found], [placed])
+            return finish()
+
+    def _brought_back(self, image_id: str, found: Found, placed: Placed) -> tuple[Row, _Masks | None]:
+        """The row without masks, and the masks that are still to be encoded."""
         height, width = placed.image
         factor, limit = (np.array(each * 2, "float32") for each in (placed.factor, (width, height)))
         whole = found["boxes"].astype("float32") * factor
@@ -164,24 +191,31 @@ class Detector:
             points[..., :2] = (points[..., :2] * factor[:2]).clip(0, limit[:2])
             row["keypoints"] = points
         if "masks" not in found:
-            return lambda: row
+            return row, None
         masks = found["masks"]
-        strings = self._start_masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
-        return lambda: {**row, "masks": strings()}
+        return row, _Masks(masks if len(kept) == len(masks) else masks[kept], whole[kept], placed)
 
-    def finish(self, image_id: str, found: Found | BadImage, placed: Placed) -> Row:
-        """What was found, in the pixels of the image; from any thread. See `start_finish`."""
-        with self.own_stream():
-            return self.start_finish(image_id, found, placed)()
+    def _start_masks(self, masks: Sequence[_Masks]) -> None:
+        """Begin to encode masks where the GPU does: those of images of the same size together."""
+        small = [each for each in masks if self._gpu and each.are_small]
+        for size in dict.fromkeys(each.placed.image for each in small):
+            self._start_alike([each for each in small if each.placed.image == size])
 
-    def _start_masks(self, masks: Any, boxes: np.ndarray, placed: Placed) -> Callable[[], list[bytes]]:
-        here = partial(_masks, masks, boxes, placed)
-        if self._gpu and masks.ndim > 2 and masks.shape[-2:] != placed.given:
-            small = masks.reshape(-1, *masks.shape[-2:])
-            with contextlib.suppress(ValueError):
-                begun = self._gpu.start_run_lengths(small, boxes, placed.image)
-                return partial(_either, begun, otherwise=here)
-        return here
+    def _start_alike(self, masks: Sequence[_Masks]) -> None:
+        assert self._gpu
+        arrays, boxes = [each.small() for each in masks], np.concatenate([each.boxes for each in masks])
+        whole = arrays[0]
+        if len(arrays) > 1:
+            join: Any = torch.cat if isinstance(whole, torch.Tensor) else np.concatenate
+            whole = join(arrays)
+        with contextlib.suppress(ValueError):  # nvcc is missing
+            # Each of the images waits for all of them, but only the first one has to.
+            begun = functools.cache(self._gpu.start_run_lengths(whole, boxes, masks[0].placed.image))
+            end = 0
+            for each in masks:
+                begin, end = end, end + len(each.boxes)
+                again = partial(self._start_alike, [each]) if len(masks) > 1 else None
+                each.by_gpu = partial(_from_to, begun, begin, end), again
 
     @property
     def sizes(self) -> list[int]:
@@ -204,6 +238,42 @@ class Detector:
         }
 
 
+@dataclass
+class _Masks:
+    """Those of an image, and the boxes that they are pasted into, in its pixels."""
+
+    masks: Any
+    boxes: np.ndarray
+    placed: Placed
+    # What waits for a GPU that encodes them, and what begins with them again, without those of other images.
+    by_gpu: tuple[Callable[[], list[bytes]], Callable[[], None] | None] | None = None
+
+    @property
+    def are_small(self) -> bool:
+        return self.masks.ndim > 2 and self.masks.shape[-2:] != self.placed.given
+
+    def small(self) -> Any:
+        return self.masks.reshape(-1, *self.masks.shape[-2:])
+
+    def encoded(self) -> list[bytes]:
+        """COCO's run lengths; where a GPU has no room for one of the masks, the host computes them."""
+        while self.by_gpu:
+            (wait, again), self.by_gpu = self.by_gpu, None
+            with contextlib.suppress(ValueError):
+                return wait()
+            if again:
+                again()
+        return _masks(self.masks, self.boxes, self.placed)
+
+
+def _with_masks(row: Row, masks: _Masks) -> Row:
+    return {**row, "masks": masks.encoded()}
+
+
+def _from_to(of_all: Callable[[], list[bytes]], begin: int, end: int) -> list[bytes]:
+    return of_all()[begin:end]
+
+
 def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
     """COCO's run lengths of masks that are encoded, pasted into the input, or of their boxes."""
     masks = masks.numpy(force=True) if isinstance(masks, torch.Tensor) else masks
@@ -219,10 +289,3 @@ def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
         small = masks.reshape(-1, *masks.shape[-2:])
         return [run_lengths.of_box(mask, box, placed.image) for mask, box in zip(small, boxes)]
     return [run_lengths.in_the_image(string, placed) for string in strings]
-
-
-def _either(masks: Callable[[], list[bytes]], otherwise: Callable[[], list[bytes]]) -> list[bytes]:
-    try:
-        return masks()
-    except ValueError:  # the GPU has no room for one of them
-        return otherwise()

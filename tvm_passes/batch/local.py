@@ -150,10 +150,8 @@ class _Engine:
 
     def _finish(self, ran: _Ran) -> None:
         with self._figures.working("map back"):
-            begun = [
-                self._detector.start_finish(image.id, found, image.placed)
-                for image, found in zip(ran.images, ran.found)
-            ]
+            ids, placed = zip(*((image.id, image.placed) for image in ran.images))
+            begun = self._detector.start_finish(ids, ran.found, placed)
         for image, finish in zip(ran.images, begun):
             try:
                 with self._figures.working("map back", image=image.id):

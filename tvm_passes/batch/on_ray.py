@@ -392,7 +392,9 @@ def _mapped_back(
     detector: Detector, images: list[Fitted], found: list[Found | BadImage], works: list[Work]
 ) -> Iterator[OfOneImage]:
     with measured(works.append, "map back"):
-        begun = [detector.start_finish(image.id, one, image.placed) for image, one in zip(images, found)]
+        begun = detector.start_finish(
+            [image.id for image in images], found, [image.placed for image in images]
+        )
     for image, finish in zip(images, begun):
         try:
             with measured(works.append, "map back", image=image.id):

@@ -22,9 +22,10 @@ from ..analysis.precision import (
     why_not_half,
 )
 from ..engine.expressions import location, op_name
-from ..engine.graph import Graph, relay_functions
+from ..engine.graph import Graph
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
+from ..engine.typed import typed
 from .rounding import rounded_constant
 
 WEIGHT_LAYOUTS = {CONV2D_NHWC: "OHWI", "nn.conv2d": None, "nn.dense": "OI"}  # None: an attribute tells
@@ -71,9 +72,8 @@ class InMixedPrecision(Pass):
 
 
 def _in_half(mod: tvm.IRModule, report: PassReport, dtype: str) -> tvm.IRModule:
-    mod = relay.transform.InferType()(mod)
-    for name, function in relay_functions(mod).items():
-        graph = Graph(function)
+    mod, graphs = typed(mod)
+    for name, graph in graphs.items():
         half = _Half(graph, dtype)
         for node, reason in half.why_not.items():
             if reason is None:

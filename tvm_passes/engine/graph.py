@@ -7,11 +7,14 @@ keep an explicit stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import tvm
 from tvm import relay
 from tvm.relay.expr import RefCreate, RefRead, RefWrite
+
+from .expressions import op_name
 
 
 class Graph:
@@ -38,6 +41,11 @@ class Graph:
         for node, below in self._below.items():
             for child in below:
                 self._users.setdefault(child, []).append(node)
+
+    @cached_property
+    def named(self) -> list[tuple[relay.Expr, str | None]]:
+        """The nodes, and the names of the operators that they call."""
+        return [(node, op_name(node)) for node in self.nodes]
 
     def users(self, node: relay.Expr) -> list[relay.Expr]:
         """The nodes that take `node` as an input, or the function whose result it is."""

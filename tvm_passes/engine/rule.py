@@ -35,12 +35,13 @@ from .contract import (
     Rule,
     first_rewrite,
 )
-from .expressions import location, op_name
+from .expressions import location
 from .graph import Graph, relay_functions
 from .match import match as match_pattern
 from .match import root_ops
 from .module_pass import Pass
 from .report import PassReport
+from .typed import typed
 
 
 class RulePass(Pass):
@@ -79,22 +80,20 @@ def apply_rules(rules: Sequence[Rule], mod: tvm.IRModule, report: PassReport) ->
     """Apply rules to every function until none applies; the same module if none ever did."""
     before = mod
     for _ in _rounds(before):
-        typed = relay.transform.InferType()(mod)
+        module, graphs = typed(mod)
         report.forget_refusals()
         changed = {}
-        functions = relay_functions(typed)
-        for name, function in functions.items():
-            graph = Graph(function, infer_result=len(functions) == 1)
+        for name, graph in graphs.items():
             replacements = _replacements(rules, graph, report)
             if replacements:
                 changed[name] = graph.rebuilt(replacements)
         if not changed and mod is before:
             return before
         if not changed:
-            return typed
+            return module
         for name, function in changed.items():
-            typed.update_func(name, function)  # which InferType made anew
-        mod = typed
+            module.update_func(name, function)
+        mod = module
     rounds = max(_rounds(before))
     raise RuntimeError(f"{report.name} still finds something to rewrite after {rounds} rounds")
 
@@ -110,12 +109,13 @@ def _replacements(rules: Sequence[Rule], graph: Graph, report: PassReport) -> di
     """{node: its replacement} for every legal match in a typed graph."""
     replacements = {}
     roots = [(rule, root_ops(rule.pattern)) for rule in rules]
-    for node in graph.nodes:
-        if node in graph.foreign:
+    fitting: dict[str | None, list[Rule]] = {}  # by the name of an operator
+    for node, op in graph.named:
+        if op not in fitting:
+            fitting[op] = [rule for rule, ops in roots if ops is None or op in ops]
+        if not fitting[op] or node in graph.foreign:
             continue
-        op = op_name(node)
-        fitting = [rule for rule, ops in roots if ops is None or op in ops]
-        replacement = first_rewrite(fitting, graph, node, match_pattern, location, report)
+        replacement = first_rewrite(fitting[op], graph, node, match_pattern, location, report)
         if replacement is not None:
             replacements[node] = replacement
     return replacements

@@ -8,6 +8,8 @@ import tvm
 from tvm.ir.instrument import pass_instrument
 from tvm.ir.transform import PassInfo
 
+from ..engine.typed import addresses
+
 NAME = "InferType"
 
 
@@ -24,13 +26,8 @@ class TypedOnce:
         self._held: Any = None
 
     def should_run(self, mod: tvm.IRModule, info: PassInfo) -> bool:
-        return info.name != NAME or _functions(mod) != self._typed
+        return info.name != NAME or addresses(mod) != self._typed
 
     def run_after_pass(self, mod: tvm.IRModule, info: PassInfo) -> None:
         if info.name == NAME:
-            self._typed, self._held = _functions(mod), mod.functions
-
-
-def _functions(mod: tvm.IRModule) -> dict[int, int]:
-    """The addresses of its functions, which are theirs while they are held, by those of their variables."""
-    return {variable.handle.value: function.handle.value for variable, function in mod.functions.items()}
+            self._typed, self._held = addresses(mod), mod.functions

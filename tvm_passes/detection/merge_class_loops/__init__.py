@@ -14,9 +14,10 @@ from tvm.relay.ty import is_dynamic
 from ...analysis.bounds import Bound, bound
 from ...analysis.filters import LOWEST
 from ...engine.expressions import known_shape, location, op_name
-from ...engine.graph import Graph, relay_functions
+from ...engine.graph import Graph
 from ...engine.module_pass import Pass
 from ...engine.report import PassReport
+from ...engine.typed import typed
 from ..padding.operators import handle
 from ..padding.padded import NotStatic, Padded, Rows
 from ..padding.walk import Walk
@@ -68,11 +69,9 @@ class MergeClassLoops(Pass):
 
 
 def _merged(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
-    typed = relay.transform.InferType()(mod)
+    module, graphs = typed(mod)
     changed = {}
-    functions = relay_functions(typed)
-    for name, function in functions.items():
-        graph = Graph(function, infer_result=len(functions) == 1)
+    for name, graph in graphs.items():
         replacements = {}
         for joints in _loops(graph):
             try:
@@ -86,8 +85,8 @@ def _merged(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     if not changed:
         return mod
     for name, function in changed.items():
-        typed.update_func(name, function)
-    return relay.transform.InferType()(typed)
+        module.update_func(name, function)
+    return relay.transform.InferType()(module)
 
 
 @dataclass(frozen=True)
