@@ -120,7 +120,7 @@ def detection_pipeline(
         ]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
-    return _pipeline("detection_pipeline", *stages, _finish(machine))
+    return _Pipeline([*stages, _finish(machine)], name="detection_pipeline")
 
 
 def subpixel_pipeline(
@@ -142,14 +142,15 @@ def subpixel_pipeline(
     # NHWC, and faster than our own kernel for NHWC: see tests/benchmarks/results.
     if machine is None or machine.kind.name != "llvm" or has_onednn(machine):
         stages += [_move_shuffles(machine, dtype), _in_nhwc(machine, dtype, calibration)]
-    return _pipeline("subpixel_pipeline", *stages, _finish(machine))
+    return _Pipeline([*stages, _finish(machine)], name="subpixel_pipeline")
 
 
 def default_pipeline() -> tvm.transform.Sequential:
     """All passes that preserve a network's results, in order."""
     front = _stage("fold preprocessing", FoldPreprocessing())
     shuffles = _stage("shuffles", RestoreDepthToSpace())
-    return _pipeline("tvm_vision_passes", _restore_detection(), _restore_warps(), front, shuffles, _finish())
+    stages = [_restore_detection(), _restore_warps(), front, shuffles, _finish()]
+    return _Pipeline(stages, name="tvm_vision_passes")
 
 
 def explain(mod: tvm.IRModule, passes: tvm.transform.Pass | None = None) -> Report:
@@ -297,15 +298,12 @@ def _stage(name: str, *passes: tvm.transform.Pass) -> tvm.transform.Sequential:
     return tvm.transform.Sequential(list(passes), name=name)
 
 
-def _pipeline(name: str, *stages: tvm.transform.Pass) -> tvm.transform.Sequential:
-    """All of them; most change nothing, and leave the module with its types and graphs to the next one."""
-    passes = _stage(name, *stages)
+class _Pipeline(tvm.transform.Sequential):
+    """Passes most of which change nothing: called from Python, they leave types and graphs to one another."""
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         with remembering():
-            return passes(mod)
-
-    return _stage(name, tvm.transform.module_pass(run, opt_level=0, name=name))
+            return super().__call__(mod)
 
 
 # --- targets
