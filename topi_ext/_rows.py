@@ -89,7 +89,9 @@ def schedule_of_rows(_attrs: Attrs, outs: list[te.Tensor], target: tvm.target.Ta
             return topi.generic.schedule_extern(outs)
         made = te.create_schedule(out.op)
         topi.utils.traverse_inline(made, out.op, lambda _: None)
-        return topi.cuda.schedule_injective_from_existing(made, out)  # what is fused behind
+        of_target = topi.x86.injective if target.kind.name == "llvm" else topi.cuda
+        of_target.schedule_injective_from_existing(made, out)  # what is fused behind
+        return made
 
 
 class Kernel:

@@ -1,6 +1,7 @@
 """Typed modules: made once for passes that change nothing, and never changed for whoever gave one."""
 
 import numpy as np
+import pytest
 
 import tvm_passes
 from tests.helpers import module, numbers, run
@@ -10,7 +11,7 @@ from tvm_passes.engine.typed import _state, remembering, typed
 from tvm import relay
 
 
-def relu_twice():
+def reshaped_relu():
     x = relay.var("x", shape=(2, 3))
     return module(x, relay.nn.relu(relay.reshape(x, (2, 3))))
 
@@ -21,13 +22,13 @@ def graph_of(mod):
 
 
 def test_the_same_functions_have_the_same_graph_inside_only():
-    mod = relu_twice()
+    mod = reshaped_relu()
     assert graph_of(mod) is not graph_of(mod)
     with remembering():
         graph = graph_of(mod)
         assert graph_of(mod) is graph
         assert graph_of(typed(mod).module) is graph
-        assert graph_of(relu_twice()) is not graph
+        assert graph_of(reshaped_relu()) is not graph
         with remembering():
             graph = graph_of(mod)
         assert graph_of(mod) is graph
@@ -36,7 +37,7 @@ def test_the_same_functions_have_the_same_graph_inside_only():
 
 
 def test_what_a_caller_updates_is_his_own():
-    mod = relu_twice()
+    mod = reshaped_relu()
     with remembering():
         first = typed(mod).module
         (name,) = first.functions
@@ -46,7 +47,7 @@ def test_what_a_caller_updates_is_his_own():
 
 
 def test_passes_in_a_row_leave_the_module_that_they_are_given():
-    mod, before = relu_twice(), str(relu_twice())
+    mod, before = reshaped_relu(), str(reshaped_relu())
     with remembering():
         after = Canonicalize()(mod)
         again = Canonicalize()(after)
@@ -63,16 +64,13 @@ def test_a_pipeline_that_fails_holds_nothing():
         typed(mod)
         raise ValueError("it fails")
 
-    try:
-        with remembering():
-            Failing()(relu_twice())
-    except ValueError:
-        pass
+    with pytest.raises(ValueError, match="it fails"), remembering():
+        Failing()(reshaped_relu())
     assert _state.last is None and not _state.is_remembering
 
 
 def test_a_pipeline_computes_the_same_again():
-    mod, data = relu_twice(), numbers(2, 3)
+    mod, data = reshaped_relu(), numbers(2, 3)
     pipeline = tvm_passes.default_pipeline()
     for _ in range(2):
         np.testing.assert_array_equal(run(pipeline(mod), data)[0], run(mod, data)[0])

@@ -116,26 +116,14 @@ def _emit_row(
         result[some] = less_than_top(start + at, lanes) - each if is_log else result[some] * each
 
 
-def _schedule_on_cpus(_attrs: tvm.ir.Attrs, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
-    """The schedule of a tensor of `softmax_on_cpus`, and of what is fused behind."""
-    (out,) = outs
-    with target:
-        if isinstance(out.op, te.ExternOp):
-            return topi.generic.schedule_extern(outs)
-        made = te.create_schedule(out.op)
-        topi.utils.traverse_inline(made, out.op, lambda _: None)
-        topi.x86.injective.schedule_injective_from_existing(made, out)
-        return made
-
-
 def _register(
     name: str,
     key: str,
     takes: Callable[[te.Tensor, int], bool],
     ours: Callable[[te.Tensor, int], te.Tensor],
-    schedules: tuple[Callable[..., te.Schedule], Callable[..., te.Schedule]],
+    stock_schedule: Callable[..., te.Schedule],
 ) -> None:
-    """Register `ours` for what it takes, and TVM's for the rest; `schedules` are that of ours, and TVM's."""
+    """Register `ours` for what it takes, and TVM's for the rest."""
     stock = getattr(topi.nn, name)
 
     @getattr(generic, f"{name}_strategy").register(key, override=True)
@@ -144,12 +132,11 @@ def _register(
     ) -> registry.OpStrategy:
         axis, result = int(attrs.axis), registry.OpStrategy()
         is_ours = takes(inputs[0], axis)
-        of_ours, of_stock = schedules
 
         def compute(_attrs: tvm.ir.Attrs, inputs: list[te.Tensor], _type: relay.Type) -> list[te.Tensor]:
             return [(ours if is_ours else stock)(inputs[0], axis)]
 
-        schedule: Any = of_ours if is_ours else generic.wrap_topi_schedule(of_stock)
+        schedule: Any = schedule_of_rows if is_ours else generic.wrap_topi_schedule(stock_schedule)
         result.add_implementation(compute, schedule, name=f"{name}.{key}")
         return result
 
@@ -167,5 +154,5 @@ def _is_of_vectors(data: te.Tensor, axis: int) -> bool:
 for _name, _is_log in (("softmax", False), ("log_softmax", True)):
     _on_cuda = partial(softmax, is_log=_is_log)
     _on_cpus = partial(softmax_on_cpus, is_log=_is_log)
-    _register(_name, "cuda", _is_of_rows, _on_cuda, (schedule_of_rows, topi.cuda.schedule_softmax))
-    _register(_name, "cpu", _is_of_vectors, _on_cpus, (_schedule_on_cpus, topi.x86.schedule_softmax))
+    _register(_name, "cuda", _is_of_rows, _on_cuda, topi.cuda.schedule_softmax)
+    _register(_name, "cpu", _is_of_vectors, _on_cpus, topi.x86.schedule_softmax)
