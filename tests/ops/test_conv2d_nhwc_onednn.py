@@ -89,6 +89,32 @@ def test_without_the_library(monkeypatch):
         executor.run(**arrays)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((23, 9), 16, 64, batch=2, **options(block_size=2, activation="prelu")),
+        Case((17, 8), 8, 32, kernel=(5, 3), **options(padding=(3, 1, 0, 1), strides=2, block_size=2)),
+        Case((13, 8), 8, 27, kernel=(3, 3), **options(padding=(0, 1, 2, 1), dilation=2, block_size=3)),
+        Case((6, 5), 8, 64, kernel=(1, 1), **options(padding=(5, 0, 4, 0), block_size=4)),
+        Case((30, 40), 32, 64, **options(block_size=2)),  # by Winograd's algorithm, where it is faster
+    ],
+    ids=str,
+)
+def test_a_shuffle_in_bands_of_rows(case, monkeypatch):
+    """Of four rows each, of which the last has fewer, and with the rows around them that they read."""
+    thread = onednn._OfThread()
+    monkeypatch.setattr(onednn, "_of_thread", thread)
+    monkeypatch.setattr(onednn, "BAND", 1)
+    case = in_float32(replace(case, options={**case.options, "weight_id": "some"}))
+    arrays = case.arrays()
+    found = ran(executor_of(case.function(arrays)), arrays)
+    np.testing.assert_allclose(found, case.expected(arrays), rtol=1e-4, atol=1e-4)
+    (convolution,) = thread.convolutions.values()
+    height, _ = case.problem().out_size
+    is_whole = case.options["padding"] == (5, 0, 4, 0)
+    assert len(convolution._bands) == case.batch * (1 if is_whole else -(-height // 4))
+
+
 # --- weights that are packed once
 
 

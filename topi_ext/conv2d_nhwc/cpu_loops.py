@@ -30,13 +30,6 @@ def of_convolution(function: tir.PrimFunc, lanes: int, pixels: int) -> tir.PrimF
     return s.mod["main"]
 
 
-def of_shuffle(function: tir.PrimFunc, lanes: int) -> tir.PrimFunc:
-    """The copy behind oneDNN's kernel."""
-    s = Schedule(function)
-    _in_vectors(s, "shuffled", lanes)
-    return s.mod["main"]
-
-
 def _in_vectors(s: Schedule, name: str, lanes: int) -> None:
     """The loops of a block in parallel, the innermost one in vectors."""
     *outer, innermost = s.get_loops(s.get_sblock(name))

@@ -8,22 +8,23 @@ its primitive; weights with an id are packed once, too. There is nothing for LLV
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 import tvm
 
+from .._kernel import bytes_of
 from .._tvm import TVMError, address_of, length_of, register_function, te, tir, topi
 from ..onednn import library as onednn
 from . import winograd
-from .cpu import LANES
 from .problem import Activation, Problem
 from .samples import Samples
 
@@ -32,6 +33,7 @@ LIBRARY = onednn.NAME
 PACKED_FUNCTION = "topi_ext.conv2d_nhwc.onednn"
 MAX_PACKED = 4 << 30  # bytes of packed weights that a thread keeps
 MAX_PRIMITIVES = 4096
+BAND = 1 << 20  # bytes of a result that is shuffled, for each thread
 
 
 def is_available() -> bool:
@@ -91,45 +93,24 @@ def conv2d_nhwc(
     _scale: te.Tensor | None,
     _target: tvm.target.Target,
 ) -> te.Tensor:
-    """See `topi_ext.conv2d_nhwc`. The shuffle, which oneDNN does not do, is a copy behind its kernel."""
+    """See `topi_ext.conv2d_nhwc`."""
     inputs = [tensor for tensor in (data, weight, bias, residual, slope) if tensor is not None]
-    deep = te.extern(
-        (data.shape[0], *problem.out_size, problem.filters),
+    return te.extern(
+        (data.shape[0], *problem.shape[1:]),
         inputs,
         lambda ins, outs: tir.call_packed(PACKED_FUNCTION, problem.to_json(), *ins, *outs),
         dtype=problem.dtype,
         name="conv2d_nhwc",
         tag="conv2d_nhwc_onednn",
     )
-    block, channels = problem.block, problem.shape[-1]
-    if block == 1:
-        return deep
-    return te.compute(
-        (data.shape[0], *problem.shape[1:]),
-        lambda n, y, x, c: deep[n, y // block, x // block, (y % block * block + x % block) * channels + c],
-        name="shuffled",
-        tag="conv2d_nhwc_shuffled",
-    )
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
-    (result,) = outs
-    if isinstance(result.op, te.ExternOp):
-        return topi.generic.schedule_extern(outs)
-    s = te.create_schedule([result.op])
-    *outer, lanes = s[result].op.axis
-    s[result].parallel(s[result].fuse(*outer[:-1]))
-    s[result].vectorize(s[result].split(lanes, LANES)[1] if int(result.shape[-1]) % LANES == 0 else lanes)
-    return s
+    return topi.generic.schedule_extern(outs)
 
 
-def schedule_function(problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc:
-    """The loops of the shuffle for TVM 0.27, which schedules functions."""
-    if problem.block == 1:
-        return function
-    from .cpu_loops import of_shuffle
-
-    return of_shuffle(function, LANES)
+def schedule_function(_problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc:
+    return function
 
 
 # --- at run time
@@ -146,9 +127,9 @@ class _OfThread(threading.local):
     """The primitives of a thread, each made once, those used last at the end."""
 
     def __init__(self) -> None:
-        self.convolutions: OrderedDict[tuple[str, int], _Convolution | winograd.Convolution] = OrderedDict()
+        self.convolutions: OrderedDict[tuple[str, int], Convolution] = OrderedDict()
         self.weights: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        self.workspace = np.zeros(0, "uint8")  # of a call, which later ones use again
+        self.workspace, self.band = Workspace(), Workspace()  # of a call, which later ones use again
         self.stream: onednn.Handle | None = None
 
     def run(self, text: str, batch: int, addresses: Sequence[int]) -> None:
@@ -162,16 +143,12 @@ class _OfThread(threading.local):
         self.stream = self.stream or onednn.stream()
         convolution.run(self.stream, addresses)
 
-    def address_of_workspace(self, size: int) -> int:
-        if self.workspace.size < size + onednn.ALIGNMENT:
-            self.workspace = np.zeros(size + onednn.ALIGNMENT, "uint8")
-        address = self.workspace.ctypes.data
-        return address + -address % onednn.ALIGNMENT
-
-    def _made(self, problem: Problem) -> _Convolution | winograd.Convolution:
+    def _made(self, problem: Problem) -> Convolution:
         onednn.check_installed("topi_ext.conv2d_nhwc")
+        if problem.block > 1:
+            return _InBands(problem, self._made, self.band)
         if winograd.is_better(problem):
-            return winograd.Convolution(problem, self.weights, self.address_of_workspace)
+            return winograd.Convolution(problem, self.weights, self.workspace.address)
         try:
             return _Convolution(problem, self.weights)
         except onednn.NotImplementedByOneDNN as reason:
@@ -192,7 +169,102 @@ class _OfThread(threading.local):
         return {convolution.weights for convolution in self.convolutions.values()}
 
 
+class Workspace:
+    """Memory that grows with what is asked for."""
+
+    def __init__(self) -> None:
+        self._bytes = np.zeros(0, "uint8")
+
+    def address(self, size: int) -> int:
+        if self._bytes.size < size + onednn.ALIGNMENT:
+            self._bytes = np.zeros(size + onednn.ALIGNMENT, "uint8")
+        address = self._bytes.ctypes.data
+        return address + -address % onednn.ALIGNMENT
+
+
 _of_thread = _OfThread()
+
+
+class _InBands:
+    """A convolution and depth to space, which oneDNN does not do: it moves the elements of a few rows.
+
+    They are still in the cache, where those of a whole image would be written to memory and read again.
+    """
+
+    def __init__(
+        self, problem: Problem, made: Callable[[Problem], Convolution], workspace: Workspace
+    ) -> None:
+        self._workspace = workspace
+        numbers = bytes_of(problem.dtype)
+        height, width = problem.out_size
+        row = numbers * width * problem.filters
+        of_data = numbers * problem.size[1] * problem.channels
+        rows = min(_rows_of_a_band(problem, row), height)
+        self._band_size = rows * row
+        convolutions: dict[Problem, Convolution] = {}
+        moves: dict[int, _Move] = {}
+        self._bands = []
+        for image, begin in itertools.product(range(problem.batch), range(0, height, rows)):
+            count = min(rows, height - begin)
+            band, first = _band_of(problem, begin, count)
+            if band not in convolutions:
+                convolutions[band] = made(band)
+            if count not in moves:
+                moves[count] = _Move(problem, count)
+            offset = (image * problem.size[0] + first) * of_data
+            self._bands.append((convolutions[band], moves[count], offset))
+        self.weights: Any = self._bands[0][0].weights
+
+    def run(self, stream: onednn.Handle, addresses: Sequence[int]) -> None:
+        data, *others, result = addresses  # a shuffle has no residual
+        band = self._workspace.address(self._band_size)
+        for convolution, move, offset in self._bands:
+            convolution.run(stream, [data + offset, *others, band])
+            move.run(stream, band, result)
+            result += move.size
+
+
+class _Move:
+    """Depth to space of so many rows."""
+
+    def __init__(self, problem: Problem, rows: int) -> None:
+        block, (_, width) = problem.block, problem.out_size
+        channels = problem.filters // block**2
+        shape = rows, width, block, block, channels
+        deep = width * problem.filters, problem.filters, block * channels, channels, 1
+        flat = width * problem.filters, block * channels, width * block * channels, channels, 1
+        layouts = [onednn.layout(shape, problem.dtype, strides) for strides in (deep, flat)]
+        self._memories = [onednn.memory(layout, 0) for layout in layouts]
+        arguments = dict(zip((onednn.SOURCE, onednn.RESULT), self._memories))
+        self._execution = onednn.Execution(onednn.reorder(*layouts), arguments)
+        self.size = bytes_of(problem.dtype) * math.prod(shape)
+
+    def run(self, stream: onednn.Handle, *addresses: int) -> None:
+        for memory, address in zip(self._memories, addresses):
+            onednn.move(memory, address)
+        self._execution.run(stream)
+
+
+def _rows_of_a_band(problem: Problem, size: int) -> int:
+    """As many as stay in the cache; all, where weights would be packed anew for each band.
+
+    All, too, where a band might read padding alone.
+    """
+    (top, _, bottom, _), (reach, _) = problem.padding, problem.reach
+    if not problem.weight_id or max(top, bottom) >= reach:
+        return problem.out_size[0]
+    rows = BAND * tvm.runtime.num_threads() // size
+    return max(rows // winograd.SIDE, 1) * winograd.SIDE
+
+
+def _band_of(problem: Problem, begin: int, count: int) -> tuple[Problem, int]:
+    """The convolution that computes so many rows of an image, and the first row that it reads."""
+    (height, width), (top, left, _, right) = problem.size, problem.padding
+    first = begin * problem.strides[0] - top
+    end = first + (count - 1) * problem.strides[0] + problem.reach[0]
+    inside = min(max(first, 0), height), min(max(end, 0), height)
+    size, padding = (inside[1] - inside[0], width), (inside[0] - first, left, end - inside[1], right)
+    return replace(problem, batch=1, block=1, size=size, padding=padding), inside[0]
 
 
 class _Convolution:
@@ -217,7 +289,7 @@ class _Convolution:
             arguments.append(slope)
         arguments.append((onednn.RESULT, layouts.result))
         primitive = layouts.primitive(bias, post_ops)
-        self.weights = _packed_once(problem, layouts.given, primitive.weights, weights)
+        self.weights: Any = _packed_once(problem, layouts.given, primitive.weights, weights)
         self._memories = [onednn.memory(layout, 0) for _, layout in arguments]
         memories = {index: memory for (index, _), memory in zip(arguments, self._memories)}
         memories[onednn.WEIGHTS] = self.weights.packed.memory
@@ -334,3 +406,6 @@ def _activate(post_ops: onednn.PostOps, activation: Activation) -> None:
     given = constants.get(activation.name, (activation.low, activation.high))
     if activation.name != "none":
         post_ops.elementwise(activation.name, *given)
+
+
+Convolution = Union[_Convolution, winograd.Convolution, _InBands]
