@@ -20,6 +20,7 @@ from tests.benchmarks import (
     _quotes,
     _report,
     bench_average_precision,
+    bench_batch,
     bench_conv2d_nhwc,
     bench_gpu_tests,
     bench_int8,
@@ -427,3 +428,12 @@ def _bare(text):
 def _rounded(value, digits):
     """Half away from zero: 25.796 is 25.80."""
     return Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+
+
+@pytest.mark.parametrize("engine", ["the engine", "Ray"])
+def test_the_overhead_of_an_engine(engine, monkeypatch):
+    if engine == "Ray":
+        pytest.importorskip("ray")
+    monkeypatch.setattr(bench_batch, "WAITS", 8)
+    found = bench_batch.overhead_of_ray() if engine == "Ray" else bench_batch.overhead_of_engine(1)
+    assert -1 < found < 1000  # how much, only a machine with nothing else to do can say

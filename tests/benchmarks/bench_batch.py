@@ -275,8 +275,9 @@ class _Waiting:
 
         return found
 
-    def start_finish(self, image_id, _found, _placed):
-        return lambda: {**dict.fromkeys(detections_schema().names), "image_id": image_id}
+    def start_finish(self, ids, _found, _placed):
+        row = dict.fromkeys(detections_schema().names)
+        return [partial(dict, row, image_id=image_id) for image_id in ids]
 
 
 class _WaitingModel(Model):
