@@ -1,4 +1,4 @@
-"""Sorting on CUDA: stable in both directions, for every length, number of rows and type."""
+"""Sorting, on CUDA and topk on CPUs: stable in both directions, for every length, number of rows and type."""
 
 import importlib
 import shutil
@@ -7,9 +7,10 @@ import subprocess
 import numpy as np
 import pytest
 
+from tests.helpers import quick, run
 from topi_ext import sort as sorting
 from topi_ext.corrections import sort as correction
-from topi_ext.sort import reference
+from topi_ext.sort import heap, reference
 from topi_ext.sort.select import MAX_KEPT, ONE_BLOCK, SLOT, plan_selection
 from topi_ext.sort.tile import MANY_TILES, ONE_TILE
 
@@ -395,6 +396,55 @@ def test_selection_has_room_for_all_candidates():
                 slots = -(-length // SLOT)
                 assert plan.groups >= 2 * keep and plan.slots >= plan.groups
                 assert plan.room >= min(plan.survivors * SLOT * -(-slots // plan.groups), length)
+
+
+# --- topk on CPUs
+
+
+def check_topk_on_cpus(data, k, target="llvm", **options):
+    x, both = variable(data), []
+    for ascending in (False, True):
+        both += list(relay.topk(x, k, is_ascend=ascending, dtype="int32"))
+    found = run(tvm.IRModule.from_expr(relay.Function([x], relay.Tuple(both))), data, target=quick(target))
+    assert_all_equal(found, [*reference.topk(data, k), *reference.topk(data, k, ascending=True)])
+    for value, correct in zip(found, reference.topk(data, k)):
+        np.testing.assert_array_equal(np.signbit(value), np.signbit(correct))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_topk_on_cpus(pattern):
+    with np.errstate(invalid="ignore"):
+        check_topk_on_cpus(PATTERNS[pattern](heap.LONG + 77).astype("float32"), K)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, heap.LONG - 1, heap.LONG])
+def test_few_and_all_on_cpus(k):
+    check_topk_on_cpus(keys(heap.LONG), k)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint8", "int32", "uint32"])
+def test_topk_of_type_on_cpus(dtype):
+    """In vectors for a processor that has them, and rows of several axes."""
+    check_topk_on_cpus(keys((2, 3, heap.LONG + 5), dtype), K, "llvm -mcpu=native")
+
+
+@pytest.mark.parametrize("ret_type, which", [("values", 0), ("indices", 1)])
+def test_one_result_of_topk_on_cpus(ret_type, which):
+    data = keys(heap.LONG)
+    x = variable(data)
+    function = relay.Function([x], relay.topk(x, K, ret_type=ret_type, dtype="int64"))
+    (found,) = run(tvm.IRModule.from_expr(function), data)
+    np.testing.assert_array_equal(found, reference.topk(data, K)[which])
+    assert found.dtype == {"values": "float32", "indices": "int64"}[ret_type]
+
+
+@pytest.mark.parametrize("shape, axis", [((heap.LONG - 1,), 0), ((heap.LONG, 2), 0)])
+def test_topk_by_tvm_on_cpus(shape, axis):
+    """Of short rows, and along other axes."""
+    data = keys(shape)
+    x = variable(data)
+    function = relay.Function([x], relay.topk(x, K, axis, dtype="int32").astuple())
+    assert_all_equal(run(tvm.IRModule.from_expr(function), data), reference.topk(data, K, axis))
 
 
 # --- what TVM builds on it

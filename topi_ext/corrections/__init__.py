@@ -31,7 +31,7 @@ Importing a module of this folder applies its correction.
 | `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
-| `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows |
+| `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows; on CPUs, `topk` has no vectors |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
 

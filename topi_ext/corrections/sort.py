@@ -1,22 +1,30 @@
-"""Sorting on CUDA: argsort, sort, topk and all that TVM builds on them, including NMS and unique.
+"""Sorting on CUDA: argsort, sort, topk and all that TVM builds on them, as NMS and unique; topk on CPUs.
 
 TVM's own kernels hang the GPU: their attribute `hand_threaded` is outside the thread extents, so the pass
 that inserts barriers overlooks it and inserts some into divergent branches. They also launch one block in
 gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA goes through two functions of
 `tvm.topi.cuda.sort`; here they are replaced by the merge sort of `topi_ext.sort`, and `topk` by its
-selection. Other targets are unchanged.
+selection.
+
+On CPUs, TVM's `topk` looks at one element after the other, and NaN has no place in its order. Rows of known,
+great length are searched in vectors instead. Other targets are unchanged.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
-from tvm import te, tir
+from tvm import relay, te, tir, topi
+from tvm.relay.op import op as registry
 
+from .._register import known
+from .._strategy import generic
+from .._tvm import IRBuilder, dtype_of
 from .._types import IntExpr
-from ..sort import cuda
+from ..sort import Order, Rows, cuda, heap
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
@@ -51,3 +59,42 @@ def _topk(
 
 _stock.sort_ir, _stock.sort_by_key_ir = _sort_ir, _sort_by_key_ir
 _stock.topk = tvm.topi.cuda.topk = _topk
+
+
+# --- CPUs
+
+
+def _is_long(data: te.Tensor, k: Any, axis: int) -> bool:
+    length = known(data.shape[-1])
+    is_last = axis % len(data.shape) == len(data.shape) - 1
+    return bool(is_last and length and length >= heap.LONG and 1 <= (known(k) or 0) <= length)
+
+
+def _topk_on_cpus(
+    data: te.Tensor, k: IntExpr, axis: int, ret_type: str, is_ascend: bool, dtype: str
+) -> list[te.Tensor] | te.Tensor:
+    order = Order(dtype_of(data), is_ascend)
+    if not (order.has_rank and _is_long(data, k, axis)):
+        return topi.topk(data, k, axis, ret_type, is_ascend, dtype)
+    types = {"both": [dtype_of(data), dtype], "values": [dtype_of(data)], "indices": [dtype]}[ret_type]
+
+    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        ib = IRBuilder()
+        results = [Rows(ib, buffer) for buffer in outs]
+        values = None if ret_type == "indices" else results[0]
+        indices = None if ret_type == "values" else results[-1]
+        heap.emit_first(ib, Rows(ib, ins[0]), order, int(k), values, indices)
+        return ib.get()
+
+    shape = (*data.shape[:-1], int(k))
+    return te.extern([shape] * len(types), [data], emit, dtype=types, name="topk_cpu", tag="topk_cpu")
+
+
+@generic.topk_strategy.register("cpu", override=True)
+def _strategy(
+    _attrs: tvm.ir.Attrs, _inputs: list[te.Tensor], _type: relay.Type, _target: tvm.target.Target
+) -> registry.OpStrategy:
+    result = registry.OpStrategy()
+    schedule = generic.wrap_topi_schedule(topi.generic.schedule_topk)
+    result.add_implementation(generic.wrap_compute_topk(_topk_on_cpus), schedule, name="topk.cpu")
+    return result

@@ -1,8 +1,8 @@
-"""Sorting on CUDA by a merge sort, and a selection that does not sort the rest.
+"""Sorting on CUDA by a merge sort, and selections that do not sort the rest, there and on CPUs.
 
 `emit_sort` sorts the keys that a function computes, such as the composite ones of `class_then_score`, and
-carries a payload along. `emit_selection` finds the first keys of long rows. `topi_ext.corrections.sort` puts
-them in the place of TVM's own.
+carries a payload along. `emit_selection` finds the first keys of long rows; `heap` does on CPUs.
+`topi_ext.corrections.sort` puts them in the place of TVM's own.
 """
 
 from .merge_sort import Buffers, emit_sort

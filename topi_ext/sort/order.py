@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits
-from .._tvm import tir
+from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits, lanes_of, vector_type
+from .._tvm import dtype_of, tir
 
 HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
     "float16": "float32",
@@ -34,7 +34,7 @@ class Order:
         return HELD_AS.get(self.dtype, self.dtype)
 
     def hold(self, key: tir.PrimExpr) -> tir.PrimExpr:
-        return key.astype(self.held)
+        return key.astype(vector_type(self.held, lanes_of(key)))
 
     def give_back(self, key: tir.PrimExpr) -> tir.PrimExpr:
         return key.astype(self.dtype)
@@ -61,15 +61,25 @@ class Order:
         if self.held == "float32":
             rising = ordered_bits(held)
         else:
-            rising = held if self.held == "int32" else (held ^ tir.const(1 << 31, "uint32")).astype("int32")
-        return rising if self.ascending else rising ^ tir.const(-1, "int32")
+            type_ = vector_type("int32", lanes_of(held))
+            rising = (
+                held if self.held == "int32" else (held ^ tir.const(1 << 31, dtype_of(held))).astype(type_)
+            )
+        return rising if self.ascending else rising ^ tir.const(-1, dtype_of(rising))
 
 
 def ordered_bits(value: tir.PrimExpr) -> tir.PrimExpr:
     """A float32 as an int32 with the same order, which may also be part of a larger key."""
     magnitude = bits(value) & MAGNITUDE
-    in_order = tir.Select(magnitude == 0, 0, _turned(bits(value)))
-    return tir.Select(magnitude > BITS_OF_INFINITY, MAGNITUDE, in_order)
+    zero, of_nan = (tir.const(number, dtype_of(magnitude)) for number in (0, MAGNITUDE))
+    in_order = tir.Select(magnitude == zero, zero, _turned(bits(value)))
+    return tir.Select(magnitude > BITS_OF_INFINITY, of_nan, in_order)
+
+
+def _from_unsigned(value: tir.PrimExpr) -> tir.PrimExpr:
+    """A uint32 as an int32 with the same order."""
+    turned = value ^ tir.const(1 << 31, dtype_of(value))
+    return turned.astype(vector_type("int32", lanes_of(value)))
 
 
 def from_ordered_bits(key: tir.PrimExpr) -> tir.PrimExpr:

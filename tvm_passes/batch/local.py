@@ -28,7 +28,7 @@ from .sources import Item
 
 BATCHES_AHEAD = 2  # of prepared images
 BATCHES_BEGUN = 1  # on the GPU, beside the one that is waited for
-MAPPERS = 3  # threads, of which one or two wait for a GPU that encodes masks
+MAPPERS = 2  # threads, one of which waits for a GPU that encodes masks
 RESULTS = 64  # rows that wait to be written
 
 
