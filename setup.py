@@ -1,4 +1,4 @@
-"""Build of tvm-vision-passes; everything but the two native libraries below is plain Python."""
+"""Build of tvm-vision-passes; everything but the three native libraries below is plain Python."""
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -38,6 +38,14 @@ setup(
             ["topi_ext/bootstrap/openmp_threads.c"],
             extra_compile_args=["-fopenmp"],
             extra_link_args=["-fopenmp"],
+            optional=True,
+        ),
+        # Calls of oneDNN without Python; see calls.py.
+        Extension(
+            "topi_ext.onednn.remembered_calls",
+            ["topi_ext/onednn/remembered_calls.c"],
+            extra_compile_args=["-pthread"],
+            extra_link_args=["-pthread"],
             optional=True,
         ),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm
 from tvm import DataType, TVMError, relay, te, tir, topi
+from tvm._ffi.base import _LIB, check_call
 from tvm.arith import Analyzer
 from tvm.ir import Attrs
 from tvm.relay import Expr, TensorType, TupleType, Type, const
@@ -134,6 +135,23 @@ def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., N
 def register_function(name: str) -> Callable[[Callable], Callable]:
     """Register the function that is decorated. TVM keeps it if its module is imported again."""
     return tvm.register_func(name, override=True)
+
+
+def put_before(name: str, function: Any) -> Any:
+    """Register a C function in the place of a registered one, which it gets to call.
+
+    Returns what has to be kept; `function` has the type TVMPackedCFunc.
+    """
+    registered = tvm.get_global_func(name)
+    handle = ctypes.c_void_p()
+    check_call(_LIB.TVMFuncCreateFromCFunc(function, registered.handle, None, ctypes.byref(handle)))
+    check_call(_LIB.TVMFuncRegisterGlobal(name.encode(), handle, 1))
+    return registered
+
+
+def call_of_a_function() -> Any:
+    """TVM's function that calls a packed function."""
+    return _LIB.TVMFuncCall
 
 
 def address_of(tensor: tvm.nd.NDArray) -> int:

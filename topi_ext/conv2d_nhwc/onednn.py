@@ -12,7 +12,6 @@ import itertools
 import math
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Union
@@ -22,8 +21,9 @@ import numpy as np
 import tvm
 
 from .._kernel import bytes_of
-from .._tvm import TVMError, address_of, length_of, register_function, te, tir, topi
+from .._tvm import TVMError, address_of, length_of, te, tir, topi
 from ..onednn import library as onednn
+from ..onednn.calls import Remembered, forget_all_of_thread, packed, remember
 from . import winograd
 from .problem import Activation, Problem
 from .samples import Samples
@@ -116,7 +116,7 @@ def schedule_function(_problem: Problem, function: tir.PrimFunc) -> tir.PrimFunc
 # --- at run time
 
 
-@register_function(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
+@packed(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
 def _run(text: str, *tensors: Any) -> None:
     batch = length_of(tensors[0])
     if batch:
@@ -124,10 +124,12 @@ def _run(text: str, *tensors: Any) -> None:
 
 
 class _OfThread(threading.local):
-    """The primitives of a thread, each made once, those used last at the end."""
+    """The primitives of a thread, each made once."""
 
     def __init__(self) -> None:
-        self.convolutions: OrderedDict[tuple[str, int], Convolution] = OrderedDict()
+        forget_all_of_thread()
+        self.convolutions: dict[tuple[str, int], Convolution] = {}
+        self._remembered: dict[tuple[str, int], Remembered | None] = {}
         self.weights: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.workspace, self.band = Workspace(), Workspace()  # of a call, which later ones use again
         self.stream: onednn.Handle | None = None
@@ -138,10 +140,10 @@ class _OfThread(threading.local):
         if convolution is None:
             convolution = self.convolutions[key] = self._made(replace(Problem.from_json(text), batch=batch))
             self._drop_oldest()
-        else:
-            self.convolutions.move_to_end(key)
         self.stream = self.stream or onednn.stream()
         convolution.run(self.stream, addresses)
+        if key not in self._remembered:
+            self._remembered[key] = convolution.remembered(text, batch, self.stream)
 
     def _made(self, problem: Problem) -> Convolution:
         onednn.check_installed("topi_ext.conv2d_nhwc")
@@ -163,7 +165,9 @@ class _OfThread(threading.local):
             len(self.convolutions) > MAX_PRIMITIVES
             or sum(weights.packed.size for weights in self._packed()) > MAX_PACKED
         ):
-            self.convolutions.popitem(last=False)
+            oldest = next(iter(self.convolutions))
+            del self.convolutions[oldest]
+            self._remembered.pop(oldest, None)
 
     def _packed(self) -> set[Any]:
         return {convolution.weights for convolution in self.convolutions.values()}
@@ -222,6 +226,9 @@ class _InBands:
             convolution.run(stream, [data + offset, *others, band])
             move.run(stream, band, result)
             result += move.size
+
+    def remembered(self, *_: Any) -> None:
+        """Bands take long enough to be called from Python."""
 
 
 class _Move:
@@ -301,6 +308,14 @@ class _Convolution:
         for memory, address in zip(self._memories, (data, *others)):
             onednn.move(memory, address)
         self._execution.run(stream)
+
+    def remembered(self, text: str, batch: int, stream: onednn.Handle) -> Remembered | None:
+        """What makes this call without Python, unless weights are packed in each."""
+        if not self.weights.are_kept:
+            return None
+        numbers = 0, *range(2, 1 + len(self._memories))  # the weights are between the data and the others
+        moves = [*zip(numbers, self._memories)]
+        return remember(text, batch, self._execution, stream, moves, weights=(1, self.weights.samples))
 
 
 class _Images:
@@ -387,16 +402,16 @@ class _Weights:
 
     def __init__(self, problem: Problem, given: onednn.Handle, chosen: onednn.Handle) -> None:
         self.packed = onednn.Buffer(chosen)
-        self._are_kept = bool(problem.weight_id)
+        self.are_kept = bool(problem.weight_id)
         self.given, self.layout = given, chosen
         self._source = onednn.memory(given, 0)
         arguments = {onednn.SOURCE: self._source, onednn.RESULT: self.packed.memory}
         self._packing = onednn.Execution(onednn.reorder(given, chosen), arguments)
         count = problem.filters * problem.channels_of_group * math.prod(problem.kernel)
-        self._samples = Samples(count * (4 if problem.dtype == "float32" else 2))
+        self.samples = Samples(count * (4 if problem.dtype == "float32" else 2))
 
     def pack(self, stream: onednn.Handle, address: int) -> None:
-        if not self._are_kept or self._samples.are_new(address):
+        if not self.are_kept or self.samples.are_new(address):
             onednn.move(self._source, address)
             self._packing.run(stream)
 

@@ -14,19 +14,21 @@ class Samples:
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.step = max(1, size // COUNT) | 1  # odd: not only the lowest byte of each number
+        self.last = (ctypes.c_uint8 * -(-size // self.step))()  # others may hold its address
+        self._are_none = True
         self._address = 0
         self._sampled = np.zeros(0, "uint8")
-        self._last: bytes | None = None
 
     def are_new(self, address: int) -> bool:
         """Whether the weights at an address are none, or others, than the last time."""
         if address != self._address:
             everything = (ctypes.c_uint8 * self._size).from_address(address)
-            step = max(1, self._size // COUNT) | 1  # odd: not only the lowest byte of each number
-            self._sampled = np.ctypeslib.as_array(everything)[::step]
+            self._sampled = np.ctypeslib.as_array(everything)[:: self.step]
             self._address = address
         sample = self._sampled.tobytes()
-        if sample == self._last:
+        if not self._are_none and sample == bytes(self.last):
             return False
-        self._last = sample
+        ctypes.memmove(self.last, sample, len(sample))
+        self._are_none = False
         return True

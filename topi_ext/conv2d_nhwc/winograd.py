@@ -126,6 +126,9 @@ class Convolution:
             self._execution.run(stream)
             self._of_products(*of_products, *block)
 
+    def remembered(self, *_: Any) -> None:
+        """The transforms are called from Python."""
+
 
 def _tiles_of_a_block(problem: Problem, threads: int) -> int:
     """As many as stay in the cache, or fewer for blocks of the same size."""

@@ -16,8 +16,9 @@ from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
 from .._register import known
-from .._tvm import address_of
+from .._tvm import address_of, length_of
 from . import library
+from .calls import Remembered, forget_all_of_thread, packed, remember
 
 PACKED_FUNCTION = "topi_ext.batch_matmul.onednn"
 ABOVE_TVM = 40  # the level of TVM's own bindings is up to 15
@@ -81,31 +82,39 @@ class _Product:
             library.move(memory, address)
         self._execution.run(stream)
 
+    def remembered(self, text: str, length: int, stream: library.Handle) -> Remembered | None:
+        return remember(text, length, self._execution, stream, [*enumerate(self._memories)])
+
 
 class _OfThread(threading.local):
     """The products of a thread, each made once."""
 
     def __init__(self) -> None:
+        forget_all_of_thread()
         self.products: dict[str, _Product] = {}
-        self.stream: library.Handle | None = None
+        self._remembered: list[Remembered | None] = []
+        self._stream: library.Handle | None = None
 
-    def run(self, text: str, addresses: Sequence[int]) -> None:
+    def run(self, text: str, length: int, addresses: Sequence[int]) -> None:
         product = self.products.get(text)
         if product is None:
             library.check_installed("nn.batch_matmul")
             if len(self.products) >= MAX_PRIMITIVES:
                 self.products.clear()
+                self._remembered.clear()
             product = self.products[text] = _Product(Problem(**json.loads(text)))
-        self.stream = self.stream or library.stream()
-        product.run(self.stream, addresses)
+            self._stream = self._stream or library.stream()
+            self._remembered.append(product.remembered(text, length, self._stream))
+        assert self._stream is not None
+        product.run(self._stream, addresses)
 
 
 _of_thread = _OfThread()
 
 
-@tvm.register_func(PACKED_FUNCTION, override=True)  # TVM keeps the function if this module is imported again
+@packed(PACKED_FUNCTION)  # TVM keeps the function if this module is imported again
 def _run(text: str, *tensors: tvm.nd.NDArray) -> None:
-    _of_thread.run(text, [address_of(tensor) for tensor in tensors])
+    _of_thread.run(text, length_of(tensors[0]), [address_of(tensor) for tensor in tensors])
 
 
 def _problem(attrs: tvm.ir.Attrs, inputs: Sequence[te.Tensor], dtype: str) -> Problem | None:

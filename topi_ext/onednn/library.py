@@ -49,6 +49,7 @@ ELEMENTWISE = {
     "hard_swish": 0x34,
 }
 
+EXECUTE, MOVE = "dnnl_primitive_execute", "dnnl_memory_set_data_handle"
 CLASHING = 2048  # bytes from row to row, of which multiples share sets of the cache
 
 Handle = ctypes.c_void_p
@@ -169,7 +170,7 @@ def memory(layout: Handle, address: int) -> Handle:
 
 
 def move(memory: Handle, address: int) -> None:
-    library().dnnl_memory_set_data_handle(memory, address)  # type: ignore[union-attr]
+    getattr(library(), MOVE)(memory, address)
 
 
 class Buffer:
@@ -295,7 +296,7 @@ class Execution:
 
     def __init__(self, primitive: Primitive, memories: dict[int, Handle]) -> None:
         self._primitive = primitive
-        self._execute = library().dnnl_primitive_execute  # type: ignore[union-attr]
+        self._execute = getattr(library(), EXECUTE)
         given = {**memories, SCRATCHPAD: primitive.scratchpad.memory}
         self._arguments = (Argument * len(given))(*(Argument(*each) for each in given.items()))
 
@@ -303,3 +304,8 @@ class Execution:
         status = self._execute(self._primitive.handle, stream, len(self._arguments), self._arguments)
         if status:
             raise RuntimeError(f"oneDNN {version()}: a primitive failed with status {status}")
+
+    def steps(self, stream: Handle) -> tuple[Any, ...]:
+        """What to call oneDNN's function with, from outside."""
+        arguments = self._arguments
+        return self._primitive.handle, stream, ctypes.addressof(arguments), len(arguments)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from topi_ext.quiet import quiet  # topi_ext comes before tvm
+from topi_ext.onednn import library as onednn  # topi_ext comes before tvm
+from topi_ext.quiet import quiet
 
 import tvm
 from tvm import relay
@@ -23,6 +24,7 @@ from ..llvm_parts import on_all_cores
 from ..signature import Signature, check_parameters
 from ..typed_once import TypedOnce
 from ..weights import put_in, taken_out
+from ..weights_in_turn import weights_in_turn
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
 
@@ -65,7 +67,10 @@ def built(
 def _built(
     mod: tvm.IRModule, target: tvm.target.Target, params: Mapping[str, Array] | None = None
 ) -> Library:
-    if not _is_static(mod):
+    is_static = _is_static(mod)
+    if onednn.NAME in target.attrs.get("libs", ()):
+        mod = weights_in_turn(mod)
+    if not is_static:
         return relay.vm.compile(mod, target, params=params)
     lib = relay.build(mod, target, params=params)
     if target.kind.name == "cuda":

@@ -1,0 +1,120 @@
+"""Calls of oneDNN that a thread makes again without Python, where `remembered_calls.c` is compiled.
+
+    @packed("name")
+    def run(text, *tensors):  # called the first time, and for weights that are others than before
+        ...
+        remembered = remember(text, length_of(tensors[0]), execution, stream, moves, weights)
+
+A call is known by its text and the first extent of its first tensor, for as long as what `remember` returned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import _tvm
+from . import library
+
+LIBRARY = Path(__file__).with_name("remembered_calls.so")
+_registered: list[Any] = []  # functions that others call
+
+Move = tuple[int, library.Handle]  # the number of a tensor, and the memory that gets its address
+
+
+class _Move(ctypes.Structure):
+    _fields_ = [("tensor", ctypes.c_int32), ("memory", ctypes.c_void_p)]
+
+
+class _Steps(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("primitive", "stream", "arguments")),
+        *((name, ctypes.c_int32) for name in ("argument_count", "move_count")),
+        *((name, ctypes.c_void_p) for name in ("moves", "samples")),
+        *((name, ctypes.c_int32) for name in ("sample_count", "sample_step", "weights")),
+    ]
+
+
+class Remembered:
+    """A call, forgotten with this."""
+
+    def __init__(self, handle: int, *kept: Any) -> None:
+        self._kept = kept
+        weakref.finalize(self, _native().forget, handle)  # type: ignore[union-attr]
+
+
+def packed(name: str) -> Callable[[Callable], Callable]:
+    """Register the function that is decorated, which is called for what is not remembered."""
+
+    def register(function: Callable) -> Callable:
+        _tvm.register_function(name)(function)
+        native = _native()
+        if native is not None:
+            _registered.append(_tvm.relay.put_before(name, native.call_again))
+        return function
+
+    return register
+
+
+def remember(
+    text: str,
+    length: int,
+    execution: library.Execution,
+    stream: library.Handle,
+    moves: Sequence[Move],
+    weights: tuple[int, Any] | None = None,
+) -> Remembered | None:
+    """Make these calls in this thread without Python, unless the samples of the weights are others.
+
+    `weights` are the number of that tensor and its `Samples`.
+    """
+    native = _native()
+    if native is None:
+        return None
+    _use_onednn()
+    every = (_Move * len(moves))(*(_Move(number, memory.value) for number, memory in moves))
+    steps = execution.steps(stream)
+    given = _Steps(*steps, len(every), ctypes.addressof(every))
+    if weights is not None:
+        given.weights, samples = weights
+        given.samples, given.sample_step = ctypes.addressof(samples.last), samples.step
+        given.sample_count = len(samples.last)
+    handle = native.remember(text.encode(), length, ctypes.byref(given))
+    return Remembered(handle, execution, stream, moves, weights, every) if handle else None
+
+
+def forget_all_of_thread() -> None:
+    native = _native()
+    if native is not None:
+        native.forget_all_of_thread()
+
+
+@functools.cache
+def _native() -> ctypes.CDLL | None:
+    if not _tvm.HAS_RELAY:  # whose packed functions these are
+        return None
+    try:
+        found = ctypes.CDLL(str(LIBRARY))
+    except OSError:  # it is not compiled
+        return None
+    found.use_tvm(_pointer(_tvm.relay.call_of_a_function()))
+    found.remember.restype = ctypes.c_void_p
+    found.remember.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p]
+    found.forget.argtypes = [ctypes.c_void_p]
+    found.forget.restype = found.forget_all_of_thread.restype = None
+    return found
+
+
+@functools.cache
+def _use_onednn() -> None:
+    calls = library.library()
+    pointers = [_pointer(getattr(calls, name)) for name in (library.EXECUTE, library.MOVE)]
+    _native().use_onednn(*pointers)  # type: ignore[union-attr]
+
+
+def _pointer(function: Any) -> ctypes.c_void_p:
+    return ctypes.cast(function, ctypes.c_void_p)
