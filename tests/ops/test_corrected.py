@@ -332,6 +332,18 @@ def test_a_leaky_relu_of_float16_has_its_slope(emulated_cuda, target):
     np.testing.assert_array_equal(found, np.where(wide > 0, wide, wide * np.float32(0.2)).astype("float16"))
 
 
+@pytest.mark.parametrize("strides", [1, 2])
+def test_pooling_of_bfloat16_on_cpus(strides):
+    """Of numbers that bfloat16 has, in windows that overlap: computed in float32 where many do."""
+    array = np.round(numbers(1, 9, 8, 16) * 8)
+    x = relay.var("x", shape=array.shape)
+    options = {"strides": strides, "padding": (2, 2), "layout": "NHWC"}
+    pooled = relay.nn.max_pool2d(relay.cast(x, "bfloat16"), (5, 5), **options)
+    found = run(module(x, relay.cast(pooled, "float32")), array)[0]
+    wanted = run(module(x, relay.nn.max_pool2d(x, (5, 5), **options)), array)[0]
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_two_to_the_power_of_truths():
     array = np.array([True, False, True, True, False])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from .._strategy import ABOVE_STOCK
 from ..cudnn import batch_matmul
 from . import global_pooling
 
+MANY = 4  # windows of a pooling that a number is in
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
 WITH_OUT_DTYPE = (
     *(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")),
@@ -50,6 +52,16 @@ def _leaky_relu(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.
     if dtype not in ("float16", "bfloat16"):
         return None
     return relay.cast(relay.nn.leaky_relu(relay.cast(inputs[0], "float32"), attrs.alpha), dtype)
+
+
+def _max_pool2d(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
+    """On CPUs, bfloat16 is widened for each window that a number is in; where these are many, once."""
+    target = tvm.target.Target.current()
+    windows = math.prod(map(int, attrs.pool_size)) / math.prod(map(int, attrs.strides))
+    if types[0].dtype != "bfloat16" or target is None or target.kind.name != "llvm" or windows < MANY:
+        return None
+    wide = relay.Call(tvm.ir.Op.get("nn.max_pool2d"), [relay.cast(inputs[0], "float32")], attrs)
+    return relay.cast(wide, "bfloat16")
 
 
 def _scatter_elements(
@@ -109,6 +121,7 @@ for name in (*WITH_OUT_DTYPE, *SUMS):
 for name, legalize in {
     "negative": _negative,
     "nn.leaky_relu": _leaky_relu,
+    "nn.max_pool2d": _max_pool2d,
     "power": _power,
     "scatter_elements": _scatter_elements,
 }.items():
