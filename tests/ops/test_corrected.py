@@ -1,6 +1,7 @@
 """TVM's own operators, as `topi_ext.corrections` has them, versus NumPy."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -129,6 +130,38 @@ def test_a_concatenation_and_what_is_fused_with_it(rows, axis):
     shifted = np.exp(array.transpose(0, 2, 1))
     parts = np.concatenate([shifted, array.reshape(rows, 60, 16), shifted], axis)
     np.testing.assert_allclose(computed(function, array), 1 / (1 + np.exp(-parts)) + 1, rtol=1e-6)
+
+
+BEHIND_A_CONCATENATION = {
+    "nothing": lambda x, of: x,
+    "element by element": lambda x, of: of.add(of.sigmoid(x), x),
+    "a cast": lambda x, of: of.cast(x, "int32"),
+    "other places": lambda x, of: of.transpose(x, [2, 0, 1]),
+    "two of them": lambda x, of: of.add(x, of.reverse(x, 1)),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND_A_CONCATENATION)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_concatenation_in_runs(axis, dtype, behind):
+    """Of operands that are computed, and of a size for several threads."""
+    array = np.round(np.random.default_rng(0).standard_normal((8, 24, 64)) * 4).astype("float32")
+    x = relay.var("x", shape=array.shape)
+
+    def operands():
+        given = relay.cast(x, dtype)
+        ends = [array.shape[at] // (2 if at == axis else 1) for at in range(3)]
+        yield from (given, relay.strided_slice(given * relay.const(2.0, dtype), [0, 0, 0], ends), given)
+
+    follow = partial(BEHIND_A_CONCATENATION[behind], of=relay)
+    whole = follow(relay.concatenate([*operands()], axis))
+    parts = [relay.cast(each, "float32") for each in operands()]
+    alone = np.concatenate([run(module(x, part), array)[0] for part in parts], axis)
+    y = relay.var("y", shape=alone.shape)
+    (wanted,) = run(module(y, relay.cast(follow(relay.cast(y, dtype)), "float32")), alone)
+    (found,) = run(module(x, relay.cast(whole, "float32")), array)
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_concatenation_and_an_addition_of_unknown_length():

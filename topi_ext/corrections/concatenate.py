@@ -4,8 +4,10 @@ TVM's kernel takes its operands as compact buffers. A tensor that is computed in
 out with the padding that another operand puts around it, so that it is not compact, and does not compile.
 And what is fused with the kernel runs on one core, one element after the other, each operator to memory.
 Where its results are of bfloat16, and what reads them is fused with it, they are taken for integers.
-Importing this module gives the kernel a copy of a computed tensor, what is fused with it, where it is large,
-the schedule that it has alone, and bfloat16 an operator of loops instead.
+Importing this module puts an operator of loops in the place of the kernel, for bfloat16 and where operands are
+computed; in it, each run of elements of one operand has code of its own. Where they have no such runs, the
+kernel gets a copy of a computed tensor, and what is fused with it, if it is large, the schedule that it has
+alone.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import tvm
 from tvm import te, topi
 
 from .._register import known
@@ -20,13 +23,15 @@ from .._register import known
 FOR_SEVERAL_THREADS = 2**14  # elements: for fewer it takes longer to wake threads
 CONCATENATE = "T_concat"  # as TVM names what it computes
 RUNS = 8, 64  # elements of one operand side by side that are copied at once, at least and at most
-MAX_RUNS = 32  # of a row, since the code has each of them
+MAX_RUNS = 32  # along the axis, since the code has each of them
 
 _stock = topi.x86.concatenate
 
 
 def concatenate(data: Sequence[te.Tensor], axis: int = 0) -> te.Tensor:
-    if data[0].dtype == "bfloat16":
+    axis %= len(data[0].shape)
+    is_computed = any(isinstance(each.op, te.ComputeOp) for each in data)
+    if data[0].dtype == "bfloat16" or (is_computed and _run_along(axis, data)):
         return topi.concatenate(data, axis)
     computed = {read for each in data for read in _computed_for([each]) if read != each.op}
     return _stock([topi.identity(each) if each.op in computed else each for each in data], axis)
@@ -41,40 +46,76 @@ def schedule(outs: Sequence[te.Tensor] | te.Tensor) -> te.Schedule:
     for operation in operations:
         if not isinstance(operation, te.ComputeOp):  # which reads memory
             written |= {tensor.op for tensor in operation.input_tensors}
+    by_runs = {operation: _concatenation(operation) for operation in written}
+    for operation in {each for each in operations if _is_in_runs(each)} - {*by_runs.values()}:
+        if operation.output(0).dtype != "bfloat16":  # which stays out of memory
+            written.add(operation)
+            by_runs[operation] = operation
     for operation in operations:
         if not isinstance(operation, te.ComputeOp) or not topi.tag.is_injective(operation.tag):
             continue
         if operation not in written:
             s[operation].compute_inline()
-        elif run := _run(operation):
-            _schedule_runs(s[operation], run, is_parallel=_is_large(operation.output(0)))
+        elif by_runs[operation]:
+            _schedule_runs(s[operation], by_runs[operation], is_parallel=_is_large(operation.output(0)))
         elif _is_large(operation.output(0)):
             topi.x86.injective.schedule_injective_from_existing(s, operation.output(0))
     return s
 
 
-def _run(operation: te.ComputeOp) -> int | None:
-    """How many elements to copy at once where operands are concatenated along the last axis, or None.
+def _is_in_runs(operation: te.Operation) -> bool:
+    return bool(operation.name == CONCATENATE and _axis_and_run(operation))
+
+
+def _concatenation(operation: te.Operation) -> te.Operation | None:
+    """The one in runs that an operation is, or computes from element by element."""
+    if _is_in_runs(operation):
+        return operation
+    if not isinstance(operation, te.ComputeOp) or not topi.tag.is_broadcast(operation.tag):
+        return None
+    shape = operation.output(0).shape
+    same = (each.op for each in operation.input_tensors if tvm.ir.structural_equal(each.shape, shape))
+    return next((found for each in same if (found := _concatenation(each))), None)
+
+
+def _axis_and_run(operation: te.Operation) -> tuple[int, int] | None:
+    """Of a concatenation, whose operation does not say its axis: there, lengths make up the whole."""
+    operands = operation.input_tensors
+    for axis, length in enumerate(known(each.dom.extent) for each in operation.axis):
+        lengths = [known(each.shape[axis]) for each in operands if len(each.shape) > axis]
+        if len(lengths) == len(operands) and length == sum(each or math.inf for each in lengths):
+            run = _run_along(axis, operands)
+            return (axis, run) if run else None
+    return None
+
+
+def _run_along(axis: int, operands: Sequence[te.Tensor]) -> int | None:
+    """How many elements along the axis to copy at once, or None.
 
     Which operand an element comes from is then known for each run, and not asked for each element.
     """
-    last = len(operation.axis) - 1
-    shapes = [[known(extent) for extent in tensor.shape] for tensor in operation.input_tensors]
-    if operation.name != CONCATENATE or not last or any(len(shape) != last + 1 for shape in shapes):
+    lengths = [known(each.shape[axis]) or 0 for each in operands]
+    if 0 in lengths or len(operands[0].shape) < 2:
         return None
-    lengths = [shape[-1] for shape in shapes if shape[-1] is not None]
-    whole = known(operation.axis[last].dom.extent)
-    if len(lengths) < len(shapes) or sum(lengths) != whole:
-        return None
-    least, most = RUNS
+    is_last = axis == len(operands[0].shape) - 1
+    least, most = RUNS if is_last else (1, max(lengths))
     common = math.gcd(*lengths)
-    run = next((each for each in range(most, least - 1, -1) if common % each == 0), None)
-    return run if run and whole // run <= MAX_RUNS else None
+    run = next((each for each in range(min(most, common), least - 1, -1) if common % each == 0), None)
+    return run if run and sum(lengths) // run <= MAX_RUNS else None
 
 
-def _schedule_runs(stage: te.Stage, run: int, is_parallel: bool) -> None:
-    *outer, last = stage.op.axis
-    number, _ = stage.split(last, run)
+def _schedule_runs(stage: te.Stage, concatenation: te.Operation, is_parallel: bool) -> None:
+    found = _axis_and_run(concatenation)
+    assert found is not None
+    axis, run = found
+    axes = list(stage.op.axis)
+    outer, inner = axes[:axis], axes[axis + 1 :]
+    number, within = stage.split(axes[axis], run)
+    if inner:
+        outer.append(within)
+    else:
+        inner.append(within)
+    stage.reorder(*outer, number, *inner)
     stage.unroll(number)
     if is_parallel:
         stage.parallel(stage.fuse(*outer))
