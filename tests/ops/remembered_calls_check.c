@@ -45,18 +45,18 @@ static void *in_a_thread(void *ignored) {
       snprintf(text[at], sizeof text[at], "problem %d", at);
       values->text = text[at];
       long before = in_python;
-      assert(!call_again(values, types, 3, 0, &in_python) && in_python == before + 1);
+      assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 1);
       assert((calls[at] = remember(text[at], 7, &steps)));
-      assert(!call_again(values, types, 3, 0, &in_python) && in_python == before + 1);
+      assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 1);
       assert(moved == (char *)&one + 4);
     }
     assert(table->call_count <= table->bucket_count && table->bucket_count <= 4 * CALLS);
     weights[2]++; /* one that is a sample */
     long before = in_python;
-    assert(!call_again(values, types, 3, 0, &in_python) && in_python == before + 1);
+    assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 1);
     weights[2]--;
     shape[0]++; /* another length */
-    assert(!call_again(values, types, 3, 0, &in_python) && in_python == before + 2);
+    assert(!call_again_in_relay(values, types, 3, 0, &in_python) && in_python == before + 2);
     shape[0]--;
     if (round == 1) forget_all_of_thread();
     for (int at = 0; at < CALLS; at++) forget(calls[at]);
@@ -64,8 +64,42 @@ static void *in_a_thread(void *ignored) {
   assert(executed == 3 * CALLS);
   Call *last = remember("the thread ends with this", 7, &steps);
   values->text = "the thread ends with this";
-  assert(!call_again(values, types, 3, 0, &in_python) && executed == 3 * CALLS + 1);
+  assert(!call_again_in_relay(values, types, 3, 0, &in_python) && executed == 3 * CALLS + 1);
   return last;
+}
+
+static int ffi_call(void *function, const Any *values, int32_t count, Any *result) {
+  assert(function == (void *)&in_python && count == 3 && values[0].type == FFI_STRING && result);
+  in_python++;
+  return 0;
+}
+
+static void in_relax(void) {
+  struct {
+    char header[FFI_HEADER];
+    Tensor tensor;
+  } object;
+  long one = 1, before = executed;
+  int64_t shape[1] = {3};
+  void *moved[2] = {0};
+  Move moves[2] = {{1, &moved[0]}, {0, &moved[1]}};
+  Steps steps = {&one, &executed, moved, 2, 2, moves, 0, 0, 0, 0};
+  Tensor data = {.data = (char *)&one, .rank = 1, .shape = shape};
+  object.tensor = data;
+  object.tensor.data = (char *)&before;
+  Any values[3] = {{FFI_STRING, 0, {.text = "a problem"}}, {FFI_POINTER, 0, {.handle = &data}}};
+  values[2] = (Any){FFI_TENSOR, 0, {.handle = &object}};
+  Any result = {5, 0, {.integer = 5}};
+  in_python = 0;
+  assert(!call_again_in_relax(&in_python, values, 3, &result) && in_python == 1);
+  Call *call = remember("a problem", 3, &steps);
+  assert(!call_again_in_relax(&in_python, values, 3, &result) && in_python == 1 && executed == before + 1);
+  assert(result.type == FFI_NONE && moved[0] == &before && moved[1] == &one);
+  values[1].type = FFI_NONE; /* no tensor */
+  assert(!call_again_in_relax(&in_python, values, 3, &result) && in_python == 2);
+  forget(call);
+  values[1].type = FFI_POINTER;
+  assert(!call_again_in_relax(&in_python, values, 3, &result) && in_python == 3);
 }
 
 int main(void) {
@@ -78,6 +112,9 @@ int main(void) {
     assert(!pthread_join(threads[at], &last));
     forget(last); /* from another thread, after the end of its own */
   }
+  use_tvm((void *)ffi_call);
+  in_relax();
+  forget_all_of_thread();
   puts("done");
   return 0;
 }

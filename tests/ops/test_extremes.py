@@ -67,6 +67,18 @@ def test_places_in_rows_that_vectors_divide(shape, is_last):
         np.testing.assert_array_equal(found, shape[-1] - 1 - expected if is_last else expected)
 
 
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_extremes_of_rows_that_vectors_divide(dtype, keepdims):
+    """One of them is of the lowest number only, and the extremes are in all lanes."""
+    array = np.random.default_rng(0).integers(-99, 100, (40, 80)).astype(dtype)
+    array[0] = -np.inf if np.dtype(dtype).kind == "f" else np.iinfo(dtype).min
+    for row in range(1, len(array)):
+        array[row, 2 * row], array[row, 79 - row] = 100 + row, -100 - row
+    function, expected = reductions(array, -1, keepdims)
+    assert_equal(run(function_module(function), array), expected)
+
+
 def test_several_axes_and_all_but_some():
     array = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
     x = relay.var("x", shape=array.shape)

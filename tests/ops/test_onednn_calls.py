@@ -75,6 +75,17 @@ def test_weights_that_are_packed_in_each_call_are_not_remembered(in_python):
     assert len(in_python) == 2
 
 
+def test_what_a_thread_has_forgotten_is_remembered_again(in_python):
+    case = in_float32(Case((5, 6), 8, 16, **options(weight_id="some")))
+    arrays = case.arrays()
+    executor = executor_of(case.function(arrays))
+    for _ in range(2):
+        for _ in range(3):
+            np.testing.assert_allclose(ran(executor, arrays), case.expected(arrays), **CLOSE)
+        calls.forget_all_of_thread()
+    assert len(in_python) == 2
+
+
 def test_others_may_pack_shared_weights_anew(in_python):
     """Two layers have the same id, and the user gives them different weights, in turn."""
     rng = np.random.default_rng(0)

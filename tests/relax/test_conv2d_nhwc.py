@@ -13,6 +13,7 @@ from tests.relax.emulated_cuda import emulate_cuda
 from tests.relax.modules import CUDA, LLVM, assert_nvcc_compiles, compiled, module_of, run, types_of
 from topi_ext.conv2d_nhwc import cudnn, onednn, reference
 from topi_ext.cudnn import session
+from topi_ext.onednn import calls
 
 import tvm
 from tvm import relax
@@ -137,6 +138,22 @@ def test_on_llvm(batch):
 def test_by_onednn(batch):
     assert lowered(ON_LLVM, ONEDNN).count(onednn.PACKED_FUNCTION) == len(ON_LLVM)
     assert_all(ON_LLVM, ONEDNN, batch)
+
+
+@needs_onednn
+def test_the_second_call_of_onednn_is_made_without_python(monkeypatch):
+    assert calls._native() is not None
+    case = Convolution(more=("residual",), options={"weight_id": "some"})
+    arrays = case.arrays()
+    executable = compiled(module_of_all({"case": case}), ONEDNN)
+    monkeypatch.setattr(onednn, "_of_thread", onednn._OfThread())
+    case.assert_expected(run(executable, arrays.values(), "case"), arrays)
+    monkeypatch.setattr(onednn, "address_of", None)  # which Python would need
+    others = {name: array * np.float32(2) for name, array in arrays.items()} | {"weight": arrays["weight"]}
+    case.assert_expected(run(executable, others.values(), "case"), others)
+    others["weight"] = np.flip(arrays["weight"], 0).copy()
+    with pytest.raises(TypeError, match="not callable"):
+        run(executable, others.values(), "case")
 
 
 @needs_onednn

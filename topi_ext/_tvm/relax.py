@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_ffi import get_raw_stream, structural_equal, structural_map
+from tvm_ffi import LIB, get_raw_stream, structural_equal, structural_map
 
 import tvm
 from tvm import ir, relax, te, topi
@@ -48,6 +49,7 @@ __all__ = [
     "length_of",
     "libraries_of",
     "memory_at",
+    "put_before",
     "register_function",
     "register_operator",
     "results",
@@ -159,6 +161,23 @@ def compiled(function: tir.PrimFunc, llvm: tvm.target.Target) -> Callable[..., N
 def register_function(name: str) -> Callable[[Callable], Callable]:
     """Register the function that is decorated. TVM keeps it if its module is imported again."""
     return tvm.register_global_func(name, override=True)
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
+
+
+def put_before(name: str, native: ctypes.CDLL) -> Any:
+    """Register a C function in the place of a registered one, which it gets to call.
+
+    Returns what has to be kept.
+    """
+    native.use_tvm(ctypes.cast(LIB.TVMFFIFunctionCall, ctypes.c_void_p))
+    registered, handle = tvm.get_global_func(name), ctypes.c_void_p()
+    of_python, encoded = ctypes.c_void_p(registered.__chandle__()), name.encode()
+    LIB.TVMFFIFunctionCreate(of_python, native.call_again_in_relax, None, ctypes.byref(handle))
+    LIB.TVMFFIFunctionSetGlobal(ctypes.byref(_Bytes(encoded, len(encoded))), handle, 1)
+    return registered
 
 
 def address_of(tensor: tvm.runtime.Tensor) -> int:

@@ -50,6 +50,7 @@ __all__ = [
     "length_of",
     "libraries_of",
     "memory_at",
+    "put_before",
     "register_function",
     "register_operator",
     "results",
@@ -137,21 +138,17 @@ def register_function(name: str) -> Callable[[Callable], Callable]:
     return tvm.register_func(name, override=True)
 
 
-def put_before(name: str, function: Any) -> Any:
+def put_before(name: str, native: ctypes.CDLL) -> Any:
     """Register a C function in the place of a registered one, which it gets to call.
 
-    Returns what has to be kept; `function` has the type TVMPackedCFunc.
+    Returns what has to be kept.
     """
-    registered = tvm.get_global_func(name)
-    handle = ctypes.c_void_p()
+    native.use_tvm(ctypes.cast(_LIB.TVMFuncCall, ctypes.c_void_p))
+    registered, handle = tvm.get_global_func(name), ctypes.c_void_p()
+    function = native.call_again_in_relay
     check_call(_LIB.TVMFuncCreateFromCFunc(function, registered.handle, None, ctypes.byref(handle)))
     check_call(_LIB.TVMFuncRegisterGlobal(name.encode(), handle, 1))
     return registered
-
-
-def call_of_a_function() -> Any:
-    """TVM's function that calls a packed function."""
-    return _LIB.TVMFuncCall
 
 
 def address_of(tensor: tvm.nd.NDArray) -> int:

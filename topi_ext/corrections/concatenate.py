@@ -4,10 +4,10 @@ TVM's kernel takes its operands as compact buffers. A tensor that is computed in
 out with the padding that another operand puts around it, so that it is not compact, and does not compile.
 And what is fused with the kernel runs on one core, one element after the other, each operator to memory.
 Where its results are of bfloat16, and what reads them is fused with it, they are taken for integers.
-Importing this module puts an operator of loops in the place of the kernel, for bfloat16 and where operands are
-computed; in it, each run of elements of one operand has code of its own. Where they have no such runs, the
-kernel gets a copy of a computed tensor, and what is fused with it, if it is large, the schedule that it has
-alone.
+Importing this module puts an operator of loops in the place of the kernel, for bfloat16 and where operands
+are computed; in it, each run of elements of one operand has code of its own. Where they have no such runs,
+the kernel gets a copy of a computed tensor, and what is fused with it, if it is large, the schedule that it
+has alone.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from .._register import known
 from .._strategy import Compute, compute_by, generic, stock_compute
 
 WITH_INFINITIES = ("float16", "float32", "float64")
-LANES, IN_LANES = 16, "in_lanes"
+LANES, FEW = 16, 4  # of a vector, and what is left of it before the last are compared one by one
+IN_LANES, IN_FEW = "in_lanes", "in_few_lanes"
 INFINITE = {"max": -math.inf, "min": math.inf}
 
 
@@ -31,6 +32,8 @@ def _extreme(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], typ
     more = {"max": tir.Max, "min": tir.Min}[name]
     reduce = te.comm_reducer(lambda x, y: more(x, y), functools.partial(_none, name), name=name)
     shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
+    if _has_lanes(data, axes):
+        return [_in_lanes(data, reduce, lambda _, value: value, shape)]
     result = te.compute(
         shape,
         lambda *place: reduce(element(place), axis=reduced),
@@ -62,7 +65,7 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
     reduce = te.comm_reducer(better, none, name=name)
     shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
     if _has_lanes(data, axes):
-        return [_in_lanes(data, reduce, shape, type_.dtype)]
+        return [_in_lanes(data, reduce, lambda place, value: (place.astype(type_.dtype), value), shape)]
     number = functools.reduce(
         lambda flat, axis: flat * axis.dom.extent + axis.var, reduced[1:], reduced[0].var
     ).astype(type_.dtype)
@@ -83,41 +86,57 @@ def _has_lanes(data: te.Tensor, axes: list[int]) -> bool:
     return axes == [len(data.shape) - 1] and length % LANES == 0
 
 
-def _in_lanes(data: te.Tensor, reduce: Any, shape: list[Any], dtype: str) -> te.Tensor:
-    """The places in rows, by way of one for each lane of a vector: LLVM makes no vectors of a search."""
+def _in_lanes(data: te.Tensor, reduce: Any, part_of: Callable, shape: list[Any]) -> te.Tensor:
+    """A reduction of rows, or the first of several, by way of one for each lane of a vector.
+
+    LLVM makes no vectors of a search, nor of comparisons that start from minus infinity.
+    """
     *kept, length = data.shape
-    each, lane = te.reduce_axis((0, length // LANES), "each"), te.reduce_axis((0, LANES), "lane")
+    tag = topi.tag.COMM_REDUCE_IDX
 
-    def in_lane(*at: tir.Var) -> Any:
-        place = each.var * LANES + at[-1]
-        return reduce((place.astype(dtype), data(*at[:-1], place)), axis=[each])
+    def reduced(shape: list[Any], count: Any, read: Callable, name: str) -> Any:
+        along = te.reduce_axis((0, count), "along")
+        parts = te.compute(shape, lambda *at: reduce(read(at, along.var), axis=[along]), name=name, tag=tag)
+        return parts if isinstance(parts, te.Tensor) else [*parts]
 
-    of_lanes = te.compute((*kept, LANES), in_lane, name=IN_LANES, tag=topi.tag.COMM_REDUCE_IDX)
-    places, _ = te.compute(
-        shape,
-        lambda *at: reduce([part(*at[: len(kept)], lane.var) for part in of_lanes], axis=[lane]),
-        name=f"{data.op.name}_red_temp",
-        tag=topi.tag.COMM_REDUCE_IDX,
-    )
-    return te.compute(shape, lambda *at: places(*at), f"{data.op.name}_red", topi.tag.COMM_REDUCE_IDX)
+    def of_parts(parts: Any, at: Any) -> Any:
+        return parts(*at) if isinstance(parts, te.Tensor) else [part(*at) for part in parts]
+
+    def of_data(at: Any, along: tir.Var) -> Any:
+        place = along * LANES + at[-1]
+        return part_of(place, data(*at[:-1], place))
+
+    def of_lanes(at: Any, along: tir.Var) -> Any:
+        return of_parts(in_lanes, (*at[:-1], along * FEW + at[-1]))
+
+    def of_few(at: Any, along: tir.Var) -> Any:
+        return of_parts(in_few, (*at[: len(kept)], along))
+
+    in_lanes = reduced([*kept, LANES], length // LANES, of_data, IN_LANES)
+    in_few = reduced([*kept, FEW], LANES // FEW, of_lanes, IN_FEW)
+    whole = reduced(shape, FEW, of_few, f"{data.op.name}_red_temp")
+    first = whole if isinstance(whole, te.Tensor) else whole[0]
+    return te.compute(shape, lambda *at: first(*at), f"{data.op.name}_red", tag)
 
 
 def _schedule(attrs: Any, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
     """TVM's own, but for what is reduced in lanes."""
     (out,) = outs
-    places = out.op.input_tensors[0].op
-    of_lanes = next((tensor.op for tensor in places.input_tensors if tensor.op.name == IN_LANES), None)
-    if of_lanes is None:
+    last = out.op.input_tensors[0].op
+    in_few = next((tensor.op for tensor in last.input_tensors if tensor.op.name == IN_FEW), None)
+    if in_few is None:
         return generic.schedule_reduce(attrs, outs, target)
+    in_lanes = in_few.input_tensors[0].op
     s = te.create_schedule([out.op])
     te.schedule.AutoInlineInjective(s)
     row = s[out].fuse(*out.op.axis)
     s[out].parallel(row)
-    s[places].compute_at(s[out], row)
-    s[of_lanes].compute_at(s[out], row)
-    *_, lane = of_lanes.axis
-    s[of_lanes].reorder(*of_lanes.reduce_axis, lane)
-    s[of_lanes].vectorize(lane)
+    for operation in (last, in_few, in_lanes):
+        s[operation].compute_at(s[out], row)
+    for operation in (in_few, in_lanes):
+        *_, lane = operation.axis
+        s[operation].reorder(*operation.reduce_axis, lane)
+        s[operation].vectorize(lane)
     return s
 
 
@@ -155,6 +174,6 @@ def _kept(place: tuple[tir.Var, ...], axes: list[int]) -> Iterator[tir.Var]:
 
 
 for _name in ("max", "min"):
-    compute_by(_name, functools.partial(_extreme, _name, stock_compute(_name)), generic.schedule_reduce)
+    compute_by(_name, functools.partial(_extreme, _name, stock_compute(_name)), _schedule)
 for _name in ("argmax", "argmin"):
     compute_by(_name, functools.partial(_place, _name, stock_compute(_name)), _schedule)

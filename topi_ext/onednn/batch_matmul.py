@@ -92,7 +92,7 @@ class _OfThread(threading.local):
     def __init__(self) -> None:
         forget_all_of_thread()
         self.products: dict[str, _Product] = {}
-        self._remembered: list[Remembered | None] = []
+        self._remembered: dict[str, Remembered | None] = {}
         self._stream: library.Handle | None = None
 
     def run(self, text: str, length: int, addresses: Sequence[int]) -> None:
@@ -103,10 +103,9 @@ class _OfThread(threading.local):
                 self.products.clear()
                 self._remembered.clear()
             product = self.products[text] = _Product(Problem(**json.loads(text)))
-            self._stream = self._stream or library.stream()
-            self._remembered.append(product.remembered(text, length, self._stream))
-        assert self._stream is not None
+        self._stream = self._stream or library.stream()
         product.run(self._stream, addresses)
+        self._remembered[text] = product.remembered(text, length, self._stream)
 
 
 _of_thread = _OfThread()

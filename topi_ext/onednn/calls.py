@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _tvm
+from .._tvm import put_before, register_function
 from . import library
 
 LIBRARY = Path(__file__).with_name("remembered_calls.so")
@@ -51,10 +51,10 @@ def packed(name: str) -> Callable[[Callable], Callable]:
     """Register the function that is decorated, which is called for what is not remembered."""
 
     def register(function: Callable) -> Callable:
-        _tvm.register_function(name)(function)
+        register_function(name)(function)
         native = _native()
         if native is not None:
-            _registered.append(_tvm.relay.put_before(name, native.call_again))
+            _registered.append(put_before(name, native))
         return function
 
     return register
@@ -95,13 +95,10 @@ def forget_all_of_thread() -> None:
 
 @functools.cache
 def _native() -> ctypes.CDLL | None:
-    if not _tvm.HAS_RELAY:  # whose packed functions these are
-        return None
     try:
         found = ctypes.CDLL(str(LIBRARY))
     except OSError:  # it is not compiled
         return None
-    found.use_tvm(_pointer(_tvm.relay.call_of_a_function()))
     found.remember.restype = ctypes.c_void_p
     found.remember.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p]
     found.forget.argtypes = [ctypes.c_void_p]
@@ -112,9 +109,5 @@ def _native() -> ctypes.CDLL | None:
 @functools.cache
 def _use_onednn() -> None:
     calls = library.library()
-    pointers = [_pointer(getattr(calls, name)) for name in (library.EXECUTE, library.MOVE)]
-    _native().use_onednn(*pointers)  # type: ignore[union-attr]
-
-
-def _pointer(function: Any) -> ctypes.c_void_p:
-    return ctypes.cast(function, ctypes.c_void_p)
+    functions = (getattr(calls, name) for name in (library.EXECUTE, library.MOVE))
+    _native().use_onednn(*(ctypes.cast(each, ctypes.c_void_p) for each in functions))  # type: ignore[union-attr]

@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRING = 11, TENSOR = 7, ARRAY = 13 }; /* type codes of TVM (c_runtime_api.h) */
-enum { FIRST_BUCKETS = 64 };
+/* Types of arguments: those of TVM's c_runtime_api.h, and of tvm/ffi/c_api.h, whose objects have a header. */
+enum { STRING = 11, TENSOR = 7, ARRAY = 13 };
+enum { FFI_NONE = 0, FFI_POINTER = 7, FFI_STRING = 8, FFI_TENSOR = 70, FFI_HEADER = 24 };
+enum { FIRST_BUCKETS = 64, MOST_TENSORS = 8 };
 
 typedef union {
   int64_t integer;
@@ -19,6 +21,12 @@ typedef union {
   void *handle;
   const char *text;
 } Value;
+
+typedef struct {
+  int32_t type;
+  uint32_t padding;
+  Value value;
+} Any;
 
 typedef struct { /* of dlpack.h */
   char *data;
@@ -58,7 +66,10 @@ typedef struct {
   size_t bucket_count, call_count;
 } Table;
 
-static int (*call_function)(void *, Value *, int *, int, Value *, int *);
+typedef int (*CallOfRelay)(void *, Value *, int *, int, Value *, int *);
+typedef int (*CallOfRelax)(void *, const Any *, int32_t, Any *);
+
+static void *call_function; /* of TVM: it calls one that Python has registered */
 static int (*execute)(void *, void *, int, void *);
 static int (*move)(void *, void *);
 
@@ -137,22 +148,30 @@ static int make_room(void) {
   return 1;
 }
 
-static char *address_of(const Value *value) {
-  const Tensor *tensor = value->handle;
-  return tensor->data + tensor->byte_offset;
-}
+static char *address_of(const Tensor *tensor) { return tensor->data + tensor->byte_offset; }
 
-static int has_new_weights(const Steps *steps, const Value *tensors) {
+static int has_new_weights(const Steps *steps, const Tensor *const *tensors) {
   if (!steps->samples) return 0;
-  const uint8_t *weights = (const uint8_t *)address_of(&tensors[steps->weights]);
+  const uint8_t *weights = (const uint8_t *)address_of(tensors[steps->weights]);
   for (int at = 0; at < steps->sample_count; at++) {
     if (weights[(int64_t)at * steps->sample_step] != steps->samples[at]) return 1;
   }
   return 0;
 }
 
-/* TVMFuncCall, before any call. */
-void use_tvm(void *function) { call_function = (int (*)(void *, Value *, int *, int, Value *, int *))function; }
+/* Make a call if it is remembered. */
+static int is_made(const char *text, const Tensor *const *tensors) {
+  Call *call = found(text, tensors[0]->rank ? tensors[0]->shape[0] : 0);
+  if (!call || has_new_weights(&call->steps, tensors)) return 0;
+  const Steps *steps = &call->steps;
+  for (int at = 0; at < steps->move_count; at++) {
+    if (move(steps->moves[at].memory, address_of(tensors[steps->moves[at].tensor]))) return 0;
+  }
+  return !execute(steps->primitive, steps->stream, steps->argument_count, steps->arguments);
+}
+
+/* TVMFuncCall or TVMFFIFunctionCall, before any call. */
+void use_tvm(void *function) { call_function = function; }
 
 /* dnnl_primitive_execute and dnnl_memory_set_data_handle, before any call is remembered. */
 void use_onednn(void *of_execute, void *of_move) {
@@ -193,22 +212,34 @@ void forget(Call *call) {
   release(call);
 }
 
-/* A packed function of TVM; `python` is the one to call where nothing is remembered. */
-int call_again(Value *values, int *types, int count, void *result, void *python) {
+/* A packed function of a TVM with Relay; `python` is the one to call where nothing is remembered. */
+int call_again_in_relay(Value *values, int *types, int count, void *result, void *python) {
   (void)result; /* these functions return nothing */
-  const Value *tensors = values + 1;
-  if (count > 1 && types[0] == STRING && (types[1] == TENSOR || types[1] == ARRAY)) {
-    const Tensor *first = tensors->handle;
-    Call *call = found(values->text, first->rank ? first->shape[0] : 0);
-    if (call && !has_new_weights(&call->steps, tensors)) {
-      const Steps *steps = &call->steps;
-      int failed = 0;
-      for (int at = 0; at < steps->move_count; at++)
-        failed |= move(steps->moves[at].memory, address_of(&tensors[steps->moves[at].tensor]));
-      if (!failed && !execute(steps->primitive, steps->stream, steps->argument_count, steps->arguments)) return 0;
-    }
+  const Tensor *tensors[MOST_TENSORS];
+  int given = count > 1 && count <= 1 + MOST_TENSORS && types[0] == STRING ? count - 1 : 0;
+  for (int at = 0; at < given; at++) {
+    int type = types[1 + at];
+    if (type != TENSOR && type != ARRAY) given = 0;
+    tensors[at] = values[1 + at].handle;
   }
+  if (given && is_made(values[0].text, tensors)) return 0;
   Value ignored;
   int type;
-  return call_function(python, values, types, count, &ignored, &type);
+  return ((CallOfRelay)call_function)(python, values, types, count, &ignored, &type);
+}
+
+/* The same for a TVM with Relax. */
+int call_again_in_relax(void *python, const Any *values, int32_t count, Any *result) {
+  const Tensor *tensors[MOST_TENSORS];
+  int given = count > 1 && count <= 1 + MOST_TENSORS && values[0].type == FFI_STRING ? count - 1 : 0;
+  for (int at = 0; at < given; at++) {
+    int32_t type = values[1 + at].type;
+    if (type != FFI_POINTER && type != FFI_TENSOR) given = 0;
+    const char *place = values[1 + at].value.handle;
+    tensors[at] = (const Tensor *)(type == FFI_TENSOR ? place + FFI_HEADER : place);
+  }
+  if (!given || !is_made(values[0].value.text, tensors))
+    return ((CallOfRelax)call_function)(python, values, count, result);
+  *result = (Any){FFI_NONE, 0, {0}};
+  return 0;
 }
