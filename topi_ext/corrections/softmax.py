@@ -3,8 +3,8 @@
 On CUDA, TVM has a kernel for each of the maximum, the exponentials, their sum and the quotient, unless there
 are two axes; and a thread of these reads a whole row. On CPUs it finds the maximum and the sum of a row one
 element after the other. Importing this module replaces the computation for floats of up to 32 bits along
-an axis of known length; on CPUs, for float32 along the last axis. Half precision is computed in float32 and
-rounded once.
+an axis of known length; on CPUs, for float32, where a vector fits into that axis or, unless it is the last
+one, into those behind it. Half precision is computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 import tvm
 from tvm import relay, te, tir, topi
@@ -63,19 +65,59 @@ def _result(
     return value - top - total if is_log else te.exp(value - top) / total
 
 
-def softmax_on_cpus(data: te.Tensor, _axis: int, is_log: bool) -> te.Tensor:
-    """The result along the last axis of float32, which has at least as many elements as a vector."""
-    rows = Rows.of(data, -1)
+def softmax_on_cpus(data: te.Tensor, axis: int, is_log: bool) -> te.Tensor:
+    """The result for float32: vectors are along the axis if it is the last one, else behind it."""
+    rows = Rows.of(data, axis)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
         (given, index_type), (result, _) = in_a_row(ib, ins[0]), in_a_row(ib, outs[0])
         with ib.for_range(0, rows.outer, "row", kind="parallel") as row:
-            start = Locals(ib, "global")("start", row.astype(index_type) * rows.channels)
-            _emit_row(ib, is_log, rows.channels, start, given, result)
+            first = row.astype(index_type) * rows.channels * rows.inner
+            start = Locals(ib, "global")("start", first)
+            if rows.is_last:
+                _emit_row(ib, is_log, rows.channels, start, given, result)
+            else:
+                for column, lanes in in_vectors(ib, int(rows.inner), LANES):
+                    _emit_columns(ib, is_log, rows, start + column, lanes, given, result)
         return ib.get()
 
     return te.extern([data.shape], [data], emit, dtype=[data.dtype], name="softmax")
+
+
+def _emit_columns(
+    ib: IRBuilder,
+    is_log: bool,
+    rows: Rows,
+    start: tir.PrimExpr,
+    lanes: int,
+    given: BufferVar,
+    result: BufferVar,
+) -> None:
+    """Of as many neighbouring columns of a matrix (channels, columns), of which the first starts there."""
+    every, local = ramp(0, 1, lanes), Locals(ib, "global")
+
+    def variable(name: str, value: float) -> BufferVar:
+        found = ib.allocate("float32", lanes, name, scope="global")
+        found[every] = spread(tir.const(value, "float32"), lanes)
+        return found
+
+    def at(channel: tir.PrimExpr) -> tir.PrimExpr:
+        return ramp(start + channel * rows.inner, 1, lanes)
+
+    top, total = variable("top", float(np.finfo("float32").min)), variable("total", 0.0)
+    with ib.for_range(0, rows.channels, "channel") as channel:
+        top[every] = te.max(top[every], given[at(channel)])
+    with ib.for_range(0, rows.channels, "channel") as channel:
+        exponential = local("exponential", te.exp(given[at(channel)] - top[every]))
+        total[every] = total[every] + exponential
+        if not is_log:
+            result[at(channel)] = exponential
+    one = spread(tir.const(1.0, "float32"), lanes)
+    last = local("last", te.log(total[every]) if is_log else one / total[every])
+    with ib.for_range(0, rows.channels, "channel") as channel:
+        place = at(channel)
+        result[place] = given[place] - top[every] - last if is_log else result[place] * last
 
 
 def _emit_row(
@@ -146,9 +188,10 @@ def _is_of_rows(data: te.Tensor, axis: int) -> bool:
 
 
 def _is_of_vectors(data: te.Tensor, axis: int) -> bool:
-    if data.dtype != "float32" or not len(data.shape) or axis % len(data.shape) != len(data.shape) - 1:
+    if data.dtype != "float32" or not len(data.shape) or not known(data.shape[axis]):
         return False
-    return (known(data.shape[-1]) or 0) >= LANES
+    rows = Rows.of(data, axis)
+    return (rows.channels if rows.is_last else known(rows.inner) or 0) >= LANES
 
 
 for _name, _is_log in (("softmax", False), ("log_softmax", True)):
