@@ -401,7 +401,7 @@ def test_selection_has_room_for_all_candidates():
 # --- topk on CPUs
 
 
-def check_topk_on_cpus(data, k, target="llvm", **options):
+def check_topk_on_cpus(data, k, target="llvm"):
     x, both = variable(data), []
     for ascending in (False, True):
         both += list(relay.topk(x, k, is_ascend=ascending, dtype="int32"))

@@ -5,10 +5,11 @@ import pytest
 
 from tests.helpers import ops, run
 from topi_ext import conv2d_nhwc
+from topi_ext.conv2d_nhwc.op import NAME
 from topi_ext.onednn import library
 from tvm_passes import runtime
 from tvm_passes.runtime.libraries import relay as libraries
-from tvm_passes.runtime.weights_in_turn import OPERATOR, weights_in_turn
+from tvm_passes.runtime.weights_in_turn import weights_in_turn
 
 import tvm
 from tvm import relay
@@ -37,7 +38,7 @@ def order(mod):
     found = []
 
     def visit(node):
-        if isinstance(node, relay.Call) and node.op == tvm.ir.Op.get(OPERATOR):
+        if isinstance(node, relay.Call) and node.op == tvm.ir.Op.get(NAME):
             found.append((str(node.attrs.weight_id), int(node.checked_type.shape[1])))
 
     relay.analysis.post_order_visit(mod["main"], visit)

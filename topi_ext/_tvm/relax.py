@@ -175,8 +175,11 @@ def put_before(name: str, native: ctypes.CDLL) -> Any:
     native.use_tvm(ctypes.cast(LIB.TVMFFIFunctionCall, ctypes.c_void_p))
     registered, handle = tvm.get_global_func(name), ctypes.c_void_p()
     of_python, encoded = ctypes.c_void_p(registered.__chandle__()), name.encode()
-    LIB.TVMFFIFunctionCreate(of_python, native.call_again_in_relax, None, ctypes.byref(handle))
-    LIB.TVMFFIFunctionSetGlobal(ctypes.byref(_Bytes(encoded, len(encoded))), handle, 1)
+    function, text = native.call_again_in_relax, _Bytes(encoded, len(encoded))
+    if LIB.TVMFFIFunctionCreate(of_python, function, None, ctypes.byref(handle)) or (
+        LIB.TVMFFIFunctionSetGlobal(ctypes.byref(text), handle, 1)
+    ):
+        raise RuntimeError(f"{name}: TVM did not register the C function")
     return registered
 
 

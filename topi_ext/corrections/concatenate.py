@@ -69,13 +69,17 @@ def _is_in_runs(operation: te.Operation) -> bool:
 
 def _concatenation(operation: te.Operation) -> te.Operation | None:
     """The one in runs that an operation is, or computes from element by element."""
-    if _is_in_runs(operation):
-        return operation
-    if not isinstance(operation, te.ComputeOp) or not topi.tag.is_broadcast(operation.tag):
-        return None
-    shape = operation.output(0).shape
-    same = (each.op for each in operation.input_tensors if tvm.ir.structural_equal(each.shape, shape))
-    return next((found for each in same if (found := _concatenation(each))), None)
+    shape, waiting, seen = operation.output(0).shape, [operation], set()
+    while waiting:
+        each = waiting.pop()
+        if _is_in_runs(each):
+            return each
+        if each in seen or not isinstance(each, te.ComputeOp) or not topi.tag.is_broadcast(each.tag):
+            continue
+        seen.add(each)
+        same = [read.op for read in each.input_tensors if tvm.ir.structural_equal(read.shape, shape)]
+        waiting.extend(reversed(same))
+    return None
 
 
 def _axis_and_run(operation: te.Operation) -> tuple[int, int] | None:

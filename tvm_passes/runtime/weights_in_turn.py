@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
+from topi_ext.conv2d_nhwc.op import NAME  # topi_ext comes before tvm
+
 import tvm
 from tvm import relay
 
 from ..engine.graph import Graph, children
 
-OPERATOR = "topi_ext.conv2d_nhwc"
 WITH_SCOPES = relay.Function, relay.If, relay.Let, relay.Match  # out of which nothing may be taken
 
 
@@ -24,8 +25,9 @@ def weights_in_turn(mod: tvm.IRModule) -> tvm.IRModule:
     """A typed module in which `main` binds these convolutions to variables, in the order of computation."""
     main = mod["main"]
     graph = Graph(main.body)
+    groups = _sharing(graph)
     has_scopes = any(isinstance(node, WITH_SCOPES) for node in graph.nodes)
-    order = [] if has_scopes else _in_order(graph, _sharing(graph))
+    order = _in_order(graph, groups) if groups and not has_scopes else []
     if not order:
         return mod
     variables = {call: relay.Var("shared", call.checked_type) for call in order}
@@ -42,7 +44,7 @@ def _sharing(graph: Graph) -> list[list[relay.Call]]:
     """Calls whose weights are the same."""
     found: dict[str, list[relay.Call]] = defaultdict(list)
     for node, name in graph.named:
-        if name == OPERATOR and node.attrs.weight_id:
+        if name == NAME and node.attrs.weight_id:
             found[node.attrs.weight_id].append(node)
     return [calls for calls in found.values() if len(calls) > 1]
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from topi_ext.onednn import library as onednn  # topi_ext comes before tvm
-from topi_ext.quiet import quiet
+from topi_ext.quiet import quiet  # topi_ext comes before tvm
 
 import tvm
 from tvm import relay
 
 from ...analysis.static import is_static
+from ...analysis.targets import has_onednn
 from ...engine.graph import Graph, belongs_to_a_backend
 from ..arrays import Array
 from ..concurrency import plan_memory
@@ -67,10 +67,10 @@ def built(
 def _built(
     mod: tvm.IRModule, target: tvm.target.Target, params: Mapping[str, Array] | None = None
 ) -> Library:
-    is_static = _is_static(mod)
-    if onednn.NAME in target.attrs.get("libs", ()):
+    has_static_types = _is_static(mod)
+    if has_onednn(target):
         mod = weights_in_turn(mod)
-    if not is_static:
+    if not has_static_types:
         return relay.vm.compile(mod, target, params=params)
     lib = relay.build(mod, target, params=params)
     if target.kind.name == "cuda":
