@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import tvm
 from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
@@ -97,15 +95,15 @@ def _emit_columns(
     """Of as many neighbouring columns of a matrix (channels, columns), of which the first starts there."""
     every, local = ramp(0, 1, lanes), Locals(ib, "global")
 
-    def variable(name: str, value: float) -> BufferVar:
+    def variable(name: str, value: tir.PrimExpr) -> BufferVar:
         found = ib.allocate("float32", lanes, name, scope="global")
-        found[every] = spread(tir.const(value, "float32"), lanes)
+        found[every] = spread(value, lanes)
         return found
 
     def at(channel: tir.PrimExpr) -> tir.PrimExpr:
         return ramp(start + channel * rows.inner, 1, lanes)
 
-    top, total = variable("top", float(np.finfo("float32").min)), variable("total", 0.0)
+    top, total = variable("top", tir.min_value("float32")), variable("total", tir.const(0.0, "float32"))
     with ib.for_range(0, rows.channels, "channel") as channel:
         top[every] = te.max(top[every], given[at(channel)])
     with ib.for_range(0, rows.channels, "channel") as channel:
