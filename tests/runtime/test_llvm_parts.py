@@ -80,4 +80,4 @@ def test_what_stays_in_one_module(on_three_cores):
 def test_the_state_is_as_before_after_an_error():
     with pytest.raises(ZeroDivisionError), llvm_parts.on_all_cores(run_here=True):
         1 / 0  # noqa: B018
-    assert (llvm_parts._state.parts, llvm_parts._state.run_here) == (1, False)
+    assert (llvm_parts._state.parts, llvm_parts._state.run_here) == (0, False)

@@ -3,7 +3,7 @@
 TVM gives them to LLVM as one module, which takes one core for a third of the time that a network needs, and
 again for the machine code as the first of them is called. Inside `on_all_cores`, TVM's build for LLVM divides
 them among as many modules as there are cores; one of these has the others as its imports, in which TVM looks
-for a function, too.
+for a function, too. Their checks are reduced to those that can fail.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from topi_ext.bootstrap.threads import cores  # topi_ext comes before tvm
 
 import tvm
 
+from .argument_checks import without_needless_checks
+
 BUILD = "target.build.llvm"
 KERNELS = 8  # of a module at least
 MOST = 8  # modules
@@ -26,7 +28,7 @@ MOST = 8  # modules
 class _State(threading.local):
     """How the build in this thread divides the kernels, and whether they are to run in this process."""
 
-    parts = 1
+    parts = 0  # of a network, and none outside of `on_all_cores`
     run_here = False
 
 
@@ -36,6 +38,8 @@ _state = _State()
 @contextlib.contextmanager
 def on_all_cores(run_here: bool) -> Iterator[None]:
     """For networks whose kernels are all for the CPU: those that start kernels of a device need its module.
+
+    They are called by a `Model`, which checks what it is given.
 
     `run_here`: have the machine code made, too, rather than when the first kernel is called.
     """
@@ -48,8 +52,12 @@ def on_all_cores(run_here: bool) -> Iterator[None]:
 
 
 def _build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
-    parts = min(_state.parts, len(mod.functions) // KERNELS)
-    if parts < 2 or any(_calls_others(function) for function in mod.functions.values()):
+    if not _state.parts or any(_calls_others(function) for function in mod.functions.values()):
+        return _stock_build(mod, target)
+    functions = {name: without_needless_checks(function) for name, function in mod.functions.items()}
+    mod = tvm.IRModule(functions, attrs=mod.attrs)
+    parts = min(_state.parts, len(functions) // KERNELS)
+    if parts < 2:
         return _stock_build(mod, target)
     # By turns: kernels of one kind, which take equally long, have names that follow each other.
     names = sorted(mod.functions, key=lambda name: name.name_hint)
