@@ -79,6 +79,43 @@ def test_extremes_of_rows_that_vectors_divide(dtype, keepdims):
     assert_equal(run(function_module(function), array), expected)
 
 
+@pytest.mark.parametrize("length", [80, 37])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_nan_is_the_extreme(dtype, length):
+    array = with_nan(length, dtype)
+    function, expected = reductions(array, 1)
+    assert_equal(run(function_module(function), array), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_nan_on_cuda(emulated_cuda, dtype):
+    array = with_nan(80, dtype)
+    function, expected = reductions(array, 1)
+    assert_equal(emulated_cuda.run_relay(function, array), expected)
+
+
+def test_nan_of_bfloat16():
+    array = with_nan(80, "float32")
+    x = relay.var("x", shape=array.shape)
+    calls = [getattr(relay, name)(relay.cast(x, "bfloat16"), 1) for name in NAMES]
+    calls[:2] = [relay.cast(call, "float32") for call in calls[:2]]
+    found = run(module(x, relay.Tuple(calls)), array)
+    assert_equal(found, [getattr(np, name)(array, 1) for name in NAMES])
+
+
+def with_nan(length, dtype):
+    """Rows with one or more of either sign, before and behind infinities; without any; and of zeros."""
+    array = np.random.default_rng(0).integers(-99, 100, (6, length)).astype(dtype)
+    array[0, length // 2] = np.nan
+    array[1, [3, length - 1]] = -np.nan
+    array[2, ::2] = np.nan
+    array[:3, [0, 20]] = np.inf, -np.inf
+    array[4] = 0.0
+    array[4, 0] = -0.0
+    array[5] = -np.inf
+    return array
+
+
 def test_several_axes_and_all_but_some():
     array = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
     x = relay.var("x", shape=array.shape)

@@ -1,8 +1,10 @@
-"""Maxima and minima of rows without finite numbers.
+"""Maxima and minima of rows without finite numbers, and of rows with NaN.
 
 TVM's reductions start from the most extreme finite number, at index -1: for a row of minus infinities, as
-attention masks make it, the maximum is -3.4e38, and argmax gives -1. Importing this module makes them start
-from the infinities, at an index that any element replaces.
+attention masks make it, the maximum is -3.4e38, and argmax gives -1. Whether they find a NaN depends on where
+it is. Importing this module makes them start from the infinities, at an index that any element replaces, and
+makes NaN the extreme of its row, as for NumPy and torch, at the index of the first. Floats are compared as
+integers of the same order, since LLVM is told that there is no NaN.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 import tvm
 from tvm import te, tir, topi
 
+from .._floats import MAGNITUDE, bits, bits_of
 from .._register import known
 from .._strategy import Compute, compute_by, generic, stock_compute
+from ..sort.order import from_ordered_bits, ordered_bits
 
-WITH_INFINITIES = ("float16", "float32", "float64")
+BY_KEYS = ("float16", "bfloat16", "float32")
+WITH_INFINITIES = (*BY_KEYS, "float64")
 LANES, FEW = 16, 4  # of a vector, and what is left of it before the last are compared one by one
 IN_LANES, IN_FEW = "in_lanes", "in_few_lanes"
+SIGN = tir.const(-(1 << 31), "int32")
 INFINITE = {"max": -math.inf, "min": math.inf}
 
 
@@ -29,49 +37,56 @@ def _extreme(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], typ
     axes = _axes(attrs, len(data.shape))
     if data.dtype not in WITH_INFINITIES or not axes:
         return list(stock(attrs, inputs, type_))
-    more = {"max": tir.Max, "min": tir.Min}[name]
-    reduce = te.comm_reducer(lambda x, y: more(x, y), functools.partial(_none, name), name=name)
+    keys = _Keys(name, data.dtype)
+    more = {"max": tir.Max, "min": tir.Min}[keys.kind]
+    reduce = te.comm_reducer(lambda x, y: more(x, y), lambda _: keys.least, name=name)
     shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
     if _has_lanes(data, axes):
-        return [_in_lanes(data, reduce, lambda _, value: value, shape)]
+        return [_in_lanes(data, reduce, lambda _, value: keys.of(value), keys.value, shape)]
     result = te.compute(
         shape,
-        lambda *place: reduce(element(place), axis=reduced),
+        lambda *place: reduce(keys.of(element(place)), axis=reduced),
         name=f"{data.op.name}_red",
         tag=topi.tag.COMM_REDUCE,
     )
-    return [result]
+    if keys.are_values:
+        return [result]
+    return [te.compute(shape, lambda *place: keys.value(result(*place)), "extreme", topi.tag.ELEMWISE)]
 
 
 def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
     (data,) = inputs
     axes = _axes(attrs, len(data.shape))
-    if data.dtype in ("bool", "bfloat16") or not axes:
+    if data.dtype == "bool" or not axes:
         return list(stock(attrs, inputs, type_))
     is_last = bool(attrs.select_last_index)
-    kind = name[len("arg") :]
+    keys = _Keys(name[len("arg") :], data.dtype)
 
     def better(one: Any, other: Any) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         (place, value), (other_place, other_value) = one, other
-        is_more = value > other_value if kind == "max" else value < other_value
+        is_more = value > other_value if keys.kind == "max" else value < other_value
         is_sooner = place > other_place if is_last else place < other_place
         mine = tir.any(is_more, tir.all(value.equal(other_value), is_sooner))
         return tir.Select(mine, place, other_place), tir.Select(mine, value, other_value)
 
-    def none(of_place: str, of_value: str) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+    def none(of_place: str, _: str) -> tuple[tir.PrimExpr, tir.PrimExpr]:
         never = -1 if is_last else int(tvm.tir.max_value(of_place).value)
-        return tir.const(never, of_place), _none(kind, of_value)
+        return tir.const(never, of_place), keys.least
 
     reduce = te.comm_reducer(better, none, name=name)
     shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
     if _has_lanes(data, axes):
-        return [_in_lanes(data, reduce, lambda place, value: (place.astype(type_.dtype), value), shape)]
+
+        def part_of(place: tir.PrimExpr, value: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+            return place.astype(type_.dtype), keys.of(value)
+
+        return [_in_lanes(data, reduce, part_of, lambda place: place, shape)]
     number = functools.reduce(
         lambda flat, axis: flat * axis.dom.extent + axis.var, reduced[1:], reduced[0].var
     ).astype(type_.dtype)
     places, _ = te.compute(
         shape,
-        lambda *place: reduce((number, element(place)), axis=reduced),
+        lambda *place: reduce((number, keys.of(element(place))), axis=reduced),
         name=f"{data.op.name}_red_temp",
         tag=topi.tag.COMM_REDUCE_IDX,
     )
@@ -83,10 +98,14 @@ def _has_lanes(data: te.Tensor, axes: list[int]) -> bool:
     target, length = tvm.target.Target.current(), known(data.shape[-1])
     if target is None or target.kind.name != "llvm" or not length:
         return False
+    if data.dtype == "bfloat16":  # TVM has no code to cast vectors of it
+        return False
     return axes == [len(data.shape) - 1] and length % LANES == 0
 
 
-def _in_lanes(data: te.Tensor, reduce: Any, part_of: Callable, shape: list[Any]) -> te.Tensor:
+def _in_lanes(
+    data: te.Tensor, reduce: Any, part_of: Callable, result: Callable, shape: list[Any]
+) -> te.Tensor:
     """A reduction of rows, or the first of several, by way of one for each lane of a vector.
 
     LLVM makes no vectors of a search, nor of comparisons that start from minus infinity.
@@ -116,7 +135,7 @@ def _in_lanes(data: te.Tensor, reduce: Any, part_of: Callable, shape: list[Any])
     in_few = reduced([*kept, FEW], LANES // FEW, of_lanes, IN_FEW)
     whole = reduced(shape, FEW, of_few, f"{data.op.name}_red_temp")
     first = whole if isinstance(whole, te.Tensor) else whole[0]
-    return te.compute(shape, lambda *at: first(*at), f"{data.op.name}_red", tag)
+    return te.compute(shape, lambda *at: result(first(*at)), f"{data.op.name}_red", tag)
 
 
 def _schedule(attrs: Any, outs: list[te.Tensor], target: tvm.target.Target) -> te.Schedule:
@@ -140,11 +159,33 @@ def _schedule(attrs: Any, outs: list[te.Tensor], target: tvm.target.Target) -> t
     return s
 
 
-def _none(kind: str, dtype: str) -> tir.PrimExpr:
-    """The identity of the reduction."""
-    if dtype in WITH_INFINITIES:
-        return tir.const(INFINITE[kind], dtype)
-    return tvm.tir.min_value(dtype) if kind == "max" else tvm.tir.max_value(dtype)
+class _Keys:
+    """What elements are compared as: themselves, or the greatest integers for the extremes of floats."""
+
+    def __init__(self, kind: str, dtype: str) -> None:
+        self._dtype, self._is_min = dtype, kind == "min"
+        self.are_values = dtype not in BY_KEYS
+        self.kind = kind if self.are_values else "max"
+
+    @property
+    def least(self) -> tir.PrimExpr:
+        """The key from which a reduction starts."""
+        if not self.are_values:
+            return tir.const(int(np.int32(bits_of(-math.inf)) ^ MAGNITUDE), "int32")
+        if self._dtype in WITH_INFINITIES:
+            return tir.const(INFINITE[self.kind], self._dtype)
+        limit = tvm.tir.min_value if self.kind == "max" else tvm.tir.max_value
+        return limit(self._dtype)
+
+    def of(self, value: tir.PrimExpr) -> tir.PrimExpr:
+        return value if self.are_values else ordered_bits(self._turned(value.astype("float32")))
+
+    def value(self, key: tir.PrimExpr) -> tir.PrimExpr:
+        return key if self.are_values else self._turned(from_ordered_bits(key)).astype(self._dtype)
+
+    def _turned(self, value: tir.PrimExpr) -> tir.PrimExpr:
+        """With the other sign where the least is wanted."""
+        return tir.reinterpret("float32", bits(value) ^ SIGN) if self._is_min else value
 
 
 def _axes(attrs: Any, rank: int) -> list[int]:

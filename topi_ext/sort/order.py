@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits, lanes_of, vector_type
 from .._tvm import dtype_of, tir
 
+USUAL_NAN = 0x7FC00000
 HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
     "float16": "float32",
     "bfloat16": "float32",
@@ -83,8 +84,9 @@ def _from_unsigned(value: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def from_ordered_bits(key: tir.PrimExpr) -> tir.PrimExpr:
-    """The float32 with these `ordered_bits`."""
-    return tir.reinterpret("float32", _turned(key))
+    """The float32 with these `ordered_bits`; a NaN that is one in narrower types, too."""
+    of_nan, usual = (tir.const(number, dtype_of(key)) for number in (MAGNITUDE, USUAL_NAN))
+    return tir.reinterpret("float32", tir.Select(key == of_nan, usual, _turned(key)))
 
 
 def _turned(key: tir.PrimExpr) -> tir.PrimExpr:

@@ -25,6 +25,7 @@ ERF_INV_TAILS = (
     *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
 )
 DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760)  # of 1/x**2, 1/x**4, ...
+LOST_NAN = "float64"  # the only floats in whose rows `relay.max` and its like may overlook NaN
 SHIFT = 6  # digamma's series is accurate to ten digits from there on
 
 
@@ -231,7 +232,7 @@ def amin(x: relay.Expr, dtype: str, axes: list[int] | None, keepdims: bool = Fal
 def _or_any_nan(
     x: relay.Expr, dtype: str, axes: list[int] | None, keepdims: bool, other: relay.Expr
 ) -> relay.Expr:
-    if not is_float(dtype):
+    if dtype != LOST_NAN:
         return other
     unknown = relay.max(relay.cast(relay.isnan(x), "int32"), axes, keepdims)
     return relay.where(truth(unknown, "int32"), relay.const(math.nan, dtype), other)

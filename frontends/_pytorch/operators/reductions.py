@@ -57,7 +57,7 @@ def _with_dtype(reduce: Reduce, dtype: str, data: relay.Expr, axes: Any, keepdim
 
 
 def index_of_extreme(name: str, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
-    """TVM's own needs `dim`, and ignores NaN."""
+    """TVM's own needs `dim`."""
     data, axis, keepdims = inputs
     shape = converter.infer_shape_with_prelude(data)
     if axis is None:
@@ -74,7 +74,7 @@ def _index(converter: Converter, name: str, data: relay.Expr, axis: int, keepdim
     if dtype == "bool":
         data = relay.cast(data, "int32")
     index = getattr(relay, name)(data, axis, keepdims)
-    if functions.is_float(dtype):
+    if dtype == functions.LOST_NAN:
         unknown = relay.cast(relay.isnan(data), "int32")
         is_unknown = functions.truth(relay.max(unknown, axis, keepdims), "int32")
         index = relay.where(is_unknown, relay.argmax(unknown, axis, keepdims), index)
