@@ -24,7 +24,8 @@ from .._kernel import bytes_of
 from .._tvm import TVMError, address_of, length_of, te, tir, topi
 from ..onednn import library as onednn
 from ..onednn.calls import Remembered, forget_all_of_thread, packed, remember
-from . import winograd
+from . import silu_behind, winograd
+from .bands import band_of, rows_of_a_band
 from .problem import Activation, Problem
 from .samples import Samples
 
@@ -91,18 +92,27 @@ def conv2d_nhwc(
     residual: te.Tensor | None,
     slope: te.Tensor | None,
     _scale: te.Tensor | None,
-    _target: tvm.target.Target,
+    target: tvm.target.Target,
 ) -> te.Tensor:
     """See `topi_ext.conv2d_nhwc`."""
     inputs = [tensor for tensor in (data, weight, bias, residual, slope) if tensor is not None]
+    has_silu = silu_behind.is_better(problem, target)
+
+    def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.PrimExpr | tir.Stmt:
+        return silu_behind.by_bands(problem, _call, ins, outs[0]) if has_silu else _call(problem, *ins, *outs)
+
     return te.extern(
         (data.shape[0], *problem.shape[1:]),
         inputs,
-        lambda ins, outs: tir.call_packed(PACKED_FUNCTION, problem.to_json(), *ins, *outs),
+        body,
         dtype=problem.dtype,
         name="conv2d_nhwc",
         tag="conv2d_nhwc_onednn",
     )
+
+
+def _call(problem: Problem, *tensors: tir.Buffer) -> tir.PrimExpr:
+    return tir.call_packed(PACKED_FUNCTION, problem.to_json(), *tensors)
 
 
 def schedule(outs: Sequence[te.Tensor]) -> te.Schedule:
@@ -202,14 +212,14 @@ class _InBands:
         height, width = problem.out_size
         row = numbers * width * problem.filters
         of_data = numbers * problem.size[1] * problem.channels
-        rows = min(_rows_of_a_band(problem, row), height)
+        rows = rows_of_a_band(problem, row, BAND * tvm.runtime.num_threads(), winograd.SIDE)
         self._band_size = rows * row
         convolutions: dict[Problem, Convolution] = {}
         moves: dict[int, _Move] = {}
         self._bands = []
         for image, begin in itertools.product(range(problem.batch), range(0, height, rows)):
             count = min(rows, height - begin)
-            band, first = _band_of(problem, begin, count)
+            band, first = band_of(problem, begin, count)
             if band not in convolutions:
                 convolutions[band] = made(band)
             if count not in moves:
@@ -249,28 +259,6 @@ class _Move:
         for memory, address in zip(self._memories, addresses):
             onednn.move(memory, address)
         self._execution.run(stream)
-
-
-def _rows_of_a_band(problem: Problem, size: int) -> int:
-    """As many as stay in the cache; all, where weights would be packed anew for each band.
-
-    All, too, where a band might read padding alone.
-    """
-    (top, _, bottom, _), (reach, _) = problem.padding, problem.reach
-    if not problem.weight_id or max(top, bottom) >= reach:
-        return problem.out_size[0]
-    rows = BAND * tvm.runtime.num_threads() // size
-    return max(rows // winograd.SIDE, 1) * winograd.SIDE
-
-
-def _band_of(problem: Problem, begin: int, count: int) -> tuple[Problem, int]:
-    """The convolution that computes so many rows of an image, and the first row that it reads."""
-    (height, width), (top, left, _, right) = problem.size, problem.padding
-    first = begin * problem.strides[0] - top
-    end = first + (count - 1) * problem.strides[0] + problem.reach[0]
-    inside = min(max(first, 0), height), min(max(end, 0), height)
-    size, padding = (inside[1] - inside[0], width), (inside[0] - first, left, end - inside[1], right)
-    return replace(problem, batch=1, block=1, size=size, padding=padding), inside[0]
 
 
 class _Convolution:
