@@ -55,6 +55,7 @@ from .detection.return_encoded_masks import ReturnEncodedMasks
 from .detection.return_raw_masks import ReturnRawMasks
 from .engine.report import Report, recording
 from .engine.typed import remembering
+from .engine.without_collector import without_collector
 from .quantize.calibration import Calibration
 from .quantize.float_from_qdq import FloatFromQDQ
 from .quantize.in_int8 import InInt8
@@ -302,7 +303,7 @@ class _Pipeline(tvm.transform.Sequential):
     """Passes most of which change nothing: called from Python, they leave types and graphs to one another."""
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
-        with remembering():
+        with remembering(), without_collector():
             return super().__call__(mod)
 
 

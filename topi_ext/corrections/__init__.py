@@ -14,7 +14,7 @@ Importing a module of this folder applies its correction.
 | `cuda_schedules` | leaves loops of `einsum`, and of what is fused behind a `batch_matmul`, without threads |
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
-| `extremes` | loses a row of infinities to -3.4e38, at the index -1; on CPUs, searches without vectors |
+| `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
@@ -23,6 +23,7 @@ Importing a module of this folder applies its correction.
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `mixed_precision` | has no rule for four operators in half precision |
+| `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
@@ -73,6 +74,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     kernels,
     layout_transform,
     mixed_precision,
+    op_spans,
     pooling,
     range,
     remembered_types,

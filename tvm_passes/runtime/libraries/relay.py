@@ -16,6 +16,7 @@ from tvm import relay
 from ...analysis.static import is_static
 from ...analysis.targets import has_onednn
 from ...engine.graph import Graph, belongs_to_a_backend
+from ...engine.without_collector import without_collector
 from ..arrays import Array
 from ..concurrency import plan_memory
 from ..executors import Library, executor_of
@@ -54,7 +55,7 @@ def built(
     mod = relay.transform.InferType()(mod)
     check_parameters([(param.name_hint, param.checked_type) for param in mod["main"].params])
     target = tvm.target.Target(target)
-    with quiet(), _at_level_3():
+    with quiet(), without_collector(), _at_level_3():
         _check_processor(target)
         is_for_cpu = target.kind.name == "llvm"
         try:
