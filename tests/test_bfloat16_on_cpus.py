@@ -36,15 +36,25 @@ OPERATORS = {
 }
 
 
+@pytest.mark.parametrize("batch", [1, relay.Any()], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_as_in_float32(name):
-    x = relay.var("x", shape=SHAPE)
+def test_as_in_float32(name, batch):
+    x = relay.var("x", shape=(batch, *SHAPE[1:]))
     half = relay.cast(OPERATORS[name](relay.cast(x, "bfloat16")), "float32")
     found, expected = (
         run(tvm.IRModule.from_expr(relay.Function([x], each)), numbers(*SHAPE))[0]
         for each in (half, OPERATORS[name](x))
     )
     np.testing.assert_allclose(found, expected, rtol=2**-6, atol=2**-6)
+
+
+def test_tensors_of_bfloat16_whose_batch_only_the_run_knows():
+    """Not only between two kernels."""
+    half = pytest.importorskip("ml_dtypes").bfloat16
+    x = relay.var("x", shape=(relay.Any(), *SHAPE[1:]), dtype="bfloat16")
+    array = numbers(3, *SHAPE[1:]).astype(half)
+    (found,) = run(tvm.IRModule.from_expr(relay.Function([x], relay.nn.relu(x + x))), array)
+    np.testing.assert_array_equal(found.view(half), np.maximum(array + array, half(0)))
 
 
 @pytest.mark.skipif(not onednn.multiplies("bfloat16"), reason="oneDNN has no bfloat16 for this processor")

@@ -1,6 +1,8 @@
 """Compile operators of bfloat16 on CPUs: TVM computes them in float32, but has no code for vectors of them.
 
-A loop over such elements is left to LLVM, which makes vectors of it itself.
+A loop over such elements is left to LLVM, which makes vectors of it itself. Where a tensor's shape is known
+only at run time, TVM makes another buffer for its elements as integers, with a stride that nothing defines:
+here, without one.
 """
 
 from __future__ import annotations
@@ -8,9 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, tir
+
+BUILD = "target.build.llvm"
+OF_ANY_STRIDES = 2  # of TVM's types of buffers
+_PROLOGUE = tir.AssertStmt, tir.LetStmt, tir.AttrStmt, tir.DeclBuffer
 
 _vectorize = te.schedule.Stage.vectorize
+_build = tvm.get_global_func(BUILD, allow_missing=True)
 
 
 def vectorize(stage: te.schedule.Stage, axis: Any) -> None:
@@ -30,4 +37,47 @@ def _reads_bfloat16(operation: te.Operation, seen: set[te.Operation]) -> bool:
     )
 
 
+def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+    for name, function in mod.functions.items():
+        if _is_of_any_strides(function):
+            mod = mod.clone()
+            mod[name] = _without_undefined_strides(function)
+    return _build(mod, target)
+
+
+def _without_undefined_strides(function: tir.PrimFunc) -> tir.PrimFunc:
+    flat: dict[tir.Buffer, tir.Buffer] = {}
+
+    def replaced(node: tir.BufferLoad | tir.BufferStore) -> tir.BufferLoad | tir.BufferStore | None:
+        buffer = node.buffer
+        if buffer.buffer_type != OF_ANY_STRIDES or len(buffer.shape) > 1:
+            return None
+        if buffer not in flat:
+            flat[buffer] = tir.decl_buffer(buffer.shape, buffer.dtype, buffer.name, buffer.data)
+        if isinstance(node, tir.BufferLoad):
+            return tir.BufferLoad(flat[buffer], node.indices)
+        return tir.BufferStore(flat[buffer], node.value, node.indices)
+
+    accesses = ["tir.BufferLoad", "tir.BufferStore"]
+    return function.with_body(tir.stmt_functor.ir_transform(function.body, None, replaced, accesses))
+
+
+def _is_of_any_strides(function: tir.PrimFunc) -> bool:
+    """Whether an argument is of the type that TVM takes for bfloat16, and its shape known at run time."""
+    node = function.body
+    while True:
+        if isinstance(node, tir.SeqStmt):
+            node = node.seq[len(node.seq) - 1]
+        elif isinstance(node, _PROLOGUE):
+            if isinstance(node, tir.DeclBuffer):
+                buffer = node.buffer
+                if buffer.dtype == "uint16" and buffer.buffer_type == OF_ANY_STRIDES:
+                    return True
+            node = node.body
+        else:
+            return False
+
+
 te.schedule.Stage.vectorize = vectorize
+if _build is not None:
+    tvm.register_func(BUILD, build, override=True)
