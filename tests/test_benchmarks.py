@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from pycocotools import mask as run_lengths
 
 from tests.benchmarks import (
     _common,
@@ -310,6 +311,15 @@ def test_average_precision_is_that_of_pycocotools():
     assert found["none"] == {"bbox": 0}
 
 
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_run_lengths_are_those_of_pycocotools(count):
+    masks = torch.rand(count, 1, 5, 7, generator=torch.Generator().manual_seed(count)) ** 0.5
+    masks[1:2], masks[2:3] = 0.0, 1.0
+    inside = (masks[:, 0] > 0.5).to(torch.uint8)
+    wanted = run_lengths.encode(np.asfortranarray(inside.permute(1, 2, 0))) if count else []
+    assert bench_average_precision.encoded(masks) == bench_average_precision.encoded(inside) == wanted
+
+
 def test_what_loses_too_much_is_missed():
     exact, half, rounded = (
         {"bbox": 50.0, "segm": 40.0},
@@ -350,10 +360,10 @@ def test_annotations_of_coco_are_scaled_with_their_images(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_detector_is_evaluated_on_any_machine(tmp_path, capsys):
+def test_a_detector_is_evaluated_on_any_machine(tmp_path, capfd):
     options = ["--small", "--images", "3", "--training", "60", "--steps", "2", "--kept", str(tmp_path)]
     bench_average_precision.main([*options, "--only", "RetinaNet"])
-    said = capsys.readouterr().out
+    said = capfd.readouterr().out
     assert "trained for 2 steps" in said and len(list(tmp_path.glob("retinanet-tiny.*"))) == 4
     rows = [_quotes.split(line) for line in said.splitlines() if line.startswith("| RetinaNet")]
     who = [row[1] for row in rows if row[1] != "torch, autocast"]  # which only a GPU has

@@ -2,7 +2,8 @@
 
 `python -m tests.benchmarks.bench_average_precision` trains each network to find drawn shapes, which are faint
 and in noise, and has pycocotools evaluate it on others. `--coco FOLDER` evaluates torchvision's weights on
-COCO's images instead: the folder has `val2017` and `annotations/instances_val2017.json`.
+COCO's images instead: the folder has `val2017` and `annotations/instances_val2017.json`. Each network is
+trained and evaluated in a process of its own, all at once.
 
 Before anything is compiled, the network in float32 must have an average precision from 30 to 70: at 70 and
 above shapes are too easy to show a loss, so lower `--opacity`; below 30, raise it, or train for longer. The
@@ -13,13 +14,14 @@ used again. `--small` has tiny networks, on the CPU if there is no GPU, and writ
 import argparse
 import contextlib
 import io
+import json
+import subprocess
 import sys
 import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import torchvision
 from pycocotools import mask as run_lengths
@@ -55,15 +57,15 @@ def main(arguments=None):
     warnings.simplefilter("ignore")
     if not args.small:
         common.require_gpu()
-    note, rows = Notes(), []
     task = Photographs(args.coco, args.images) if args.coco else Shapes(args)
-    networks = SMALL if args.small else NETWORKS
+    if args.one:
+        args.to.write_text(json.dumps(evaluated(args.one, task, args.kept, args, Notes())))
+        return
+    names = [name for name in (SMALL if args.small else NETWORKS) if is_wanted(name, args.only)]
     with tempfile.TemporaryDirectory() as folder:
         kept = args.kept or Path(folder)
         kept.mkdir(parents=True, exist_ok=True)
-        for name in networks:
-            if not args.only or any(text in name for text in args.only):
-                rows += evaluated(name, task, kept, args, note)
+        rows = evaluated_apart(names, kept, sys.argv[1:] if arguments is None else arguments)
     text = f"{TEXT}\n{task.text}\n\n{table(rows)}"
     if args.small:
         print(text)
@@ -75,6 +77,25 @@ def main(arguments=None):
         sys.exit(f"Missed: {'; '.join(missed(rows))}")
 
 
+def is_wanted(name, only):
+    return not only or any(text in name for text in only)
+
+
+def evaluated_apart(names, kept, arguments):
+    """The rows of all these networks, each evaluated by a process of its own."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_average_precision", *arguments]
+    command += ["--kept", str(kept)]
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{at}.json" for at, name in enumerate(names)}
+        processes = [
+            subprocess.Popen([*command, "--one", name, "--to", str(to)]) for name, to in files.items()
+        ]
+        failed = [name for name, process in zip(names, processes) if process.wait()]
+        if failed:
+            sys.exit(f"Not evaluated: {', '.join(failed)}")
+        return [row for to in files.values() for row in json.loads(to.read_text())]
+
+
 def parser():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -84,6 +105,8 @@ def parser():
     parser.add_argument("--kept", type=Path, help="where weights and calibrations are kept, or are already")
     parser.add_argument("--small", action="store_true", help="tiny networks, on any machine")
     parser.add_argument("--coco", type=Path, help="evaluate torchvision's weights on COCO in this folder")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=Path, help=argparse.SUPPRESS)
     shapes = parser.add_argument_group("of drawn shapes")
     shapes.add_argument("--training", type=float, default=270, help="seconds for each; %(default)s")
     shapes.add_argument("--steps", type=int, help="of the training, if fewer: repeats one that took as many")
@@ -278,10 +301,23 @@ def annotations(number, found):
 
 
 def encoded(masks):
-    """Run lengths of masks (N, H, W), or probabilities (N, 1, H, W), of which more than 0.5 is inside."""
+    """Run lengths of masks (N, H, W), or probabilities (N, 1, H, W), of which more than 0.5 is inside.
+
+    They are counted where the masks are: to copy these takes longer than to find them.
+    """
     inside = masks[:, 0] > 0.5 if masks.dim() == 4 else masks > 0
-    pixels = inside.permute(1, 2, 0).to(torch.uint8).cpu().numpy()
-    return run_lengths.encode(np.asfortranarray(pixels)) if len(masks) else []
+    height, width = inside.shape[1:]
+    down_columns = torch.nn.functional.pad(inside.transpose(1, 2).flatten(1), (1, 0))
+    which, places = (down_columns[:, 1:] != down_columns[:, :-1]).nonzero().cpu().unbind(1)
+    last = torch.tensor([height * width])
+    runs = [
+        {
+            "size": [height, width],
+            "counts": torch.diff(each, prepend=torch.tensor([0]), append=last).tolist(),
+        }
+        for each in places.split(torch.bincount(which, minlength=len(inside)).tolist())
+    ]
+    return run_lengths.frPyObjects(runs, height, width) if runs else []
 
 
 def by_pycocotools(truth, found):
