@@ -9,8 +9,6 @@ from ._floats import Locals
 from ._tvm import BufferVar, dtype_of, tir
 from ._types import IntExpr
 
-ALL_LANES = tir.const(0xFFFFFFFF, "uint32")
-
 
 class Part:
     """A part of an array, from `start` on."""
@@ -25,9 +23,13 @@ class Part:
         self._array[self._start + at] = value
 
 
+def all_lanes() -> tir.PrimExpr:
+    return tir.const(0xFFFFFFFF, "uint32")
+
+
 def ballot(condition: tir.PrimExpr) -> tir.PrimExpr:
     """A bit for each lane of the warp: whether the condition holds there. All lanes must reach this point."""
-    return tir.call_extern("uint32", "__ballot_sync", ALL_LANES, condition)
+    return tir.call_extern("uint32", "__ballot_sync", all_lanes(), condition)
 
 
 def count_bits(word: tir.PrimExpr) -> tir.PrimExpr:
@@ -47,17 +49,17 @@ def below(lane: tir.PrimExpr) -> tir.PrimExpr:
 
 def from_lane(value: tir.PrimExpr, lane: IntExpr) -> tir.PrimExpr:
     """The value of another lane of the warp."""
-    return tir.call_extern(dtype_of(value), "__shfl_sync", ALL_LANES, value, lane)
+    return tir.call_extern(dtype_of(value), "__shfl_sync", all_lanes(), value, lane)
 
 
 def from_lane_before(value: tir.PrimExpr, distance: IntExpr) -> tir.PrimExpr:
     """The value of the lane that many positions before; the lane's own if there is none."""
-    return tir.call_extern(dtype_of(value), "__shfl_up_sync", ALL_LANES, value, distance)
+    return tir.call_extern(dtype_of(value), "__shfl_up_sync", all_lanes(), value, distance)
 
 
 def from_lane_across(value: tir.PrimExpr, mask: IntExpr) -> tir.PrimExpr:
     """The value of the lane whose index differs in the bits of the mask."""
-    return tir.call_extern(dtype_of(value), "__shfl_xor_sync", ALL_LANES, value, mask)
+    return tir.call_extern(dtype_of(value), "__shfl_xor_sync", all_lanes(), value, mask)
 
 
 def sum_of_lanes(

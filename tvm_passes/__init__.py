@@ -22,7 +22,8 @@ except ImportError as error:
         raise _missing
 
 else:
-    from .engine.report import PassReport, Report, recording
+    if TYPE_CHECKING or bootstrap.tvm_in_use.compiles:
+        from .engine.report import PassReport, Report, recording
 
     if TYPE_CHECKING or bootstrap.tvm_in_use.has_relay:
         from ._moved import keep_old_names as _keep_old_names
@@ -80,8 +81,10 @@ else:
         from .warps.restore_warp_affine import RestoreWarpAffine
         from .warps.restore_warp_perspective import RestoreWarpPerspective
     else:
-        from . import relax, runtime  # noqa: F401
+        from . import runtime
 
+        if bootstrap.tvm_in_use.compiles:
+            from . import relax  # noqa: F401
         __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 
 

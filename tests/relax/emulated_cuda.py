@@ -10,6 +10,7 @@ import tvm_ffi
 
 from tests.cuda_on_cpu.compile_source import compile_source, emulator_library
 from tests.relax.modules import replaced
+from tvm_passes.runtime.cuda_graphs import OPTION
 
 import tvm
 
@@ -23,6 +24,7 @@ def emulate_cuda():
     tvm.register_global_func("device_api.cuda", lambda: device, override=True)
     build = tvm.get_global_func("target.build.cuda")
     with (
+        tvm.transform.PassContext(config={OPTION: False}),  # there are no graphs
         replaced("tvm_callback_cuda_compile", lambda _source: b"no binary is needed"),
         replaced("target.build.cuda", lambda module, target: _emulated(build(module, target), module)),
     ):

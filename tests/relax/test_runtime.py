@@ -1,7 +1,9 @@
 """Compiled networks of Relax as functions of tensors, and in folders."""
 
 import ctypes
+import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from tests.relax.emulated_cuda import emulate_cuda
 from tests.relax.modules import CUDA, QUICK, Of
 from tvm_passes import runtime
 from tvm_passes.relax import convolution_pipeline
-from tvm_passes.runtime import FolderError, cuda
+from tvm_passes.runtime import FolderError, cuda, runs_here
 from tvm_passes.runtime.arrays import relax as arrays
 from tvm_passes.runtime.manifest import MANIFEST, PARAMETERS, digest_of, library_of
 from tvm_passes.runtime.tensor_type import TensorType
@@ -325,12 +327,34 @@ def rewrite(folder, **changes):
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_in_a_new_process(written):
+RUNTIME_ALONE = {"TVM_USE_RUNTIME_LIB": "1"}
+
+
+@pytest.mark.parametrize("environment", [{}, RUNTIME_ALONE], ids=["with the compiler", "without"])
+def test_in_a_new_process(written, environment):
     code = (
         "import sys, numpy, tvm_passes; model = tvm_passes.runtime.load(sys.argv[1]); "
-        "assert (model(numpy.ones((6, 16), 'float32'))['line'] == 3).all()"
+        "assert (model(numpy.ones((6, 16), 'float32'))['line'] == 3).all(); "
+        "assert tvm_passes.bootstrap.tvm_in_use.compiles == (sys.argv[2] == 'True')"
     )
-    subprocess.run([sys.executable, "-c", code, written], check=True)
+    command = [sys.executable, "-c", code, written, str(not environment)]
+    subprocess.run(command, env={**os.environ, **environment}, check=True)
+
+
+@pytest.mark.parametrize("code", ["import tvm_passes.relax", "import tvm_passes; tvm_passes.recording"])
+def test_what_the_runtime_alone_lacks_says_so(code):
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **RUNTIME_ALONE}, capture_output=True, text=True
+    )
+    assert "needs TVM's compiler, and this process has its runtime alone" in found.stderr
+
+
+def test_the_runtime_alone_compares_processors(folder, monkeypatch):
+    """What LLVM would tell of a target is in the manifest."""
+    rewrite(folder, features=["avx512x"])
+    monkeypatch.setattr(runs_here, "tvm_in_use", dataclasses.replace(runs_here.tvm_in_use, compiles=False))
+    with pytest.raises(FolderError, match="and this machine lacks avx512x"):
+        runtime.load(folder)
 
 
 @pytest.mark.parametrize("name", [LIBRARY, PARAMETERS])
@@ -447,7 +471,7 @@ def test_streams_on_gpu():
         with torch.cuda.stream(streams[step % 4]):
             torch.cuda._sleep(2_000_000)  # so that whatever does not wait is too early
             outputs = model(x.clone())
-            differences.append(outputs["line"] - 2 * x - 1 + outputs["same"] - x)
+            differences += [outputs["line"] - (x + x + 1), outputs["same"] - x]
     torch.cuda.synchronize()
     assert not any(difference.abs().max() for difference in differences)
 

@@ -10,17 +10,23 @@ from typing import Any
 from tvm_ffi import LIB, get_raw_stream, structural_equal, structural_map
 
 import tvm
-from tvm import ir, relax, te, topi
+from tvm import ir, te
 from tvm import tirx as tir
 from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir import Attrs, Expr
-from tvm.relax import Tuple as tuple_of
-from tvm.relax import const
-from tvm.relax.transform.legalize_ops.common import register_legalize
 from tvm.runtime import convert
 from tvm.sym import Analyzer
 
+from ..bootstrap import tvm_in_use
 from .ir_builder import BufferVar, IRBuilder
+
+if tvm_in_use.compiles:
+    from tvm import relax, topi
+    from tvm.relax import Tuple as tuple_of
+    from tvm.relax import const
+    from tvm.relax.transform.legalize_ops.common import register_legalize
+else:  # compiled code runs, and calls functions that are registered here; there are no graphs
+    relax = topi = tuple_of = const = register_legalize = None
 
 __all__ = [
     "Analyzer",
@@ -268,7 +274,8 @@ def shared_extent(operator: str, extents: Sequence[Any]) -> Any:
 
 
 def is_registered(name: str) -> bool:
-    return name in ir.Op.list_op_names()
+    """Whether there is nothing to register: graphs need a compiler."""
+    return not tvm_in_use.compiles or name in ir.Op.list_op_names()
 
 
 def register_operator(

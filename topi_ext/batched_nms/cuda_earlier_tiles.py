@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._kernel import barrier, clamp, local, variables
 from .._tvm import atomic, te, tir
-from .._warp import ALL_LANES, ballot, below, count_bits, count_threads
+from .._warp import all_lanes, ballot, below, count_bits, count_threads
 from .cuda_block import (
     FIRST_CLASS_FINAL,
     LATER_CLASSES_FINAL,
@@ -96,7 +96,7 @@ def _wait_for_kept(block: Block, tile: Tile, base: tir.PrimExpr, start: tir.Prim
         from_start = tir.Select(
             before_start == 32,
             uint32(0),
-            ALL_LANES << te.min(before_start, 31).astype("uint32"),
+            all_lanes() << te.min(before_start, 31).astype("uint32"),
         )
         block.earlier_kept[block.thread] = state[0].astype("uint32") & from_start
 

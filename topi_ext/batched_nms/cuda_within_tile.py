@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .._kernel import local, variables
 from .._tvm import atomic, te, tir
-from .._warp import ALL_LANES, ballot
+from .._warp import all_lanes, ballot
 from .cuda_block import Block, Loaded, Tile, uint32
 from .cuda_overlap import BoxList, Overlap
 
@@ -60,9 +60,9 @@ def _begin_of_class(block: Block) -> tir.PrimExpr:
     ib = block.ib
     (head,) = variables(ib, "int32", "head")
     head[0] = tir.const(0)
-    up_to_lane = ALL_LANES >> (31 - block.lane).astype("uint32")
+    up_to_lane = all_lanes() >> (31 - block.lane).astype("uint32")
     with ib.for_range(0, block.shape.words, "head_word", kind="unroll") as word:
-        all_or_some = tir.Select(word == block.word, up_to_lane, ALL_LANES)
+        all_or_some = tir.Select(word == block.word, up_to_lane, all_lanes())
         begins = local(ib, "begins_here", block.heads[word] & all_or_some)
         with ib.if_scope((word <= block.word) & (begins != uint32(0))):
             head[0] = word * 32 + 31 - tir.call_pure_extern("int32", "__clz", begins)

@@ -30,11 +30,11 @@ DRIVER_STAND_IN = Path(__file__).with_name("libcuda_absent.so")
 def load_cuda_libraries(dialect: str) -> None:
     """Load the libraries that can be found; the linker names missing ones when libtvm.so needs them."""
     for soname, wheel in CUDA_RUNTIME[dialect].items():
-        _load(soname) or any(_load(path) for path in _in_wheels(wheel, soname))
-    if not _load(DRIVER):
+        load_if_there(soname) or any(load_if_there(path) for path in _in_wheels(wheel, soname))
+    if not load_if_there(DRIVER):
         if IS_CLONE:
             compile_if_older(DRIVER_STAND_IN)
-        _load(DRIVER_STAND_IN)
+        load_if_there(DRIVER_STAND_IN)
 
 
 def load_cudnn() -> None:
@@ -42,7 +42,9 @@ def load_cudnn() -> None:
 
     A process can load only one, and a torch from a wheel needs that of the wheels, even if imported later.
     """
-    _is_loaded(CUDNN) or any(_load(path) for path in _in_wheels("cudnn", CUDNN)) or _load(CUDNN)
+    _is_loaded(CUDNN) or any(load_if_there(path) for path in _in_wheels("cudnn", CUDNN)) or load_if_there(
+        CUDNN
+    )
 
 
 def driver_version() -> str | None:
@@ -71,10 +73,11 @@ def compile_if_older(stand_in: Path) -> None:
 
 
 def _is_loaded(soname: str) -> bool:
-    return _load(soname, os.RTLD_NOLOAD)
+    return load_if_there(soname, os.RTLD_NOLOAD)
 
 
-def _load(library: str | Path, mode: int = 0) -> bool:
+def load_if_there(library: str | Path, mode: int = 0) -> bool:
+    """Load a library for all that come after it, unless it or what it links to cannot be found."""
     try:
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL | mode)
     except OSError:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from . import fast_ffi
-from .find_libraries import load_cuda_libraries
+from .find_libraries import load_cuda_libraries, load_if_there
 from .not_installed import remedy, says_what_to_do
 from .threads import share_threads
 
@@ -31,6 +31,7 @@ SWITCH = "TVM_PASSES_IR"
 RELAY, RELAX = "relay", "relax"  # what its graphs are
 IMPORTED, ON_PATH, CARRIED = "already imported", "on the path", "carried by bitblas"
 OWN_FFI = "as it was imported"
+CUDA_OF_RUNTIME = "libtvm_runtime_cuda.so"  # which TVM loads with its compiler only
 RELAX_VERSION = "0.27."  # each release renames much of what kernels use
 INSTALL_HINT = (
     "Install the wheel that carries a TVM with Relay (`pip install bitblas==0.1.0`), "
@@ -49,6 +50,7 @@ class TvmInUse:
     ffi: str = OWN_FFI  # or "Cython", or "ctypes" and the reason
     dialect: str = RELAY  # or RELAX
     shares_threads: bool = False  # with oneDNN
+    compiles: bool = True  # or it only runs what was compiled, as where TVM_USE_RUNTIME_LIB=1
 
     @property
     def has_relay(self) -> bool:
@@ -62,11 +64,24 @@ class TvmInUse:
                 f"{INSTALL_HINT}"
             )
 
+    def require_compiler(self, package: str) -> None:
+        """Raise an ImportError if this TVM only runs what was compiled."""
+        if not self.compiles:
+            raise self.error_without_compiler(package)
+
+    def error_without_compiler(self, package: str) -> ImportError:
+        """The error of a package that compiles, where this TVM only runs what was compiled."""
+        return ImportError(
+            f"{package} needs TVM's compiler, and this process has its runtime alone: "
+            "unset TVM_USE_RUNTIME_LIB, or run what was compiled elsewhere"
+        )
+
     def getattr_without_relay(self, package: str) -> Callable[[str], Any]:
         """The `__getattr__` of a package: what its `__all__` names and it does not define needs Relay."""
 
         def getattr_(name: str) -> Any:
             if name in sys.modules[package].__all__:
+                self.require_compiler(f"{package}.{name}")
                 self.require_relay(f"{package}.{name}")
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
@@ -100,7 +115,10 @@ def import_tvm() -> TvmInUse:
             f"Relax only {RELAX_VERSION}* is known. To use another one, import tvm_passes, topi_ext or "
             f"frontends before tvm. {INSTALL_HINT}"
         )
-    return TvmInUse(tvm.__version__, folder, origin, ffi, dialect, shares_threads)
+    compiles = dialect == RELAY or not tvm.base._RUNTIME_ONLY
+    if not compiles:
+        load_if_there(Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).parent / CUDA_OF_RUNTIME)
+    return TvmInUse(tvm.__version__, folder, origin, ffi, dialect, shares_threads, compiles)
 
 
 def _imported() -> tuple[Path, str]:

@@ -6,7 +6,7 @@ from functools import reduce
 
 from .._kernel import barrier, ceil_div, clamp
 from .._tvm import BufferVar, te, tir
-from .._warp import ALL_LANES, from_lane
+from .._warp import all_lanes, from_lane
 from .cuda_block import LANES, THREADS, WARPS, uint32
 from .cuda_pixels import SIDE, Brush, Tile
 from .cuda_shapes import HeldShapes
@@ -79,7 +79,7 @@ class Inside:
             at = local("at", edge.at(row))
             column = local("column", (at >> 16) - tile.left)
             after = local("after", clamp(column + 1, 0, SIDE - 1).astype("uint32"))
-            odd[0] = odd[0] ^ tir.Select(column < SIDE - 1, ALL_LANES << after, uint32(0))
+            odd[0] = odd[0] ^ tir.Select(column < SIDE - 1, all_lanes() << after, uint32(0))
             with ib.if_scope(tir.all((at & (ONE - 1)) == 0, column >= 0, column < SIDE)):
                 self._covered[0] = self._covered[0] | (uint32(1) << column.astype("uint32"))
 

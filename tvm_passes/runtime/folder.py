@@ -117,7 +117,7 @@ class Saved:
         self._folder = Path(folder)
         self.manifest = read_manifest(folder)
         runs_here.check_files(self._folder, self.manifest)
-        self._device = device_of(device or tvm.target.Target(self.manifest["target"]).kind.name)
+        self._device = device_of(device or runs_here.target_of(self.manifest).kind.name)
         runs_here.check_machine(self._folder, self.manifest, self._device)
         self._stored = tvm.runtime.load_param_dict((self._folder / PARAMETERS).read_bytes())
         self._weights: Weights = {}  # on the device
@@ -190,6 +190,7 @@ def _write(
         "dialect": tvm_in_use.dialect,
         "versions": runs_here.versions(),
         "target": str(target),
+        **({"features": runs_here.features_of(target)} if target.kind.name == "llvm" else {}),
         "machine": str(target.attrs.get("mtriple", platform.machine())).partition("-")[0],
         "files": {name: digest_of_file(folder / name) for name in (*libraries, PARAMETERS)},
         "about": about or {},

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from topi_ext.bootstrap import tvm_in_use
@@ -46,12 +49,13 @@ def versions() -> dict[str, str]:
 
 def check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.Device) -> None:
     """Raise FolderError if the folder was compiled for another machine or device."""
-    target = tvm.target.Target(manifest["target"])
+    target = target_of(manifest)
     compiled = f"{folder} was compiled for {target}"
     if manifest["machine"] != platform.machine():
         raise FolderError(f"{compiled}, and this machine is {platform.machine()}: compile for this one")
     if target.kind.name == "llvm":
-        lacking = _features(target) - _features_here()
+        needed = features_of(target) if tvm_in_use.compiles else manifest.get("features", [])
+        lacking = set(needed) - _features_here()
         if lacking:
             names = ", ".join(sorted(lacking))
             raise FolderError(f"{compiled}, and this machine lacks {names}: compile for this one")
@@ -68,13 +72,32 @@ def check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.De
         raise FolderError(f'{compiled}, and this GPU is {here}: compile for "cuda -arch={here}"')
 
 
-def _features(target: tvm.target.Target) -> set[str]:
+def target_of(manifest: Mapping[str, Any]) -> Any:
+    """The target that a folder was compiled for; without TVM's compiler, what reading one needs."""
+    text = manifest["target"]
+    if tvm_in_use.compiles:
+        return tvm.target.Target(text)
+    attrs = json.loads(text)
+    return _Described(attrs, text)
+
+
+class _Described(SimpleNamespace):
+    """A target of Relax by its text."""
+
+    def __init__(self, attrs: dict[str, Any], text: str) -> None:
+        super().__init__(kind=SimpleNamespace(name=attrs["kind"]), attrs=attrs, text=text)
+
+    def __str__(self) -> str:
+        return str(self.text)
+
+
+def features_of(target: tvm.target.Target) -> list[str]:
     """The vector extensions that an LLVM target requires, by their names in Linux."""
     names = [str(each) for each in target.attrs.get("mattr", []) if str(each).startswith("+")]
     if target.attrs.get("mcpu"):
         names += [str(each) for each in tvm.get_global_func("target.llvm_get_cpu_features")(target)]
     plain = {_plain(name) for name in names}
-    return {name for name in plain if name.startswith(("avx", "fma", "sse"))}
+    return sorted(name for name in plain if name.startswith(("avx", "fma", "sse")))
 
 
 def _features_here() -> set[str]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm_ffi import get_raw_stream
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
-from tvm import relax
 from tvm.runtime import Tensor as Array
 
 from ..cuda_driver import driver
@@ -21,6 +20,8 @@ from ..tensor_type import TensorType
 
 if TYPE_CHECKING:
     import torch
+if TYPE_CHECKING or tvm_in_use.compiles:
+    from tvm import relax
 
 __all__ = [
     "NAME",
@@ -96,8 +97,10 @@ def copy(source: Array | np.ndarray, into: Array, stream: int) -> None:
 
 def type_of(type_: object) -> TensorType | None:
     """What TVM's type of a tensor says, or a `TensorType` itself; None for any other type."""
-    if not isinstance(type_, relax.TensorType):
-        return type_ if isinstance(type_, TensorType) else None
+    if isinstance(type_, TensorType):
+        return type_
+    if not tvm_in_use.compiles or not isinstance(type_, relax.TensorType):
+        return None
     if type_.ndim < 0 or type_.dtype is None:
         return None
     is_given = isinstance(type_.shape, relax.ShapeExpr)

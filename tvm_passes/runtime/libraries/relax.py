@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
-from topi_ext import bootstrap  # noqa: F401  (before tvm)
+from topi_ext.bootstrap import tvm_in_use  # before tvm
 
 import tvm
-from tvm import relax
+from tvm.runtime.vm import VirtualMachine
 
-from ..arrays import Array, type_of
+from .. import cuda_graphs
+from ..arrays import Array, is_cuda, type_of
 from ..compile_failure import failure_of
 from ..signature import Signature, check_parameters
-from ..virtual_machine import VirtualMachineExecutor
+from ..virtual_machine import CapturableMachineExecutor, VirtualMachineExecutor
+
+if TYPE_CHECKING or tvm_in_use.compiles:
+    from tvm import relax
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
 
@@ -41,6 +45,7 @@ def built(
     mod: tvm.IRModule, target: str | tvm.target.Target, params: Mapping[str, Array] | None, run_here: bool
 ) -> Library:
     """Compile a module, in the current pass context."""
+    tvm_in_use.require_compiler("compile")
     check_parameters([(param.name, param.ty) for param in mod["main"].params])
     for place, type_ in enumerate(signature_of(mod).outputs):
         if type_of(type_) is None:
@@ -49,7 +54,7 @@ def built(
     if params:
         mod = relax.transform.BindParams("main", dict(params))(mod)
     try:
-        with target:
+        with target, cuda_graphs.asked_for(target):
             return tvm.compile(mod, target=target)
     except Exception as error:  # TVM raises many types
         raise failure_of("the model", target, error) from error
@@ -61,10 +66,12 @@ def executor_of(
     """The executor for a result of `tvm.compile`, loaded from a file or not; it never copies weights."""
     if not lib.implements_function("vm_load_executable"):
         raise TypeError(f"Model: a module of type {lib.kind} is no result of tvm.compile of a Relax module")
-    machine = relax.VirtualMachine(lib, device)
+    is_static = is_cuda(device) and cuda_graphs.can_be_captured(lib)
+    machine = cuda_graphs.machine_without(lib, device) if is_static else VirtualMachine(lib, device)
     count = machine.module["get_function_arity"]("main")
     name_of = machine.module["get_function_param_name"]
-    return VirtualMachineExecutor(machine["main"], [str(name_of("main", place)) for place in range(count)])
+    executor = CapturableMachineExecutor if is_static else VirtualMachineExecutor
+    return executor(machine["main"], [str(name_of("main", place)) for place in range(count)])
 
 
 @contextlib.contextmanager

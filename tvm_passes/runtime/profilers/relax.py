@@ -10,9 +10,9 @@ from typing import Any
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
-from tvm import relax
 
 from ..arrays import Array
+from ..cuda_graphs import RUN_OR_CAPTURE, machine_without
 from ..model import Model
 
 __all__ = ["profiler"]
@@ -21,12 +21,14 @@ __all__ = ["profiler"]
 @contextlib.contextmanager
 def profiler(model: Model, inputs: list[Array]) -> Iterator[Callable[[], list[tuple[str, str, float]]]]:
     """A function that runs the model, and returns the name, shapes and milliseconds of each call."""
-    machine = relax.VirtualMachine(model.lib, model.device)
+    machine = machine_without(model.lib, model.device)
     calls: list[tuple[str, str, float]] = []
     begun = 0.0
 
     def note(_function: Any, name: str, is_before: bool, _result: Any, *arguments: Any) -> None:
         nonlocal begun
+        if name == RUN_OR_CAPTURE:  # its kernels are calls of their own
+            return
         model.device.sync()
         now = time.perf_counter()
         if is_before:
