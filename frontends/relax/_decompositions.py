@@ -44,7 +44,7 @@ def decompositions() -> dict[Any, Call]:
         aten.cat.default: _cat,
         aten.cumsum.default: _cumsum,
         torch.ops.prims.convert_element_type.default: Tensor.to,
-        # It reads in front of the tensor.
+        # It reads in front of the tensor, and in a kernel of its own: slices are fused.
         aten.select.int: _select,
         aten.take.default: _take,
         # It gives the new values to whoever reads the old ones.
@@ -133,7 +133,7 @@ def _cumsum(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Any:
 
 
 def _select(x: Tensor, axis: int, index: int) -> Any:
-    return NotImplemented if index >= 0 else x.select(axis, index + x.shape[axis])
+    return x.narrow(axis, index % x.shape[axis], 1).squeeze(axis)
 
 
 def _take(x: Tensor, index: Tensor) -> Any:
@@ -163,6 +163,8 @@ def _upsample_bilinear(
 ) -> Any:
     """TVM's factors are those of the extents, torch's those that it is given; and TVM cuts integers off."""
     extents = [factor * before for factor, before in zip(factors or (), x.shape[2:])]
+    if [*(extents if factors else size or ())] == [*x.shape[2:]]:
+        return x.clone()
     is_same = align_corners or all(extent == int(extent) for extent in extents)
     if is_same and x.is_floating_point():
         return NotImplemented

@@ -26,6 +26,7 @@ def replacements(model: GeneralizedRCNN, counts: list[Tensor]) -> list[tuple[Any
         (model.rpn, "filter_proposals", partial(_filter_proposals, model.rpn)),
         (heads, "postprocess_detections", partial(_postprocess_detections, heads, counts)),
         *((pooler, "forward", partial(_pool, pooler)) for pooler in poolers),
+        (roi_heads, "maskrcnn_inference", _masks_of_labels),
         (transforms, "paste_masks_in_image", _paste_masks),
         (roi_heads, "heatmaps_to_keypoints", _heatmaps_to_keypoints),
     ]
@@ -113,8 +114,16 @@ def _pool(
     )
 
 
+def _masks_of_labels(logits: Tensor, labels: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Of each detection the mask of its class; nothing else is transposed."""
+    pixels, numbers = logits.permute(0, 2, 3, 1), torch.cat(list(labels)).reshape(-1, 1, 1, 1)
+    masks = pixels.gather(3, numbers.expand(*pixels.shape[:3], 1)).permute(0, 3, 1, 2).sigmoid()
+    return masks.split([len(each) for each in labels])
+
+
 def _paste_masks(masks: Tensor, places: Tensor, size: tuple[int, int], padding: int = 1) -> Tensor:
-    return filled(operators.paste_masks(masks, places, *map(int, size)), places[:, 2] > places[:, 0])
+    """A mask of zeros pastes zeros, and is smaller than the image."""
+    return operators.paste_masks(filled(masks, places[:, 2] > places[:, 0]), places, *map(int, size))
 
 
 def _heatmaps_to_keypoints(maps: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:

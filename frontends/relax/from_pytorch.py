@@ -172,12 +172,20 @@ def _output_names(program: ExportedProgram) -> list[str]:
     return names if len(set(names)) == len(names) else numbered
 
 
+def _batch_of_one(images: list[Tensor], size_divisible: int = 32) -> Tensor:
+    """An image with zeros on the right and below; torchvision writes it into zeros."""
+    (image,) = images
+    right, below = (-extent % size_divisible for extent in (image.shape[2], image.shape[1]))
+    return torch.nn.functional.pad(image, (0, right, 0, below))[None]
+
+
 @contextlib.contextmanager
 def _fixed_shapes(model: torch.nn.Module) -> Iterator[list[Tensor]]:
     """While it lasts, a detector has fixed shapes; yields the list that gets the number of detections."""
     (module,) = (module for kind, module in DETECTORS.items() if isinstance(model, kind))
     counts: list[Tensor] = []
     replacements: list[tuple[Any, str, Any]] = module.replacements(model, counts)
+    replacements.append((model.transform, "batch_images", _batch_of_one))
     with contextlib.ExitStack() as stack:
         for owner, name, function in replacements:
             written_in = getattr(owner, name).__module__

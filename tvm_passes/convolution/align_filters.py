@@ -16,12 +16,11 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
+from ..analysis.alignment import MAX_WASTE
 from ..analysis.convolution import as_constant, channels_cut, values
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
-
-MAX_WASTE = 0.25  # of the filters that are computed
 
 
 class Aligned(NamedTuple):

@@ -6,11 +6,14 @@ from topi_ext.bootstrap import tvm_in_use
 
 if tvm_in_use.has_relay:
     raise tvm_in_use.error_without_relax("tvm_passes.relax")
+if not tvm_in_use.compiles:
+    raise tvm_in_use.error_without_compiler("tvm_passes.relax")
 
 import tvm
 
 from ..analysis.half_precision import HALF
 from ..analysis.targets import best_dtype, check_that_a_cpu_multiplies, has_tensor_cores
+from .align_filters import AlignFilters
 from .convert_to_nhwc import ConvertToNHWC
 from .dense_as_convolution import DenseAsConvolution
 from .fuse_conv2d_nhwc import FuseConv2dNHWC
@@ -18,6 +21,7 @@ from .fuse_norms import FuseNorms
 from .identify_weights import IdentifyWeights
 from .in_mixed_precision import InMixedPrecision
 from .restore_batched_nms import RestoreBatchedNMS
+from .select_top_k import SelectTopK
 from .upsample_by_shuffle import UpsampleByShuffle
 
 
@@ -46,12 +50,15 @@ def convolution_pipeline(target: tvm.target.Target, dtype: str | None = None) ->
         *([DenseAsConvolution(half)] if has_kernels else []),
         *([FuseNorms()] if target.kind.name in ("llvm", "cuda") else []),
         *([InMixedPrecision(half)] if half else []),  # after a bias is part of its convolution: it is float32
+        AlignFilters(target),
+        SelectTopK(target),
         IdentifyWeights(),
     ]
     return tvm.transform.Sequential(passes, name="convolution_pipeline")
 
 
 __all__ = [
+    "AlignFilters",
     "ConvertToNHWC",
     "DenseAsConvolution",
     "FuseConv2dNHWC",
@@ -59,6 +66,7 @@ __all__ = [
     "IdentifyWeights",
     "InMixedPrecision",
     "RestoreBatchedNMS",
+    "SelectTopK",
     "UpsampleByShuffle",
     "convolution_pipeline",
 ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from topi_ext._tvm import call
+from topi_ext.roi_align.op import NAME as MULTISCALE_ROI_ALIGN
+
 import tvm
 from tvm import relax
 from tvm.ir import Expr
@@ -145,6 +148,38 @@ class TransposeBeforeShuffle(SpelledShuffle):
         return relax.op.permute_dims(spelled(pixels, plan), TO_NCHW)
 
 
+class TransposeBeforeRoIAlign(Rule):
+    """Move the transposes of feature maps from NHWC to NCHW behind the pooling of regions, which takes NHWC.
+
+    Why legal: each channel is pooled by itself, in whatever order the axes are stored.
+    """
+
+    features = wildcard()
+    pattern = is_op(MULTISCALE_ROI_ALIGN)(features)
+
+    def where(self, match: Match) -> bool:
+        attrs, (*maps, _) = match.root.attrs, _fields(match.graph, match.features)
+        return (
+            str(attrs["layout"]) == "NCHW" and not int(attrs["by_position"]) and all(map(_is_to_nchw, maps))
+        )
+
+    def rewrite(self, match: Match, plan: object) -> Expr:
+        *maps, rois = _fields(match.graph, match.features)
+        attrs = {**match.root.attrs, "layout": "NHWC"}
+        pooled = call(MULTISCALE_ROI_ALIGN, [relax.Tuple([*(map_.args[0] for map_ in maps), rois])], **attrs)
+        return relax.op.permute_dims(pooled, TO_NCHW)
+
+
+def _is_to_nchw(value: Expr) -> bool:
+    return op_name(value) == "relax.permute_dims" and axes_of(value) == TO_NCHW
+
+
+def _fields(graph: Graph, expr: Expr) -> list[Expr]:
+    """The values of feature maps, and the regions as they are written."""
+    *maps, rois = graph.value(expr).fields
+    return [*map(graph.value, maps), rois]
+
+
 class TransposeToItself(Rule):
     """Drop a transpose that leaves all axes where they are, which ConvertLayout makes of some."""
 
@@ -210,7 +245,7 @@ def ConvertToNHWC() -> tvm.transform.Pass:
             rule_pass(
                 "ConvertToNHWC",
                 *(TransposeToItself(), TransposeOfTranspose()),
-                *(TransposeBeforeElementwise(), TransposeBeforeShuffle()),
+                *(TransposeBeforeElementwise(), TransposeBeforeShuffle(), TransposeBeforeRoIAlign()),
             ),
         ],
         name="ConvertToNHWC",
