@@ -23,8 +23,6 @@ import torch
 from topi_ext import bootstrap
 
 import tvm
-from tvm import relay
-from tvm.contrib import graph_executor
 
 RESULTS = Path(__file__).with_name("results")
 WARM_UP, REPEATS = 10, 50
@@ -74,6 +72,9 @@ def copy_bandwidth() -> float:
 
 def compile_for_gpu(function, *inputs, target="cuda"):
     """A Relay function as a graph module with these torch tensors as inputs; call `.run()`."""
+    from tvm import relay
+    from tvm.contrib import graph_executor
+
     library = relay.build(tvm.IRModule.from_expr(function), tvm.target.Target(target, host="llvm"))
     module = graph_executor.GraphModule(library["default"](tvm.cuda(0)))
     for i, value in enumerate(inputs):
@@ -186,6 +187,13 @@ def wall_once(run):
     run()
     synchronize()
     return (time.perf_counter() - start) * 1e3
+
+
+def median_wall_ms(run, repeats):
+    """The median time until the GPU is done, by the host's clock."""
+    for _ in range(5):
+        run()
+    return statistics.median(wall_once(run) for _ in range(repeats))
 
 
 def cpu_name():

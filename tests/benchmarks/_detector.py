@@ -5,7 +5,6 @@ be measured: see `tests/models/shapes.py`.
 """
 
 import contextlib
-import statistics
 import time
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from torchvision.models.detection import transform
 
 import frontends
 from tests.benchmarks import _common as common
+from tests.benchmarks._common import median_wall_ms
 from tests.models.shapes import drawn, trained_on_shapes
 from tests.models.zoo import detection_model
 from tvm_passes import detection_pipeline, runtime
@@ -128,12 +128,6 @@ def autocast(run, device="cuda"):
 def unpasted():
     """Make torchvision leave out the pasting of masks."""
     return mock.patch.object(transform, "paste_masks_in_image", lambda masks, *_: masks)
-
-
-def median_wall_ms(run, repeats):
-    for _ in range(5):
-        run()
-    return statistics.median(common.wall_once(run) for _ in range(repeats))
 
 
 def speed_as_table(rows):
