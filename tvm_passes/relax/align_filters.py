@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topi_ext._tvm import TensorType
 from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.op import problem_of
 from topi_ext.cudnn import session
@@ -21,8 +20,13 @@ from ..analysis.alignment import MAX_WASTE
 from ..convolution.fused_call import FusedCall
 from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
 from .fuse_conv2d_nhwc import CONVOLUTION
-from .graph import dtype_of, op_name, shape_of
+from .graph import dtype_of, known_shape, op_name, shape_of
 from .rule_pass import rule_pass
+
+
+class _Type(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: str
 
 
 class Aligned(NamedTuple):
@@ -42,11 +46,12 @@ class WithMoreFilters(Rule):
         self.target = target
 
     def where(self, match: Match) -> bool:
-        shape, dtype = shape_of(match.root.args[1]), dtype_of(match.root)
-        return bool(shape) and bool(shape[0] % cudnn.alignment(dtype))
+        if any(shape_of(each) is None for each in match.root.args):
+            return False
+        return bool(known_shape(match.root.args[1])[0] % cudnn.alignment(dtype_of(match.root)))
 
     def plan(self, match: Match) -> Aligned | Answer | Refusal:
-        types = [TensorType(list(each.ty.shape.values), dtype_of(each)) for each in match.root.args]
+        types = [_Type(known_shape(each), dtype_of(each)) for each in match.root.args]
         problem = problem_of(types, match.root.attrs)
         if problem.groups > 1:
             return NO_MATCH  # cuDNN does not get it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from topi_ext._tvm import call
 from topi_ext.roi_align.op import NAME as MULTISCALE_ROI_ALIGN
 
 import tvm
@@ -165,9 +164,9 @@ class TransposeBeforeRoIAlign(Rule):
 
     def rewrite(self, match: Match, plan: object) -> Expr:
         *maps, rois = _fields(match.graph, match.features)
-        attrs = {**match.root.attrs, "layout": "NHWC"}
-        pooled = call(MULTISCALE_ROI_ALIGN, [relax.Tuple([*(map_.args[0] for map_ in maps), rois])], **attrs)
-        return relax.op.permute_dims(pooled, TO_NCHW)
+        attrs = tvm.ir.make_node("ir.DictAttrs", **{**match.root.attrs, "layout": "NHWC"})
+        pixels = relax.Tuple([*(map_.args[0] for map_ in maps), rois])
+        return relax.op.permute_dims(relax.Call(match.root.op, [pixels], attrs), TO_NCHW)
 
 
 def _is_to_nchw(value: Expr) -> bool:
