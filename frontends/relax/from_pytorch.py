@@ -185,7 +185,8 @@ def _fixed_shapes(model: torch.nn.Module) -> Iterator[list[Tensor]]:
     (module,) = (module for kind, module in DETECTORS.items() if isinstance(model, kind))
     counts: list[Tensor] = []
     replacements: list[tuple[Any, str, Any]] = module.replacements(model, counts)
-    replacements.append((model.transform, "batch_images", _batch_of_one))
+    if model.transform.batch_images.__module__.startswith("torchvision."):
+        replacements.append((model.transform, "batch_images", _batch_of_one))
     with contextlib.ExitStack() as stack:
         for owner, name, function in replacements:
             written_in = getattr(owner, name).__module__

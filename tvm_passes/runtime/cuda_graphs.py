@@ -17,7 +17,8 @@ from tvm.runtime.vm import VirtualMachine
 
 OPTION = "relax.backend.use_cuda_graph"
 RUN_OR_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
-DECIDING = ("vm.builtin.alloc_shape_heap", "vm.builtin.read_if_cond", "\n  if ", "\n  goto ")
+# Shapes known at run time only, branches, and functions that copy to the host, such as nonzero.
+DECIDING = ("vm.builtin.alloc_shape_heap", "vm.builtin.read_if_cond", "relax.run.", "\n  if ", "\n  goto ")
 
 
 def asked_for(target: tvm.target.Target) -> AbstractContextManager[Any]:

@@ -45,13 +45,14 @@ class Model:
         the number that counts them, or nothing, as in the function's attribute `padded_rows`.
     copy_outputs : bool
         Whether outputs stay valid after the next call. False saves the copy: the next call overwrites outputs
-        of the graph executor, and outputs may share memory with inputs or weights. NumPy arrays are always
-        copies.
+        of the graph executor and of a CUDA graph, and outputs may share memory with inputs or weights. NumPy
+        arrays are always copies.
     copy_weights : bool
         Whether the graph executor has its own copy of weights. False saves the copy of those that `lib` has
         on this device already, where they must not be changed.
     cuda_graph : "auto", True or False
-        Whether the first call on CUDA captures the launches of the graph executor, which later calls replay.
+        Whether the first call on CUDA captures the launches of the graph executor, or of a virtual machine of
+        Relax whose shapes are all known, which later calls replay.
         Where that is not possible, "auto" warns and runs without, True raises. Work on TVM's stream is
         captured, which includes all that TVM compiles; a packed function of your own must launch on that
         stream too, and do nothing on the host that every call needs. Branches of the network run at the same
