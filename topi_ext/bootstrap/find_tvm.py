@@ -31,7 +31,8 @@ SWITCH = "TVM_PASSES_IR"
 RELAY, RELAX = "relay", "relax"  # what its graphs are
 IMPORTED, ON_PATH, CARRIED = "already imported", "on the path", "carried by bitblas"
 OWN_FFI = "as it was imported"
-CUDA_OF_RUNTIME = "libtvm_runtime_cuda.so"  # which TVM loads with its compiler only
+# Of the runtime, which TVM loads with its compiler only: sorting and the like on CPUs, and CUDA.
+PARTS = "libtvm_runtime_extra.so", "libtvm_runtime_cuda.so"
 RELAX_VERSION = "0.27."  # each release renames much of what kernels use
 INSTALL_HINT = (
     "Install the wheel that carries a TVM with Relay (`pip install bitblas==0.1.0`), "
@@ -117,7 +118,8 @@ def import_tvm() -> TvmInUse:
         )
     compiles = dialect == RELAY or not tvm.base._RUNTIME_ONLY
     if not compiles:
-        load_if_there(Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).parent / CUDA_OF_RUNTIME)
+        for part in PARTS:
+            load_if_there(Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).parent / part)
     return TvmInUse(tvm.__version__, folder, origin, ffi, dialect, shares_threads, compiles)
 
 
