@@ -17,11 +17,13 @@ from tvm import relay
 
 from . import _late_shapes
 from ._canonical import canonicalize
-from ._onnx.check import check_model, check_result, check_size, opset_of
-from ._onnx.importer import load_importer, tvm_dtype
+from ._onnx.check import check_model, opset_of
+from ._onnx.check_result import check_result
+from ._onnx.describe import describe
+from ._onnx.importer import load_importer
+from ._onnx.interface import check_outputs, inline_functions, input_shapes
 from ._onnx.load import graphs_of, load_model
 from ._onnx.operators import OF_PLUGINS
-from ._onnx.scope import describe
 from ._types import IntExpr, type_errors_into
 from .camera import Camera, feed, settle
 from .errors import ImportFailure, gist
@@ -80,12 +82,15 @@ def from_onnx(
     with quiet(), without_warnings_of("onnx", "tvm"):
         model = load_model(model)
         check_model(model)
-        model = _inline_functions(model)
+        model = inline_functions(model)
         importer = load_importer()
         opset = opset_of(model)
         _check_operators(model, importer._get_convert_map(opset))
-        _check_outputs(model.graph)
-        inputs = _input_shapes(model.graph, shapes or {})
+        check_outputs(model.graph)
+        given = input_shapes(model.graph, shapes or {})
+        inputs = {
+            name: [relay.Any() if size is None else size for size in shape] for name, shape in given.items()
+        }
         if camera is not None:
             inputs = settle(camera, inputs)
         # A context of its own, so that one around the call (opt_level, spans off) does not change the result.
@@ -130,21 +135,6 @@ def _convert(
             return scope.from_onnx(graph, opset)
 
 
-def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline the functions that the model itself defines, as PyTorch's newer exporter writes them."""
-    if not model.functions:
-        return model
-    try:
-        from onnx.inliner import inline_local_functions
-    except ImportError as error:
-        needs = "the model defines functions, for which onnx 1.15 or newer is needed"
-        raise ImportFailure(f"{needs}; installed is {onnx.__version__}") from error
-    try:
-        return inline_local_functions(model)
-    except Exception as error:
-        raise ImportFailure(f"onnx cannot inline the model's functions: {gist(error)}") from error
-
-
 def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]) -> None:
     unknown: dict[tuple[str, str], onnx.NodeProto] = {}
     for graph in graphs_of(model.graph):
@@ -158,45 +148,3 @@ def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]
         raise ImportFailure(
             f"there is no converter for the operator of {nodes}: export the model with other operators"
         )
-
-
-def _check_outputs(graph: onnx.GraphProto) -> None:
-    made = {name for node in graph.node for name in node.output}
-    made.update(value.name for value in (*graph.input, *graph.initializer))
-    for output in graph.output:
-        if output.name not in made:
-            raise ImportFailure(f"no node computes the output '{output.name}': the model is not complete")
-
-
-def _input_shapes(
-    graph: onnx.GraphProto, given: Mapping[str, Sequence[int | None]]
-) -> dict[str, list[IntExpr]]:
-    """The shape of every input that is not a weight, by name, in order."""
-    weights = {tensor.name for tensor in graph.initializer}
-    inputs = {value.name: value for value in graph.input if value.name not in weights}
-    for name in given:
-        if name not in inputs:
-            raise ImportFailure(f"shapes has '{name}', which is not an input; the inputs are {list(inputs)}")
-    return {name: _shape(value, given.get(name)) for name, value in inputs.items()}
-
-
-def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> list[IntExpr]:
-    name, tensor_type = value.name, value.type.tensor_type
-    if not value.type.HasField("tensor_type"):
-        raise ImportFailure(f"the input '{name}' is not a tensor, the only kind that can be imported")
-    try:
-        tvm_dtype(tensor_type.elem_type)
-    except NotImplementedError as error:
-        raise ImportFailure(f"the input '{name}' cannot be imported: {error}") from error
-    declared = tensor_type.shape.dim if tensor_type.HasField("shape") else None
-    if given is None:
-        if declared is None:
-            hint = f"shapes={{'{name}': (...)}}"
-            raise ImportFailure(f"the model does not give the shape of the input '{name}'; pass {hint}")
-        # Some exporters write 0 for an unknown size, but never for the length of a vector.
-        known = [dim.dim_value > 0 or (len(declared) == 1 and dim.HasField("dim_value")) for dim in declared]
-        given = [dim.dim_value if is_known else None for dim, is_known in zip(declared, known)]
-    elif declared is not None and len(declared) != len(given):
-        raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
-    check_size(f"the input '{name}'", given)
-    return [relay.Any() if size is None else int(size) for size in given]

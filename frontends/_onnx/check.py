@@ -15,15 +15,10 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto, defs, helper
 
-from tvm_passes.engine.graph import children
-
-from tvm import relay
-
-from .._types import sizes
 from ..errors import ImportFailure
+from .describe import describe
 from .load import graphs_of, tensors_of
 from .schema import schema_of
-from .scope import describe
 
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: TVM computes indices into it in int32
 MAX_OPERATORS_IN_A_ROW = (
@@ -62,52 +57,19 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 def check_size(what: str, shape: Iterable[int | None]) -> None:
     """Raise an ImportFailure for a shape of more elements than TVM can index; None is an unknown size."""
-    fault = _fault_of_size(shape)
+    fault = fault_of_size(shape)
     if fault:
         raise ImportFailure(f"{what} {fault}")
 
 
-def _fault_of_size(shape: Iterable[int | None]) -> str | None:
+def fault_of_size(shape: Iterable[int | None]) -> str | None:
+    """What is wrong with a shape, or None."""
     known = [size for size in shape if size is not None]
     if any(size < 0 for size in known):
         return f"has a negative size: its shape is {known}"
     if max(math.prod(known), *known, 0) > MAX_ELEMENTS:
         return f"is too large: TVM has no tensors of more than {MAX_ELEMENTS} elements"
     return None
-
-
-def check_result(main: relay.Function) -> None:
-    """Raise an ImportFailure for a graph too deep or a tensor too large for TVM, where its type is known."""
-    depths: dict[relay.Expr, int] = {}
-    stack: list[relay.Expr] = [main.body]
-    while stack:
-        expr = stack[-1]
-        below = children(expr)
-        waiting = [child for child in below if child not in depths]
-        stack.extend(waiting)
-        if waiting:
-            continue
-        stack.pop()
-        depths[expr] = 1 + max(depths[child] for child in below) if below else 0
-        if depths[expr] > MAX_OPERATORS_IN_A_ROW:
-            raise ImportFailure(too_deep(_place(expr)))
-        for type_ in _tensor_types(expr):
-            fault = _fault_of_size(sizes(type_))
-            if fault:
-                raise ImportFailure(f"the result of {_place(expr)} {fault}")
-
-
-def _place(expr: relay.Expr) -> str:
-    return f"the node '{expr.span.source_name.name}'" if expr.span else "an operator"
-
-
-def _tensor_types(expr: relay.Expr) -> list[relay.TensorType]:
-    try:
-        type_ = expr.checked_type
-    except (AttributeError, ValueError):  # an operator, or not inferred yet
-        return []
-    fields = type_.fields if isinstance(type_, relay.TupleType) else [type_]
-    return [field for field in fields if isinstance(field, relay.TensorType)]
 
 
 # --- names

@@ -27,6 +27,7 @@ from .._fold import ConstantFolder, constant
 from .._pad import pad_same
 from .._types import infer_type
 from . import operators as onnx_operators
+from .interface import tvm_dtype
 from .schema import Inputs
 from .scope import scope_class
 
@@ -111,20 +112,3 @@ def _source_name(names: dict[str, str], node: onnx.NodeProto, counts: dict[str, 
         counts[kind] = counts.get(kind, -1) + 1
         names[key] = f"{kind}_{counts[kind]}"
     return names[key]
-
-
-def tvm_dtype(elem_type: int | str) -> str:
-    """TVM's name of an ONNX element type; TVM's importer uses `onnx.mapping`, which recent onnx lacks."""
-    if isinstance(elem_type, str):
-        return elem_type
-    if elem_type not in onnx.TensorProto.DataType.values():
-        raise NotImplementedError(f"ONNX has no element type {elem_type}")
-    name = onnx.TensorProto.DataType.Name(elem_type)
-    if name not in ELEMENT_TYPES:
-        raise NotImplementedError(f"TVM has no tensors of type {name}")
-    return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
-
-
-ELEMENT_TYPES = {"BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
-    f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
-}

@@ -8,18 +8,12 @@ compared with those that ONNX infers from the types of the inputs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import checker, defs, helper, numpy_helper, shape_inference
-
-from tvm_passes.engine.expressions import type_of
-
-from tvm import relay
-
-from .._types import sizes
 
 MAX_ELEMENTS = 64  # of a constant whose value may determine the shape of a result
 WITHOUT_EFFECT = {  # attributes that say nothing about the result
@@ -69,14 +63,14 @@ class Inputs(list):
         self.unread: set[int] = set()
 
     @classmethod
-    def of(cls, exprs: list[relay.Expr | None]) -> Inputs:
+    def of(cls, exprs: list[Any]) -> Inputs:
         """Make inputs of other expressions."""
         inputs = cls()
         for expr in exprs:
             inputs.append(expr)
         return inputs
 
-    def append(self, expr: relay.Expr | None) -> None:
+    def append(self, expr: Any) -> None:
         if expr is not None:
             self.unread.add(len(self))
         super().append(expr)
@@ -95,7 +89,7 @@ class Inputs(list):
 
 def unread(node: onnx.NodeProto, opset: int, attributes: Attributes, inputs: Inputs) -> str | None:
     """The reason to refuse a node whose converter has not read something, or None."""
-    defaults = _defaults(node.op_type, opset, node.domain)
+    defaults = defaults_of(node.op_type, opset, node.domain)
     for attribute in node.attribute:
         name = attribute.name
         if name not in attributes.unread or name in WITHOUT_EFFECT:
@@ -110,7 +104,7 @@ def unread(node: onnx.NodeProto, opset: int, attributes: Attributes, inputs: Inp
 
 
 @functools.cache
-def _defaults(op_type: str, opset: int, domain: str) -> dict[str, Any]:
+def defaults_of(op_type: str, opset: int, domain: str) -> dict[str, Any]:
     schema = schema_of(op_type, opset, domain)
     attributes = schema.attributes.values() if schema else ()
     given = {each.name: each.default_value for each in attributes if each.default_value.name}
@@ -125,23 +119,33 @@ def schema_of(op_type: str, opset: int, domain: str) -> Any:
         return None
 
 
-def other_type(node: onnx.NodeProto, opset: int, imported: Callable[[str], relay.Expr | None]) -> str | None:
+class Known(NamedTuple):
+    """What is known of a tensor of the model before it runs: None for a size that is not."""
+
+    dtype: str
+    shape: tuple[int | None, ...]
+    value: np.ndarray | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{_in_brackets(self.shape)}"
+
+
+def other_type(node: onnx.NodeProto, opset: int, known: Callable[[str], Known | None]) -> str | None:
     """How the type of a result differs from what ONNX infers for it, or None.
 
-    `imported` gives the Relay expression of a name of the model.
+    `known` gives what a name of the model was imported as, None for what is no tensor.
     """
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or any(attribute.HasField("g") for attribute in node.attribute):
         return None
     types, constants = {"": onnx.TypeProto()}, {}  # onnx needs a type for an omitted input, too
     for name in filter(None, node.input):
-        expr: Any = imported(name)
-        type_ = type_of(expr)
-        if not isinstance(type_, relay.TensorType):
+        given = known(name)
+        if given is None:
             return None
-        types[name] = helper.make_tensor_type_proto(element_type(type_.dtype), sizes(type_))
-        if _may_be_a_shape(expr):
-            constants[name] = numpy_helper.from_array(expr.data.numpy(), name)
+        types[name] = helper.make_tensor_type_proto(element_type(given.dtype), given.shape)
+        if given.value is not None:
+            constants[name] = numpy_helper.from_array(given.value, name)
     try:
         inferred = shape_inference.infer_node_outputs(
             schema, node, types, constants, opset_imports=[helper.make_opsetid(node.domain, opset)]
@@ -149,17 +153,14 @@ def other_type(node: onnx.NodeProto, opset: int, imported: Callable[[str], relay
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
         return None  # ONNX does not know either
     for name, type_proto in inferred.items():
-        found: Any = imported(name)
-        type_ = None if found is None else type_of(found)
-        if isinstance(type_, relay.TensorType) and not _agree(type_, type_proto.tensor_type):
-            return f"the result '{name}' would be {_shown(type_)} instead of {_described(type_proto)}"
+        found = known(name)
+        if found is not None and not _agree(found, type_proto.tensor_type):
+            return f"the result '{name}' would be {found} instead of {_described(type_proto)}"
     return None
 
 
-def _may_be_a_shape(expr: relay.Expr) -> bool:
-    if not isinstance(expr, relay.Constant):
-        return False
-    shape = expr.data.shape
+def may_be_a_shape(shape: Sequence[int]) -> bool:
+    """Whether a constant of this shape is short enough that it may say what shape a result has."""
     return len(shape) < 2 and np.prod(shape, dtype="int64") <= MAX_ELEMENTS
 
 
@@ -171,30 +172,19 @@ def element_type(dtype: str) -> int:
     )
 
 
-def _agree(type_: relay.TensorType, tensor_type: onnx.TypeProto.Tensor) -> bool:
-    if tensor_type.elem_type and tensor_type.elem_type != element_type(type_.dtype):
+def _agree(found: Known, tensor_type: onnx.TypeProto.Tensor) -> bool:
+    if tensor_type.elem_type and tensor_type.elem_type != element_type(found.dtype):
         return False
     if not tensor_type.HasField("shape"):
         return True
-    found, wanted = sizes(type_), [_size(dim) for dim in tensor_type.shape.dim]
-    return len(found) == len(wanted) and all(
-        mine == right or mine is None or right is None for mine, right in zip(found, wanted)
+    wanted = [_size(dim) for dim in tensor_type.shape.dim]
+    return len(found.shape) == len(wanted) and all(
+        mine == right or mine is None or right is None for mine, right in zip(found.shape, wanted)
     )
 
 
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | None:
     return dim.dim_value if dim.HasField("dim_value") else None
-
-
-def shown(expr: relay.Expr) -> str:
-    """The type of an expression, for an error message."""
-    return _shown(type_of(expr))
-
-
-def _shown(type_: relay.Type) -> str:
-    if not isinstance(type_, relay.TensorType):
-        return "a sequence"
-    return f"{type_.dtype}{_in_brackets(sizes(type_))}"
 
 
 def _described(type_proto: onnx.TypeProto) -> str:

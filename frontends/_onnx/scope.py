@@ -17,8 +17,10 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 from tvm.relay.frontend import common
 
+from .._types import sizes
 from ..errors import NO_REASON, ImportFailure, gist
-from .schema import Attributes, Inputs, other_type, shown, unread
+from .describe import describe
+from .schema import Attributes, Inputs, Known, may_be_a_shape, other_type, unread
 
 
 def scope_class(graph_proto: type[Any]) -> type[Any]:
@@ -71,7 +73,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
 
         def _unsupported(self, node: onnx.NodeProto) -> str:
             """The reason given if a converter failed without one: what it was called with."""
-            types = [shown(self.imported(name)) if name else "nothing" for name in node.input]
+            types = [str(self.known(name) or "a sequence") if name else "nothing" for name in node.input]
             attributes = [str(helper.printable_attribute(a)) for a in node.attribute if not a.HasField("g")]
             given = ", ".join(types) + (" and " + ", ".join(attributes) if attributes else "")
             return f"it is not supported for {given}"
@@ -93,6 +95,15 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
             """The Relay expression of a name of the model, or None before it is imported."""
             return self._nodes.get(self._renames.get(name, name))
 
+        def known(self, name: str) -> Known | None:
+            """The type of a name of the model, and its value if it is a constant that may be a shape."""
+            expr: Any = self.imported(name)
+            type_ = None if expr is None else type_of(expr)
+            if not isinstance(type_, relay.TensorType):
+                return None
+            is_shape = isinstance(expr, relay.Constant) and may_be_a_shape(expr.data.shape)
+            return Known(type_.dtype, sizes(type_), expr.data.numpy() if is_shape else None)
+
         def _is_dynamic(self, name: str) -> bool:
             value = self.imported(name) if name else None
             return value is not None and bool(relay.ty.is_dynamic(type_of(value)))
@@ -111,7 +122,7 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
                 expr = self._nodes.get(name)
                 if isinstance(expr, (relay.Call, relay.TupleGetItem, relay.If)):
                     type_of(expr)
-            different = other_type(node, self.opset, self.imported)
+            different = other_type(node, self.opset, self.known)
             if different:
                 raise NotImplementedError(different)
 
@@ -119,9 +130,3 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
             """Do nothing: this is checked beforehand, with the nodes' names."""
 
     return Scope
-
-
-def describe(node: onnx.NodeProto) -> str:
-    """The name of a node in error messages."""
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return f"the node '{node.name or next(filter(None, node.output), '')}' ({operator})"

@@ -13,10 +13,10 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 
 from ..._fold import constant
+from ..describe import describe
 from ..loop_body import captured, carry, grows, is_read, keep_shape, pruned
 from ..loops import known_loop
 from ..schema import element_type
-from ..scope import describe
 from ._common import (
     Attrs,
     Converter,

@@ -1,0 +1,84 @@
+"""The inputs, outputs and functions of an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from ..errors import ImportFailure, gist
+from .check import check_size
+
+ELEMENT_TYPES = {"BOOL", "DOUBLE", "FLOAT", "FLOAT16"} | {
+    f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
+}
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Inline the functions that the model itself defines, as PyTorch's newer exporter writes them."""
+    if not model.functions:
+        return model
+    try:
+        from onnx.inliner import inline_local_functions
+    except ImportError as error:
+        needs = "the model defines functions, for which onnx 1.15 or newer is needed"
+        raise ImportFailure(f"{needs}; installed is {onnx.__version__}") from error
+    try:
+        return inline_local_functions(model)
+    except Exception as error:
+        raise ImportFailure(f"onnx cannot inline the model's functions: {gist(error)}") from error
+
+
+def check_outputs(graph: onnx.GraphProto) -> None:
+    """Check that every output of the model is computed."""
+    made = {name for node in graph.node for name in node.output}
+    made.update(value.name for value in (*graph.input, *graph.initializer))
+    for output in graph.output:
+        if output.name not in made:
+            raise ImportFailure(f"no node computes the output '{output.name}': the model is not complete")
+
+
+def input_shapes(
+    graph: onnx.GraphProto, given: Mapping[str, Sequence[int | None]]
+) -> dict[str, list[int | None]]:
+    """The shape of every input that is not a weight, by name, in order; None for a size that is not given."""
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = {value.name: value for value in graph.input if value.name not in weights}
+    for name in given:
+        if name not in inputs:
+            raise ImportFailure(f"shapes has '{name}', which is not an input; the inputs are {list(inputs)}")
+    return {name: _shape(value, given.get(name)) for name, value in inputs.items()}
+
+
+def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> list[int | None]:
+    name, tensor_type = value.name, value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise ImportFailure(f"the input '{name}' is not a tensor, the only kind that can be imported")
+    try:
+        tvm_dtype(tensor_type.elem_type)
+    except NotImplementedError as error:
+        raise ImportFailure(f"the input '{name}' cannot be imported: {error}") from error
+    declared = tensor_type.shape.dim if tensor_type.HasField("shape") else None
+    if given is None:
+        if declared is None:
+            hint = f"shapes={{'{name}': (...)}}"
+            raise ImportFailure(f"the model does not give the shape of the input '{name}'; pass {hint}")
+        # Some exporters write 0 for an unknown size, but never for the length of a vector.
+        known = [dim.dim_value > 0 or (len(declared) == 1 and dim.HasField("dim_value")) for dim in declared]
+        given = [dim.dim_value if is_known else None for dim, is_known in zip(declared, known)]
+    elif declared is not None and len(declared) != len(given):
+        raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
+    check_size(f"the input '{name}'", given)
+    return [None if size is None else int(size) for size in given]
+
+
+def tvm_dtype(elem_type: int | str) -> str:
+    """TVM's name of an ONNX element type; TVM's importer uses `onnx.mapping`, which recent onnx lacks."""
+    if isinstance(elem_type, str):
+        return elem_type
+    if elem_type not in onnx.TensorProto.DataType.values():
+        raise NotImplementedError(f"ONNX has no element type {elem_type}")
+    name = onnx.TensorProto.DataType.Name(elem_type)
+    if name not in ELEMENT_TYPES:
+        raise NotImplementedError(f"TVM has no tensors of type {name}")
+    return str(onnx.helper.tensor_dtype_to_np_dtype(elem_type))
