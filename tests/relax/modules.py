@@ -56,7 +56,7 @@ def compiled(module, target=LLVM):
 def run(executable, arrays, name="main", device=None):
     device = device or tvm.cpu()
     machine = relax.VirtualMachine(executable, device)
-    return _flat(machine[name](*[tvm.runtime.tensor(np.ascontiguousarray(each), device) for each in arrays]))
+    return _flat(machine[name](*[tvm.runtime.tensor(np.asarray(each, order="C"), device) for each in arrays]))
 
 
 def assert_nvcc_compiles(module):

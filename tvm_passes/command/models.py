@@ -26,7 +26,7 @@ from topi_ext.bootstrap import tvm_in_use  # before tvm
 import tvm
 
 from ..runtime.arrays import Array
-from .errors import CommandError, require_relay
+from .errors import CommandError
 
 if TYPE_CHECKING or tvm_in_use.has_relay:
     from tvm import relay
@@ -52,7 +52,6 @@ def find_model(args: argparse.Namespace) -> Model:
             "module:function, or export it to ONNX"
         )
     if path.is_file():
-        require_relay("an ONNX file")
         return OnnxModel(path, args)
     if path.is_dir():
         raise CommandError(f"{text} is a folder: give an ONNX file, torchvision:NAME, or module:function")
@@ -114,9 +113,15 @@ class OnnxModel:
             self._name_shapes(args)
 
     def imported(self) -> Imported:
-        import frontends
+        params: dict[str, Array] = {}
+        if tvm_in_use.has_relay:
+            import frontends
 
-        mod, params = frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
+            mod, params = frontends.from_onnx(self.path, shapes=self.shapes, camera=self.camera)
+        else:
+            import frontends.relax
+
+            mod = frontends.relax.from_onnx(self.path, shapes=self.shapes)
         if self.batch > 1:
             self._check_outputs(mod)
         return mod, params
@@ -134,9 +139,9 @@ class OnnxModel:
 
     def _check_outputs(self, mod: tvm.IRModule) -> None:
         """A file that was exported for one image may have its number in a shape inside."""
-        type_ = mod["main"].checked_type.ret_type
-        for each in type_.fields if isinstance(type_, relay.TupleType) else [type_]:
-            if not each.shape or getattr(each.shape[0], "value", self.batch) != self.batch:
+        type_ = mod["main"].checked_type.ret_type if tvm_in_use.has_relay else mod["main"].ret_ty
+        for each in getattr(type_, "fields", [type_]):
+            if not len(each.shape) or getattr(each.shape[0], "value", self.batch) != self.batch:
                 raise CommandError(
                     f"{self.title} returns {each.dtype} {list(each.shape)}, not one for each image: export "
                     "it with a dynamic batch axis, or leave out --batch"

@@ -1,0 +1,1 @@
+"""ONNX graphs with fixed shapes as graphs of Relax."""

@@ -1,0 +1,310 @@
+"""Walks over an ONNX graph whose sizes are known: what is constant is computed, the rest becomes Relax.
+
+Since all sizes are known, so is whatever ONNX computes from them: nodes whose inputs are known are computed
+by ONNX's own reference, branches are taken and loops unrolled at import. Only operators are converted
+that are compared with ONNX Runtime; all others are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tvm import relax
+
+from ..._onnx.describe import describe
+from ..._onnx.interface import ELEMENT_TYPES
+from ..._onnx.schema import Known, may_be_a_shape, other_type
+from ...errors import NO_REASON, ImportFailure, gist
+from . import elementwise, layers, reductions, sampling, shapes
+from .detection import non_max_suppression
+from .node import Convert, Node, Value, constant, dtype_of, shape_of
+from .rows import Rows, rows_of_result
+
+MAX_NODES = 20_000  # after loops are unrolled
+CONVERTERS: dict[str, Convert] = {
+    **elementwise.converters(),
+    **layers.converters(),
+    **reductions.converters(),
+    **sampling.converters(),
+    **shapes.converters(),
+}
+# Of what is known at import; these have no converter, since their results have the shapes that data gives.
+ONLY_KNOWN = {
+    *("Compress", "ConstantOfShape", "EyeLike", "NonZero"),
+    *("OneHot", "Range", "Trilu", "Unique"),
+}
+# These are never computed at import: they are of weights at most, and take ONNX's reference long.
+NEVER_KNOWN = {*layers.converters(), *sampling.converters()}
+SUMMING = {*layers.converters(), *reductions.converters(), *sampling.converters()} - {
+    *("Conv", "ConvTranspose", "Gemm", "MatMul"),  # which sum in float32 by themselves
+    *("ArgMax", "ArgMin", "MaxPool", "TopK"),
+}
+
+
+class Graph:
+    """The values of an ONNX graph by name."""
+
+    def __init__(self, opset: int, builder: relax.BlockBuilder, on_node: Callable[[], None]) -> None:
+        self.opset, self.builder, self.on_node = opset, builder, on_node
+        self.values: dict[str, Value] = {}
+        self.rows: dict[str, Rows] = {}
+        self.constants: dict[int, tuple[np.ndarray, relax.Expr]] = {}
+        self.count = 0
+
+    def convert(self, graph: onnx.GraphProto, is_outermost: bool = True) -> None:
+        for tensor in graph.initializer:
+            self.set(tensor.name, self._array(tensor, f"the tensor '{tensor.name}'"))
+        if graph.sparse_initializer:
+            raise ImportFailure("sparse weights are not supported: store them as dense tensors")
+        for node in graph.node:
+            self._convert(node)
+            if is_outermost:
+                self.on_node()
+
+    def set(self, name: str, value: Value, rows: Rows | None = None) -> None:
+        self.values[name] = value
+        self.rows.pop(name, None)  # of an earlier pass through a loop
+        if rows is not None:
+            self.rows[name] = rows
+
+    def expression(self, value: Value) -> relax.Expr:
+        """A constant is one, however many nodes read it."""
+        if not isinstance(value, np.ndarray):
+            return value
+        if id(value) not in self.constants:
+            self.constants[id(value)] = value, constant(value)
+        return self.constants[id(value)][1]
+
+    def known(self, name: str) -> Known | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        shape: list[int | None] = list(shape_of(value))
+        is_shape = isinstance(value, np.ndarray) and may_be_a_shape(value.shape)
+        return Known(dtype_of(value), tuple(shape), value if is_shape else None)
+
+    def _convert(self, node: onnx.NodeProto) -> None:
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise ImportFailure(f"with its loops unrolled, the model has more than {MAX_NODES} nodes")
+        for name in filter(None, node.input):
+            if name not in self.values:
+                raise ImportFailure(
+                    f"{describe(node)} reads '{name}', which is not an input, an initializer or an "
+                    "output of an earlier node: the model is not complete"
+                )
+        if node.domain not in ("", "ai.onnx") or node.op_type not in KNOWN_OPERATORS:
+            raise ImportFailure(
+                f"there is no converter to Relax for the operator of {describe(node)}: export the model with "
+                "other operators, or import it with frontends.from_onnx, to Relay"
+            )
+        try:
+            self._convert_by_kind(node)
+        except ImportFailure:
+            raise
+        except Exception as error:
+            reason = gist(error)
+            reason = f"it is not supported for {self._given(node)}" if reason == NO_REASON else reason
+            raise ImportFailure(f"{describe(node)} cannot be converted: {reason}") from error
+
+    def _convert_by_kind(self, node: onnx.NodeProto) -> None:
+        inputs = [self.values[name] if name else None for name in node.input]
+        is_known = all(value is None or isinstance(value, np.ndarray) for value in inputs)
+        if node.op_type == "Constant":
+            self.set(node.output[0], self._constant(node))
+        elif node.op_type in CONTROL_FLOW:
+            CONTROL_FLOW[node.op_type](self, node)
+        elif node.op_type in ("Shape", "Size"):
+            self._set_shape(node)
+        elif is_known and node.op_type not in NEVER_KNOWN:
+            self._compute(node, inputs)
+        else:
+            self._convert_operator(node)
+
+    def _constant(self, node: onnx.NodeProto) -> np.ndarray:
+        (attribute,) = node.attribute
+        if attribute.name == "value":
+            return self._array(attribute.t, describe(node))
+        if attribute.name in ("value_float", "value_floats"):
+            return np.asarray(helper.get_attribute_value(attribute), "float32")
+        if attribute.name in ("value_int", "value_ints"):
+            return np.asarray(helper.get_attribute_value(attribute), "int64")
+        raise ImportFailure(f"{describe(node)} has {attribute.name}, which no tensor of Relax can hold")
+
+    def _array(self, tensor: onnx.TensorProto, what: str) -> np.ndarray:
+        name = onnx.TensorProto.DataType.Name(tensor.data_type)
+        if name not in ELEMENT_TYPES:
+            raise ImportFailure(f"{what} is of type {name}, which is not supported")
+        return numpy_helper.to_array(tensor)
+
+    def _set_shape(self, node: onnx.NodeProto) -> None:
+        if node.input[0] in self.rows:
+            raise ImportFailure(
+                f"{describe(node)} asks how many boxes NonMaxSuppression keeps, which depends on data, and "
+                "all shapes must be fixed: export the model without what computes with it"
+            )
+        shape = np.asarray(shape_of(self.values[node.input[0]]), "int64")
+        if node.op_type == "Size":
+            self.set(node.output[0], np.asarray(shape.prod(), "int64"))
+            return
+        bounds = {each.name: each.i for each in node.attribute}
+        self.set(node.output[0], shape[bounds.get("start") : bounds.get("end")])
+
+    def _compute(self, node: onnx.NodeProto, inputs: list[np.ndarray | None]) -> None:
+        """By ONNX's reference."""
+        names = list(dict.fromkeys(filter(None, node.input)))
+        given = {name: self.values[name] for name in names}
+        outputs = list(filter(None, node.output))
+        graph = helper.make_graph(
+            [node],
+            "known",
+            [helper.make_tensor_value_info(name, 0, None) for name in names],
+            [helper.make_tensor_value_info(name, 0, None) for name in outputs],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(model).run(outputs, given)
+        for name, result in zip(outputs, results):
+            self.set(name, np.asarray(result))
+        self._check_types(node)
+
+    def _convert_operator(self, node: onnx.NodeProto) -> None:
+        inputs = [self.values[name] if name else None for name in node.input]
+        n = Node(node, self.opset, inputs, self.builder, self.expression)
+        rows = None
+        given = [self.rows.get(name) for name in node.input]
+        if any(given) and node.op_type in CONVERTERS:
+            rows = rows_of_result(n, inputs, given)
+        if node.op_type == "NonMaxSuppression":
+            if any(given):
+                n.refuse("its boxes are those that another NonMaxSuppression keeps, which depends on data")
+            results, rows = self._suppressed(n)
+        elif node.op_type in ONLY_KNOWN:
+            n.refuse("the shape or the values of its result depend on data, and all shapes must be fixed")
+        else:
+            results = self._results_of(n)
+        reason = n.unread()
+        if not reason and len(results) < len(node.output):
+            reason = f"its output {len(results)}, '{node.output[len(results)]}', is not supported"
+        if reason:
+            n.refuse(reason)
+        for name, result in zip(node.output, results):
+            if name:
+                self.set(name, result, rows)
+        self._check_types(node)
+
+    def _results_of(self, n: Node) -> list[relax.Expr]:
+        """Sums of float16 are float32, and rounded, as in ONNX Runtime."""
+        emit, in_float32 = self.builder.emit, n.proto.op_type in SUMMING and n.dtype() == "float16"
+        if in_float32:
+            n.cast("float16", "float32")
+        made = CONVERTERS[n.proto.op_type](n)
+        results = [emit(each) for each in (made if isinstance(made, list) else [made])]
+        if len(results) == 1 and isinstance(results[0].ty, relax.TupleType):
+            results = [emit(relax.TupleGetItem(results[0], at)) for at in range(len(results[0].ty.fields))]
+        if in_float32:
+            results = [
+                emit(relax.op.astype(each, "float16")) if dtype_of(each) == "float32" else each
+                for each in results
+            ]
+        return results
+
+    def _suppressed(self, n: Node) -> tuple[list[relax.Expr], Rows]:
+        found, count = non_max_suppression(n)
+        return [found], Rows(0, count)
+
+    def _check_types(self, node: onnx.NodeProto) -> None:
+        different = other_type(node, self.opset, self.known)
+        if different:
+            raise ImportFailure(f"{describe(node)} cannot be converted: {different}")
+
+    def _given(self, node: onnx.NodeProto) -> str:
+        types = [str(self.known(name)) if name else "nothing" for name in node.input]
+        attributes = [str(helper.printable_attribute(each)) for each in node.attribute]
+        return ", ".join(types) + (" and " + ", ".join(attributes) if attributes else "")
+
+    # --- control flow
+
+    def if_(self, node: onnx.NodeProto) -> None:
+        """The branch that is taken."""
+        condition = self.values[node.input[0]]
+        if not isinstance(condition, np.ndarray):
+            raise ImportFailure(
+                f"{describe(node)} cannot be converted: its condition depends on data, and only one of its "
+                "branches can be imported: export the model without it"
+            )
+        branches = {each.name: each.g for each in node.attribute}
+        branch = branches["then_branch" if condition.item() else "else_branch"]
+        for name, (value, rows) in zip(node.output, self._results(branch, {})):
+            self.set(name, value, rows)
+
+    def loop(self, node: onnx.NodeProto) -> None:
+        """Unrolled: how often it runs must be known."""
+        trips, condition = (self.values[name] if name else None for name in (*node.input, "", "")[:2])
+        (body,) = (each.g for each in node.attribute if each.name == "body")
+        names = [value.name for value in body.input]
+        state = [(self.values[name], self.rows.get(name)) for name in node.input[2:]]
+        scanned: list[list[Value]] = [[] for _ in body.output[1 + len(state) :]]
+        trip = 0
+        while self._goes_on(node, condition) and (trips is None or trip < self._trips(node, trips)):
+            go_on = np.asarray(True)
+            given = dict(zip(names, [(np.asarray(trip, "int64"), None), (go_on, None), *state]))
+            (condition, _), *results = self._results(body, given)
+            state, made = results[: len(state)], results[len(state) :]
+            for values, (value, rows) in zip(scanned, made):
+                if rows is not None:
+                    raise ImportFailure(f"{describe(node)} collects what NonMaxSuppression keeps")
+                values.append(value)
+            trip += 1
+        if scanned and not trip:
+            raise ImportFailure(f"{describe(node)} never runs, and its results have no known shape")
+        for name, (value, rows) in zip(
+            node.output, [*state, *((self._stacked(each), None) for each in scanned)]
+        ):
+            if name:
+                self.set(name, value, rows)
+
+    def _goes_on(self, node: onnx.NodeProto, condition: Value | None) -> bool:
+        if condition is not None and not isinstance(condition, np.ndarray):
+            raise ImportFailure(
+                f"{describe(node)} cannot be converted: whether it goes on depends on data, and only loops "
+                "whose length is known can be imported: export the model without it"
+            )
+        return condition is None or bool(condition.item())
+
+    def _trips(self, node: onnx.NodeProto, trips: Value) -> int:
+        if not isinstance(trips, np.ndarray):
+            raise ImportFailure(
+                f"{describe(node)} cannot be converted: how often it runs depends on data, and only loops "
+                "whose length is known can be imported: export the model without it"
+            )
+        return int(trips.item())
+
+    def _stacked(self, values: list[Value]) -> Value:
+        if all(isinstance(value, np.ndarray) for value in values):
+            return np.stack(values)
+        rows = [relax.op.expand_dims(self.expression(value), 0) for value in values]
+        return self.builder.emit(relax.op.concat(rows, 0))
+
+    def _results(
+        self, graph: onnx.GraphProto, given: Mapping[str, tuple[Value, Rows | None]]
+    ) -> list[tuple[Value, Rows | None]]:
+        """The results of an inner graph, whose names are its own."""
+        outside = self.values, self.rows
+        self.values, self.rows = dict(self.values), dict(self.rows)
+        for name, (value, rows) in given.items():
+            self.set(name, value, rows)
+        self.convert(graph, is_outermost=False)
+        found = [(self.values[each.name], self.rows.get(each.name)) for each in graph.output]
+        self.values, self.rows = outside
+        return found
+
+
+CONTROL_FLOW: dict[str, Any] = {"If": Graph.if_, "Loop": Graph.loop}
+KNOWN_OPERATORS = {*CONVERTERS, *ONLY_KNOWN, *CONTROL_FLOW, "Constant", "NonMaxSuppression", "Shape", "Size"}

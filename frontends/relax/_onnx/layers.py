@@ -1,0 +1,244 @@
+"""Convolutions, products of matrices, pooling and normalization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvm import relax
+
+from .node import Convert, Node, constant
+
+op = relax.op
+
+
+def converters() -> dict[str, Convert]:
+    return {
+        "AveragePool": _average_pool,
+        "BatchNormalization": _batch_norm,
+        "Conv": _conv,
+        "ConvTranspose": _conv_transpose,
+        "Gemm": _gemm,
+        "GlobalAveragePool": lambda n: _over_pixels(n, op.mean),
+        "GlobalMaxPool": lambda n: _over_pixels(n, op.max),
+        "GroupNormalization": _group_norm,
+        "InstanceNormalization": _instance_norm,
+        "LayerNormalization": _layer_norm,
+        "MatMul": _matmul,
+        "MaxPool": _max_pool,
+    }
+
+
+# --- sums of products
+
+
+CONVOLUTIONS = {3: (op.nn.conv1d, "NCW", "OIW"), 4: (op.nn.conv2d, "NCHW", "OIHW")}
+TRANSPOSED = {3: (op.nn.conv1d_transpose, "NCW", "IOW"), 4: (op.nn.conv2d_transpose, "NCHW", "IOHW")}
+
+
+def _conv(n: Node) -> relax.Expr:
+    if n.rank() not in CONVOLUTIONS:
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 and 4")
+    build, data_layout, kernel_layout = CONVOLUTIONS[n.rank()]
+    kernel, strides, dilations = _window(n, n.shape(1)[2:])
+    result = build(
+        n.data(0),
+        n.data(1),
+        strides=strides,
+        padding=_pads(n, kernel, strides, dilations),
+        dilation=dilations,
+        groups=n.attribute("group"),
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_dtype=_accumulator(n),
+    )
+    return _with_bias(n, _rounded(n, result))
+
+
+def _conv_transpose(n: Node) -> relax.Expr:
+    if n.rank() not in TRANSPOSED:
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 and 4")
+    build, data_layout, kernel_layout = TRANSPOSED[n.rank()]
+    kernel, strides, dilations = _window(n, n.shape(1)[2:])
+    axes = len(kernel)
+    extra = list(n.attribute("output_padding") or [0] * axes)
+    if n.attribute("output_shape") or n.attribute("auto_pad") not in ("NOTSET", "VALID"):
+        n.refuse("output_shape and auto_pad are not supported: export it with pads")
+    pads = list(n.attribute("pads") or [0] * (2 * axes))
+    result = build(
+        n.data(0),
+        n.data(1),
+        strides=strides,
+        padding=pads,
+        output_padding=extra,
+        dilation=dilations,
+        groups=n.attribute("group"),
+        data_layout=data_layout,
+        kernel_layout=kernel_layout,
+        out_dtype=_accumulator(n),
+    )
+    return _with_bias(n, _rounded(n, result))
+
+
+def _with_bias(n: Node, result: relax.Expr) -> relax.Expr:
+    if not n.has(2):
+        return result
+    return op.add(result, op.reshape(n.data(2), (1, -1, *[1] * (n.rank() - 2))))
+
+
+def _window(n: Node, of_weights: tuple[int, ...] | None = None) -> tuple[list[int], list[int], list[int]]:
+    """The sizes, strides and dilations of a window."""
+    kernel = list(n.attribute("kernel_shape") or of_weights or ())
+    if len(kernel) != n.rank() - 2 or (of_weights and kernel != list(of_weights)):
+        n.refuse(f"its kernel_shape is {kernel}, of data of {n.rank()} axes")
+    ones = [1] * len(kernel)
+    return kernel, list(n.attribute("strides") or ones), list(n.attribute("dilations") or ones)
+
+
+def _pads(n: Node, kernel: list[int], strides: list[int], dilations: list[int]) -> list[int]:
+    """In front of each axis, then behind each."""
+    how, pads = n.attribute("auto_pad"), n.attribute("pads")
+    if how == "NOTSET":
+        return list(pads or [0] * (2 * len(kernel)))
+    before, behind = [0] * len(kernel), [0] * len(kernel)
+    if how.startswith("SAME"):
+        for axis, (size, extent) in enumerate(zip(n.shape(0)[2:], kernel)):
+            reach = (extent - 1) * dilations[axis] + 1
+            total = max((-(-size // strides[axis]) - 1) * strides[axis] + reach - size, 0)
+            smaller, larger = total // 2, total - total // 2
+            before[axis], behind[axis] = (smaller, larger) if how == "SAME_UPPER" else (larger, smaller)
+    return before + behind
+
+
+def _matmul(n: Node) -> relax.Expr:
+    n.only_floats()
+    return _rounded(n, op.matmul(n.data(0), n.data(1), out_dtype=_accumulator(n)))
+
+
+def _gemm(n: Node) -> relax.Expr:
+    n.only_floats()
+    left, right = (
+        op.permute_dims(n.data(place), [1, 0]) if n.attribute(name) else n.data(place)
+        for place, name in enumerate(("transA", "transB"))
+    )
+    result = op.matmul(left, right, out_dtype=_accumulator(n))
+    alpha, beta = n.attribute("alpha"), n.attribute("beta")
+    if alpha != 1:
+        result = op.multiply(result, relax.const(alpha, _accumulator(n)))
+    result = _rounded(n, result)
+    if not n.has(2):
+        return result
+    added = n.data(2)
+    return op.add(result, added if beta == 1 else op.multiply(added, n.number(beta)))
+
+
+def _accumulator(n: Node) -> str:
+    """The type in which products are summed."""
+    n.only_floats()
+    return "float32" if n.dtype() == "float16" else n.dtype()
+
+
+def _rounded(n: Node, sums: relax.Expr) -> relax.Expr:
+    """Sums of products in the type of the data."""
+    return n.emit(sums if _accumulator(n) == n.dtype() else op.astype(n.emit(sums), n.dtype()))
+
+
+# --- pooling
+
+
+MAX_POOLS: dict[int, Any] = {3: op.nn.max_pool1d, 4: op.nn.max_pool2d}
+AVERAGE_POOLS: dict[int, Any] = {3: op.nn.avg_pool1d, 4: op.nn.avg_pool2d}
+
+
+def _max_pool(n: Node) -> relax.Expr:
+    n.attribute("storage_order")  # of the indices, which are no output here
+    return _pool(n, MAX_POOLS)
+
+
+def _average_pool(n: Node) -> relax.Expr:
+    kernel, strides, dilations = _window(n)
+    if max(dilations) > 1:
+        n.refuse("dilations are not supported")
+    if n.attribute("ceil_mode") and not _fits(n, kernel, strides):
+        n.refuse("with ceil_mode, a window reaches past the end: export it with pads")
+    return _pool(n, AVERAGE_POOLS, count_include_pad=bool(n.attribute("count_include_pad")))
+
+
+def _fits(n: Node, kernel: list[int], strides: list[int]) -> bool:
+    """Whether the windows end where the padded data does."""
+    pads, axes = _pads(n, kernel, strides, [1] * len(kernel)), range(len(kernel))
+    padded = [n.shape(0)[2 + axis] + pads[axis] + pads[len(kernel) + axis] for axis in axes]
+    return all((padded[axis] - kernel[axis]) % strides[axis] == 0 for axis in axes)
+
+
+def _pool(n: Node, pools: dict[int, Any], **options: Any) -> relax.Expr:
+    n.only_floats()
+    if n.rank() not in pools:
+        n.refuse(f"data of {n.rank()} axes is not supported, only of 3 and 4")
+    kernel, strides, dilations = _window(n)
+    pads = _pads(n, kernel, strides, dilations)
+    ceil_mode = bool(n.attribute("ceil_mode"))
+    return pools[n.rank()](
+        n.data(0),
+        pool_size=kernel,
+        strides=strides,
+        padding=pads,
+        dilation=dilations,
+        ceil_mode=ceil_mode,
+        **options,
+    )
+
+
+def _over_pixels(n: Node, build: Any) -> relax.Expr:
+    n.only_floats()
+    return build(n.data(0), list(range(2, n.rank())), keepdims=True)
+
+
+# --- normalization
+
+
+def _batch_norm(n: Node) -> relax.Expr:
+    n.attribute("momentum")
+    if n.attribute("training_mode"):
+        n.refuse("it normalizes by the moments of the data: export the model in evaluation mode")
+    norm = op.nn.batch_norm(*n.all_data(), axis=1, epsilon=n.attribute("epsilon"), training=False)
+    return relax.TupleGetItem(n.emit(norm), 0)
+
+
+def _instance_norm(n: Node) -> relax.Expr:
+    n.only_floats()
+    pixels = list(range(2, n.rank()))
+    ones = (1, -1, *[1] * len(pixels))
+    return _scaled(n, _normalized(n, n.data(0), pixels), ones)
+
+
+def _scaled(n: Node, normal: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
+    scale, bias = op.reshape(n.data(1), shape), op.reshape(n.data(2), shape)
+    return op.add(op.multiply(normal, scale), bias)
+
+
+def _normalized(n: Node, x: relax.Expr, axes: list[int]) -> relax.Expr:
+    centred = n.emit(op.subtract(x, op.mean(x, axes, keepdims=True)))
+    variance = op.mean(op.multiply(centred, centred), axes, keepdims=True)
+    return op.divide(centred, op.sqrt(op.add(variance, n.number(n.attribute("epsilon")))))
+
+
+def _layer_norm(n: Node) -> relax.Expr:
+    n.only_floats()
+    axes = list(range(n.axis(), n.rank()))
+    scale, shape = n.data(1), n.shape(0)[axes[0] :]
+    bias = n.data(2) if n.has(2) else constant(np.zeros(shape, n.dtype()))
+    if n.shape(1) != shape or (n.has(2) and n.shape(2) != shape):
+        n.refuse(f"its scale or bias is not of the shape {list(shape)}")
+    return op.nn.layer_norm(n.data(0), scale, bias, axes, epsilon=n.attribute("epsilon"))
+
+
+def _group_norm(n: Node) -> relax.Expr:
+    n.only_floats()
+    groups, channels = n.attribute("num_groups"), n.shape(0)[1]
+    if n.shape(1) != (channels,):
+        n.refuse("before opset 21 it scales groups, not channels: export the model for opset 21 or later")
+    return op.nn.group_norm(
+        n.data(0), n.data(1), n.data(2), groups, 1, list(range(2, n.rank())), epsilon=n.attribute("epsilon")
+    )

@@ -1,0 +1,228 @@
+"""Operators that move, select and join elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tvm import relax
+
+from .node import Convert, Node, constant
+
+op = relax.op
+
+
+def converters() -> dict[str, Convert]:
+    return {
+        "Concat": _concat,
+        "DepthToSpace": _depth_to_space,
+        "Expand": _expand,
+        "Flatten": _flatten,
+        "Gather": _gather,
+        "GatherElements": _gather_elements,
+        "GatherND": _gather_nd,
+        "Pad": _pad,
+        "Reshape": _reshape,
+        "ScatterElements": _scatter_elements,
+        "ScatterND": _scatter_nd,
+        "Slice": _slice,
+        "SpaceToDepth": _space_to_depth,
+        "Split": _split,
+        "Squeeze": _squeeze,
+        "Tile": _tile,
+        "Transpose": _transpose,
+        "Unsqueeze": _unsqueeze,
+    }
+
+
+def _concat(n: Node) -> relax.Expr:
+    return op.concat(n.all_data(), n.axis())
+
+
+def _depth_to_space(n: Node) -> relax.Expr:
+    batch, channels, height, width = n.shape(0)
+    block = n.attribute("blocksize")
+    out = channels // block**2
+    if n.attribute("mode") == "CRD":
+        split, axes = (batch, out, block, block, height, width), [0, 1, 4, 2, 5, 3]
+    else:
+        split, axes = (batch, block, block, out, height, width), [0, 3, 4, 1, 5, 2]
+    moved = op.permute_dims(op.reshape(n.data(0), split), axes)
+    return op.reshape(moved, (batch, out, height * block, width * block))
+
+
+def _space_to_depth(n: Node) -> relax.Expr:
+    batch, channels, height, width = n.shape(0)
+    block = n.attribute("blocksize")
+    split = batch, channels, height // block, block, width // block, block
+    moved = op.permute_dims(op.reshape(n.data(0), split), [0, 3, 5, 1, 2, 4])
+    return op.reshape(moved, (batch, channels * block**2, height // block, width // block))
+
+
+def _expand(n: Node) -> relax.Expr:
+    return op.broadcast_to(n.data(0), np.broadcast_shapes(n.shape(0), tuple(n.integers(1))))
+
+
+def _flatten(n: Node) -> relax.Expr:
+    axis, shape = n.attribute("axis"), n.shape(0)
+    axis = axis + len(shape) if axis < 0 else axis
+    return op.reshape(n.data(0), (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+def _reshape(n: Node) -> relax.Expr:
+    before, wanted = n.shape(0), n.integers(1)
+    if not n.attribute("allowzero"):
+        wanted = [before[at] if size == 0 else size for at, size in enumerate(wanted)]
+    if wanted.count(-1) == 1:
+        others = -math.prod(wanted)
+        wanted[wanted.index(-1)] = math.prod(before) // others if others else 0
+    if math.prod(wanted) != math.prod(before) or min(wanted, default=0) < 0:
+        n.refuse(f"{list(before)} cannot get the shape {wanted}")
+    return op.reshape(n.data(0), wanted)
+
+
+def _squeeze(n: Node) -> relax.Expr:
+    shape = n.shape(0)
+    axes = _axes(n, 1, len(shape)) or [axis for axis, size in enumerate(shape) if size == 1]
+    return op.reshape(n.data(0), [size for axis, size in enumerate(shape) if axis not in axes])
+
+
+def _unsqueeze(n: Node) -> relax.Expr:
+    shape = list(n.shape(0))
+    for axis in sorted(_axes(n, 1, len(shape) + n.inputs[1].size) or []):
+        shape.insert(axis, 1)
+    return op.reshape(n.data(0), shape)
+
+
+def _transpose(n: Node) -> relax.Expr:
+    return op.permute_dims(n.data(0), n.attribute("perm") or list(range(n.rank()))[::-1])
+
+
+def _tile(n: Node) -> relax.Expr:
+    return op.tile(n.data(0), n.integers(1))
+
+
+def _split(n: Node) -> list[relax.Expr]:
+    axis, parts = n.axis(), len(n.proto.output)
+    size = n.shape(0)[axis]
+    if n.has(1):
+        lengths = n.integers(1)
+    else:
+        n.attribute("num_outputs")
+        largest = -(-size // parts)
+        lengths = [min(largest, size - at * largest) for at in range(parts)]
+    if sum(lengths) != size or min(lengths) < 0 or len(lengths) != parts:
+        n.refuse(f"{size} cannot be split into {lengths}")
+    ends = np.cumsum(lengths).tolist()
+    return [_part(n.data(0), axis, end - length, end) for length, end in zip(lengths, ends)]
+
+
+def _part(data: relax.Expr, axis: int, begin: int, end: int) -> relax.Expr:
+    return op.strided_slice(data, [axis], [begin], [end])
+
+
+def _slice(n: Node) -> relax.Expr:
+    """Backwards by a list of places, since TVM's slices only go forwards as ONNX's do."""
+    starts, ends, shape = n.integers(1), n.integers(2), n.shape(0)
+    axes = _axes(n, 3, len(shape)) or list(range(len(starts)))
+    steps = n.integers(4) if n.has(4) else [1] * len(starts)
+    result, forwards = n.data(0), []
+    for axis, *bounds in zip(axes, starts, ends, steps):
+        start, end, step = slice(*bounds).indices(shape[axis])
+        if step > 0:
+            forwards.append((axis, start, max(start, end), step))
+        else:
+            places = np.arange(start, end, step, dtype="int64")
+            result = n.emit(op.take(result, constant(places), axis))
+    if forwards:
+        axes, starts, ends, steps = (list(each) for each in zip(*forwards))
+        result = op.strided_slice(result, axes, starts, ends, steps)
+    return result
+
+
+def _axes(n: Node, place: int, rank: int) -> list[int] | None:
+    """An optional input of axes, counted from the front."""
+    if not n.has(place):
+        return None
+    axes = [axis + rank if axis < 0 else axis for axis in n.integers(place)]
+    if len(set(axes)) < len(axes) or not all(0 <= axis < max(rank, 1) for axis in axes):
+        n.refuse(f"the axes {n.integers(place)} are not axes of a tensor of {rank}")
+    return axes
+
+
+def _gather(n: Node) -> relax.Expr:
+    axis = n.axis()
+    indices = _inside(n, 1, n.shape(0)[axis])
+    return op.take(n.data(0), indices, axis)
+
+
+def _gather_elements(n: Node) -> relax.Expr:
+    axis = n.axis()
+    return op.gather_elements(n.data(0), _inside(n, 1, n.shape(0)[axis]), axis)
+
+
+def _gather_nd(n: Node) -> relax.Expr:
+    batch_dims, indices = n.attribute("batch_dims"), n.shape(1)
+    sizes = n.shape(0)[batch_dims : batch_dims + indices[-1]]
+    return op.gather_nd(n.data(0), _inside(n, 1, sizes), batch_dims=batch_dims)
+
+
+def _scatter_elements(n: Node) -> relax.Expr:
+    if n.attribute("reduction") != "none":
+        n.refuse("a reduction is not supported")
+    axis = n.axis()
+    return op.scatter_elements(n.data(0), _inside(n, 1, n.shape(0)[axis]), n.data(2), axis)
+
+
+def _scatter_nd(n: Node) -> relax.Expr:
+    if n.attribute("reduction") != "none":
+        n.refuse("a reduction is not supported")
+    return op.scatter_nd(n.data(0), _inside(n, 1, n.shape(0)[: n.shape(1)[-1]]), n.data(2))
+
+
+def _inside(n: Node, place: int, sizes: int | tuple[int, ...]) -> relax.Expr:
+    """Indices counted from the front, where ONNX counts negative ones from the end, and none outside."""
+    extents = np.asarray(sizes, n.dtype(place))
+    known = n.inputs[place]
+    if isinstance(known, np.ndarray):
+        if np.any(known < -extents) or np.any(known >= extents):
+            n.refuse(f"an index is outside of {sizes}")
+        return constant(np.where(known < 0, known + extents, known).astype(known.dtype))
+    indices, dtype = n.data(place), n.dtype(place)
+    counted = op.where(op.less(indices, relax.const(0, dtype)), op.add(indices, constant(extents)), indices)
+    last = constant(np.maximum(extents - 1, 0).astype(dtype))
+    return n.emit(op.minimum(op.maximum(counted, relax.const(0, dtype)), last))
+
+
+MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+
+
+def _pad(n: Node) -> relax.Expr:
+    mode, rank = n.attribute("mode"), n.rank()
+    if mode not in MODES:
+        n.refuse(f"the mode {mode} is not supported")
+    axes = _axes(n, 3, rank) or list(range(rank))
+    given = n.integers(1)
+    widths = [0] * (2 * rank)
+    for at, axis in enumerate(axes):
+        widths[2 * axis], widths[2 * axis + 1] = given[at], given[at + len(axes)]
+    if min(widths, default=0) < 0:
+        n.refuse("a negative width is not supported: cut by a Slice")
+    number = n.value(2).item() if n.has(2) else 0
+    if mode != "constant":
+        return _repeated(n, mode, widths)
+    if not any(widths):
+        return n.data(0)
+    return op.nn.pad(n.data(0), widths, "constant", float(number))
+
+
+def _repeated(n: Node, mode: str, widths: list[int]) -> relax.Expr:
+    """By a list of places along each axis."""
+    result = n.data(0)
+    for axis, size in enumerate(n.shape(0)):
+        around = tuple(widths[2 * axis : 2 * axis + 2])
+        if any(around):
+            places = np.pad(np.arange(size), around, mode=mode)  # type: ignore[call-overload]
+            result = n.emit(op.take(result, constant(places.astype("int64")), axis))
+    return result

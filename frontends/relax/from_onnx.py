@@ -1,0 +1,159 @@
+"""Imports ONNX models with fixed shapes into Relax."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tvm_passes.progress import progress_bar
+
+import tvm
+from tvm import relax
+
+from .._onnx.check import check_model, opset_of
+from .._onnx.interface import check_outputs, inline_functions, input_shapes, tvm_dtype
+from .._onnx.load import load_model
+from ..errors import ImportFailure, gist
+from ._onnx.graph import Graph
+from ._onnx.node import constant, shape_of
+from ._onnx.rows import Rows
+
+NUMBER = "num_detections"
+MIN_OPSET = 13  # axes are inputs since then
+
+
+def from_onnx(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tvm.IRModule:
+    """Import an ONNX model into Relax.
+
+    Convention
+    ----------
+    The inputs of `main` have the names of the model's, and `main` returns the model's outputs: one alone is
+    no tuple. The function attribute `output_names` has their names. All shapes are static, and the weights
+    are constants.
+
+    Nodes whose inputs are known at import are computed then, so loops and branches may depend on shapes. Each
+    operator that is converted has been compared with ONNX Runtime, and types and shapes of each result with
+    those that ONNX infers; all other operators are refused. Where a value is not a number (NaN), maxima,
+    minima and bounds may be others than ONNX's.
+
+    The rows that a `NonMaxSuppression` keeps come first, in ONNX's order, and the others are zeros. Outputs
+    that are computed from these rows have them, too, and `num_detections`, int32, comes last. The function
+    attribute `padded_rows` says this to `tvm_passes.runtime`, which cuts them with `cut=True`.
+
+    Parameters
+    ----------
+    model : str, os.PathLike or onnx.ModelProto
+        The path of a model, whose weights may be in files beside it, or the model itself, in opset 13 or
+        later. It is not changed.
+    shapes : dict of str to tuple, optional
+        The shapes of inputs, by name, where the model does not give them, or to change them.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+        Compile it with the target in scope: `with target: tvm.compile(mod, target=target)`.
+
+    Raises
+    ------
+    ImportFailure
+        If the model cannot be read, is not complete, has an input whose shape is not fixed, an operator that
+        is not converted, or a shape, a branch or the length of a loop that depends on data.
+    """
+    model = load_model(model)
+    check_model(model)
+    model = inline_functions(model)
+    opset = opset_of(model)
+    if opset < MIN_OPSET:
+        raise ImportFailure(
+            f"the model is of opset {opset}: export it for {MIN_OPSET} or later, or convert it by "
+            "onnx.version_converter"
+        )
+    check_outputs(model.graph)
+    inputs = _fixed(input_shapes(model.graph, shapes or {}))
+    try:
+        return _converted(model.graph, opset, inputs)
+    except ImportFailure:
+        raise
+    except Exception as error:
+        raise ImportFailure(f"the model cannot be converted: {gist(error)}") from error
+
+
+def _fixed(inputs: dict[str, list[int | None]]) -> dict[str, list[int]]:
+    fixed = {}
+    for name, shape in inputs.items():
+        fixed[name] = [size for size in shape if size is not None]
+        if len(fixed[name]) < len(shape):
+            sizes = ", ".join("…" if size is None else str(size) for size in shape)
+            raise ImportFailure(
+                f"the input '{name}' has sizes that only the run knows, and all shapes must be fixed: "
+                f"pass shapes={{'{name}': ({sizes})}}"
+            )
+    return fixed
+
+
+def _converted(graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int]]) -> tvm.IRModule:
+    declared = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    parameters = [
+        relax.Var(name, relax.TensorType(shape, tvm_dtype(declared[name]))) for name, shape in inputs.items()
+    ]
+    builder = relax.BlockBuilder()
+    failure = None
+    with builder.function("main", parameters):
+        try:
+            with builder.dataflow(), progress_bar("Importing ONNX", len(graph.node)) as advance:
+                values = Graph(opset, builder, advance)
+                for name, parameter in zip(inputs, parameters):
+                    values.set(name, parameter)
+                values.convert(graph)
+                outputs, attrs = _outputs(values, [output.name for output in graph.output])
+                result = builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+        except Exception as error:  # the function has to end: TVM prints a warning about one that does not
+            failure, result = error, relax.Tuple([])
+        builder.emit_func_output(result)
+    if failure is not None:
+        raise failure
+    mod = builder.get()
+    mod["main"] = mod["main"].with_attrs(attrs)
+    return mod
+
+
+def _outputs(values: Graph, names: list[str]) -> tuple[list[relax.Expr], dict[str, Any]]:
+    """The results of the model, with the number of rows if there are any, and the attributes that say so."""
+    outputs = [values.expression(values.values[name]) for name in names]
+    rows = [values.rows.get(name) for name in names]
+    counts = list(dict.fromkeys(each.count for each in rows if each is not None))
+    if not counts:
+        return outputs, {"output_names": names}
+    if len(counts) > 1:
+        raise ImportFailure("the outputs depend on several NonMaxSuppression, and one can be counted")
+    if NUMBER in names:
+        raise ImportFailure(f"an output has the name {NUMBER}, which the number of rows gets: rename it")
+    for name, output, each in zip(names, outputs, rows):
+        if each is not None and any(size != 1 for size in shape_of(output)[: each.axis]):
+            raise ImportFailure(
+                f"the output '{name}' has what NonMaxSuppression keeps along its axis {each.axis}: export it "
+                "with this axis in front"
+            )
+    filled = [
+        output if each is None else _filled(values.builder, output, each)
+        for output, each in zip(outputs, rows)
+    ]
+    padded = [[] if each is None else [each.axis, 0] for each in rows]
+    return [*filled, counts[0]], {"output_names": [*names, NUMBER], "padded_rows": padded}
+
+
+def _filled(builder: relax.BlockBuilder, output: relax.Expr, rows: Rows) -> relax.Expr:
+    """Zeros in place of rows that are not there."""
+    shape, dtype = shape_of(output), str(output.ty.dtype.dtype)
+    places = np.arange(shape[rows.axis], dtype="int32")
+    is_there = builder.emit(relax.op.less(constant(places), rows.count))
+    broad = [-1 if axis == rows.axis else 1 for axis in range(len(shape))]
+    zero = constant(np.zeros((), dtype))
+    return builder.emit(relax.op.where(relax.op.reshape(is_there, broad), output, zero))
