@@ -26,6 +26,7 @@ from .detection import non_max_suppression
 from .node import Convert, Node, Value, constant, dtype_of, shape_of
 from .rows import Rows, rows_of_result
 
+TO_RELAY = "import it by frontends.from_onnx, to Relay"
 MAX_NODES = 20_000  # after loops are unrolled
 CONVERTERS: dict[str, Convert] = {
     **elementwise.converters(),
@@ -102,7 +103,7 @@ class Graph:
         if node.domain not in ("", "ai.onnx") or node.op_type not in KNOWN_OPERATORS:
             raise ImportFailure(
                 f"there is no converter to Relax for the operator of {describe(node)}: export the model with "
-                "other operators, or import it with frontends.from_onnx, to Relay"
+                f"other operators, or {TO_RELAY}"
             )
         try:
             self._convert_by_kind(node)
@@ -186,7 +187,10 @@ class Graph:
                 n.refuse("its boxes are those that another NonMaxSuppression keeps, which depends on data")
             results, rows = self._suppressed(n)
         elif node.op_type in ONLY_KNOWN:
-            n.refuse("the shape or the values of its result depend on data, and all shapes must be fixed")
+            n.refuse(
+                "the shape or the values of its result depend on data, and all shapes must be fixed: export "
+                f"the model without it, or {TO_RELAY}"
+            )
         else:
             results = self._results_of(n)
         reason = n.unread()
