@@ -274,28 +274,12 @@ REDUCING = "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "Redu
 REDUCTIONS = {
     **{
         f"{name}_{at}": case(name, POSITIVE, opsets=(13, 17), **attributes)
-        for name in [
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceMax",
-            "ReduceMean",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceSumSquare",
-        ]
+        for name in REDUCING
         for at, attributes in enumerate(({"axes": [-1, 1]}, {"axes": [2], "keepdims": 0}, {}))
     },
     **{
         f"{name}_as_input": case(name, POSITIVE, [-1, 1], known=[1], opsets=(18, LATEST), keepdims=0)
-        for name in [
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceMax",
-            "ReduceMean",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceSumSquare",
-        ]
+        for name in REDUCING
     },
     "ReduceSum": case("ReduceSum", IMAGE, [1, -2], known=[1], keepdims=0),
     "ReduceSum_all": case("ReduceSum", IMAGE),
