@@ -1,4 +1,4 @@
-"""Convolutions in bfloat16 whose SiLU is computed behind oneDNN: against NumPy, in bands, at the limits."""
+"""Convolutions whose SiLU is computed behind oneDNN: against NumPy, in bands, at the limits."""
 
 from dataclasses import replace
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import topi_ext
-from tests.ops.convolutions import Case, options
+from tests.ops.convolutions import Case, in_float32, options
 from tests.ops.test_conv2d_nhwc_onednn import executor_of, ran
-from topi_ext.conv2d_nhwc import onednn, silu_behind
+from topi_ext import _avx512
+from topi_ext.conv2d_nhwc import onednn, silu_behind, winograd
 from topi_ext.conv2d_nhwc.bands import band_of, rows_of_a_band
 
 import tvm
@@ -21,7 +22,7 @@ def silu(**more):
     return options(activation="silu", weight_id="some", **more)
 
 
-CLOSE = {"rtol": 2**-7, "atol": 2**-7}  # rounded twice
+CLOSE = {"bfloat16": {"rtol": 2**-7, "atol": 2**-7}, "float32": {"rtol": 1e-5, "atol": 1e-5}}
 
 CASES = [
     Case((12, 16), 16, 32, dtype="bfloat16", **silu()),
@@ -36,20 +37,21 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def has_instructions():
-    if not silu_behind.is_better(CASES[0].problem(), TARGET) or not onednn.multiplies("bfloat16"):
+    if not _avx512.has_instructions(TARGET) or not onednn.multiplies("bfloat16"):
         pytest.skip("this processor has no AVX-512, or multiplies no bfloat16")
 
 
 @pytest.mark.parametrize("rows", [1, 3, 100])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", CASES + [in_float32(CASES[at]) for at in (1, 3, 4, 5, 6)], ids=str)
 def test_as_the_oracle(case, rows, monkeypatch):
     _, _, width, filters = case.problem().shape
     monkeypatch.setattr(silu_behind, "BAND", rows * width * filters * 2)
     assert silu_behind.is_better(case.problem(), TARGET)
     arrays = case.arrays()
     found = ran(executor_of(case.function(arrays), TARGET), arrays)
-    of_summands = {"atol": 2**-5} if case.residual else {}  # which may be larger than their sum
-    np.testing.assert_allclose(found, case.expected(arrays), **{**CLOSE, **of_summands})
+    close = CLOSE[case.dtype]
+    atol = 4 * close["atol"] if case.residual else close["atol"]  # summands may be larger than their sum
+    np.testing.assert_allclose(found, case.expected(arrays), rtol=close["rtol"], atol=atol)
 
 
 def test_a_batch_that_only_the_run_knows(monkeypatch):
@@ -65,15 +67,16 @@ def test_a_batch_that_only_the_run_knows(monkeypatch):
     expected = case.expected(arrays)
     for count in (2, 0, 1):
         found = machine.run(arrays["data"][:count].astype(half)).numpy().view(half)
-        np.testing.assert_allclose(found.astype("float32"), expected[:count], **CLOSE)
+        np.testing.assert_allclose(found.astype("float32"), expected[:count], **CLOSE["bfloat16"])
 
 
-def test_what_is_not_finite():
+@pytest.mark.parametrize("dtype", CLOSE)
+def test_what_is_not_finite(dtype):
     """As in torch: minus infinity times the sigmoid of it, which is 0, is no number."""
     x = np.array([np.inf, -np.inf, np.nan, 1e30, -1e30, 88.5, -88.5, 0.0], "float32")
     data = np.zeros((1, 1, 32, 1), "float32")
     data[0, 0, : len(x), 0] = x
-    case = Case((1, 32), 1, 1, kernel=(1, 1), dtype="bfloat16", bias="", **silu(padding=0))
+    case = Case((1, 32), 1, 1, kernel=(1, 1), dtype=dtype, bias="", **silu(padding=0))
     arrays = {"data": data, "weight": np.ones((1, 1, 1, 1), "float32")}
     found = ran(executor_of(case.function(arrays), TARGET), arrays)[0, 0, : len(x), 0]
     np.testing.assert_allclose(found, [np.inf, np.nan, np.nan, 1e30, 0, 88.5, 0, 0], rtol=2**-7, atol=1e-30)
@@ -82,7 +85,7 @@ def test_what_is_not_finite():
 @pytest.mark.parametrize(
     "change",
     [
-        {"dtype": "float32", "out_dtype": "float32"},
+        {"dtype": "float16", "out_dtype": "float16"},
         {"out_size_of": (3, 3)},  # 27 elements in a row
         {"block": 2},
         {"residual": "float32"},
@@ -95,6 +98,27 @@ def test_what_is_left_to_onednn(change):
         problem = replace(problem, size=(size[0] + 2, size[1] + 2), filters=9)
     assert not silu_behind.is_better(replace(problem, **change), TARGET)
     assert not silu_behind.is_better(CASES[0].problem(), tvm.target.Target("llvm -libs=onednn"))
+
+
+def test_by_winograd(monkeypatch):
+    """Whose transforms have the same sigmoid."""
+    case = in_float32(Case((30, 32), 32, 64, residual=True, **silu()))
+    monkeypatch.setattr(winograd, "is_better", lambda problem: True)
+    assert not silu_behind.is_better(case.problem(), TARGET)
+    arrays = case.arrays()
+    found = ran(executor_of(case.function(arrays), TARGET), arrays)
+    np.testing.assert_allclose(found, case.expected(arrays), rtol=1e-4, atol=1e-4)
+
+
+def test_how_precise_it_is_in_float32():
+    x = np.concatenate([np.linspace(-20, 20, 1023), np.linspace(-85, 85, 1024), [-0.0]]).astype("float32")
+    case = Case((1, len(x)), 1, 1, kernel=(1, 1), dtype="float32", bias="", **silu(padding=0))
+    arrays = {"data": x[None, None, :, None], "weight": np.ones((1, 1, 1, 1), "float32")}
+    assert silu_behind.is_better(case.problem(), TARGET)
+    found = ran(executor_of(case.function(arrays), TARGET), arrays)[0, 0, :, 0]
+    exact = x.astype("float64") / (1 + np.exp(-x.astype("float64")))
+    np.testing.assert_allclose(found[x > -10], exact[x > -10], rtol=1e-6)
+    np.testing.assert_allclose(found, exact, rtol=1e-5)
 
 
 def test_bands():

@@ -49,8 +49,9 @@ def activate(
     slope: tir.PrimExpr | None = None,
     exp: Function = te.exp,
     tanh: Function = te.tanh,
+    sigmoid: Function | None = None,
 ) -> tir.PrimExpr:
-    """The activation of a float32 value; the kernels of all targets use it."""
+    """The activation of a float32 value; the kernels of all targets use it, with functions of their own."""
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
     zero, one = tir.const(0, "float32"), tir.const(1, "float32")
     if activation.name == "relu":
@@ -59,6 +60,8 @@ def activate(
         return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
     if activation.name == "clip":
         return te.max(te.min(value, high), low)
+    if sigmoid is not None and activation.name in ("sigmoid", "silu"):
+        return sigmoid(value) if activation.name == "sigmoid" else value * sigmoid(value)
     if activation.name == "sigmoid":
         return one / (one + exp(-value))
     if activation.name == "silu":

@@ -21,13 +21,14 @@ import numpy as np
 
 import tvm
 
+from .. import _avx512
 from .._floats import Locals
 from .._processor import options_of_processor
 from .._tvm import IRBuilder, compiled, memory_at, te, tir
 from .._types import IntExpr
 from .._vector_math import vector_exp, vector_tanh
 from .cpu import LANES
-from .epilogue import activate
+from .epilogue import Function, activate
 from .problem import Activation
 
 SIDE, KERNEL = 4, 3
@@ -35,8 +36,6 @@ SEEN = SIDE + KERNEL - 1  # pixels, in each direction
 NUMBERS = SEEN**2
 POINTS = [Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(4, 3), Fraction(-4, 3)]
 HALF = 2  # rows of a tile's results
-activated = functools.partial(activate, exp=vector_exp, tanh=vector_tanh)
-
 FOR_SEVERAL_THREADS = 2**11  # numbers of a kind in a block: for fewer it takes longer to wake threads
 
 _compiling = threading.Lock()
@@ -133,6 +132,9 @@ def _of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., Non
     ib, (products, result, biases, slopes, residual) = kernel.ib, kernel.tensors
     with kernel.each_tile() as (tile, image, down, across), kernel.each_vector(filters, lanes) as filter_:
         keep, of_filter = Locals(ib, "global"), tir.Ramp(filter_, 1, lanes)
+        activated = functools.partial(
+            activate, exp=vector_exp, tanh=vector_tanh, sigmoid=_sigmoid_of(lanes, kernel.target)
+        )
         bias = keep("bias", biases[of_filter]) if epilogue.bias else None
         slope = keep("slope", slopes[of_filter]) if epilogue.slope else None
 
@@ -158,6 +160,12 @@ def _of_products(lanes: int, loop: str, epilogue: Epilogue) -> Callable[..., Non
     return kernel.compiled()
 
 
+def _sigmoid_of(lanes: int, target: tvm.target.Target) -> Function | None:
+    if lanes != _avx512.LANES or not _avx512.has_instructions(target):
+        return None
+    return functools.partial(_avx512.sigmoid, precise=True)
+
+
 class _Kernel:
     """A function of addresses and integers as it is written, with its loops over tiles and vectors.
 
@@ -167,6 +175,7 @@ class _Kernel:
 
     def __init__(self, loop: str, *tensors: str) -> None:
         self._loop = loop
+        self.target = tvm.target.Target({"kind": "llvm", **options_of_processor()})
         self.ib: IRBuilder = IRBuilder()
         floats = tvm.ir.PointerType(tvm.ir.PrimType("float32"))
         self._parameters = [tir.Var(name, floats) for name in tensors]
@@ -193,8 +202,7 @@ class _Kernel:
             yield te.min(vector * lanes, length - lanes)
 
     def compiled(self) -> Callable[..., None]:
-        target = tvm.target.Target({"kind": "llvm", **options_of_processor()})
-        return compiled(tir.PrimFunc(self._parameters, self.ib.get()), target)
+        return compiled(tir.PrimFunc(self._parameters, self.ib.get()), self.target)
 
 
 class _Vectors:
