@@ -16,12 +16,21 @@ static uintptr_t made = 0x1000;
 static CUstream capturing, last_stream;
 static CUgraph last_graph;
 static CUgraphExec last_executable;
-static CUgraphNode last_node;
+static CUgraphNode last_node, waited[64];
+static size_t number_waited;
+static int node_type;
+static size_t number_of_parameters, *parameter_sizes;
+static void **parameters;
 static __thread int contexts;
 
 const char *fake_notes(void) { return notes; }
 void fake_reset(void (*on_launch)(void)) { notes[0] = 0, replay = on_launch, invalidate = 0, capturing = NULL; }
 void fake_invalidate_next_capture(void) { invalidate = 1; }
+
+/* Of all nodes from now on. */
+void fake_kernel(int type, size_t count, void **values, size_t *sizes) {
+  node_type = type, number_of_parameters = count, parameters = values, parameter_sizes = sizes;
+}
 
 static void note(const char *format, ...) {
   va_list arguments;
@@ -73,6 +82,11 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   return note("record:%d ", (int)(uintptr_t)stream), CUDA_SUCCESS;
 }
 
+/* The work before an event takes as long as the test wants. */
+static int is_done;
+void fake_work_is_done(int done) { is_done = done; }
+CUresult cuEventQuery(CUevent event) { return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+
 CUresult cuEventDestroy(CUevent event) { return CUDA_SUCCESS; }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags) {
@@ -108,9 +122,11 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, 
   REFUSE_IF(!stream || stream != capturing, CUDA_ERROR_ILLEGAL_STATE);
   REFUSE_IF(flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES, CUDA_ERROR_INVALID_VALUE);
   note("after");
+  number_waited = count;
   for (size_t i = 0; i < count; i++) {
     REFUSE_IF(!nodes[i] || nodes[i] > last_node, CUDA_ERROR_INVALID_VALUE);
     note(":%d", (int)(uintptr_t)nodes[i]);
+    waited[i] = nodes[i];
   }
   return note(" "), CUDA_SUCCESS;
 }
@@ -145,8 +161,36 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
 }
 
 CUresult cuGraphDestroy(CUgraph graph) {
-  REFUSE_IF(!graph || graph != last_graph, CUDA_ERROR_INVALID_VALUE);
-  return last_graph = NULL, CUDA_SUCCESS;
+  REFUSE_IF(!graph || graph > last_graph, CUDA_ERROR_INVALID_VALUE);
+  return CUDA_SUCCESS;
+}
+
+/* Nodes are kernels, and wait for what the last one that was captured waits for. */
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) { return *type = node_type, CUDA_SUCCESS; }
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count) {
+  REFUSE_IF(nodes && !*count, CUDA_ERROR_INVALID_VALUE);
+  if (nodes) memcpy(nodes, waited, sizeof *nodes * number_waited);
+  return *count = number_waited, CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *of) {
+  memset(of, 0, sizeof *of);
+  return of->func = (CUfunction)0xF, of->gridDimX = 7, of->kernelParams = parameters, CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetParamInfo(CUfunction function, size_t place, size_t *offset, size_t *size) {
+  if (function != (CUfunction)0xF || place >= number_of_parameters) return CUDA_ERROR_INVALID_VALUE;
+  return *offset = 0, *size = parameter_sizes[place], CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *of) {
+  NEEDS_CONTEXT;
+  REFUSE_IF(!executable || of->gridDimX != 7, CUDA_ERROR_INVALID_VALUE);
+  note("node:%d", (int)(uintptr_t)node);
+  for (size_t i = 0; i < number_of_parameters; i++)
+    note(":%lx", parameter_sizes[i] == 8 ? *(long *)of->kernelParams[i] : *(int *)of->kernelParams[i]);
+  return note(" "), CUDA_SUCCESS;
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec executable) { return note("destroy "), CUDA_SUCCESS; }

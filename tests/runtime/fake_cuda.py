@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_passes.runtime import cuda, cuda_driver
+from tvm_passes.runtime import cuda, cuda_driver, input_readers
 
 
 class FakeCuda:
@@ -32,6 +32,17 @@ class FakeCuda:
     def invalidate_next_capture(self):
         self._library.fake_invalidate_next_capture()
 
+    def work_is_done(self, done=True):
+        """Whether the work that was queued is done when it is asked for; otherwise it never is."""
+        self._library.fake_work_is_done(int(done))
+
+    def kernel(self, *parameters, type=0):
+        """All nodes have this type and these parameters, each a number of a type of ctypes."""
+        values = (ctypes.c_void_p * len(parameters))(*map(ctypes.addressof, parameters))
+        sizes = (ctypes.c_size_t * len(parameters))(*map(ctypes.sizeof, parameters))
+        self._kernel = parameters, values, sizes
+        self._library.fake_kernel(ctypes.c_int(type), ctypes.c_size_t(len(parameters)), values, sizes)
+
     def notes(self):
         """Since the last time."""
         notes = self._library.fake_notes().decode().split()
@@ -49,7 +60,8 @@ def fake_cuda(monkeypatch):
     if include is None or compiler is None:
         pytest.skip("needs a C compiler and cuda.h")
     fake = FakeCuda(_library(compiler, include))
-    monkeypatch.setattr(cuda, "driver", lambda: fake.driver)
+    for module in (cuda, input_readers):
+        monkeypatch.setattr(module, "driver", lambda: fake.driver)
     monkeypatch.setattr(cuda, "_context", functools.cache(cuda._context.__wrapped__))
     monkeypatch.setattr(cuda, "_this_thread", threading.local())
     monkeypatch.setattr(cuda, "current_stream", lambda _device: fake.stream)

@@ -1,5 +1,6 @@
 """Models on CUDA: streams, CUDA graphs, what waits for what; on the emulated device, and on a GPU."""
 
+import ctypes
 import gc
 import re
 import threading
@@ -17,6 +18,7 @@ from tests.profiled import profiled
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
 from tvm_passes.runtime import cuda, cuda_driver
+from tvm_passes.runtime.arrays import address_of
 
 import tvm
 from tvm import relay
@@ -207,6 +209,17 @@ def test_streams_are_in_order(compiled, fake_cuda):  # noqa: F811
     assert call(machine, 6) == ["hold:6", "hold:6", *default, "record:6", "hold:0"]
 
 
+def test_what_is_done_is_not_waited_for(compiled, fake_cuda):  # noqa: F811
+    model, x = compiled(sorted_rows()), on_device(numbers(*SHAPE))
+    model(x)
+    fake_cuda.notes()
+    fake_cuda.work_is_done()
+    fake_cuda.stream = 7
+    model(x)
+    fake_cuda.work_is_done(False)
+    assert fake_cuda.notes() == ["launch:7", "record:7"]
+
+
 def test_branches_are_captured_side_by_side(compiled, fake_cuda):  # noqa: F811
     model = compiled(branches())
     x = numbers(*SHAPE)
@@ -235,6 +248,24 @@ def test_cut_on_cuda(compiled, give):
         for name in wanted:
             array = found[name] if give is np.copy else found[name].numpy()
             np.testing.assert_allclose(array, wanted[name], atol=1e-6)
+
+
+def test_kernels_read_inputs_elsewhere(compiled, fake_cuda):  # noqa: F811
+    """Those of all branches, each once for each new place."""
+    model, x = compiled(branches()), on_device(numbers(*SHAPE))
+    model._is_to_capture, model._buffers["x"] = True, x
+    fake_cuda.kernel(ctypes.c_uint64(address_of(x)))
+    model(x)
+    assert model._captured.movable == {0}
+    fake_cuda.notes()
+    with cuda.on_device(model.device):
+        for address, changed in ((0xD000, WIDTH), (0xD000, 0), (0xE000, WIDTH)):
+            model._captured.launch(0, [address])
+            *nodes, _launch = fake_cuda.notes()
+            assert [node.split(":")[2] for node in nodes] == [f"{address:x}"] * changed
+    outputs = model(x)  # from its own
+    assert_branches({name: output.numpy() for name, output in outputs.items()}, numbers(*SHAPE))
+    assert sum(note.startswith("node:") for note in fake_cuda.notes()) == WIDTH
 
 
 def test_a_tensor_elsewhere(compiled):
@@ -378,6 +409,38 @@ def test_no_copy_at_all_on_gpu():
 def line():
     x = relay.var("x", shape=SHAPE)
     return x, x * relay.const(2.0) + relay.const(1.0)
+
+
+def waves():
+    """Two kernels of which the first reads x, and two results."""
+    x = relay.var("x", shape=SHAPE)
+    rows = relay.sort(x * relay.const(2.0))
+    return module(x, relay.Tuple([rows, relay.exp(rows)]))
+
+
+@pytest.mark.gpu
+def test_inputs_are_read_where_they_are_on_gpu():
+    model = on_gpu("graph", waves(), copy_outputs=False)
+
+    def assert_waves(given, x):
+        found = [output.cpu().numpy() for output in model(given).values()]
+        np.testing.assert_allclose(found[0], np.sort(2 * x), rtol=1e-6)
+        np.testing.assert_allclose(found[1], np.exp(np.sort(2 * x)), rtol=1e-5)
+
+    kept = [at(seed) for seed in range(4)]
+    for seed, x in enumerate([*kept, *kept]):
+        assert_waves(x, numbers(*SHAPE, seed=seed % 4))
+    assert not [name for name in profiled(lambda: model(kept[0])) if "Memcpy" in name]
+    x = numbers(*SHAPE, seed=9)
+    shifted = torch.zeros(1 + x.size, device="cuda")[1:].view(SHAPE)
+    assert [name for name in profiled(lambda: model(shifted)) if "Memcpy" in name]
+    for given in (shifted.copy_(at(9)), at(9).T.contiguous().T):  # copied
+        assert_waves(given, x)
+    on_host, of_tvm = model(x)["output0"], model(on_device(x))["output0"]
+    np.testing.assert_allclose(on_host, np.sort(2 * x), rtol=1e-6)
+    np.testing.assert_allclose(of_tvm.numpy(), np.sort(2 * x), rtol=1e-6)
+    assert_waves(kept[1], numbers(*SHAPE, seed=1))
+    assert_waves(model(kept[0])["output0"], np.sort(2 * numbers(*SHAPE)))  # where this call writes
 
 
 @pytest.mark.gpu

@@ -13,7 +13,7 @@ import tvm
 SHAPE = (4, 3)
 
 
-def nothing(_stream):
+def nothing(_stream, _addresses):
     """There is nothing to launch."""
 
 
@@ -77,6 +77,32 @@ def test_inputs_are_copied(kind):
     np.testing.assert_array_equal(inputs[0].numpy(), x)
     np.testing.assert_array_equal(inputs[1].numpy(), x > 0)
     replay.run([each[::1] for each in given], kind, 0)  # buffers stay leaves without a gradient
+
+
+def run_at(*values, movable, outputs=()):
+    """Of each input, whether it is read where it was given; and that it is in the buffer otherwise."""
+    inputs, seen = [array() for _ in values], []
+    replay = Replay(lambda _, addresses: seen.append(addresses), inputs, [*outputs], (), True, movable)
+    replay.run([*values], TORCH, 0)
+    in_place = [value.data_ptr() == address for value, address in zip(values, *seen)]
+    for value, buffer, is_in_place in zip(values, inputs, in_place):
+        assert is_in_place or (buffer.numpy() == value.numpy()).all()
+    return in_place
+
+
+def test_what_is_read_where_it_is():
+    x = torch.from_numpy(numbers(*SHAPE, seed=1)).clone()  # which torch aligns
+    assert run_at(x, x, movable={1}) == [False, True]
+    whole = torch.zeros(40)
+    shifted = whole[next(at for at in range(16) if whole[at:].data_ptr() % 64) :][: x.numel()].view(SHAPE)
+    assert run_at(shifted, movable={0}) == [False]  # compiled code expects all arrays to be aligned
+    assert run_at(torch.ones(3, 4).t(), movable={0}) == [False]
+
+
+def test_what_is_written_is_not_read_where_it_is():
+    output = array()
+    (before,) = Replay(nothing, [], [output], (), fresh=False).run([], TORCH, 0)
+    assert run_at(before, movable={0}, outputs=[output]) == [False]
 
 
 def test_results_are_as_wide_as_counted():

@@ -23,9 +23,10 @@ from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
 
-from .arrays import current_stream, is_cuda, ordinal_of
+from .arrays import Array, address_of, current_stream, is_cuda, ordinal_of
 from .arrays import use_stream as _use_stream
 from .cuda_driver import HANDLE, CudaError, driver
+from .input_readers import Reader, reader_of
 
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
@@ -81,7 +82,8 @@ class _Event:
 
     def hold(self, stream: int) -> None:
         """All work queued on the stream from now on waits for the last recorded event."""
-        driver()("cuStreamWaitEvent", stream, self._handle, 0)
+        if not driver().holds("cuEventQuery", self._handle):  # a wait takes longer, also for what is done
+            driver()("cuStreamWaitEvent", stream, self._handle, 0)
 
 
 _this_thread = threading.local()  # by device, the event at the end of the last turn that used its workspaces
@@ -159,15 +161,34 @@ class CannotCapture(CudaError):
 
 @dataclass(frozen=True)
 class Launch:
-    """A part of a run: what queues its kernels, in which thread, and the earlier parts that it waits for."""
+    """A part of a run: what queues its kernels, in which thread, and the earlier parts that it waits for.
+
+    `inputs`: the places of those inputs of the run that it reads, and that nothing else does but such parts.
+    """
 
     run: Callable[[], object]
     lane: int = 0
     waits: AbstractSet[int] = frozenset()
+    inputs: AbstractSet[int] = frozenset()
+
+
+@dataclass
+class _Graph:
+    """What can be launched; for each input that can be read elsewhere, the kernels that read it."""
+
+    executable: int | None
+    template: int | None  # whose nodes the readers are
+    readers: dict[int, list[Reader]]
+
+    def destroy(self) -> None:
+        driver()("cuGraphExecDestroy", self.executable)
+        driver()("cuGraphDestroy", self.template)
 
 
 class CapturedRun:
     """The kernels of one run on a device, to be launched again at once on the same memory.
+
+    `inputs` are its inputs, of which those in `movable` can be elsewhere for a launch.
 
     Parts that do not wait for each other run at the same time, unless one after the other is faster, as for
     short kernels in a long chain: a graph with branches costs more a kernel. Both are timed.
@@ -177,18 +198,31 @@ class CapturedRun:
     needed.
     """
 
-    def __init__(self, device: tvm.runtime.Device, launches: Sequence[Launch], stream: int) -> None:
+    def __init__(
+        self, device: tvm.runtime.Device, launches: Sequence[Launch], stream: int, inputs: Sequence[Array]
+    ) -> None:
         driver()("cuStreamSynchronize", stream)  # the inputs are there
         self._device, self._launches = device, launches
+        self._own = [address_of(array) for array in inputs]
+        self._sizes = [_bytes_of(array) for array in inputs]
+        self._addresses = [*self._own]  # from which the next launch reads
         lanes = 1 + max(launch.lane for launch in launches)
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="tvm_passes.runtime") for _ in range(lanes)]
         self._graph = self._captured()
-        _destroy_with(self, "cuGraphExecDestroy", self._graph)
+        self.movable = self._graph.readers.keys()
+        _destroy_with(self, "cuGraphExecDestroy", self._graph.executable)
+        _destroy_with(self, "cuGraphDestroy", self._graph.template)
 
-    def launch(self, stream: int) -> None:
-        driver()("cuGraphLaunch", self._graph, stream)
+    def launch(self, stream: int, addresses: Sequence[int] = ()) -> None:
+        """Queue it, with inputs at these addresses, by default its own."""
+        for place, address in enumerate(addresses or self._own):
+            if address != self._addresses[place]:
+                for reader in self._graph.readers[place]:
+                    reader.read(self._graph.executable, address)
+                self._addresses[place] = address
+        driver()("cuGraphLaunch", self._graph.executable, stream)
 
-    def _captured(self) -> int | None:
+    def _captured(self) -> _Graph:
         for lane in range(len(self._threads)):
             self._in(lane, driver(), "cuCtxPushCurrent_v2", _context(ordinal_of(self._device)))
         stream = self._in(0, driver().made, "cuStreamCreate", STREAM_NON_BLOCKING)
@@ -212,23 +246,22 @@ class CapturedRun:
         for lane in range(len(self._threads)):
             self._in(lane, _use_stream, self._device, stream)
 
-    def _fastest(self, orders: Sequence[Sequence[Launch]], stream: int | None) -> int | None:
+    def _fastest(self, orders: Sequence[Sequence[Launch]], stream: int | None) -> _Graph:
         """The graph that takes the least time, of these orders of the launches."""
         graphs = [self._graph_of(order, stream) for order in orders]
-        times = dict.fromkeys(graphs, math.inf)
+        times = [math.inf] * len(graphs)
         for _ in range(TIMED_LAUNCHES if len(graphs) > 1 else 0):
-            for graph in graphs:  # in turn, since whatever else disturbs them comes and goes
-                times[graph] = min(times[graph], _seconds_of(graph, stream))
-        fastest = min(times, key=times.__getitem__)
+            for place, graph in enumerate(graphs):  # in turn: whatever else disturbs them comes and goes
+                times[place] = min(times[place], _seconds_of(graph.executable, stream))
+        fastest = graphs.pop(times.index(min(times)))
         for graph in graphs:
-            if graph != fastest:
-                driver()("cuGraphExecDestroy", graph)
+            graph.destroy()
         return fastest
 
-    def _graph_of(self, launches: Sequence[Launch], stream: int | None) -> int | None:
+    def _graph_of(self, launches: Sequence[Launch], stream: int | None) -> _Graph:
         self._in(0, driver(), "cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
         try:
-            self._capture(launches, stream)
+            readers = self._capture(launches, stream)
         except Exception as reason:
             with contextlib.suppress(CudaError):
                 self._in(0, _end_capture, stream)
@@ -238,20 +271,26 @@ class CapturedRun:
             executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
         except CudaError as reason:
             raise CannotCapture(str(reason)) from reason
-        driver()("cuGraphDestroy", graph)
-        return executable
+        return _Graph(executable, graph, readers)
 
-    def _capture(self, launches: Sequence[Launch], stream: int | None) -> None:
+    def _capture(self, launches: Sequence[Launch], stream: int | None) -> dict[int, list[Reader]]:
         """Queue all parts, each after the last nodes of those that it waits for."""
         if len(launches) == 1:
             self._in(0, launches[0].run)
-            return
+            return {}
         ends: list[set[int]] = []
+        readers: dict[int, list[Reader | None]] = {}
         for launch in launches:
-            _wait_for(stream, set().union(*(ends[place] for place in launch.waits)))
+            waited: set[int] = set().union(*(ends[place] for place in launch.waits))
+            _wait_for(stream, waited)
             self._in(launch.lane, launch.run)
             ends.append(_last_nodes(stream))
+            for place in launch.inputs:
+                reader = reader_of(ends[-1], waited, self._own[place], self._sizes[place])
+                readers.setdefault(place, []).append(reader)
         _wait_for(stream, set().union(*ends))  # a capture ends with what nothing was waiting for
+        found = {place: [each for each in of if each] for place, of in readers.items()}
+        return {place: of for place, of in found.items() if len(of) == len(readers[place])}
 
 
 def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float:
@@ -278,6 +317,10 @@ def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float
         finally:
             _use_stream(device, before)
             driver()("cuStreamDestroy_v2", stream)
+
+
+def _bytes_of(array: Array) -> int:
+    return math.prod(array.shape) * -(-tvm.DataType(array.dtype).bits // 8)
 
 
 def _seconds_of(executable: int | None, stream: int | None) -> float:

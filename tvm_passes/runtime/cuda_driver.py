@@ -16,6 +16,7 @@ FUNCTIONS = {
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
     "cuMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_void_p),
     "cuEventCreate": (HANDLE, c_uint),
+    "cuEventQuery": (c_void_p,),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
     "cuStreamCreate": (HANDLE, c_uint),
@@ -39,6 +40,14 @@ FUNCTIONS = {
     "cuGraphExecDestroy": (c_void_p,),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
 }
+# Of CUDA 12.4.
+OPTIONAL = {
+    "cuGraphNodeGetType": (c_void_p, POINTER(c_int)),
+    "cuGraphNodeGetDependencies": (c_void_p, HANDLE, POINTER(c_size_t)),
+    "cuGraphKernelNodeGetParams_v2": (c_void_p, c_void_p),
+    "cuGraphExecKernelNodeSetParams_v2": (c_void_p, c_void_p, c_void_p),
+    "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
+}
 
 
 class CudaError(RuntimeError):
@@ -50,8 +59,10 @@ class Driver:
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         self._library = ctypes.CDLL(library)
-        for name, types in FUNCTIONS.items():
+        for name, types in (FUNCTIONS | OPTIONAL).items():
             function = getattr(self._library, name, None)
+            if function is None and name in OPTIONAL:
+                continue
             if function is None:
                 raise CudaError(
                     f"libcuda.so.1 has no {name}: there is no driver, or one older than CUDA 11.4"
@@ -64,6 +75,13 @@ class Driver:
             meaning = c_char_p()
             self._library.cuGetErrorString(status, byref(meaning))
             raise CudaError(f"{name}: {(meaning.value or b'unknown error').decode()} ({status})")
+
+    def has(self, name: str) -> bool:
+        return hasattr(self._library, name)
+
+    def holds(self, name: str, *args: Any) -> bool:
+        """The answer of a function that asks whether work is done."""
+        return not getattr(self._library, name)(*args)
 
     def made(self, name: str, *args: Any) -> int | None:
         """The handle that a function returns through its first argument."""

@@ -68,9 +68,9 @@ class GraphExecutor:
             entry = graph["node_row_ptr"][node] + index
             return relay.TensorType(attrs["shape"][entry], attrs["dltype"][entry])
 
-        self.inputs = {
-            names[node]: type_of(node) for node in graph["arg_nodes"] if names[node] not in weights
-        }
+        given_nodes = [node for node in graph["arg_nodes"] if names[node] not in weights]
+        self.inputs = {names[node]: type_of(node) for node in given_nodes}
+        self._input_entries = [graph["node_row_ptr"][node] for node in given_nodes]
         self.outputs = [type_of(node, index) for node, index, _ in graph["heads"]]
         given = {name: place for place, name in enumerate(self.inputs)}
         self._returned = [given.get(names[node]) for node, _, _ in graph["heads"]]  # inputs, as they are
@@ -95,9 +95,26 @@ class GraphExecutor:
         waits = concurrency.waits_of(self._graph)
         lanes = concurrency.lanes_of(steps, waits)
         execute = self._module.module["execute_node"]
+        inputs = self._only_read(steps)
         return [
-            Launch(partial(execute, step.node), lane, waited)
-            for step, lane, waited in zip(steps, lanes, waits)
+            Launch(partial(execute, step.node), lanes[place], waits[place], inputs[place])
+            for place, step in enumerate(steps)
+        ]
+
+    def _only_read(self, steps: list[concurrency.Step]) -> list[frozenset[int]]:
+        """Of each step, the inputs that it reads, if all that happens to these is that steps read them."""
+        storage, rows = self._graph["attrs"]["storage_id"][1], self._graph["node_row_ptr"]
+        given = [storage[rows[node]] for node in self._graph["arg_nodes"]]
+        others = {storage[rows[node] + index] for node, index, *_ in self._graph["heads"]}
+        others |= {storage[entry] for step in steps for entry in step.writes}
+        places = {
+            storage[entry]: place
+            for place, entry in enumerate(self._input_entries)
+            if given.count(storage[entry]) == 1 and storage[entry] not in others
+        }
+        return [
+            frozenset(places[storage[entry]] for entry in step.reads if storage[entry] in places)
+            for step in steps
         ]
 
     def results(self) -> list[tvm.nd.NDArray]:

@@ -65,7 +65,8 @@ class Model:
       output is returned bare, several in a dict.
     - Tensors must be on the model's device; NumPy arrays are copied there. An input is read in place if it is
       contiguous and its address a multiple of 64, else from a copy. Torch tensors that are not views are
-      aligned so, NumPy arrays often are not. With a CUDA graph, every input is copied on the device.
+      aligned so, NumPy arrays often are not. With a CUDA graph, an input is copied on the device, unless
+      it is a torch tensor that only kernels of TVM read, one for each step, as those that preprocess images.
     - Given arrays of TVM on a GPU, the work goes on TVM's stream, else on torch's current one. A call waits
       for it only to return NumPy arrays or to cut. A call on another stream than the previous one waits for
       that one on the device. Calls from several threads run one after the other.
@@ -216,7 +217,7 @@ class Model:
         if self._captured is None:
             executor.bind(arrays)
         if self._is_to_capture:
-            self._capture(stream)
+            self._capture(stream, arrays)
         if self._captured is not None:
             self._captured.launch(stream)
         else:
@@ -230,11 +231,12 @@ class Model:
         if torch is None or not torch.cuda.is_available():
             return None
         inputs = [self._buffers[name] for name in self.inputs]
-        return Replay(captured.launch, inputs, self._executor.results(), self.cut or (), self._copy_outputs)
+        outputs, cut = self._executor.results(), self.cut or ()
+        return Replay(captured.launch, inputs, outputs, cut, self._copy_outputs, captured.movable)
 
-    def _capture(self, stream: int) -> None:
+    def _capture(self, stream: int, inputs: list[Array]) -> None:
         try:
-            self._captured = cuda.CapturedRun(self.device, self._executor.launches(), stream)
+            self._captured = cuda.CapturedRun(self.device, self._executor.launches(), stream, inputs)
         except cuda.CannotCapture as reason:
             if self._cuda_graph is True:
                 raise

@@ -1,21 +1,21 @@
 """Calls of a captured model on tensors of torch: all that they share is settled before.
 
-TVM takes no part in them. The driver copies inputs to where the graph reads them, and the outputs are known
-from before. DLPack for each tensor, and a number read into memory that is not pinned, would take longer than
-some networks.
+TVM takes no part in them. The graph reads inputs where they are, or the driver copies them to where it does,
+and the outputs are known from before. DLPack for each tensor, and a number read into memory that is not
+pinned, would take longer than some networks.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from .arrays import Array
 from .cuda_driver import driver
-from .tensors import NUMPY, TORCH, Kind, Tensor
+from .tensors import ALIGNMENT, NUMPY, TORCH, Kind, Tensor
 
 
 class Replay:
@@ -24,22 +24,25 @@ class Replay:
     Parameters
     ----------
     launch : callable
-        Queues the work on a stream.
+        Queues the work on a stream, with the inputs at some addresses.
     inputs, outputs : sequences of Array
         Of the model, on its device; `outputs` with the number of detections where there is a `cut`.
     cut : sequence
         As `Model` has it, for each output but the last; empty without a cut.
     fresh : bool
         Whether results of torch are copies.
+    movable : collection of int
+        The places of inputs that the work can read where they are given.
     """
 
     def __init__(
         self,
-        launch: Callable[[int], object],
+        launch: Callable[[int, Sequence[int]], object],
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         cut: Sequence[tuple[int, ...]],
         fresh: bool,
+        movable: Collection[int] = (),
     ) -> None:
         import torch
 
@@ -51,7 +54,9 @@ class Replay:
                 self._numbers = _pinned(self._outputs[-1])
                 self._counts = self._numbers.numpy().reshape(-1)  # in the same memory
         self._types = [(tuple(array.shape), array.dtype) for array in inputs]
-        self._launch, self._cut, self._fresh = launch, cut, fresh
+        self._launch, self._cut, self._fresh, self._movable = launch, cut, fresh, movable
+        self._own = [tensor.data_ptr() for tensor in self._inputs]
+        self._written = [(tensor.data_ptr(), tensor.nbytes) for tensor in self._outputs]
 
     @functools.cached_property
     def _staged(self) -> list[Any]:
@@ -68,17 +73,29 @@ class Replay:
 
     def run(self, values: Sequence[Tensor], kind: Kind, stream: int) -> list[Tensor]:
         """What the model makes of these values, on torch's stream, whose address is `stream`."""
-        self._fill(values, kind, stream)
-        self._launch(stream)
+        self._launch(stream, self._given(values, kind, stream))
         return self._results(kind, stream)
 
-    def _fill(self, values: Sequence[Tensor], kind: Kind, stream: int) -> None:
+    def _given(self, values: Sequence[Tensor], kind: Kind, stream: int) -> list[int]:
+        """The addresses at which the inputs are, after those that need it were copied."""
         if kind is NUMPY:
             for value, staged in zip(values, self._staged):
                 np.copyto(staged.numpy(), value)
             values = self._staged
-        for value, buffer in zip(values, self._inputs):
-            _copy(value, buffer, stream)
+        addresses = [*self._own]
+        for place, (value, buffer) in enumerate(zip(values, self._inputs)):
+            if place in self._movable and self._can_be_read(value):
+                addresses[place] = value.data_ptr()
+            else:
+                _copy(value, buffer, stream)
+        return addresses
+
+    def _can_be_read(self, value: Any) -> bool:
+        """Whether the work can read a tensor where it is: as an array of TVM, and not while it writes it."""
+        address, size = value.data_ptr(), value.nbytes
+        if not size or address % ALIGNMENT or not value.is_contiguous() or value.is_neg():
+            return False
+        return not any(address < end + written and end < address + size for end, written in self._written)
 
     def _results(self, kind: Kind, stream: int) -> list[Tensor]:
         """The outputs, cut: reading the number is the only wait."""

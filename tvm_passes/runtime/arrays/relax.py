@@ -26,6 +26,7 @@ if TYPE_CHECKING or tvm_in_use.compiles:
 __all__ = [
     "NAME",
     "Array",
+    "address_of",
     "as_numpy",
     "as_torch",
     "copy",
@@ -76,6 +77,11 @@ def as_numpy(array: Array) -> np.ndarray:
 
 def is_aligned(array: Array, alignment: int) -> bool:
     return not array.data_ptr() % alignment
+
+
+def address_of(array: Array) -> int:
+    """Of its memory."""
+    return int(array.data_ptr())
 
 
 def is_contiguous(array: Array) -> bool:

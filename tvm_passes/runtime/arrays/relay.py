@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NAME",
     "Array",
+    "address_of",
     "as_numpy",
     "as_torch",
     "copy",
@@ -80,8 +81,12 @@ def as_numpy(array: Array) -> np.ndarray:
 
 
 def is_aligned(array: Array, alignment: int) -> bool:
-    tensor = array.handle.contents
-    return not (tensor.byte_offset or (tensor.data or 0) % alignment)
+    return not array.handle.contents.byte_offset and not address_of(array) % alignment
+
+
+def address_of(array: Array) -> int:
+    """Of its memory."""
+    return array.handle.contents.data or 0
 
 
 def is_contiguous(_array: Array) -> bool:
