@@ -44,6 +44,7 @@ PIPELINES = (
     "detection_pipeline()",
     'detection_pipeline("llvm -libs=onednn")',
     'detection_pipeline("cuda -arch=sm_90")',
+    'detection_pipeline("cuda -arch=sm_90", outputs="padded")',
     'detection_pipeline("cuda -arch=sm_90", "int8")',
     "subpixel_pipeline()",
     'subpixel_pipeline("llvm")',

@@ -33,6 +33,8 @@ from .layer_norm import layer_norm
 if TYPE_CHECKING or HAS_RELAY:
     from .attention import attention
     from .conv2d_nhwc_in_place import conv2d_nhwc_in_place
+    from .full_after import full_after
+    from .paste_masks_over import paste_masks_over
 else:
     __getattr__ = bootstrap.tvm_in_use.getattr_without_relay(__name__)
 
@@ -44,12 +46,14 @@ __all__ = [
     "cpu_target",
     "deformable_attention",
     "encode_masks",
+    "full_after",
     "group_norm",
     "heatmaps_to_keypoints",
     "layer_norm",
     "multiscale_roi_align",
     "nms",
     "paste_masks",
+    "paste_masks_over",
     "preprocess",
     "ps_roi_pool",
     "rasterize_boxes",

@@ -53,6 +53,7 @@ else:
         from .convolution.restore_layer_norm import RestoreLayerNorm
         from .convolution.select_before_convolution import SelectBeforeConvolution
         from .convolution.split_concatenate import SplitConcatenate
+        from .detection.fill_images_early import FillImagesEarly
         from .detection.fold_post_nms_topk import FoldPostNMSTopK
         from .detection.fold_pre_nms_filter import FoldPreNMSFilter
         from .detection.fold_preprocessing import FoldPreprocessing
@@ -96,6 +97,7 @@ __all__ = [
     "ConvertToNHWC",
     "ConvolveBeforeResize",
     "DenseAsConvolution",
+    "FillImagesEarly",
     "FloatFromQDQ",
     "FoldIntoConvolutions",
     "FoldPostNMSTopK",

@@ -41,6 +41,7 @@ from .convolution.restore_group_norm import RestoreGroupNorm
 from .convolution.restore_layer_norm import RestoreLayerNorm
 from .convolution.select_before_convolution import SelectBeforeConvolution
 from .convolution.split_concatenate import SplitConcatenate
+from .detection.fill_images_early import FillImagesEarly
 from .detection.fold_post_nms_topk import FoldPostNMSTopK
 from .detection.fold_pre_nms_filter import FoldPreNMSFilter
 from .detection.fold_preprocessing import FoldPreprocessing
@@ -121,6 +122,8 @@ def detection_pipeline(
         ]
     else:
         stages.append(_stage("fold preprocessing", FoldPreprocessing()))
+    if is_for_gpu(machine) and outputs == "padded":  # for the graph executor, whose steps can run at once
+        stages.append(_stage("fill images early", FillImagesEarly(machine)))
     return _Pipeline([*stages, _finish(machine)], name="detection_pipeline")
 
 

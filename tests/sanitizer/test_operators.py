@@ -398,6 +398,18 @@ def conv2d_nhwc_in_place():
     return [data, destination, weight, result], inputs
 
 
+def paste_masks_over(threshold=None):
+    dtype = "float32" if threshold is None else "uint8"
+    masks, boxes = variables(masks=((5, 1, 3, 3), "float32"), boxes=((5, 4), "float32"))
+    images = topi_ext.full_after(boxes, (5, 1, 9, 11), dtype, 1)
+    result = topi_ext.paste_masks_over(masks, boxes, images, threshold=threshold)
+
+    def inputs(awkward):
+        return awkward.floats(5, 1, 3, 3), awkward.floats(5, 4, scale=9.0)
+
+    return [masks, boxes, result], inputs
+
+
 def sorts():
     """TVM's own, as the detection networks use them."""
     data = relay.var("data", shape=(ANY, 7))
@@ -439,6 +451,8 @@ CASES = {
     "deformable_attention": deformable_attention,
     "paste_masks": paste_masks,
     "paste_masks, threshold": lambda: paste_masks(0.5),
+    "paste_masks_over, full_after": paste_masks_over,
+    "paste_masks_over, full_after, threshold": lambda: paste_masks_over(0.5),
     "encode_masks": lambda: encode_masks("rle"),
     "encode_masks, threshold of 0": lambda: encode_masks("rle", 0.0),
     "encode_masks, little room": lambda: encode_masks("rle", capacity=30),

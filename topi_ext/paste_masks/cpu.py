@@ -10,9 +10,13 @@ from .kernel import Masks
 
 
 def paste_masks(
-    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float | None
+    masks: te.Tensor,
+    boxes: te.Tensor,
+    image_size: Sequence[int],
+    threshold: float | None,
+    images: te.Tensor | None = None,
 ) -> te.Tensor:
-    """The result of `topi_ext.paste_masks`."""
+    """The result of `topi_ext.paste_masks`, or with images, of `topi_ext.paste_masks_over`."""
     height, width = image_size
     count = masks.shape[0]
     dtype = "float32" if threshold is None else "uint8"
@@ -27,7 +31,8 @@ def paste_masks(
 
             def fill(begin: IntExpr, end: IntExpr) -> None:
                 with ib.for_range(0, end - begin, "x") as x:
-                    out[number, 0, y, begin + x] = placed.nothing
+                    place = number, 0, y, begin + x
+                    out[place] = placed.nothing if images is None else ib.buffer_ptr(ins[2])[place]
 
             with ib.if_scope(tir.all(rows.holds(y), columns.begin < columns.end)):
                 ys = placed.neighbours(rows, y)
@@ -41,4 +46,5 @@ def paste_masks(
                 fill(0, width)
         return ib.get()
 
-    return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
+    given = [masks, boxes] if images is None else [masks, boxes, images]
+    return te.extern([[count, 1, *image_size]], given, emit, dtype=[dtype], name="paste_masks")

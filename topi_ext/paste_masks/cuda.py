@@ -1,7 +1,7 @@
 """Pasting masks on CUDA: each pixel is written once, 16 bytes at a time.
 
 Writing is what takes time: most pixels lie outside a box, and for those no mask is read. No thread waits for
-another.
+another. Over images, only the pixels in boxes are written, one by one.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from collections.abc import Sequence
 
 from .._kernel import ceil_div, launch, local
 from .._tvm import IRBuilder, te, tir, view
+from ..conv2d_nhwc.destination import filled_from
 from .kernel import Masks, Span
 
 THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once
 MAX_PIXELS = {"float32": 4, "uint8": 16}  # of 16 bytes
+BLOCKS = 64  # that share the pixels of a box, which may be the whole image
 
 
 def paste_masks(
-    masks: te.Tensor, boxes: te.Tensor, image_size: Sequence[int], threshold: float | None
+    masks: te.Tensor,
+    boxes: te.Tensor,
+    image_size: Sequence[int],
+    threshold: float | None,
+    images: te.Tensor | None = None,
 ) -> te.Tensor:
-    """The result of `topi_ext.paste_masks`."""
+    """The result of `topi_ext.paste_masks`, or with images, of `topi_ext.paste_masks_over`."""
     count = masks.shape[0]
     dtype = "float32" if threshold is None else "uint8"
 
@@ -27,10 +33,35 @@ def paste_masks(
         ib = IRBuilder()
         masks = Masks(ib, ins[0], ins[1], image_size, threshold, scope="local")
         with ib.if_scope(tir.const(0, "int32") < count):
-            _Pasting(ib, masks, outs[0], image_size).emit(count)
-        return ib.get()
+            if images is None:
+                _Pasting(ib, masks, outs[0], image_size).emit(count)
+            else:
+                _emit_over(ib, masks, outs[0], image_size, count)
+        return filled_from(None if images is None else ins[2], outs[0], ib.get())
 
-    return te.extern([[count, 1, *image_size]], [masks, boxes], emit, dtype=[dtype], name="paste_masks")
+    given = [masks, boxes] if images is None else [masks, boxes, images]
+    return te.extern([[count, 1, *image_size]], given, emit, dtype=[dtype], name="paste_masks")
+
+
+def _emit_over(
+    ib: IRBuilder, masks: Masks, out: tir.Buffer, image_size: Sequence[int], count: tir.PrimExpr
+) -> None:
+    """Write the pixels in boxes: neighbouring threads have neighbouring pixels of a row."""
+    height, width = image_size
+    pixels = view(ib, out, [out.shape[0].astype("int64") * (height * width)])
+    with launch(ib, count * BLOCKS, THREADS) as (block, thread):
+        number = local(ib, "number", tir.truncdiv(block, BLOCKS))
+        first = local(ib, "first", tir.truncmod(block, BLOCKS) * THREADS + thread)
+        rows, columns = masks.spans(number)
+        down, across = (local(ib, "length", te.max(span.end - span.begin, 0)) for span in (rows, columns))
+        turns = ceil_div(te.max(down * across - first, 0), BLOCKS * THREADS)
+        with ib.for_range(0, turns, "turn") as turn:
+            at = local(ib, "at", first + turn * (BLOCKS * THREADS))
+            y = local(ib, "y", rows.begin + tir.truncdiv(at, across))
+            x = local(ib, "x", columns.begin + tir.truncmod(at, across))
+            ys, xs = masks.neighbours(rows, y), masks.neighbours(columns, x)
+            place = number.astype("int64") * (height * width) + (y * width + x)
+            pixels[place] = masks.pixel(number, ys, xs, rows.zero)
 
 
 class _Pasting:

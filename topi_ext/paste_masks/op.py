@@ -81,9 +81,14 @@ def checked_options(name: str, image_size: Sequence[int], threshold: float | Non
     is_known = not isinstance(height, tir.Var) and not isinstance(width, tir.Var)
     if is_known and (min(height, width) < 1 or height * width >= 2**31):
         raise ValueError(f"{name}: the image must have from 1 to 2**31 - 1 pixels, not {height}x{width}")
+    checked_threshold(name, threshold)
+    return height, width
+
+
+def checked_threshold(name: str, threshold: float | None) -> None:
+    """Raises an error for a threshold that no masks can have."""
     if threshold is not None and math.isnan(threshold):
         raise ValueError(f"{name}: the threshold is NaN")
-    return height, width
 
 
 def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:

@@ -1,18 +1,20 @@
 """In whose memory the entries of a graph executor's graph are: its own, or another entry's.
 
-The result of a reshape is in the memory of its input. The result of an operator that writes some channels,
-such as `topi_ext.conv2d_nhwc_in_place`, is in the memory of its destination, unless that would overwrite what
-is read afterwards, returned, or not the graph's own: then the operator copies the destination.
+The result of a reshape is in the memory of its input. The result of an operator that writes some channels or
+some pixels, `topi_ext.conv2d_nhwc_in_place` or `paste_masks_over`, is in the memory of its destination,
+unless that would overwrite what is read afterwards, returned, or not the graph's own: then the operator
+copies the destination.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from topi_ext.conv2d_nhwc_in_place.op import NAME, access_of  # topi_ext comes before tvm
+from topi_ext.conv2d_nhwc_in_place import op as conv2d_nhwc_in_place  # topi_ext comes before tvm
+from topi_ext.paste_masks_over import op as paste_masks_over
 
 from tvm import relay
 from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
@@ -26,7 +28,7 @@ EVERYTHING = range(sys.maxsize)  # channels
 
 @dataclass
 class Partial:
-    """A function that reads and writes some channels of its inputs and its result."""
+    """A function that reads and writes some channels of its inputs and its result, or some pixels of all."""
 
     read: list[tuple[int, range]]  # of the input at a place
     written: range
@@ -34,21 +36,38 @@ class Partial:
 
 
 def partials_of(lib: GraphExecutorFactoryModule) -> dict[str, Partial]:
-    """The functions of a compiled library that read and write some channels, by name."""
+    """The functions of a compiled library that read and write some channels or pixels, by name."""
     return {
-        name: _partial(function)
+        name: OPERATORS[operator](function)
         for name, info in lib.function_metadata.items()
         for function in info.relay_primfuncs.values()
-        if op_name(function.body) == NAME
+        if (operator := op_name(function.body)) in OPERATORS
     }
 
 
-def _partial(function: relay.Function) -> Partial:
-    access, params = access_of(function.body), list(function.params)
-    places = {at: params.index(arg) for at, arg in enumerate(function.body.args) if arg in params}
+def _of_channels(function: relay.Function) -> Partial:
+    access, places = conv2d_nhwc_in_place.access_of(function.body), _places(function)
     destination = None if access.destination is None else places.pop(access.destination)
     read = [(place, access.read.get(at, EVERYTHING)) for at, place in places.items()]
     return Partial(read, access.written, destination)
+
+
+def _of_pixels(function: relay.Function) -> Partial:
+    places = _places(function)
+    destination = places.pop(list(paste_masks_over.ARGUMENTS).index("images"), None)
+    return Partial([(place, EVERYTHING) for place in places.values()], EVERYTHING, destination)
+
+
+def _places(function: relay.Function) -> dict[int, int]:
+    """Of each argument of the operator that is one of the function, its place there."""
+    params = list(function.params)
+    return {at: params.index(arg) for at, arg in enumerate(function.body.args) if arg in params}
+
+
+OPERATORS: dict[str | None, Callable[[relay.Function], Partial]] = {
+    conv2d_nhwc_in_place.NAME: _of_channels,
+    paste_masks_over.NAME: _of_pixels,
+}
 
 
 def aliases(graph: Graph, partials: Mapping[str, Partial]) -> list[int]:
