@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.helpers import numbers
+from tvm_passes.runtime.arrays import address_of
 from tvm_passes.runtime.replay import Replay
 from tvm_passes.runtime.tensors import NUMPY, TORCH
 
@@ -97,6 +98,14 @@ def test_what_is_read_where_it_is():
     shifted = whole[next(at for at in range(16) if whole[at:].data_ptr() % 64) :][: x.numel()].view(SHAPE)
     assert run_at(shifted, movable={0}) == [False]  # compiled code expects all arrays to be aligned
     assert run_at(torch.ones(3, 4).t(), movable={0}) == [False]
+
+
+def test_arrays_of_the_host_are_copied():
+    """Also to a GPU, which could read the pinned memory that they pass through, but slowly."""
+    seen, buffer, x = [], array(), numbers(*SHAPE, seed=1)
+    Replay(lambda _, addresses: seen.extend(addresses), [buffer], [], (), True, {0}).run([x], NUMPY, 0)
+    assert seen == [address_of(buffer)]
+    np.testing.assert_array_equal(buffer.numpy(), x)
 
 
 def test_what_is_written_is_not_read_where_it_is():

@@ -84,7 +84,7 @@ class Replay:
             values = self._staged
         addresses = [*self._own]
         for place, (value, buffer) in enumerate(zip(values, self._inputs)):
-            if place in self._movable and self._can_be_read(value):
+            if kind is TORCH and place in self._movable and self._can_be_read(value):
                 addresses[place] = value.data_ptr()
             else:
                 _copy(value, buffer, stream)
