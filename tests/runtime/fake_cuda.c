@@ -24,7 +24,9 @@ static void **parameters;
 static __thread int contexts;
 
 const char *fake_notes(void) { return notes; }
-void fake_reset(void (*on_launch)(void)) { notes[0] = 0, replay = on_launch, invalidate = 0, capturing = NULL; }
+void fake_reset(void (*on_launch)(void)) {
+  notes[0] = 0, replay = on_launch, invalidate = 0, capturing = NULL, number_waited = 0;
+}
 void fake_invalidate_next_capture(void) { invalidate = 1; }
 
 /* Of all nodes from now on. */
