@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
 from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.op import problem_of
+from topi_ext.conv2d_nhwc.problem import Problem
+from topi_ext.cudnn import session
 
 import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
+from ..analysis.alignment import MAX_WASTE
 from ..analysis.convolution import as_constant, channels_cut, values
 from ..engine.expressions import op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
-from .more_filters import WithZeros, has_cudnn, with_more_filters, with_zeros
+
+
+class Aligned(NamedTuple):
+    call: FusedCall
+    filters: int  # before
 
 
 class WithMoreFilters(Rule):
@@ -27,23 +39,40 @@ class WithMoreFilters(Rule):
     target: tvm.target.Target | None = None
 
     def where(self, match: Match) -> bool:
-        if self.target is None or not has_cudnn(self.target):
+        target = self.target
+        if target is None or target.kind.name != "cuda" or session.LIBRARY not in target.libs:
             return False
         weight = match.root.args[1].checked_type
         return bool(static_shape(match.root) and int(weight.shape[0]) % cudnn.alignment(weight.dtype))
 
-    def plan(self, match: Match) -> WithZeros | Answer | Refusal:
+    def plan(self, match: Match) -> Aligned | Answer | Refusal:
         problem = problem_of([argument.checked_type for argument in match.root.args], match.root.attrs)
-        feeds = any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root))
-        return with_more_filters(FusedCall(match.root), problem, self.target, feeds, _padded)
+        if problem.groups > 1:
+            return NO_MATCH  # cuDNN does not get it
+        filters, aligned = problem.filters, _aligned(problem)
+        wider = replace(problem, filters=aligned, residual=None, block=1)
+        if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
+            return NO_MATCH
+        if problem.block > 1:
+            return Refusal("the filters are shuffled into pixels")
+        if problem.residual:
+            return Refusal("a residual with as many channels is added")
+        if any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root)):
+            return Refusal("another convolution reads the result, which would be copied for it")
+        call = FusedCall(match.root)
+        for name in ("weight", "bias", "slope", "scale"):
+            given = getattr(call, name)
+            if given is None:
+                continue
+            value = values(given)
+            if value is None:
+                return Refusal(f"the {name} is not constant")
+            more = np.pad(value, [(0, aligned - filters)] + [(0, 0)] * (value.ndim - 1))
+            setattr(call, name, as_constant(more, given.data.dtype))
+        return Aligned(call, filters)
 
-    def rewrite(self, match: Match, plan: WithZeros) -> relay.Expr:
+    def rewrite(self, match: Match, plan: Aligned) -> relay.Expr:
         return relay.strided_slice(plan.call.call(), [0], [plan.filters], axes=[3])
-
-
-def _padded(given: relay.Expr, count: int) -> relay.Expr | None:
-    value = values(given)
-    return None if value is None else as_constant(with_zeros(value, count), given.data.dtype)
 
 
 class CutOnce(Rule):
@@ -87,3 +116,8 @@ class AlignFilters(RulePass):
         target = tvm.target.Target(target) if target else tvm.target.Target.current()
         self.rules = (type(WithMoreFilters.__name__, (WithMoreFilters,), {"target": target}), CutOnce)
         super().__init__()
+
+
+def _aligned(problem: Problem) -> int:
+    to = cudnn.alignment(problem.dtype)
+    return -(-problem.filters // to) * to

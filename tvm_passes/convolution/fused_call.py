@@ -11,7 +11,6 @@ from tvm.ir import Attrs
 
 from ..engine.contract import Expr
 
-PER_FILTER = "weight", "bias", "slope", "scale"  # what has a first axis of filters
 QUANTIZED = "the convolution has scaled and rounded its result to int8"  # why nothing can follow
 
 

@@ -18,7 +18,7 @@ from ..analysis.operators import keeps_order
 from ..engine.expressions import is_injective, op_name
 from ..engine.graph import Graph
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import PER_FILTER, FusedCall
+from .fused_call import FusedCall
 
 
 class Group(NamedTuple):
@@ -99,7 +99,7 @@ def _why_not(graph: Graph, conv: relay.Call) -> str | None:
         return "the filters are shuffled into pixels"
     if call.residual is not None:
         return "a residual with as many channels is added"
-    for name in PER_FILTER:
+    for name in ("weight", "bias", "slope", "scale"):
         given = getattr(call, name)
         if given is not None and values(given) is None:
             return f"the {name} is not constant"

@@ -19,7 +19,7 @@ from tvm.relay.dataflow_pattern import is_op
 from ..analysis.convolution import as_constant, values
 from ..engine.expressions import static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
-from .fused_call import PER_FILTER, FusedCall
+from .fused_call import FusedCall
 
 MAX_FILTERS, MIN_CHANNELS, MIN_KERNEL, MIN_PIXELS = 12, 64, 3, 2**16  # as measured on an H100
 
@@ -80,7 +80,7 @@ class OfSquares(Rule):
         if problem.residual:
             return Refusal("a residual is added, which depth to space does not allow")
         call, constants = FusedCall(match.root), {}
-        for name in PER_FILTER:
+        for name in ("weight", "bias", "slope", "scale"):
             given = getattr(call, name)
             if given is not None:
                 value = values(given)

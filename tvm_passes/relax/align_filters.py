@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from topi_ext.conv2d_nhwc import cudnn
 from topi_ext.conv2d_nhwc.op import problem_of
+from topi_ext.cudnn import session
 
 import tvm
 from tvm import relax
 from tvm.ir import Expr, GenericConst
 from tvm.relax.dpl import is_op
 
+from ..analysis.alignment import MAX_WASTE
 from ..convolution.fused_call import FusedCall
-from ..convolution.more_filters import WithZeros, has_cudnn, with_more_filters, with_zeros
-from ..engine.contract import Answer, Match, Refusal, Rule
+from ..engine.contract import NO_MATCH, Answer, Match, Refusal, Rule
 from .fuse_conv2d_nhwc import CONVOLUTION
 from .graph import dtype_of, known_shape, op_name, shape_of
 from .rule_pass import rule_pass
@@ -23,6 +27,11 @@ from .rule_pass import rule_pass
 class _Type(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
+
+
+class Aligned(NamedTuple):
+    call: FusedCall
+    filters: int  # before
 
 
 class WithMoreFilters(Rule):
@@ -41,20 +50,36 @@ class WithMoreFilters(Rule):
             return False
         return bool(known_shape(match.root.args[1])[0] % cudnn.alignment(dtype_of(match.root)))
 
-    def plan(self, match: Match) -> WithZeros | Answer | Refusal:
+    def plan(self, match: Match) -> Aligned | Answer | Refusal:
         types = [_Type(known_shape(each), dtype_of(each)) for each in match.root.args]
-        feeds = any(op_name(user) == CONVOLUTION for user in match.graph.users(match.root))
-
-        def padded(given: Expr, count: int) -> Expr | None:
+        problem = problem_of(types, match.root.attrs)
+        if problem.groups > 1:
+            return NO_MATCH  # cuDNN does not get it
+        alignment = cudnn.alignment(problem.dtype)
+        filters, aligned = problem.filters, -(-problem.filters // alignment) * alignment
+        wider = replace(problem, filters=aligned, residual=None, block=1)
+        if aligned - filters > MAX_WASTE * aligned or not cudnn.is_better(wider, self.target):
+            return NO_MATCH
+        if problem.block > 1:
+            return Refusal("the filters are shuffled into pixels")
+        if problem.residual:
+            return Refusal("a residual with as many channels is added")
+        if any(op_name(user) == CONVOLUTION for user in match.graph.users(match.root)):
+            return Refusal("another convolution reads the result, which would be copied for it")
+        call = FusedCall(match.root)
+        for name in ("weight", "bias", "slope", "scale"):
+            given = getattr(call, name)
+            if given is None:
+                continue
             value = match.graph.value(given)
             if not isinstance(value, GenericConst):
-                return None
-            return relax.const(with_zeros(value.value.numpy(), count), dtype_of(given))
+                return Refusal(f"the {name} is not constant")
+            array = value.value.numpy()
+            more = np.pad(array, [(0, aligned - filters)] + [(0, 0)] * (array.ndim - 1))
+            setattr(call, name, relax.const(more, dtype_of(given)))
+        return Aligned(call, filters)
 
-        problem = problem_of(types, match.root.attrs)
-        return with_more_filters(FusedCall(match.root), problem, self.target, feeds, padded)
-
-    def rewrite(self, match: Match, plan: WithZeros) -> Expr:
+    def rewrite(self, match: Match, plan: Aligned) -> Expr:
         return relax.op.strided_slice(plan.call.call(), axes=[3], begin=[0], end=[plan.filters])
 
 
@@ -63,4 +88,5 @@ def AlignFilters(target: tvm.target.Target) -> tvm.transform.Pass:
 
     cuDNN's kernels for tensor cores take multiples of eight filters. Without cuDNN nothing is changed.
     """
-    return rule_pass("AlignFilters", *([WithMoreFilters(target)] if has_cudnn(target) else []))
+    has_cudnn = target.kind.name == "cuda" and session.LIBRARY in target.attrs.get("libs", ())
+    return rule_pass("AlignFilters", *([WithMoreFilters(target)] if has_cudnn else []))

@@ -22,7 +22,7 @@ from tvm.relax.dpl import TupleGetItemPattern, is_op, wildcard
 from ..analysis.half_precision import holds
 from ..analysis.known_activations import MAX_OPERATORS, known_activation
 from ..analysis.shuffles import Shuffle
-from ..convolution.fused_call import PER_FILTER, QUANTIZED, FusedCall
+from ..convolution.fused_call import QUANTIZED, FusedCall
 from ..engine.contract import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .graph import ELEMENTWISE, FLOATS, bounds_of, dtype_of, known_shape, op_name, shape_of, tensors_of
 from .rule_pass import rule_pass
@@ -411,7 +411,7 @@ def _of_filters(call: FusedCall, vector: np.ndarray) -> np.ndarray:
 def _reordered(match: Match, call: FusedCall, shuffle: Shuffle) -> FusedCall | Refusal:
     """The call with its filters in the order in which the operator shuffles them."""
     order = shuffle.deep(known_shape(match.root)[3]).ravel()  # in DCR this would be ascending
-    for name in PER_FILTER:
+    for name in ("weight", "bias", "slope", "scale"):
         given = getattr(call, name)
         if given is not None:
             array = match.graph.constant(given)
