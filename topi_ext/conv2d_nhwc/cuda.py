@@ -11,10 +11,10 @@ from functools import partial
 
 import tvm
 
+from .._destination import filled_from
 from .._tvm import TVMError, te, tir, topi
 from .cuda_depthwise import emit_depthwise
 from .cuda_kernel import emit_kernel
-from .destination import filled_from
 from .plan import Plan, known_arch, plan_for
 from .problem import Problem
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tvm
 
+from .._destination import filled_from
 from .._int8 import INT8
 from .._kernel import bytes_of
 from .._tvm import te, tir
@@ -20,7 +21,6 @@ from .cuda import (  # a packed function needs no other schedule
     schedule_function,  # noqa: F401
     supported_arch,
 )
-from .destination import filled_from
 from .plan import Plan, plan_for
 from .problem import Activation, Part, Problem
 

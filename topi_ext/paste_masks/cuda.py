@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .._destination import filled_from
 from .._kernel import ceil_div, launch, local
 from .._tvm import IRBuilder, te, tir, view
-from ..conv2d_nhwc.destination import filled_from
 from .kernel import Masks, Span
 
 THREADS, GROUPS = 128, 8  # groups of pixels that a thread writes, a group at once

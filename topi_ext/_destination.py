@@ -1,10 +1,10 @@
-"""The channels of a result that a convolution does not write: those of its destination."""
+"""What an operator does not write of its result: channels or pixels of its destination."""
 
 from __future__ import annotations
 
 import tvm
 
-from .._tvm import address_of, register_function, tir
+from ._tvm import address_of, register_function, tir
 
 FILL = "topi_ext.fill_unless_in_place"
 
