@@ -29,9 +29,9 @@ TANH_BELOW = 1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4
 def vector_exp(x: tir.PrimExpr) -> tir.PrimExpr:
     """The exponential of a float32, or of several: within 2e-7 of it, or of the smallest normal number."""
     clipped = _clipped(x, LEAST, GREATEST)
-    whole = tir.floor(clipped * _constant(LOG2_E) + _constant(0.5))
-    rest = clipped - whole * _constant(LN2_HIGH) - whole * _constant(LN2_LOW)
-    value = _polynomial(EXP, rest) * rest * rest + rest + _constant(1)
+    whole = tir.floor(clipped * constant(LOG2_E) + constant(0.5))
+    rest = clipped - whole * constant(LN2_HIGH) - whole * constant(LN2_LOW)
+    value = polynomial(EXP, rest) * rest * rest + rest + constant(1)
     power = whole.astype(dtype_of(bits(x)))
     half = power >> tir.const(1, "int32")  # the whole power of 2 may be none of float32's normal numbers
     return _unless_nan(x, value * _power_of_2(half) * _power_of_2(power - half))
@@ -46,19 +46,19 @@ def vector_tanh(x: tir.PrimExpr) -> tir.PrimExpr:
     """Within 5e-7 of the hyperbolic tangent of a float32, or of several; for NaN it is NaN."""
     clipped = _clipped(x, -BOUND, BOUND)
     square = clipped * clipped
-    return _unless_nan(x, clipped * _polynomial(TANH, square) / _polynomial(TANH_BELOW, square))
+    return _unless_nan(x, clipped * polynomial(TANH, square) / polynomial(TANH_BELOW, square))
 
 
-def _polynomial(coefficients: Sequence[float], x: tir.PrimExpr) -> tir.PrimExpr:
+def polynomial(coefficients: Sequence[float], x: tir.PrimExpr) -> tir.PrimExpr:
     """The coefficients are those of the highest power first."""
-    value = _constant(coefficients[0])
+    value = constant(coefficients[0])
     for coefficient in coefficients[1:]:
-        value = value * x + _constant(coefficient)
+        value = value * x + constant(coefficient)
     return value
 
 
 def _clipped(x: tir.PrimExpr, low: float, high: float) -> tir.PrimExpr:
-    return te.max(te.min(x, _constant(high)), _constant(low))
+    return te.max(te.min(x, constant(high)), constant(low))
 
 
 def _unless_nan(x: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
@@ -66,5 +66,5 @@ def _unless_nan(x: tir.PrimExpr, value: tir.PrimExpr) -> tir.PrimExpr:
     return tir.Select(magnitude > tir.const(BITS_OF_INFINITY, "int32"), x, value)
 
 
-def _constant(value: float) -> tir.PrimExpr:
+def constant(value: float) -> tir.PrimExpr:
     return tir.const(value, "float32")

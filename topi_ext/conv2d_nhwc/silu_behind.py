@@ -53,7 +53,7 @@ def by_bands(
     ib = IRBuilder()
     if rows >= height:
         ib.emit(call(plain, data, *others, result))
-        _silu(ib, problem.dtype, result, residual, 0, data.shape[0] * height * row)
+        _silu(ib, result, residual, 0, data.shape[0] * height * row)
         return ib.get()
     of_data = problem.size[1] * problem.channels
     with ib.for_range(0, data.shape[0], "image") as image:
@@ -65,7 +65,7 @@ def by_bands(
             read = _part(data, (1, *band.size, problem.channels), source)
             written = _part(result, (1, count, width, problem.filters), target)
             ib.emit(call(band, read, *others, written))
-            _silu(ib, problem.dtype, result, residual, target, count * row)
+            _silu(ib, result, residual, target, count * row)
     return ib.get()
 
 
@@ -75,16 +75,12 @@ def _part(whole: tir.Buffer, shape: Sequence[int], first: tir.PrimExpr) -> tir.B
 
 
 def _silu(
-    ib: IRBuilder,
-    dtype: str,
-    result: tir.Buffer,
-    residual: tir.Buffer | None,
-    first: tir.PrimExpr,
-    count: tir.PrimExpr,
+    ib: IRBuilder, result: tir.Buffer, residual: tir.Buffer | None, first: tir.PrimExpr, count: tir.PrimExpr
 ) -> None:
     """In place, of so many numbers; what is added to it, too."""
     sums, added = _flat(result), None if residual is None else _flat(residual)
     is_small = isinstance(count, int) and count < PARALLEL
+    dtype = result.dtype
     at_once = AT_ONCE[dtype]
     with ib.for_range(0, count // at_once, "vector", kind="serial" if is_small else "parallel") as vector:
         values = []
