@@ -253,14 +253,14 @@ def test_cut_on_cuda(compiled, give):
 def test_kernels_read_inputs_elsewhere(compiled, fake_cuda):  # noqa: F811
     """Those of all branches, each once for each new place."""
     model, x = compiled(branches()), on_device(numbers(*SHAPE))
-    model._is_to_capture, model._buffers["x"] = True, x
+    model._buffers["x"] = x
     fake_cuda.kernel(ctypes.c_uint64(address_of(x)))
     model(x)
     assert model._captured.movable == {0}
     fake_cuda.notes()
     with cuda.on_device(model.device):
         for address, changed in ((0xD000, WIDTH), (0xD000, 0), (0xE000, WIDTH)):
-            model._captured.launch(0, [address])
+            model._captured.launch(0, {0: address})
             *nodes, _launch = fake_cuda.notes()
             assert [node.split(":")[2] for node in nodes] == [f"{address:x}"] * changed
     outputs = model(x)  # from its own

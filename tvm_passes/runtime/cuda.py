@@ -11,7 +11,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -23,7 +23,7 @@ from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
 
-from .arrays import Array, address_of, current_stream, is_cuda, ordinal_of
+from .arrays import Array, address_of, bytes_of, current_stream, is_cuda, ordinal_of
 from .arrays import use_stream as _use_stream
 from .cuda_driver import HANDLE, CudaError, driver
 from .input_readers import Reader, reader_of
@@ -204,7 +204,7 @@ class CapturedRun:
         driver()("cuStreamSynchronize", stream)  # the inputs are there
         self._device, self._launches = device, launches
         self._own = [address_of(array) for array in inputs]
-        self._sizes = [_bytes_of(array) for array in inputs]
+        self._sizes = [bytes_of(array) for array in inputs]
         self._addresses = [*self._own]  # from which the next launch reads
         lanes = 1 + max(launch.lane for launch in launches)
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="tvm_passes.runtime") for _ in range(lanes)]
@@ -213,11 +213,12 @@ class CapturedRun:
         _destroy_with(self, "cuGraphExecDestroy", self._graph.executable)
         _destroy_with(self, "cuGraphDestroy", self._graph.template)
 
-    def launch(self, stream: int, addresses: Sequence[int] = ()) -> None:
-        """Queue it, with inputs at these addresses, by default its own."""
-        for place, address in enumerate(addresses or self._own):
+    def launch(self, stream: int, elsewhere: Mapping[int, int] | None = None) -> None:
+        """Queue it, with the inputs at these places at these addresses, and all others at their own."""
+        for place, readers in self._graph.readers.items():
+            address = (elsewhere or {}).get(place, self._own[place])
             if address != self._addresses[place]:
-                for reader in self._graph.readers[place]:
+                for reader in readers:
                     reader.read(self._graph.executable, address)
                 self._addresses[place] = address
         driver()("cuGraphLaunch", self._graph.executable, stream)
@@ -317,10 +318,6 @@ def milliseconds(device: tvm.runtime.Device, run: Callable[[], object]) -> float
         finally:
             _use_stream(device, before)
             driver()("cuStreamDestroy_v2", stream)
-
-
-def _bytes_of(array: Array) -> int:
-    return math.prod(array.shape) * -(-tvm.DataType(array.dtype).bits // 8)
 
 
 def _seconds_of(executable: int | None, stream: int | None) -> float:

@@ -8,7 +8,7 @@ pinned, would take longer than some networks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class Replay:
     Parameters
     ----------
     launch : callable
-        Queues the work on a stream, with the inputs at some addresses.
+        Queues the work on a stream, with the inputs at some places at other addresses.
     inputs, outputs : sequences of Array
         Of the model, on its device; `outputs` with the number of detections where there is a `cut`.
     cut : sequence
@@ -37,7 +37,7 @@ class Replay:
 
     def __init__(
         self,
-        launch: Callable[[int, Sequence[int]], object],
+        launch: Callable[[int, Mapping[int, int]], object],
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         cut: Sequence[tuple[int, ...]],
@@ -55,7 +55,6 @@ class Replay:
                 self._counts = self._numbers.numpy().reshape(-1)  # in the same memory
         self._types = [(tuple(array.shape), array.dtype) for array in inputs]
         self._launch, self._cut, self._fresh, self._movable = launch, cut, fresh, movable
-        self._own = [tensor.data_ptr() for tensor in self._inputs]
         self._written = [(tensor.data_ptr(), tensor.nbytes) for tensor in self._outputs]
 
     @functools.cached_property
@@ -73,22 +72,22 @@ class Replay:
 
     def run(self, values: Sequence[Tensor], kind: Kind, stream: int) -> list[Tensor]:
         """What the model makes of these values, on torch's stream, whose address is `stream`."""
-        self._launch(stream, self._given(values, kind, stream))
+        self._launch(stream, self._fill(values, kind, stream))
         return self._results(kind, stream)
 
-    def _given(self, values: Sequence[Tensor], kind: Kind, stream: int) -> list[int]:
-        """The addresses at which the inputs are, after those that need it were copied."""
+    def _fill(self, values: Sequence[Tensor], kind: Kind, stream: int) -> dict[int, int]:
+        """Copy inputs; of those that can be read where they are, the address by place."""
         if kind is NUMPY:
             for value, staged in zip(values, self._staged):
                 np.copyto(staged.numpy(), value)
             values = self._staged
-        addresses = [*self._own]
+        elsewhere = {}
         for place, (value, buffer) in enumerate(zip(values, self._inputs)):
             if kind is TORCH and place in self._movable and self._can_be_read(value):
-                addresses[place] = value.data_ptr()
+                elsewhere[place] = value.data_ptr()
             else:
                 _copy(value, buffer, stream)
-        return addresses
+        return elsewhere
 
     def _can_be_read(self, value: Any) -> bool:
         """Whether the work can read a tensor where it is: as an array of TVM, and not while it writes it."""

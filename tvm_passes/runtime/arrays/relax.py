@@ -29,6 +29,7 @@ __all__ = [
     "address_of",
     "as_numpy",
     "as_torch",
+    "bytes_of",
     "copy",
     "current_stream",
     "empty",
@@ -84,6 +85,11 @@ def address_of(array: Array) -> int:
     return int(array.data_ptr())
 
 
+def bytes_of(array: Array) -> int:
+    """Of all elements."""
+    return int(math.prod(array.shape) * array.dtype.itemsize)
+
+
 def is_contiguous(array: Array) -> bool:
     return array.is_contiguous()
 
@@ -94,7 +100,7 @@ def copy(source: Array | np.ndarray, into: Array, stream: int) -> None:
         start, devices = source.ctypes.data, [into.device]
     else:
         start, devices = source.data_ptr(), [into.device, source.device]
-    size = math.prod(into.shape) * into.dtype.itemsize
+    size = bytes_of(into)
     if any(map(is_cuda, devices)):
         driver()("cuMemcpyAsync", into.data_ptr(), start, size, stream)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ __all__ = [
     "address_of",
     "as_numpy",
     "as_torch",
+    "bytes_of",
     "copy",
     "current_stream",
     "empty",
@@ -87,6 +89,11 @@ def is_aligned(array: Array, alignment: int) -> bool:
 def address_of(array: Array) -> int:
     """Of its memory."""
     return array.handle.contents.data or 0
+
+
+def bytes_of(array: Array) -> int:
+    """Of all elements."""
+    return math.prod(array.shape) * -(-DataType(array.dtype).bits // 8)
 
 
 def is_contiguous(_array: Array) -> bool:
