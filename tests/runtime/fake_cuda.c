@@ -16,7 +16,7 @@ static uintptr_t made = 0x1000;
 static CUstream capturing, last_stream;
 static CUgraph last_graph;
 static CUgraphExec last_executable;
-static CUgraphNode last_node, waited[64];
+static CUgraphNode last_node, waited[1024];
 static size_t number_waited;
 static int node_type;
 static size_t number_of_parameters, *parameter_sizes;
@@ -124,6 +124,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, 
   REFUSE_IF(!stream || stream != capturing, CUDA_ERROR_ILLEGAL_STATE);
   REFUSE_IF(flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES, CUDA_ERROR_INVALID_VALUE);
   note("after");
+  REFUSE_IF(count > sizeof waited / sizeof *waited, CUDA_ERROR_OUT_OF_MEMORY);
   number_waited = count;
   for (size_t i = 0; i < count; i++) {
     REFUSE_IF(!nodes[i] || nodes[i] > last_node, CUDA_ERROR_INVALID_VALUE);

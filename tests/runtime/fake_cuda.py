@@ -25,6 +25,8 @@ class FakeCuda:
         self._on_launch = ctypes.CFUNCTYPE(None)(lambda: self.replay())
         self.stream = 0  # of TVM
         self.reset()
+        self.work_is_done(False)  # the library is that of earlier tests, too
+        self.kernel()
 
     def reset(self):
         self._library.fake_reset(self._on_launch)

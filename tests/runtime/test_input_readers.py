@@ -5,7 +5,6 @@ from ctypes import Structure, c_int32, c_uint64
 import pytest
 
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
-from tests.runtime.test_cuda import compiled, sorted_rows  # noqa: F401  (a fixture)
 from tvm_passes.runtime import cuda
 from tvm_passes.runtime.input_readers import reader_of
 
