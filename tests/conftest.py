@@ -1,7 +1,11 @@
 """Devices for all tests; those of `tests/relax` run where TVM has Relax, the others where it has Relay."""
 
+import faulthandler
 import gc
+import os
 from pathlib import Path
+
+import pytest
 
 from topi_ext.bootstrap import tvm_in_use
 
@@ -25,3 +29,12 @@ def pytest_collection_finish():
     """What is imported by now stays: Python need not look through it for garbage again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_sessionfinish():
+    """A process that does not end within minutes of its last test says where it is, and ends."""
+    faulthandler.dump_traceback_later(300, exit=True)
+    yield
+    if "PYTEST_XDIST_WORKER" in os.environ:  # it waits for the other ones
+        faulthandler.cancel_dump_traceback_later()

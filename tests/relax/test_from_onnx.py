@@ -362,8 +362,8 @@ def test_a_network_with_its_suppression():
     found = runtime.compile(frontends.relax.from_onnx(model), QUICK, cut=True)(*inputs.values())
     assert len(expected["kept"]) > 10
     np.testing.assert_array_equal(found["kept"], expected["kept"])
-    # This untrained network amplifies rounding: of a coordinate of 432, torch and ONNX Runtime differ by up to
-    # 0.017 from float64 themselves.
+    # This untrained network amplifies rounding: in a coordinate of 432, torch and ONNX Runtime differ by up
+    # to 0.017 from float64 themselves.
     np.testing.assert_allclose(found["found"], expected["found"], rtol=1e-4, atol=0.02)
 
 
