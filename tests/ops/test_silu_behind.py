@@ -74,7 +74,7 @@ def test_a_batch_that_only_the_run_knows(monkeypatch):
 def test_what_is_not_finite(dtype):
     """As in torch: minus infinity times the sigmoid of it, which is 0, is no number."""
     x = np.array([np.inf, -np.inf, np.nan, 1e30, -1e30, 88.5, -88.5, 0.0], "float32")
-    # Instructions for bfloat16 multiply two channels at once: with one, the next pixel's too, by a weight of 0.
+    # Instructions for bfloat16 multiply two channels at once: of one, the next pixel's too, by a weight 0.
     data = np.zeros((1, 1, 32, 2), "float32")
     data[0, 0, : len(x), 0] = x
     case = Case((1, 32), 2, 1, kernel=(1, 1), dtype=dtype, bias="", **silu(padding=0))
