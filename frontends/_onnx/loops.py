@@ -1,39 +1,47 @@
-"""Converts each of the loops over detections that torchvision exports to one operator.
+"""Recognizes the loops over detections that torchvision exports, of which each is one operator.
 
 torchvision scripts two loops so that they can be exported: one pastes the mask of each detection, the other
 finds its keypoints. A loop, with the nodes before it that belong to it, is compared as terms with
-torchvision's functions, which the functions below restate. Only these two loops are recognized; any other is
-left to TVM's own converter.
+torchvision's functions, which the functions below restate. Only these two loops are recognized.
 
 They are matched in ONNX and not in Relay: there a loop is a recursive function, and the shape arithmetic of
-TVM's converters, which varies with what is known of the shapes, separates the operators of its body.
+TVM's converters, which varies with what is known of the shapes, separates the operators of its body. In Relax
+there are no loops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import onnx
 
-import topi_ext
-from tvm_passes.engine.expressions import type_of
-
-from tvm import relay
-
-from .._types import sizes
+from .imported import FindImported, Imported
 from .term_reader import Reader
 from .term_rewrites import Terms
 from .terms import NotRead, Term, Value
 
 
-def known_loop(
-    graph: onnx.GraphProto, node: onnx.NodeProto, imported: Callable[[str | None], relay.Expr | None]
-) -> list[relay.Expr] | None:
-    """The replacement of a Loop in Relay, an expression for each output, or None.
+class PastedMasks(NamedTuple):
+    """`topi_ext.paste_masks`, without the axis of one channel; the first two are what the frontend has."""
 
-    `graph` contains the node; `imported` gives the Relay expression of a name, or None.
-    """
+    masks: Any
+    boxes: Any
+    size: tuple[int, int]
+
+
+class Keypoints(NamedTuple):
+    """`topi_ext.heatmaps_to_keypoints`, whose places have their last two axes exchanged."""
+
+    maps: Any
+    rois: Any
+
+
+def known_loop(
+    graph: onnx.GraphProto, node: onnx.NodeProto, imported: FindImported
+) -> PastedMasks | Keypoints | None:
+    """What a Loop computes, or None; `graph` contains the node."""
     try:
         loop = _Loop(graph, node, imported)
     except NotRead:
@@ -57,7 +65,7 @@ class _Loop:
         self,
         graph: onnx.GraphProto,
         node: onnx.NodeProto,
-        imported: Callable[[str | None], relay.Expr | None],
+        imported: FindImported,
     ) -> None:
         self._imported, self._reader = imported, Reader(graph, imported)
         self.terms = self._reader.terms
@@ -74,12 +82,12 @@ class _Loop:
         if ends_early or gathers_more:
             raise NotRead
 
-    def imported(self, term: Term) -> tuple[relay.Expr, tuple[int | None, ...]]:
-        """The Relay expression of a term from outside, and its shape, with None for unknown sizes."""
-        expr = self._imported(self._reader.name_of.get(term))
-        if expr is None or type_of(expr).dtype != "float32":
+    def imported(self, term: Term) -> Imported:
+        """What a term from outside is."""
+        found = self._imported(self._reader.name_of.get(term))
+        if found is None or found.dtype != "float32":
             raise _IsAnother
-        return expr, sizes(type_of(expr))
+        return found
 
 
 def _rank(value: Value) -> int:
@@ -94,7 +102,7 @@ def _check(condition: object) -> None:
 # --- torchvision's paste_masks_in_image
 
 
-def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
+def _pasted_masks(loop: _Loop) -> PastedMasks:
     """For boxes outside the image or with negative width, the loop makes empty images too."""
     terms = loop.terms
     _check(len(loop.after) == 1 and _rank(loop.first[0]) == 3)
@@ -112,9 +120,10 @@ def _pasted_masks(loop: _Loop) -> list[relay.Expr]:
     _check(loop.after[0] is terms.concat([loop.now[0], terms.unsqueeze(image, [0])], 0))
     _check(loop.count is terms.size(padded, 0))
 
-    (masks, shape), (boxes, of_boxes) = loop.imported(masks), loop.imported(boxes)
-    _check(shape[1:] == (1, shape[3], shape[3]) and shape[3] and _are_boxes(of_boxes, shape[0]))
-    return [relay.squeeze(topi_ext.paste_masks(masks, boxes, (height, width)), [1])]
+    masks, boxes = loop.imported(masks), loop.imported(boxes)
+    shape = masks.sizes
+    _check(shape[1:] == (1, shape[3], shape[3]) and shape[3] and _are_boxes(boxes.sizes, shape[0]))
+    return PastedMasks(masks.value, boxes.value, (height, width))
 
 
 def _grown(terms: Terms, boxes: Value, side: Value) -> Value:
@@ -166,7 +175,7 @@ def _image(terms: Terms, mask: Value, corners: Value, height: int, width: int) -
 # --- torchvision's heatmaps_to_keypoints
 
 
-def _keypoints(loop: _Loop) -> list[relay.Expr]:
+def _keypoints(loop: _Loop) -> Keypoints:
     terms = loop.terms
     _check(len(loop.after) == 2)
     maps = _found(loop.after[1], lambda term: _is_item(loop, term, rank=4)).args[0]
@@ -181,10 +190,9 @@ def _keypoints(loop: _Loop) -> list[relay.Expr]:
         _check(after is terms.concat([now, terms.unsqueeze(new, [0])], 0))
     _check(loop.count is terms.size(rois, 0))
 
-    (maps, shape), (rois, of_rois) = loop.imported(maps), loop.imported(rois)
-    _check(0 not in shape[1:] and _are_boxes(of_rois, shape[0]))
-    places, scores = topi_ext.heatmaps_to_keypoints(maps, rois)
-    return [relay.transpose(places, [0, 2, 1]), scores]
+    maps, rois = loop.imported(maps), loop.imported(rois)
+    _check(0 not in maps.sizes[1:] and _are_boxes(rois.sizes, maps.sizes[0]))
+    return Keypoints(maps.value, rois.value)
 
 
 def _places_and_scores(terms: Terms, maps: Value, rois: Value, round_: Value) -> tuple[Value, Value]:

@@ -2,10 +2,10 @@
 
 Two graphs are read, in this order:
 
-1. The graph that has the loop. It is being imported, so all in front of the loop is in Relay already, with
-   its type. A name is read when `value` asks for it, after all that it is computed from, down to the leaves:
-   small constants, and a `Tensor` term for each name of which no more is known. `Terms` is told the lengths
-   that the types in Relay have, and `name_of` keeps the name of each term, so that its expression in Relay
+1. The graph that has the loop. It is being imported, so all in front of the loop is in Relay or Relax
+   already, with its type. A name is read when `value` asks for it, after all that it is computed from, down
+   to the leaves: small constants, and a `Tensor` term for each name of which no more is known. `Terms` is
+   told the lengths that the types have, and `name_of` keeps the name of each term, so that what it is there
    can be found.
 2. The body of the loop, by `read_inside`, from its first node to its last. The caller gives the values of its
    inputs. The body may read names of the graph outside. It has no types, and a node that is not read ends the
@@ -15,15 +15,10 @@ Two graphs are read, in this order:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import onnx
 
-from tvm_passes.engine.expressions import type_of
-
-from tvm import relay
-
-from .._types import sizes
+from .imported import FindImported, Imported
 from .term_nodes import has_rule, value_of_node, value_of_tensor
 from .term_rewrites import MAX_ELEMENTS, Terms
 from .terms import NotRead, Term, Value
@@ -32,10 +27,10 @@ from .terms import NotRead, Term, Value
 class Reader:
     """Reads a graph that is being imported, and a graph inside one of its nodes.
 
-    `imported` gives what a name is in Relay already, or None.
+    `imported` gives what a name is already, or None.
     """
 
-    def __init__(self, graph: onnx.GraphProto, imported: Callable[[str | None], relay.Expr | None]) -> None:
+    def __init__(self, graph: onnx.GraphProto, imported: FindImported) -> None:
         self.terms = Terms()
         self.name_of: dict[Term, str] = {}  # of terms of the outer graph; the first of several names
         self._imported = imported
@@ -71,31 +66,33 @@ class Reader:
 
     def _unread_inputs(self, name: str) -> list[str]:
         node = self._producers.get(name)
-        if node is None or not has_rule(node) or isinstance(self._imported(name), relay.Constant):
+        if node is None or not has_rule(node):
+            return []
+        imported = self._imported(name)
+        if imported is not None and imported.array is not None:
             return []
         return [other for other in node.input if other and other not in self._outside]
 
     def _read_outside(self, name: str) -> None:
         if name in self._outside:  # it may have waited more than once
             return
-        expr = self._imported(name)
-        type_ = None if expr is None else type_of(expr)
-        if not isinstance(type_, relay.TensorType):
+        imported = self._imported(name)
+        if imported is None:
             raise NotRead
-        value = self._small_constant(expr, type_.dtype)
+        value = self._small_constant(imported)
         if value is None:
             value = self._computed(name)
         if value is None:
-            value = self.terms("Tensor", name, rank=len(type_.shape), dtype=type_.dtype)
+            value = self.terms("Tensor", name, rank=len(imported.sizes), dtype=imported.dtype)
         if isinstance(value, Term):
-            self.terms.know_sizes(value, sizes(type_))
+            self.terms.know_sizes(value, imported.sizes)
             self.name_of.setdefault(value, name)
         self._outside[name] = value
 
-    def _small_constant(self, expr: relay.Expr, dtype: str) -> Value | None:
-        if not isinstance(expr, relay.Constant) or math.prod(expr.data.shape) > MAX_ELEMENTS:
+    def _small_constant(self, imported: Imported) -> Value | None:
+        if imported.array is None or math.prod(size or 0 for size in imported.sizes) > MAX_ELEMENTS:
             return None
-        return self.terms.const(expr.data.numpy(), dtype)
+        return self.terms.const(imported.array(), imported.dtype)
 
     def _computed(self, name: str) -> Value | None:
         """By its node, whose inputs have been read; None if the node is not read."""

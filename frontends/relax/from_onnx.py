@@ -18,6 +18,7 @@ from .._onnx.check import check_model, opset_of
 from .._onnx.interface import check_outputs, inline_functions, input_shapes, tvm_dtype
 from .._onnx.load import load_model
 from ..errors import ImportFailure, gist
+from ._onnx.counts import has_counts
 from ._onnx.graph import Graph
 from ._onnx.node import constant, shape_of
 from ._onnx.rows import Rows
@@ -43,9 +44,9 @@ def from_onnx(
     those that ONNX infers; all other operators are refused. Where a value is not a number (NaN), maxima,
     minima and bounds may be others than ONNX's.
 
-    The rows that a `NonMaxSuppression` keeps come first, in ONNX's order, and the others are zeros. Outputs
-    that are computed from these rows have them, too, and `num_detections`, int32, comes last. The function
-    attribute `padded_rows` says this to `tvm_passes.runtime`, which cuts them with `cut=True`.
+    Where data decide how many rows there are, as in detectors, their number is fixed. Those that are there
+    come first in outputs, in ONNX's order, the others are zeros, and `num_detections`, int32, comes last. The
+    function attribute `padded_rows` says this to `tvm_passes.runtime`, which cuts them with `cut=True`.
 
     Parameters
     ----------
@@ -64,7 +65,8 @@ def from_onnx(
     ------
     ImportFailure
         If the model cannot be read, is not complete, has an input whose shape is not fixed, an operator that
-        is not converted, or a shape, a branch or the length of a loop that depends on data.
+        is not converted, or a shape, a branch or the length of a loop that depends on data in another way
+        than those of detectors do.
     """
     model = load_model(model)
     check_model(model)
@@ -126,34 +128,43 @@ def _converted(graph: onnx.GraphProto, opset: int, inputs: dict[str, list[int]])
 
 def _outputs(values: Graph, names: list[str]) -> tuple[list[relax.Expr], dict[str, Any]]:
     """The results of the model, with the number of rows if there are any, and the attributes that say so."""
+    for name in names:
+        if has_counts(values.values[name]):
+            raise ImportFailure(f"the output '{name}' is how many rows there are, which num_detections says")
     outputs = [values.expression(values.values[name]) for name in names]
     rows = [values.rows.get(name) for name in names]
-    counts = list(dict.fromkeys(each.count for each in rows if each is not None))
-    if not counts:
+    selections = list(dict.fromkeys(each.of for each in rows if each is not None))
+    if not selections:
         return outputs, {"output_names": names}
-    if len(counts) > 1:
-        raise ImportFailure("the outputs depend on several NonMaxSuppression, and one can be counted")
+    if len(selections) > 1:
+        raise ImportFailure(
+            "the outputs have several numbers of rows that depend on data, and one can be counted"
+        )
+    (selection,) = selections
+    if selection.count is None or any(each.places_in for each in rows if each is not None):
+        raise ImportFailure(
+            "the outputs have rows that a mask selects, or their numbers: only the best k, and what "
+            "NonMaxSuppression keeps, come first"
+        )
     if NUMBER in names:
         raise ImportFailure(f"an output has the name {NUMBER}, which the number of rows gets: rename it")
     for name, output, each in zip(names, outputs, rows):
         if each is not None and any(size != 1 for size in shape_of(output)[: each.axis]):
             raise ImportFailure(
-                f"the output '{name}' has what NonMaxSuppression keeps along its axis {each.axis}: export it "
-                "with this axis in front"
+                f"the output '{name}' has a number of rows that depends on data along axis {each.axis}: "
+                "export it with this axis in front"
             )
     filled = [
         output if each is None else _filled(values.builder, output, each)
         for output, each in zip(outputs, rows)
     ]
     padded = [[] if each is None else [each.axis, 0] for each in rows]
-    return [*filled, counts[0]], {"output_names": [*names, NUMBER], "padded_rows": padded}
+    return [*filled, selection.count], {"output_names": [*names, NUMBER], "padded_rows": padded}
 
 
 def _filled(builder: relax.BlockBuilder, output: relax.Expr, rows: Rows) -> relax.Expr:
     """Zeros in place of rows that are not there."""
     shape, dtype = shape_of(output), str(output.ty.dtype.dtype)
-    places = np.arange(shape[rows.axis], dtype="int32")
-    is_there = builder.emit(relax.op.less(constant(places), rows.count))
     broad = [-1 if axis == rows.axis else 1 for axis in range(len(shape))]
     zero = constant(np.zeros((), dtype))
-    return builder.emit(relax.op.where(relax.op.reshape(is_there, broad), output, zero))
+    return builder.emit(relax.op.where(relax.op.reshape(rows.of.kept, broad), output, zero))

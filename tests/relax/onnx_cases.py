@@ -341,6 +341,20 @@ SAMPLING |= {
         ("bicubic", "zeros", 0),
     )
 }
+REGIONS = (RANDOM.random((5, 4)) * [5, 4, 4, 3] + [0, 0, 5, 4]).astype("float32")
+SAMPLING |= {
+    f"RoiAlign_{mode}_{ratio}": case(
+        *("RoiAlign", IMAGE, REGIONS, integers(0, 2, 5)),
+        coordinate_transformation_mode=mode,
+        sampling_ratio=ratio,
+        output_height=3,
+        output_width=2,
+        spatial_scale=0.8,
+        opsets=(16, LATEST),
+    )
+    for mode in ("half_pixel", "output_half_pixel")
+    for ratio in (0, 2)
+}
 SAMPLING["GridSample_linear"] = case("GridSample", IMAGE, GRID, mode="linear", opsets=(20, LATEST))
 
 FAMILIES = {

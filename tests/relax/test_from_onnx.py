@@ -10,12 +10,14 @@ import torch
 import torchvision
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
+from torchvision.models.detection._utils import _topk_min
 
 import frontends.relax
 from frontends.relax import ImportFailure
 from frontends.relax._onnx import graph, sampling
 from tests.models.super_resolution import channels_of, super_resolution_model
 from tests.models.yolo import STRIDES, boxes_of, yolo_model
+from tests.relax import detectors
 from tests.relax.modules import QUICK, Of, compiled, run
 from tests.relax.onnx_cases import FAMILIES, IMAGE, case, integers, model_of, random
 from tvm_passes import runtime
@@ -264,7 +266,9 @@ def test_the_branch_that_is_taken_is_imported():
 # --- detectors
 
 
-def detector(images=1, classes=3, boxes=40, most=7, center=0, by="GatherND", iou=0.4, score=0.2, behind=()):
+def detector(
+    images=1, classes=3, boxes=40, most=7, center=0, by="GatherND", iou=0.4, score=0.2, behind=(), end=FLOAT
+):
     """A NonMaxSuppression, and what is known of each box that it keeps: image, corners, class and score."""
     thresholds = {"iou": iou, "score": score}
     inputs = ["boxes", "scores", "most", *("" if each is None else name for name, each in thresholds.items())]
@@ -294,7 +298,7 @@ def detector(images=1, classes=3, boxes=40, most=7, center=0, by="GatherND", iou
     return of_graph(
         [*nodes, *behind],
         [("boxes", FLOAT, [images, boxes, 4]), ("scores", FLOAT, [images, classes, boxes])],
-        [("found", FLOAT, ["n", 7]), ("kept", INT64, ["n", 3])] if not behind else [("end", FLOAT, None)],
+        [("found", FLOAT, ["n", 7]), ("kept", INT64, ["n", 3])] if not behind else [("end", end, None)],
         weights,
     )
 
@@ -336,6 +340,113 @@ def test_detectors(name):
     padded = runtime.compile(mod, QUICK)(*inputs.values())
     number = len(expected["kept"])
     assert padded["num_detections"] == number and not np.asarray(padded["found"])[number:].any()
+
+
+BEHIND = {
+    "joined": [helper.make_node("Reshape", ["corners", "flat"], ["end"])],
+    "largest": [helper.make_node("ReduceMax", ["certainty"], ["end"], keepdims=0)],
+    "suppressed again": [
+        helper.make_node("Unsqueeze", ["corners", "zero"], ["kept_boxes"]),
+        helper.make_node("Unsqueeze", ["certainty", "zero"], ["kept_scores"]),
+        helper.make_node("Transpose", ["kept_scores"], ["their_scores"], perm=[0, 2, 1]),
+        helper.make_node("NonMaxSuppression", ["kept_boxes", "their_scores", "most", "score"], ["end"]),
+    ],
+    "from the end": [
+        helper.make_node("Mul", ["kept", "zero"], ["zeros"]),
+        helper.make_node("Gather", ["zeros", "zero"], ["column"], axis=1),
+        helper.make_node("Squeeze", ["column", "one"], ["each"]),
+        helper.make_node("Sub", ["each", "one"], ["last_of_them"]),
+        helper.make_node("Gather", ["corners", "last_of_them"], ["end"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_behind_a_suppression(name):
+    end = INT64 if name == "suppressed again" else FLOAT
+    assert_found_as_in_onnxruntime(detector(behind=BEHIND[name], end=end), boxes_and_scores())
+
+
+def assert_found_as_in_onnxruntime(model, inputs, **tolerance):
+    expected = in_onnxruntime(model, inputs)
+    mod = frontends.relax.from_onnx(model)
+    is_cut = "num_detections" in mod["main"].attrs["output_names"]
+    found = runtime.compile(mod, QUICK, cut=is_cut)(*inputs.values())
+    found = found if isinstance(found, dict) else dict(zip(expected, [found]))
+    for name, theirs in expected.items():
+        assert tuple(found[name].shape) == theirs.shape
+        np.testing.assert_allclose(found[name], theirs, **{"rtol": 1e-6} | tolerance, err_msg=name)
+
+
+SEEDED = torch.Generator().manual_seed(2)
+SCORED = torch.rand(40, 3, generator=SEEDED), torch.rand(40, 4, generator=SEEDED), torch.tensor(0.5)
+
+
+class Selected(nn.Module):
+    """Rows by masks, of masks, joined, and the best of them, as detectors select boxes."""
+
+    def __init__(self, numbers=False):
+        super().__init__()
+        self.numbers = numbers
+
+    def forward(self, scores, boxes, least):
+        certain = torch.where(scores[:, 0] > least)[0]
+        scores, boxes = scores[certain], boxes[certain]
+        wide = torch.where(boxes[:, 2] > 0.3)[0]
+        scores, boxes = scores[wide], boxes[wide]
+        tall = torch.where(boxes[:, 3] > 0.5)[0]
+        boxes = boxes.scatter(0, tall[:, None].expand(tall.size(0), 4), -boxes[tall])
+        boxes, scores = boxes[:, None].expand(boxes.size(0), 3, 4).reshape(-1, 4), scores.reshape(-1)
+        large = torch.where(scores > 0.2)[0]
+        best, places = scores[large].topk(_topk_min(scores[large], 10, 0))
+        places = large[places]
+        return boxes[places], best, places // 3 if self.numbers else boxes[places] * 2
+
+
+def test_rows_that_masks_select():
+    """All, some, fewer than the best that are asked for, and none."""
+    names = ["boxes", "best", "twice"]
+    model, inputs = exported(Selected().eval(), *SCORED, output_names=names)
+    machine, numbers = runtime.compile(frontends.relax.from_onnx(model), QUICK, cut=True), []
+    for least in (0.0, 0.5, 0.95, 2.0):
+        given = inputs | {"input.2": np.asarray(least, "float32")}
+        expected, found = in_onnxruntime(model, given), machine(*given.values())
+        numbers.append(len(found["best"]))
+        for name, theirs in expected.items():
+            np.testing.assert_array_equal(found[name], theirs, err_msg=name)
+    assert numbers[:2] == [10, 10] and 0 < numbers[2] < 10 and numbers[3] == 0
+
+
+class Joined(nn.Module):
+    """The best of two selections and of rows that are always there."""
+
+    def forward(self, scores, boxes, least):
+        parts = [boxes[torch.where(column > least)[0]] for column in scores.T[:2]]
+        joined = torch.cat([*parts, boxes[:2]])
+        best, places = joined[:, 0].topk(_topk_min(joined, 12, 0))
+        return joined[places] + joined.max(), best
+
+
+def test_rows_of_several_masks():
+    assert_found_as_in_onnxruntime(*exported(Joined().eval(), *SCORED, output_names=["boxes", "best"]))
+
+
+@pytest.mark.parametrize("kind", detectors.KINDS)
+def test_detectors_of_torchvision(kind):
+    model = detectors.detector(kind)
+    found = detectors.found_by_torchvision(model)
+    names = [f"output.{at}" for at in range(len(found))]
+    network, inputs = exported(OfOneImage(model), detectors.image(), output_names=names)
+    assert_found_as_in_onnxruntime(network, inputs, rtol=1e-4, atol=2e-4)
+    assert len(found[0]) >= 10
+
+
+class OfOneImage(Of):
+    """A detector that takes its only image, and answers a tuple."""
+
+    def forward(self, image):
+        (found,) = self.function([image])
+        return tuple(found[name] for name in detectors.NAMES if name in found)
 
 
 class AllBoxes(nn.Module):
@@ -383,7 +494,7 @@ def behind(op_type, *inputs, **attributes):
 
 
 AT_IMPORT = "must be known at import"
-KEPT = "as many rows as NonMaxSuppression keeps"
+KEPT = "a number of rows that depends on data"
 REFUSED = {
     "unknown": (lambda: single("Det", random(3, 3)), r"no converter to Relax for .*'node' \(Det\).*Relay"),
     "shape": (lambda: single("Reshape", IMAGE, np.int64([-1])), f"'node' .*input 1, 'node.1', .*{AT_IMPORT}"),
@@ -440,28 +551,52 @@ REFUSED = {
         r"'choose' .*its condition depends on data",
     ),
     "softmax of rows": (lambda: behind("Softmax", "certain", axis=0), KEPT),
-    "sum of rows": (lambda: behind("ReduceMax", "certainty"), KEPT),
-    "number of rows": (lambda: behind("Shape", "certain"), "asks how many boxes NonMaxSuppression keeps"),
-    "rows among others": (lambda: behind("Concat", "certain", "score", axis=0), KEPT),
-    "rows beside others": (lambda: behind("Transpose", "corners", perm=[1, 0]), "with this axis in front"),
-    "boxes that are kept": (
+    "sum of rows": (lambda: behind("ReduceSum", "certainty"), KEPT),
+    "number of rows": (lambda: behind("Shape", "certain"), "'end' is how many rows there are"),
+    "computed with the number of rows": (
         lambda: detector(
             behind=[
-                helper.make_node("Unsqueeze", ["corners", "zero"], ["kept_boxes"]),
-                helper.make_node("Unsqueeze", ["certainty", "zero"], ["kept_scores"]),
-                helper.make_node("Transpose", ["kept_scores"], ["their_scores"], perm=[0, 2, 1]),
-                helper.make_node("NonMaxSuppression", ["kept_boxes", "their_scores", "most"], ["end"]),
+                helper.make_node("Shape", ["certain"], ["number"]),
+                helper.make_node("Cast", ["number"], ["as_float"], to=FLOAT),
+                helper.make_node("Mul", ["certain", "as_float"], ["end"]),
             ]
         ),
-        "its boxes are those that another NonMaxSuppression keeps",
+        "computes with how many rows there are",
     ),
-    "rows joined": (lambda: behind("Reshape", "corners", "flat"), KEPT),
+    "branch for no rows": (
+        lambda: detector(
+            behind=[
+                helper.make_node("Size", ["certain"], ["number"]),
+                helper.make_node("Equal", ["number", "zero"], ["is_none"]),
+                helper.make_node(
+                    "If",
+                    ["is_none"],
+                    ["end"],
+                    name="choose",
+                    then_branch=graph_of(
+                        [helper.make_node("Identity", ["score"], ["a"])], [], [("a", FLOAT, None)]
+                    ),
+                    else_branch=graph_of(
+                        [helper.make_node("Identity", ["certain"], ["b"])], [], [("b", FLOAT, None)]
+                    ),
+                ),
+            ]
+        ),
+        "'choose' .*its results are not empty then",
+    ),
+    "rows among others": (lambda: behind("Concat", "certain", "score", axis=0), "rows that a mask selects"),
+    "as numbers of other rows": (lambda: exported(Selected(numbers=True), *SCORED)[0], KEPT),
+    "rows of a mask": (
+        lambda: exported(Of(lambda x: x[x > 0]), torch.ones(4))[0],
+        "rows that a mask selects",
+    ),
+    "rows beside others": (lambda: behind("Transpose", "corners", perm=[1, 0]), "with this axis in front"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_imported_says_why(name, capfd, monkeypatch):
-    monkeypatch.setattr(graph, "MAX_NODES", 100)
+    monkeypatch.setattr(graph, "MAX_NODES", 300)
     build, reason = REFUSED[name]
     with pytest.raises(ImportFailure, match=reason):
         frontends.relax.from_onnx(build())

@@ -60,10 +60,7 @@ class WithMoreFilters(Rule):
         if any(op_name(user) == "topi_ext.conv2d_nhwc" for user in match.graph.users(match.root)):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
-        for name in ("weight", "bias", "slope", "scale"):
-            given = getattr(call, name)
-            if given is None:
-                continue
+        for name, given in call.by_filter().items():
             value = values(given)
             if value is None:
                 return Refusal(f"the {name} is not constant")

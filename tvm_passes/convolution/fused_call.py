@@ -33,6 +33,11 @@ class FusedCall:
         self.residual_scale, self.out_scale = float(attrs["residual_scale"]), float(attrs["out_scale"])
         self.out_dtype = str(attrs["out_dtype"])
 
+    def by_filter(self) -> dict[str, Expr]:
+        """The arguments with a part for each filter, which is along their first axis."""
+        names = "weight", "bias", "slope", "scale"
+        return {name: given for name in names if (given := getattr(self, name)) is not None}
+
     @property
     def is_quantizing(self) -> bool:
         """Whether its result is scaled or rounded to int8, so that the operator can do nothing after that."""

@@ -99,9 +99,8 @@ def _why_not(graph: Graph, conv: relay.Call) -> str | None:
         return "the filters are shuffled into pixels"
     if call.residual is not None:
         return "a residual with as many channels is added"
-    for name in ("weight", "bias", "slope", "scale"):
-        given = getattr(call, name)
-        if given is not None and values(given) is None:
+    for name, given in call.by_filter().items():
+        if values(given) is None:
             return f"the {name} is not constant"
     if not _is_cut_where_read(graph, conv):
         return "the result would be copied for what reads it"

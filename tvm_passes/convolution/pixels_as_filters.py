@@ -80,13 +80,11 @@ class OfSquares(Rule):
         if problem.residual:
             return Refusal("a residual is added, which depth to space does not allow")
         call, constants = FusedCall(match.root), {}
-        for name in ("weight", "bias", "slope", "scale"):
-            given = getattr(call, name)
-            if given is not None:
-                value = values(given)
-                if value is None:
-                    return Refusal(f"the {name} is not constant")
-                constants[name] = value
+        for name, given in call.by_filter().items():
+            value = values(given)
+            if value is None:
+                return Refusal(f"the {name} is not constant")
+            constants[name] = value
         return Squares(call, side, constants)
 
     def rewrite(self, match: Match, plan: Squares) -> relay.Expr:

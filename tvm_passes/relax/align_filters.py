@@ -67,10 +67,7 @@ class WithMoreFilters(Rule):
         if any(op_name(user) == CONVOLUTION for user in match.graph.users(match.root)):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
-        for name in ("weight", "bias", "slope", "scale"):
-            given = getattr(call, name)
-            if given is None:
-                continue
+        for name, given in call.by_filter().items():
             value = match.graph.value(given)
             if not isinstance(value, GenericConst):
                 return Refusal(f"the {name} is not constant")

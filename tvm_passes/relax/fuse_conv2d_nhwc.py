@@ -411,13 +411,11 @@ def _of_filters(call: FusedCall, vector: np.ndarray) -> np.ndarray:
 def _reordered(match: Match, call: FusedCall, shuffle: Shuffle) -> FusedCall | Refusal:
     """The call with its filters in the order in which the operator shuffles them."""
     order = shuffle.deep(known_shape(match.root)[3]).ravel()  # in DCR this would be ascending
-    for name in ("weight", "bias", "slope", "scale"):
-        given = getattr(call, name)
-        if given is not None:
-            array = match.graph.constant(given)
-            if array is None:
-                return Refusal("the weights or the bias of the convolution are not constant")
-            setattr(call, name, relax.const(np.ascontiguousarray(array[order])))
+    for name, given in call.by_filter().items():
+        array = match.graph.constant(given)
+        if array is None:
+            return Refusal("the weights or the bias of the convolution are not constant")
+        setattr(call, name, relax.const(np.ascontiguousarray(array[order])))
     return call
 
 

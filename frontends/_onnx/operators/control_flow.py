@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
 
+import topi_ext
 from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
 from ..._fold import constant
+from ..._types import sizes
 from ..describe import describe
+from ..imported import Imported
 from ..loop_body import captured, carry, grows, is_read, keep_shape, pruned
-from ..loops import known_loop
+from ..loops import PastedMasks, known_loop
 from ..schema import element_type
 from ._common import (
     Attrs,
@@ -74,11 +79,23 @@ def loop(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
     """TVM's own makes every loop a recursive function; some loops over detections are one operator."""
     scope = importer.GraphProto.current
     graph, node = scope.place
-    found = known_loop(graph, node, scope.imported)
+    found = known_loop(graph, node, partial(_imported, scope))
     if found is None:
         return _recursive(importer, inputs, attrs, params)
     attrs["body"], list(inputs)  # count as read, since they were read as terms
-    return several(*found) if len(found) > 1 else found[0]
+    if isinstance(found, PastedMasks):
+        return relay.squeeze(topi_ext.paste_masks(*found), [1])
+    places, scores = topi_ext.heatmaps_to_keypoints(*found)
+    return several(relay.transpose(places, [0, 2, 1]), scores)
+
+
+def _imported(scope: Any, name: str | None) -> Imported | None:
+    expr = scope.imported(name)
+    type_ = None if expr is None else type_of(expr)
+    if not isinstance(type_, relay.TensorType):
+        return None
+    array = expr.data.numpy if isinstance(expr, relay.Constant) else None
+    return Imported(expr, type_.dtype, sizes(type_), array)
 
 
 def _recursive(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

@@ -18,8 +18,8 @@ from .node import Node, constant
 op = relax.op
 
 
-def non_max_suppression(n: Node) -> tuple[relax.Expr, relax.Expr]:
-    """The rows of (image, class, box), int64, and how many are kept, int32."""
+def non_max_suppression(n: Node, is_there: relax.Expr | None = None) -> tuple[relax.Expr, relax.Expr]:
+    """The rows of (image, class, box), int64, and how many are kept, int32, of boxes that are there."""
     images, classes, boxes = n.shape(1)
     most = min(int(n.value(2).item()) if n.has(2) else 0, boxes)
     if most <= 0:
@@ -29,6 +29,9 @@ def non_max_suppression(n: Node) -> tuple[relax.Expr, relax.Expr]:
     corners = op.reshape(_corners(n), (images, 1, boxes, 4))
     corners = op.reshape(op.broadcast_to(corners, (images, classes, boxes, 4)), (items, boxes, 4))
     scores = n.emit(op.reshape(n.data(1), (items, boxes)))
+    if is_there is not None:
+        scores = n.emit(op.where(is_there, scores, relax.const(-np.inf, n.dtype(1))))
+        least = float(np.finfo(n.dtype(1)).min) if least is None else least
     kept = n.emit(
         topi_ext.batched_nms(
             n.emit(corners),

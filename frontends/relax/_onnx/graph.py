@@ -3,6 +3,9 @@
 Since all sizes are known, so is whatever ONNX computes from them: nodes whose inputs are known are computed
 by ONNX's own reference, branches are taken and loops unrolled at import. Only operators are converted
 that are compared with ONNX Runtime; all others are refused.
+
+Where data decide how many rows a tensor has, it has as many as there can be: see `rows.py` for what is known
+of them, `selections.py` for nodes that make and read them, and `counts.py` for shapes with their numbers.
 """
 
 from __future__ import annotations
@@ -15,14 +18,18 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import topi_ext
+
 from tvm import relax
 
 from ..._onnx.describe import describe
+from ..._onnx.imported import Imported
 from ..._onnx.interface import ELEMENT_TYPES
+from ..._onnx.loops import PastedMasks, known_loop
 from ..._onnx.schema import Known, may_be_a_shape, other_type
 from ...errors import NO_REASON, ImportFailure, gist
-from . import elementwise, layers, reductions, sampling, shapes
-from .detection import non_max_suppression
+from . import counts, elementwise, layers, reductions, sampling, selections, shapes
+from .counts import Count, IsNone, extents, has_counts
 from .node import Convert, Node, Value, constant, dtype_of, shape_of
 from .rows import Rows, rows_of_result
 
@@ -48,6 +55,13 @@ SUMMING = {*layers.converters(), *reductions.converters(), *sampling.converters(
 }
 
 
+DEPENDS = (
+    "how often it runs depends on data, and only loops whose length is known can be imported, and those in "
+    "which torchvision pastes masks and finds keypoints: export the model without it"
+)
+op = relax.op
+
+
 class Graph:
     """The values of an ONNX graph by name."""
 
@@ -55,10 +69,12 @@ class Graph:
         self.opset, self.builder, self.on_node = opset, builder, on_node
         self.values: dict[str, Value] = {}
         self.rows: dict[str, Rows] = {}
+        self.selections = selections.Made()
         self.constants: dict[int, tuple[np.ndarray, relax.Expr]] = {}
         self.count = 0
 
     def convert(self, graph: onnx.GraphProto, is_outermost: bool = True) -> None:
+        self.proto = graph
         for tensor in graph.initializer:
             self.set(tensor.name, self._array(tensor, f"the tensor '{tensor.name}'"))
         if graph.sparse_initializer:
@@ -83,7 +99,7 @@ class Graph:
         return self.constants[id(value)][1]
 
     def known(self, name: str) -> Known | None:
-        value = self.values.get(name)
+        value = extents(self.values.get(name))
         if value is None:
             return None
         shape: list[int | None] = list(shape_of(value))
@@ -117,13 +133,17 @@ class Graph:
     def _convert_by_kind(self, node: onnx.NodeProto) -> None:
         inputs = [self.values[name] if name else None for name in node.input]
         is_known = all(value is None or isinstance(value, np.ndarray) for value in inputs)
+        has_rows = any(name in self.rows for name in node.input)
+        is_counting = any(map(has_counts, inputs))
         if node.op_type == "Constant":
             self.set(node.output[0], self._constant(node))
         elif node.op_type in CONTROL_FLOW:
             CONTROL_FLOW[node.op_type](self, node)
         elif node.op_type in ("Shape", "Size"):
             self._set_shape(node)
-        elif is_known and node.op_type not in NEVER_KNOWN:
+        elif is_known and is_counting and node.op_type in counts.OPERATORS and not has_rows:
+            self._count(node, inputs)
+        elif is_known and not (is_counting or has_rows) and node.op_type not in NEVER_KNOWN:
             self._compute(node, inputs)
         else:
             self._convert_operator(node)
@@ -145,17 +165,21 @@ class Graph:
         return numpy_helper.to_array(tensor)
 
     def _set_shape(self, node: onnx.NodeProto) -> None:
-        if node.input[0] in self.rows:
-            raise ImportFailure(
-                f"{describe(node)} asks how many boxes NonMaxSuppression keeps, which depends on data, and "
-                "all shapes must be fixed: export the model without what computes with it"
-            )
-        shape = np.asarray(shape_of(self.values[node.input[0]]), "int64")
+        shape = np.asarray(shape_of(extents(self.values[node.input[0]])), "int64")
+        rows = self.rows.get(node.input[0])
+        if rows is not None:
+            shape = shape.astype(object)
+            shape[rows.axis] = Count(rows.of)
         if node.op_type == "Size":
-            self.set(node.output[0], np.asarray(shape.prod(), "int64"))
+            self.set(node.output[0], counts.product(shape) if rows else np.asarray(shape.prod(), "int64"))
             return
         bounds = {each.name: each.i for each in node.attribute}
         self.set(node.output[0], shape[bounds.get("start") : bounds.get("end")])
+
+    def _count(self, node: onnx.NodeProto, inputs: list[np.ndarray | None]) -> None:
+        """What is computed of numbers of rows."""
+        n = Node(node, self.opset, inputs, self.builder, self.expression)
+        self.set(node.output[0], counts.computed(n, inputs))
 
     def _compute(self, node: onnx.NodeProto, inputs: list[np.ndarray | None]) -> None:
         """By ONNX's reference."""
@@ -177,15 +201,21 @@ class Graph:
 
     def _convert_operator(self, node: onnx.NodeProto) -> None:
         inputs = [self.values[name] if name else None for name in node.input]
-        n = Node(node, self.opset, inputs, self.builder, self.expression)
-        rows = None
+        n = Node(node, self.opset, [extents(value) for value in inputs], self.builder, self.expression)
+        if any(has_counts(v) and (node.op_type, at) not in selections.SHAPES for at, v in enumerate(inputs)):
+            n.refuse(
+                "it computes with how many rows there are, which depends on data, and all shapes must be "
+                "fixed: export the model without it"
+            )
         given = [self.rows.get(name) for name in node.input]
-        if any(given) and node.op_type in CONVERTERS:
+        selecting = selections.Selecting(n, inputs, given, self.selections, lambda: self._results_of(n)[0])
+        made = selections.selected(selecting)
+        rows = None
+        if made is not None:
+            results = [each.value for each in made]
+        elif any(given) and node.op_type in CONVERTERS:
             rows = rows_of_result(n, inputs, given)
-        if node.op_type == "NonMaxSuppression":
-            if any(given):
-                n.refuse("its boxes are those that another NonMaxSuppression keeps, which depends on data")
-            results, rows = self._suppressed(n)
+            results = self._results_of(n)
         elif node.op_type in ONLY_KNOWN:
             n.refuse(
                 "the shape or the values of its result depend on data, and all shapes must be fixed: export "
@@ -198,9 +228,10 @@ class Graph:
             reason = f"its output {len(results)}, '{node.output[len(results)]}', is not supported"
         if reason:
             n.refuse(reason)
-        for name, result in zip(node.output, results):
+        all_rows = [each.rows for each in made] if made is not None else [rows] * len(results)
+        for name, result, each in zip(node.output, results, all_rows):
             if name:
-                self.set(name, result, rows)
+                self.set(name, result, each)
         self._check_types(node)
 
     def _results_of(self, n: Node) -> list[relax.Expr]:
@@ -219,10 +250,6 @@ class Graph:
             ]
         return results
 
-    def _suppressed(self, n: Node) -> tuple[list[relax.Expr], Rows]:
-        found, count = non_max_suppression(n)
-        return [found], Rows(0, count)
-
     def _check_types(self, node: onnx.NodeProto) -> None:
         different = other_type(node, self.opset, self.known)
         if different:
@@ -238,6 +265,8 @@ class Graph:
     def if_(self, node: onnx.NodeProto) -> None:
         """The branch that is taken."""
         condition = self.values[node.input[0]]
+        if has_counts(condition):
+            return self._if_some(node, condition.item())
         if not isinstance(condition, np.ndarray):
             raise ImportFailure(
                 f"{describe(node)} cannot be converted: its condition depends on data, and only one of its "
@@ -248,9 +277,25 @@ class Graph:
         for name, (value, rows) in zip(node.output, self._results(branch, {})):
             self.set(name, value, rows)
 
+    def _if_some(self, node: onnx.NodeProto, is_none: IsNone) -> None:
+        """The branch for some rows, if that for none has no more of them than this one has then."""
+        branches = {each.name: each.g for each in node.attribute}
+        nothing, some = (self._results(branches[f"{name}_branch"], {}) for name in ("then", "else"))
+        for (value, _), (_, rows) in zip(nothing, some):
+            is_empty = isinstance(value, np.ndarray) and not value.size
+            if not is_empty or rows is None or not rows.of.descends_from(is_none.of):
+                raise ImportFailure(
+                    f"{describe(node)} cannot be converted: its condition is that there are no rows, and its "
+                    "results are not empty then: export the model without it"
+                )
+        for name, (value, rows) in zip(node.output, some):
+            self.set(name, value, rows)
+
     def loop(self, node: onnx.NodeProto) -> None:
-        """Unrolled: how often it runs must be known."""
+        """Unrolled: how often it runs must be known, if it is not one over all that a detector finds."""
         trips, condition = (self.values[name] if name else None for name in (*node.input, "", "")[:2])
+        if has_counts(trips):
+            return self._loop_over_rows(node)
         (body,) = (each.g for each in node.attribute if each.name == "body")
         names = [value.name for value in body.input]
         state = [(self.values[name], self.rows.get(name)) for name in node.input[2:]]
@@ -263,7 +308,7 @@ class Graph:
             state, made = results[: len(state)], results[len(state) :]
             for values, (value, rows) in zip(scanned, made):
                 if rows is not None:
-                    raise ImportFailure(f"{describe(node)} collects what NonMaxSuppression keeps")
+                    raise ImportFailure(f"{describe(node)} collects rows whose number depends on data")
                 values.append(value)
             trip += 1
         if scanned and not trip:
@@ -274,8 +319,38 @@ class Graph:
             if name:
                 self.set(name, value, rows)
 
+    def _loop_over_rows(self, node: onnx.NodeProto) -> None:
+        found = known_loop(self.proto, node, self._imported)
+        if found is None:
+            raise ImportFailure(f"{describe(node)} cannot be converted: {DEPENDS}")
+        (first, rows), (second, of_second), *size = found
+        if rows is None or rows.axis != 0 or of_second != rows:
+            raise ImportFailure(f"{describe(node)} cannot be converted: its tensors have other rows")
+        emit = self.builder.emit
+        if isinstance(found, PastedMasks):
+            pasted = emit(topi_ext.paste_masks(first, second, *size))
+            results = [op.squeeze(pasted, [1])]
+        else:
+            both = emit(topi_ext.heatmaps_to_keypoints(first, second))
+            places, scores = (emit(relax.TupleGetItem(both, at)) for at in (0, 1))
+            results = [op.permute_dims(places, [0, 2, 1]), scores]
+        for name, result in zip(node.output, results):
+            self.set(name, emit(result), rows)
+
+    def _imported(self, name: str | None) -> Imported | None:
+        if name is None or name not in self.values:
+            return None
+        value, rows = self.values[name], self.rows.get(name)
+        plain = extents(value)
+        shape: list[int | None] = list(shape_of(plain))
+        if rows is not None:
+            shape[rows.axis] = None
+        is_known = isinstance(value, np.ndarray) and rows is None and not has_counts(value)
+        array = (lambda: plain) if is_known else None
+        return Imported((self.expression(plain), rows), dtype_of(plain), tuple(shape), array)
+
     def _goes_on(self, node: onnx.NodeProto, condition: Value | None) -> bool:
-        if condition is not None and not isinstance(condition, np.ndarray):
+        if condition is not None and (not isinstance(condition, np.ndarray) or has_counts(condition)):
             raise ImportFailure(
                 f"{describe(node)} cannot be converted: whether it goes on depends on data, and only loops "
                 "whose length is known can be imported: export the model without it"
@@ -284,10 +359,7 @@ class Graph:
 
     def _trips(self, node: onnx.NodeProto, trips: Value) -> int:
         if not isinstance(trips, np.ndarray):
-            raise ImportFailure(
-                f"{describe(node)} cannot be converted: how often it runs depends on data, and only loops "
-                "whose length is known can be imported: export the model without it"
-            )
+            raise ImportFailure(f"{describe(node)} cannot be converted: {DEPENDS}")
         return int(trips.item())
 
     def _stacked(self, values: list[Value]) -> Value:
@@ -300,15 +372,23 @@ class Graph:
         self, graph: onnx.GraphProto, given: Mapping[str, tuple[Value, Rows | None]]
     ) -> list[tuple[Value, Rows | None]]:
         """The results of an inner graph, whose names are its own."""
-        outside = self.values, self.rows
+        outside = self.values, self.rows, self.proto
         self.values, self.rows = dict(self.values), dict(self.rows)
         for name, (value, rows) in given.items():
             self.set(name, value, rows)
         self.convert(graph, is_outermost=False)
         found = [(self.values[each.name], self.rows.get(each.name)) for each in graph.output]
-        self.values, self.rows = outside
+        self.values, self.rows, self.proto = outside
         return found
 
 
 CONTROL_FLOW: dict[str, Any] = {"If": Graph.if_, "Loop": Graph.loop}
-KNOWN_OPERATORS = {*CONVERTERS, *ONLY_KNOWN, *CONTROL_FLOW, "Constant", "NonMaxSuppression", "Shape", "Size"}
+KNOWN_OPERATORS = {
+    *CONVERTERS,
+    *ONLY_KNOWN,
+    *CONTROL_FLOW,
+    *selections.CONVERTERS,
+    "Constant",
+    "Shape",
+    "Size",
+}

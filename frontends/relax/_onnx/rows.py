@@ -1,30 +1,66 @@
-"""Which axis of a value has as many rows as a NonMaxSuppression keeps, and which nodes keep rows apart.
+"""Rows of which data decide whether they are there, in tensors of fixed shapes.
 
-In ONNX that axis is as long as there are kept boxes. Here it has a fixed length, and the rows beyond the kept
-ones have any value. So a node may read them only if each row of its result depends on one row alone.
+In ONNX, an axis may be as long as a mask has trues, or as a NonMaxSuppression keeps boxes. Here it has a
+fixed length, a `Selection` says which rows are there, and the others have any value. So a node may read them
+only if each row of its result depends on one row alone, or if it is told which are there.
+
+A mask leaves the rows where they are, with gaps between those that are there, so ONNX's number of a row is
+not its place. Numbers of rows therefore know whose places they are, and only rows of that selection are read
+by them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Optional
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, Optional
+
+import numpy as np
 
 from tvm import relax
 
 from . import elementwise
-from .node import Node, Value, shape_of
+from .node import Node, Value, constant, shape_of
+
+op = relax.op
+
+
+@dataclass(eq=False)
+class Selection:
+    """How many rows there can be, which are there, and how many, if those come first."""
+
+    extent: int
+    kept: relax.Expr  # bool, of the extent
+    count: relax.Expr | None  # int32; None where there may be gaps
+    parent: Selection | None = None  # without rows of it, there are none of this
+
+    @classmethod
+    def of_first(cls, n: Node, extent: int, count: relax.Expr, parent: Selection | None) -> Selection:
+        places = constant(np.arange(extent, dtype="int32"))
+        return cls(extent, n.emit(op.less(places, count)), count, parent)
+
+    def counted(self, n: Node) -> relax.Expr:
+        if self.count is not None:
+            return self.count
+        return n.emit(op.sum(op.astype(self.kept, "int32")))
+
+    def descends_from(self, other: Selection) -> bool:
+        return self is other or (self.parent is not None and self.parent.descends_from(other))
 
 
 class Rows(NamedTuple):
-    """The axis that has rows, and the value that counts those that are kept."""
+    """Along which axis a value has the rows of a selection.
+
+    Its elements may be the places of rows of another selection, which has gaps, and each its own place.
+    """
 
     axis: int
-    count: relax.Expr
+    of: Selection
+    places_in: Selection | None = None
+    are_own: bool = False
 
 
-NOT_ELEMENTWISE = {"PRelu"}  # whose slopes have the axes of channels
-ELEMENTWISE = {*elementwise.converters()} - NOT_ELEMENTWISE
 Given = Sequence[Optional[Rows]]
 
 
@@ -32,15 +68,26 @@ def rows_of_result(n: Node, inputs: Sequence[Value | None], given: Given) -> Row
     """Of the results of a node, some of whose inputs have rows; an ImportFailure if it mixes them."""
     op_type = n.proto.op_type
     find = _elementwise if op_type in ELEMENTWISE else AXES.get(op_type)
-    counts = {each.count for each in given if each is not None}
-    axis = None if find is None or len(counts) > 1 else find(n, inputs, given)
-    if axis is None:
-        n.refuse(
-            "one of its inputs has as many rows as NonMaxSuppression keeps, which depends on data, and Relax "
-            "is given fixed shapes: only nodes that compute each row by itself can follow. Export the model "
-            "without what is behind them, or without its NonMaxSuppression"
-        )
-    return Rows(axis, counts.pop())
+    some = [each for each in given if each is not None]
+    axis = None if find is None or len({id(each.of) for each in some}) > 1 else find(n, inputs, given)
+    first = some[0]
+    is_same = op_type in SAME_ELEMENTS
+    if axis is None or (any(each.places_in is not None for each in some) and not is_same):
+        refuse(n)
+    return Rows(axis, first.of, first.places_in, first.are_own) if is_same else Rows(axis, first.of)
+
+
+def refuse(n: Node) -> NoReturn:
+    n.refuse(
+        "one of its inputs has a number of rows that depends on data, such as those that NonMaxSuppression "
+        "keeps, and Relax is given fixed shapes: only nodes that compute or select each row by itself can "
+        "follow. Export the model without what is behind them, or without its NonMaxSuppression"
+    )
+
+
+NOT_ELEMENTWISE = {"PRelu"}  # whose slopes have the axes of channels
+ELEMENTWISE = {*elementwise.converters()} - NOT_ELEMENTWISE
+SAME_ELEMENTS = {"Cast", "Gather", "Identity", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def _elementwise(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
@@ -65,18 +112,39 @@ def _concat(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None
 def _gather(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
     data, indices = given
     along = n.axis()
-    if data is None and indices is not None:
-        return along + indices.axis
     if data is None or indices is not None or data.axis == along:
         return None
     return data.axis if data.axis < along else data.axis - 1 + n.rank(1)
 
 
-def _gather_nd(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
-    data, indices = given
-    if data is not None or indices is None or n.attribute("batch_dims"):
+def _of_batch(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
+    """Of layers that compute each image of a batch, or each region, by itself."""
+    data, *others = given
+    return 0 if data is not None and data.axis == 0 and not any(others) else None
+
+
+def _roi_align(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
+    data, regions, images = given
+    is_each = data is None and regions is not None and regions.axis == 0
+    return 0 if is_each and (images is None or images.axis == 0) else None
+
+
+def _pad(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
+    axes = n.integers(3) if n.has(3) else list(range(n.rank()))
+    widths = n.integers(1)
+    padded = {axis % n.rank() for at, axis in enumerate(axes) if widths[at] or widths[at + len(axes)]}
+    return _unless_in(n, given, sorted(padded))
+
+
+def _gemm(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
+    return None if n.attribute("transA") else _of_batch(n, inputs, given)
+
+
+def _matmul(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
+    data, other = given
+    if data is None or other is not None or n.rank(1) > 2 or data.axis == n.rank() - 1:
         return None
-    return indices.axis if indices.axis < n.rank(1) - 1 else None
+    return data.axis
 
 
 def _slice(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
@@ -84,11 +152,7 @@ def _slice(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
     return _unless_in(n, given, axes)
 
 
-def _split(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
-    return _unless_in(n, given, [n.axis()])
-
-
-def _softmax(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
+def _of_axis(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
     return _unless_in(n, given, [n.axis()])
 
 
@@ -117,24 +181,34 @@ def _unsqueeze(n: Node, inputs: Sequence[Value | None], given: Given) -> int | N
     return [axis for axis in range(rank) if axis not in added][given[0].axis]
 
 
-def _reshape(n: Node, inputs: Sequence[Value | None], given: Given) -> int | None:
-    """Of the first axis, which stays the first one: the only size that is not written."""
-    if given[0] is None or given[0].axis != 0 or not n.has(1):
-        return None
-    first, *others = n.integers(1) or [1]
-    is_same = min(others, default=1) > 0 and math.prod(others) == math.prod(n.shape(0)[1:])
-    return 0 if first in (-1, 0) and is_same else None
-
-
 AXES: dict[str, Callable[[Node, Sequence[Any], Given], Any]] = {
+    **dict.fromkeys(
+        (
+            "AveragePool",
+            "BatchNormalization",
+            "Conv",
+            "ConvTranspose",
+            "GlobalAveragePool",
+            "MaxPool",
+            "Resize",
+        ),
+        _of_batch,
+    ),
     "Concat": _concat,
     "Gather": _gather,
-    "GatherND": _gather_nd,
-    "Reshape": _reshape,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Pad": _pad,
+    "RoiAlign": _roi_align,
     "Slice": _slice,
-    "Softmax": _softmax,
-    "Split": _split,
+    "Softmax": _of_axis,
+    "Split": _of_axis,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
+
+
+def inner_size(shape: Sequence[int], axis: int) -> int:
+    """How many elements a row has."""
+    return math.prod(shape[axis + 1 :])

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+import topi_ext
+
 from tvm import relax
 
 from .node import Convert, Node, constant
@@ -14,7 +16,7 @@ op = relax.op
 
 
 def converters() -> dict[str, Convert]:
-    return {"GridSample": _grid_sample, "Resize": _resize}
+    return {"GridSample": _grid_sample, "Resize": _resize, "RoiAlign": _roi_align}
 
 
 METHODS = "nearest", "linear", "cubic"
@@ -119,6 +121,23 @@ def _extents(n: Node) -> tuple[int, ...]:
                 f"the scale {scale} makes no whole number of {before[axis]} pixels: export it with sizes"
             )
     return tuple(after)
+
+
+def _roi_align(n: Node) -> relax.Expr:
+    """ONNX's `max` is of weighted neighbours, not of what lies between them."""
+    n.only_floats()
+    if n.attribute("mode") != "avg":
+        n.refuse("only the mode avg is supported")
+    default = "half_pixel" if n.opset >= 16 else "output_half_pixel"
+    images = op.astype(op.reshape(n.data(2), (-1, 1)), n.dtype(1))
+    return topi_ext.roi_align(
+        n.data(0),
+        n.emit(op.concat([n.emit(images), n.data(1)], 1)),
+        pooled_size=(n.attribute("output_height"), n.attribute("output_width")),
+        spatial_scale=n.attribute("spatial_scale"),
+        sampling_ratio=n.attribute("sampling_ratio"),
+        aligned=n.attribute("coordinate_transformation_mode", default) == "half_pixel",
+    )
 
 
 GRID_METHODS = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bicubic": "bicubic"}
