@@ -485,6 +485,11 @@ def test_a_network_with_its_suppression():
 # --- refusals
 
 
+def places(scores):
+    """Numbers of rows that a mask leaves: where their best are among them."""
+    return scores[torch.where(scores > 0.5)[0]].topk(3)[1]
+
+
 def single(op_type, *inputs, opset=18, **options):
     return model_of({"node": case(op_type, *inputs, **options)}, opset)[0]
 
@@ -586,6 +591,10 @@ REFUSED = {
     ),
     "rows among others": (lambda: behind("Concat", "certain", "score", axis=0), "rows that a mask selects"),
     "as numbers of other rows": (lambda: exported(Selected(numbers=True), *SCORED)[0], KEPT),
+    "where numbers of other rows are not 0": (
+        lambda: exported(Of(lambda x: places(x)[torch.where(places(x))[0]]), SCORED[0][:, 0])[0],
+        KEPT,
+    ),
     "rows of a mask": (
         lambda: exported(Of(lambda x: x[x > 0]), torch.ones(4))[0],
         "rows that a mask selects",

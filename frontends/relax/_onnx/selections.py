@@ -63,6 +63,7 @@ def _non_zero(s: Selecting) -> Results:
     n, (rows,) = s.n, s.given
     if n.rank() != 1:
         return None
+    _check_numbers(s, rows)
     (extent,) = n.shape(0)
     before = None if rows is None else rows.of
 
@@ -84,6 +85,12 @@ def _with_gaps(selection: Selection | None) -> Selection | None:
     return selection if selection is not None and selection.count is None else None
 
 
+def _check_numbers(s: Selecting, *given: Rows | None) -> None:
+    """What depends on the values of numbers of rows needs those that ONNX has."""
+    if any(each is not None and each.places_in is not None for each in given):
+        refuse(s.n)
+
+
 def _gather(s: Selecting) -> Results:
     n, (data, at) = s.n, s.given
     if at is None:
@@ -99,7 +106,8 @@ def _gather_nd(s: Selecting) -> Results:
         refuse(n)
     if n.shape(1)[1:] == (1,):
         return _read(s, data, at, 0, 1, lambda: n.emit(op.reshape(n.data(1), (-1,))))
-    if at.places_in is not None or data is not None:
+    _check_numbers(s, at)
+    if data is not None:
         refuse(n)
     return [Result(s.convert(), Rows(at.axis, at.of))]
 
@@ -131,6 +139,7 @@ def _top_k(s: Selecting) -> Results:
     n, (rows, _), k = s.n, s.given, s.inputs[1]
     if rows is None:
         return None
+    _check_numbers(s, rows)
     if n.rank() != 1 or not n.is_float() or not n.attribute("largest"):
         refuse(n)
     (asked,) = np.asarray(extents(k)).reshape(-1).tolist()
@@ -156,6 +165,7 @@ def _top_k(s: Selecting) -> Results:
 
 def _suppressed(s: Selecting) -> Results:
     n, (boxes, scores, *_) = s.n, s.given
+    _check_numbers(s, boxes, scores)
     if (boxes and boxes.of) is not (scores and scores.of):
         refuse(n)
     if boxes is not None and scores is not None and (boxes.axis, scores.axis) != (1, 2):
@@ -326,6 +336,7 @@ def _scatter_elements(s: Selecting) -> Results:
     if data is None or at is None or updates is None or n.attribute("reduction") != "none":
         refuse(n)
     is_in_place = at.are_own and at.of is updates.of and at.places_in is _with_gaps(data.of)
+    _check_numbers(s, data, updates)
     is_whole = n.shape(0) == n.shape(1) == n.shape(2)
     if {n.axis(), data.axis, at.axis, updates.axis} != {0} or not (is_in_place and is_whole):
         refuse(n)
@@ -339,7 +350,8 @@ def _largest(s: Selecting) -> Results:
     if rows is None:
         return None
     axes = n.integers(1) if n.has(1) else list(n.attribute("axes") or range(n.rank()))
-    if sorted(axis % n.rank() for axis in axes) != list(range(n.rank())) or rows.places_in is not None:
+    _check_numbers(s, rows)
+    if sorted(axis % n.rank() for axis in axes) != list(range(n.rank())):
         refuse(n)
     n.only_floats()
     n.attribute("noop_with_empty_axes")
