@@ -165,6 +165,5 @@ def _outputs(values: Graph, names: list[str]) -> tuple[list[relax.Expr], dict[st
 def _filled(builder: relax.BlockBuilder, output: relax.Expr, rows: Rows) -> relax.Expr:
     """Zeros in place of rows that are not there."""
     shape, dtype = shape_of(output), str(output.ty.dtype.dtype)
-    broad = [-1 if axis == rows.axis else 1 for axis in range(len(shape))]
     zero = constant(np.zeros((), dtype))
-    return builder.emit(relax.op.where(relax.op.reshape(rows.of.kept, broad), output, zero))
+    return builder.emit(relax.op.where(rows.kept_of(len(shape)), output, zero))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -73,10 +73,14 @@ def computed(n: Node, inputs: list[np.ndarray | None]) -> np.ndarray:
     try:
         return _plain(OPERATORS[n.proto.op_type](n, *given))
     except CannotCount:
-        n.refuse(
-            "it computes with how many rows there are, which depends on data, and all shapes must be fixed: "
-            "export the model without it"
-        )
+        refuse(n)
+
+
+def refuse(n: Node) -> NoReturn:
+    n.refuse(
+        "it computes with how many rows there are, which depends on data, and all shapes must be fixed: "
+        "export the model without it"
+    )
 
 
 def product(numbers: np.ndarray) -> np.ndarray:

@@ -203,10 +203,7 @@ class Graph:
         inputs = [self.values[name] if name else None for name in node.input]
         n = Node(node, self.opset, [extents(value) for value in inputs], self.builder, self.expression)
         if any(has_counts(v) and (node.op_type, at) not in selections.SHAPES for at, v in enumerate(inputs)):
-            n.refuse(
-                "it computes with how many rows there are, which depends on data, and all shapes must be "
-                "fixed: export the model without it"
-            )
+            counts.refuse(n)
         given = [self.rows.get(name) for name in node.input]
         selecting = selections.Selecting(n, inputs, given, self.selections, lambda: self._results_of(n)[0])
         made = selections.selected(selecting)
@@ -323,10 +320,12 @@ class Graph:
         found = known_loop(self.proto, node, self._imported)
         if found is None:
             raise ImportFailure(f"{describe(node)} cannot be converted: {DEPENDS}")
-        (first, rows), (second, of_second), *size = found
+        names, size = found[:2], found[2:]
+        rows, of_second = map(self.rows.get, names)
         if rows is None or rows.axis != 0 or of_second != rows:
             raise ImportFailure(f"{describe(node)} cannot be converted: its tensors have other rows")
         emit = self.builder.emit
+        first, second = (self.expression(self.values[name]) for name in names)
         if isinstance(found, PastedMasks):
             pasted = emit(topi_ext.paste_masks(first, second, *size))
             results = [op.squeeze(pasted, [1])]
@@ -347,7 +346,7 @@ class Graph:
             shape[rows.axis] = None
         is_known = isinstance(value, np.ndarray) and rows is None and not has_counts(value)
         array = (lambda: plain) if is_known else None
-        return Imported((self.expression(plain), rows), dtype_of(plain), tuple(shape), array)
+        return Imported(name, dtype_of(plain), tuple(shape), array)
 
     def _goes_on(self, node: onnx.NodeProto, condition: Value | None) -> bool:
         if condition is not None and (not isinstance(condition, np.ndarray) or has_counts(condition)):

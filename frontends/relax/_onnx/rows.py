@@ -11,7 +11,6 @@ by them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Optional
@@ -59,6 +58,10 @@ class Rows(NamedTuple):
     of: Selection
     places_in: Selection | None = None
     are_own: bool = False
+
+    def kept_of(self, rank: int) -> relax.Expr:
+        """Which are there, to be broadcast with a value of so many axes."""
+        return op.reshape(self.of.kept, [-1 if axis == self.axis else 1 for axis in range(rank)])
 
 
 Given = Sequence[Optional[Rows]]
@@ -207,8 +210,3 @@ AXES: dict[str, Callable[[Node, Sequence[Any], Given], Any]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-
-
-def inner_size(shape: Sequence[int], axis: int) -> int:
-    """How many elements a row has."""
-    return math.prod(shape[axis + 1 :])

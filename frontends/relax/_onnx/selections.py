@@ -18,7 +18,7 @@ from tvm import relax
 from .counts import Count, extents, has_counts
 from .detection import non_max_suppression
 from .node import Node, Value, constant, shape_of
-from .rows import Given, Rows, Selection, inner_size, refuse
+from .rows import Given, Rows, Selection, refuse
 
 op = relax.op
 
@@ -249,8 +249,8 @@ def _reshaped(s: Selecting, wanted: list[Any]) -> Results:
     first, *others = wanted or [1]
     if math.prod(shape[: rows.axis]) != 1 or any(isinstance(each, Count) for each in others):
         refuse(n)
-    inner = inner_size(shape, rows.axis)
-    if others.count(-1) == 1 and first != -1 and isinstance(first, Count):
+    inner = math.prod(shape[rows.axis + 1 :])  # elements of a row
+    if others.count(-1) == 1 and isinstance(first, Count):
         others[others.index(-1)] = inner // -math.prod(others)
     row = math.prod(others)
     if min(others, default=1) <= 0 or inner % row:
@@ -341,7 +341,7 @@ def _scatter_elements(s: Selecting) -> Results:
     if {n.axis(), data.axis, at.axis, updates.axis} != {0} or not (is_in_place and is_whole):
         refuse(n)
     n.inputs[1]
-    is_there = n.emit(op.reshape(at.of.kept, (-1, *[1] * (n.rank() - 1))))
+    is_there = n.emit(at.kept_of(n.rank()))
     return [Result(n.emit(op.where(is_there, n.data(2), n.data(0))), data)]
 
 
@@ -355,8 +355,7 @@ def _largest(s: Selecting) -> Results:
         refuse(n)
     n.only_floats()
     n.attribute("noop_with_empty_axes")
-    broad = [-1 if axis == rows.axis else 1 for axis in range(n.rank())]
-    is_there = n.emit(op.reshape(rows.of.kept, broad))
+    is_there = n.emit(rows.kept_of(n.rank()))
     there = n.emit(op.where(is_there, n.data(0), relax.const(-np.inf, n.dtype())))
     return [Result(n.emit(op.max(there, None, bool(n.attribute("keepdims")))), None)]
 
