@@ -148,6 +148,8 @@ def _top_k(s: Selecting) -> Results:
         if count.of is not rows.of or count.times != 1:
             refuse(n)
     most = min(asked, rows.of.extent)
+    if most < 1:  # TVM's are all then
+        n.refuse(f"the best {most} are not supported")
     for name in ("axis", "sorted"):
         n.attribute(name)
     n.inputs[1]
