@@ -66,6 +66,7 @@ def test_wide_shuffle(emulated_cuda):
     [
         ("__popc(0xf0f)", 8),
         ("__popcll(0xffffffffffll)", 40),
+        ("__byte_perm(0x33221100, 0x77665544, 0x7502)", 0x77550022),
         ("__ffs(8)", 4),
         ("__ffs(0)", 0),
         ("__ffsll(1ll << 40)", 41),

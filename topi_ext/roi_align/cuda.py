@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._int8 import INT8
+from .._int8 import INT8, float_of_byte
 from .._kernel import ceil_div, launch, local, most_lanes
 from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Pooling
@@ -28,6 +28,7 @@ def multiscale_roi_align(
     channels = int(features[0].shape[layout.index("C")]) // (down * across if by_position else 1)
     most = MAX_LANES_OF_INT8 if dtype_of(features[0]) == INT8 else MAX_LANES
     lanes = most_lanes(channels, 1 if by_position else most[layout])
+    in_words = dtype_of(features[0]) == INT8 and lanes % 4 == 0
     rows = rois.shape[0]
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
@@ -40,9 +41,10 @@ def multiscale_roi_align(
             outs[0],
             {"layout": layout, **options},
             lanes=lanes,
-            lanes_of_sum=min(lanes, MAX_LANES[layout]),
+            lanes_of_sum=1 if in_words else min(lanes, MAX_LANES[layout]),
             scope="local",
             loop=lambda length: "unroll" if isinstance(length, int) else "serial",
+            float_of_byte=float_of_byte if in_words else None,
         )
         # The position of a bin in a region, the fastest axis last.
         axes = [("C", channels // lanes), ("H", down), ("W", across)]

@@ -1,7 +1,8 @@
 """Compute one bin of one region; the code is the same for every target and layout.
 
 All channels use the same samples. `lanes` channels are pooled at once: loaded as one vector, and summed in
-vectors of `lanes_of_sum`, since a target may have shorter vectors of float32 than of int8.
+vectors of `lanes_of_sum`, since a target may have shorter vectors of float32 than of int8. `float_of_byte` is
+a target's fastest way from int8 to float32, for sums of one channel each.
 
 No input makes a loop long or an access out of bounds. Only samples that may be on the map are visited, so a
 huge region costs no more than the map has pixels; indices are computed from coordinates that were checked to
@@ -55,8 +56,10 @@ class Pooling:
         lanes_of_sum: int,
         scope: str,
         loop: Callable[[IntExpr], str],
+        float_of_byte: Callable[[tir.PrimExpr, int], tir.PrimExpr] | None = None,
     ) -> None:
         self.ib, self._options, self._lanes, self._scope, self._loop = ib, options, lanes, scope, loop
+        self._float_of_byte = float_of_byte
         self._lanes_of_sum = lanes_of_sum
         self._parts = [ramp(begin, 1, lanes_of_sum) for begin in range(0, lanes, lanes_of_sum)]
         self._local = Locals(ib, scope)
@@ -111,6 +114,11 @@ class Pooling:
         """The channels of a pixel, for each vector of sums."""
         if len(self._parts) == 1:
             return [pixel]
+        if self._float_of_byte is not None:
+            words = self.ib.allocate("int32", self._lanes // 4, "words", scope=self._scope)
+            every = ramp(0, 1, self._lanes // 4)
+            words[every] = tir.reinterpret(vector_type("int32", self._lanes // 4), pixel)
+            return [self._float_of_byte(words[at // 4], at % 4) for at in range(self._lanes)]
         loaded = self.ib.allocate(maps.dtype, self._lanes, "pixel", scope=self._scope)
         loaded[ramp(0, 1, self._lanes)] = pixel
         return [loaded[part] for part in self._parts]

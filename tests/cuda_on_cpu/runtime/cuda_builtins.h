@@ -103,6 +103,13 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
+// Of the eight bytes of y and x; a selector's fourth bit, which repeats a byte's sign, is not used here.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  unsigned long long both = (unsigned long long)y << 32 | x;
+  unsigned found = 0;
+  for (int i = 0; i < 4; ++i) found |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return found;
+}
 inline unsigned __brev(unsigned x) {
   unsigned y = 0;
   for (int i = 0; i < 32; ++i) y |= (x >> i & 1) << (31 - i);
