@@ -9,8 +9,8 @@ from ._floats import bits
 from ._tvm import dtype_of, te, tir
 
 INT8 = "int8"
-# A sum with it is rounded to an integer, whose last byte is that of the float: it is a multiple of 256 between
-# 2 ** 23 and 2 ** 24. TVM writes seven of its digits into CUDA source.
+# A sum with it is rounded to an integer, whose last byte is that of the float, for this is a multiple of 256
+# between 2 ** 23 and 2 ** 24. TVM writes seven of its digits into CUDA source.
 INTEGERS = 12_800_000
 
 

@@ -1,6 +1,8 @@
 """What arrives is what was sent, small or large, and no memory stays behind."""
 
+import errno
 import os
+import pickle
 import threading
 from multiprocessing import Pipe
 
@@ -9,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tvm_passes.batch import BatchError, parcel
-from tvm_passes.batch.parcel import Parcel, receive
+from tvm_passes.batch.chunks import pickled
+from tvm_passes.batch.item import Held
+from tvm_passes.batch.parcel import Receiver, Sender
 
 LARGE = 4 * parcel.SMALL
 VALUES = [
@@ -29,10 +33,11 @@ def exchanged(values):
     """The values at the other end of a connection, in order."""
     here, there = Pipe()
     with here, there:
-        sender = threading.Thread(target=lambda: [Parcel(value).send(here) for value in values])
-        sender.start()
-        received = [receive(there) for _ in values]
-        sender.join()
+        sender, receiver = Sender(here), Receiver(there)
+        thread = threading.Thread(target=lambda: [sender.send(value) for value in values])
+        thread.start()
+        received = [receiver.receive() for _ in values]
+        thread.join()
     return received
 
 
@@ -49,15 +54,60 @@ def test_values_arrive(in_files, monkeypatch):
     assert descriptors() == before
 
 
-def test_memory_that_is_full(monkeypatch):
-    def full(_name):
-        return os.open("/dev/full", os.O_WRONLY)
+def test_boxes_are_used_again(monkeypatch):
+    """As soon as a value has been received; until then, others have boxes of their own, or one for once."""
+    made = []
+    new = parcel._new_box
+    monkeypatch.setattr(parcel, "_new_box", lambda size: made.append(size) or new(size))
+    values = [[bytes([number]) * LARGE] for number in range(parcel.BOXES + 3)]
+    here, there = Pipe()
+    with here, there:
+        sender, receiver = Sender(here), Receiver(there)
+        for value in values:  # a large one cannot wait in the connection
+            sender.send(value)
+        assert len(made) == len(values)
+        assert [receiver.receive() for _ in values] == values
+        for value in values:
+            sender.send(value)
+            assert receiver.receive() == value
+        assert len(made) == len(values)
+        larger = [b"y" * 2 * parcel.LEAST]
+        sender.send(larger)
+        assert receiver.receive() == larger and len(made) == len(values) + 1
 
-    monkeypatch.setattr(os, "memfd_create", full)
-    before = descriptors()
-    with pytest.raises(BatchError, match=r"no memory for what goes to another process: .* No space left"):
-        Parcel(VALUES[2])
-    assert descriptors() == before
+
+def test_what_was_received_stays():
+    """Also when its box is used again."""
+    here, there = Pipe()
+    with here, there:
+        sender, receiver = Sender(here), Receiver(there)
+        sender.send(np.zeros(LARGE, "uint8"))
+        first = receiver.receive()
+        sender.send(np.ones(LARGE, "uint8"))
+        assert receiver.receive().all() and not first.any()
+
+
+def test_held_bytes_are_not_copied_into_what_is_pickled():
+    data = b"x" * LARGE
+    small, buffer = pickled(Held(data))
+    assert small.nbytes < 200 and buffer.obj is data
+    assert pickle.loads(small, buffers=[buffer])() == data
+    for protocol in (2, 5):
+        assert pickle.loads(pickle.dumps(Held(data), protocol))() == data
+
+
+def test_memory_that_is_full(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    here, there = Pipe()
+    with here, there:
+        before = descriptors()
+        message = "no memory for what goes to another process: .* No space left"
+        with pytest.raises(BatchError, match=message):
+            Sender(here).send(VALUES[2])
+        assert descriptors() == before
 
 
 def test_nobody_at_the_other_end():
@@ -65,5 +115,5 @@ def test_nobody_at_the_other_end():
     there.close()
     before = descriptors()
     with here, pytest.raises(OSError):
-        Parcel(VALUES[2]).send(here)
+        Sender(here).send(VALUES[2])
     assert descriptors() == before - 1

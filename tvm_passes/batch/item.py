@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from pickle import PickleBuffer
+from typing import Any, NamedTuple
 
 from .errors import BadImage
 
@@ -20,6 +21,19 @@ class Item(NamedTuple):
     id: str
     read: Callable[[], bytes]
     size: int = 0  # of what it holds already
+
+
+class Held:
+    """Bytes, which a call gives; to another process they go beside what is pickled, without a copy in it."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = data
+
+    def __call__(self) -> bytes:
+        return bytes(self._data)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return Held, (PickleBuffer(self._data) if protocol >= 5 else bytes(self._data),)
 
 
 def as_text(name: str) -> str:

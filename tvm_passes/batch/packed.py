@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .decode import SUFFIXES
 from .errors import BadImage, BatchError
-from .item import MAX_BYTES, Item, as_text, check_bytes
+from .item import MAX_BYTES, Held, Item, as_text, check_bytes
 from .optional import pyarrow
 
 PARQUET = ".parquet"
@@ -45,14 +45,14 @@ def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Item:
     if is_read and len(data) < member.size:
         raise tarfile.ReadError("it ends in the middle of an image")
 
-    return Item(as_text(member.name), partial(_checked, data, member.isreg(), member.size), len(data))
+    return Item(as_text(member.name), partial(_checked, Held(data), member.isreg(), member.size), len(data))
 
 
-def _checked(data: bytes, is_file: bool, size: int) -> bytes:
+def _checked(data: Held, is_file: bool, size: int) -> bytes:
     if not is_file:
         raise BadImage("is not a file")
     check_bytes(size)
-    return data
+    return data()
 
 
 def _of_parquet(path: Path) -> Iterator[Item]:
@@ -75,15 +75,17 @@ def _of_parquet(path: Path) -> Iterator[Item]:
             ids = part.column(id_column).to_pylist() if id_column else [None] * len(images)
             for given, image in zip(ids, images):
                 data = image.as_py()
-                yield Item(str(row if given is None else given), partial(_value, data), len(data or b""))
+                held = None if data is None else Held(data)
+                yield Item(str(row if given is None else given), partial(_value, held), len(data or b""))
                 row += 1
     except (pa.ArrowException, OSError) as error:
         raise BatchError(f"{path} cannot be read: {error}; what came before is done") from error
 
 
-def _value(data: bytes | None) -> bytes:
-    if data is None:
+def _value(held: Held | None) -> bytes:
+    if held is None:
         raise BadImage("is null")
+    data = held()
     check_bytes(len(data))
     return data
 

@@ -1,7 +1,8 @@
-"""Large values for another process: in a file in memory, of which a connection only passes the descriptor.
+"""Large values for another process: in memory that both see, of which a connection only says what is there.
 
 A connection hands on a few hundred KB at a time, and each time one process wakes the other one; for images
-and masks, a process that serves several GPUs would do little else.
+and masks, a process that serves several GPUs would do little else. The memory is used again and again: for
+new memory, the system would take several times as long as the copy does.
 """
 
 from __future__ import annotations
@@ -20,62 +21,121 @@ from .chunks import pickled
 from .errors import BatchError
 
 SMALL = 2**16  # bytes, which a connection passes at once
+BOXES = 4  # in one direction: so many values may be on their way
+LEAST = 2**20  # bytes of a box
+BEGIN = 64  # of a value in its box, behind the byte that says whether there is one
 
 
-class _InFile(NamedTuple):
-    """What a connection says of a value whose file comes next."""
+class _InBox(NamedTuple):
+    """What a connection says of a value in a box; the descriptor of a new box comes next."""
 
+    number: int | None  # None: of a box for this value alone
+    is_new: bool
     sizes: list[int]  # of what is pickled, and of each buffer in it
 
 
-class Parcel:
-    """A value to be sent once."""
+class _Box:
+    """Memory that two processes see, where the one puts a value, and the other one takes it."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, descriptor: int, size: int) -> None:
+        # Not by `mmap`, which would keep a descriptor open for each.
+        path = f"/proc/self/fd/{descriptor}"
+        self._bytes = torch.from_file(path, shared=True, size=size, dtype=torch.uint8).numpy()
+
+    @property
+    def room(self) -> int:
+        return len(self._bytes) - BEGIN
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._bytes[0])
+
+    def put(self, parts: Sequence[memoryview]) -> None:
+        begin = BEGIN
+        for part in parts:
+            self._bytes[begin : begin + part.nbytes] = np.frombuffer(part, np.uint8)
+            begin += part.nbytes
+        self._bytes[0] = 1
+
+    def take(self, size: int) -> np.ndarray:
+        found = self._bytes[BEGIN : BEGIN + size].copy()
+        self._bytes[0] = 0
+        return found
+
+
+class Sender:
+    """Sends values to the `Receiver` at the other end of a connection, one at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._boxes: dict[int, _Box] = {}
+
+    def send(self, value: Any) -> None:
+        """An OSError is one of the connection."""
         parts = pickled(value)
         sizes = [part.nbytes for part in parts]
-        self._message, self._file = value, None
-        if sum(sizes) > SMALL and hasattr(os, "memfd_create"):
-            self._message, self._file = _InFile(sizes), _file_of(parts)
-
-    def send(self, connection: Connection) -> None:
+        if sum(sizes) <= SMALL or not hasattr(os, "memfd_create"):
+            self._connection.send(value)
+            return
+        number = self._empty_box(sum(sizes))
+        box = None if number is None else self._boxes.get(number)
+        if box is not None and box.room >= sum(sizes):
+            box.put(parts)
+            self._connection.send(_InBox(number, False, sizes))
+            return
+        descriptor, box = _new_box(sum(sizes))
         try:
-            connection.send(self._message)
-            if self._file is not None:
-                send_handle(connection, self._file, None)
+            box.put(parts)
+            self._connection.send(_InBox(number, True, sizes))
+            send_handle(self._connection, descriptor, None)
         finally:
-            if self._file is not None:
-                os.close(self._file)
+            os.close(descriptor)
+        if number is not None:
+            self._boxes[number] = box
+
+    def _empty_box(self, size: int) -> int | None:
+        """The number of an empty box, which may be new, or too small; None if all are full."""
+        empty = [number for number, box in self._boxes.items() if not box.is_full]
+        if empty:
+            return max(empty, key=lambda number: self._boxes[number].room >= size)
+        return len(self._boxes) if len(self._boxes) < BOXES else None
 
 
-def _file_of(parts: Sequence[memoryview]) -> int:
-    """The descriptor of a file in memory with these bytes."""
+def _new_box(size: int) -> tuple[int, _Box]:
+    """The descriptor of a file in memory, and the box in it; there is memory for all of it."""
+    size = max(LEAST, 1 << (BEGIN + size - 1).bit_length())
     try:
         descriptor = os.memfd_create("tvm-passes")
         try:
-            with open(descriptor, "wb", closefd=False) as file:
-                file.writelines(parts)
+            os.posix_fallocate(descriptor, 0, size)
+            return descriptor, _Box(descriptor, size)
         except BaseException:
             os.close(descriptor)
             raise
     except OSError as error:  # which is not one of the disk that is written to
         raise BatchError(f"no memory for what goes to another process: {error}") from error
-    return descriptor
 
 
-def receive(connection: Connection) -> Any:
-    """The value of the next parcel; its buffers stay where they are, while anything reads them."""
-    message = connection.recv()
-    if not isinstance(message, _InFile):
-        return message
-    descriptor = recv_handle(connection)
-    try:
-        # Not by `mmap`, which would keep a descriptor open for each.
-        whole = torch.from_file(
-            f"/proc/self/fd/{descriptor}", size=sum(message.sizes), dtype=torch.uint8
-        ).numpy()
-    finally:
-        os.close(descriptor)
-    view, ends = whole.data, np.cumsum(message.sizes)
-    first, *buffers = (view[end - size : end] for end, size in zip(ends, message.sizes))
-    return pickle.loads(first, buffers=buffers)
+class Receiver:
+    """Receives what a `Sender` sends."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._boxes: dict[int | None, _Box] = {}
+
+    def receive(self) -> Any:
+        message = self._connection.recv()
+        if not isinstance(message, _InBox):
+            return message
+        size = sum(message.sizes)
+        if message.is_new:
+            descriptor = recv_handle(self._connection)
+            try:
+                self._boxes[message.number] = _Box(descriptor, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
+        whole = self._boxes[message.number].take(size)
+        self._boxes.pop(None, None)
+        ends = np.cumsum(message.sizes)
+        first, *buffers = (whole.data[end - each : end] for end, each in zip(ends, message.sizes))
+        return pickle.loads(first, buffers=buffers)

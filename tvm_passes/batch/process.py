@@ -19,7 +19,7 @@ from .errors import BatchError
 from .figures import Figures, Work, summed
 from .item import Item
 from .local import run_in_threads
-from .parcel import Parcel, receive
+from .parcel import Receiver, Sender
 from .results import OfOneImage, Result, in_a_table
 
 # After which Python's threads take turns; by default after 5 ms, for which a GPU waits for its next batch.
@@ -87,7 +87,7 @@ class _Talk(Figures):
         self.is_traced = False
         self.results: list[OfOneImage] = []
         self._works: list[Work] = []
-        self._connection = connection
+        self._sender, self._receiver = Sender(connection), Receiver(connection)
         self._sending = threading.Lock()
 
     def add(self, work: Work) -> None:
@@ -116,13 +116,12 @@ class _Talk(Figures):
             self.say(Answer(in_a_table(results), works if self.is_traced else summed(works)))
 
     def say(self, message: Any) -> None:
-        parcel = Parcel(message)
         with self._sending, _of_the_connection():
-            parcel.send(self._connection)
+            self._sender.send(message)
 
     def hear(self) -> Any:
         with _of_the_connection():
-            return receive(self._connection)
+            return self._receiver.receive()
 
 
 @contextmanager

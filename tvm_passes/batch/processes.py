@@ -24,7 +24,7 @@ from .figures import Figures
 from .item import Item
 from .local import MAPPERS
 from .mps import shared_gpus
-from .parcel import Parcel, receive
+from .parcel import Receiver, Sender
 from .process import IMAGES, WANTED, Options
 from .results import Result, taken_from
 
@@ -90,9 +90,8 @@ class _Engine:
             if message == WANTED:
                 with self._turn:
                     images = list(islice(self._items, IMAGES))
-                parcel = Parcel(images)
                 with contextlib.suppress(OSError):  # of a process that has ended, as the next message says
-                    parcel.send(worker.connection)
+                    worker.send(images)
             else:
                 self._answers.put(message)
 
@@ -106,7 +105,9 @@ class _Worker:
 
     def __init__(self, options: Options, environment: dict[str, str] | None) -> None:
         self.device = options.device
-        self.connection, theirs = Pipe()
+        self._connection, theirs = Pipe()
+        sender, self._receiver = Sender(self._connection), Receiver(self._connection)
+        self.send = sender.send
         number = theirs.fileno()
         with theirs:  # which then only the process has: what is read here ends when it ends
             command = python(START.format(number))
@@ -116,8 +117,8 @@ class _Worker:
     def messages(self) -> Iterator[object]:
         """What the process says, until it has said that it is done; its error is raised."""
         try:
-            Parcel(self._options).send(self.connection)
-            while (message := receive(self.connection)) is not None:
+            self.send(self._options)
+            while (message := self._receiver.receive()) is not None:
                 if isinstance(message, BatchError):
                     raise message
                 yield message
@@ -132,4 +133,4 @@ class _Worker:
 
     def close(self) -> None:
         self._process.wait()
-        self.connection.close()
+        self._connection.close()
