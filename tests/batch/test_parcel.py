@@ -58,7 +58,7 @@ def test_boxes_are_used_again(monkeypatch):
     """As soon as a value has been received; until then, others have boxes of their own, or one for once."""
     made = []
     new = parcel._new_box
-    monkeypatch.setattr(parcel, "_new_box", lambda size: made.append(size) or new(size))
+    monkeypatch.setattr(parcel, "_new_box", lambda *size, **of: made.append(size) or new(*size, **of))
     values = [[bytes([number]) * LARGE] for number in range(parcel.BOXES + 3)]
     here, there = Pipe()
     with here, there:
@@ -74,6 +74,17 @@ def test_boxes_are_used_again(monkeypatch):
         larger = [b"y" * 2 * parcel.LEAST]
         sender.send(larger)
         assert receiver.receive() == larger and len(made) == len(values) + 1
+
+
+def test_huge_values_leave_no_box(monkeypatch):
+    monkeypatch.setattr(parcel, "MOST", LARGE)
+    here, there = Pipe()
+    with here, there:
+        sender, receiver = Sender(here), Receiver(there)
+        for value in ([b"x" * 2 * LARGE], [b"y" * LARGE]):
+            sender.send(value)
+            assert receiver.receive() == value
+        assert not sender._boxes and not receiver._boxes
 
 
 def test_what_was_received_stays():

@@ -22,7 +22,7 @@ from .errors import BatchError
 
 SMALL = 2**16  # bytes, which a connection passes at once
 BOXES = 4  # in one direction: so many values may be on their way
-LEAST = 2**20  # bytes of a box
+LEAST, MOST = 2**20, 2**26  # bytes of a box that is used again
 BEGIN = 64  # of a value in its box, behind the byte that says whether there is one
 
 
@@ -83,7 +83,7 @@ class Sender:
             box.put(parts)
             self._connection.send(_InBox(number, False, sizes))
             return
-        descriptor, box = _new_box(sum(sizes))
+        descriptor, box = _new_box(sum(sizes), is_kept=number is not None)
         try:
             box.put(parts)
             self._connection.send(_InBox(number, True, sizes))
@@ -94,16 +94,20 @@ class Sender:
             self._boxes[number] = box
 
     def _empty_box(self, size: int) -> int | None:
-        """The number of an empty box, which may be new, or too small; None if all are full."""
+        """The number of an empty box, which may be new, or too small; None for one that is used once."""
+        if size > MOST - BEGIN:
+            return None
         empty = [number for number, box in self._boxes.items() if not box.is_full]
         if empty:
             return max(empty, key=lambda number: self._boxes[number].room >= size)
         return len(self._boxes) if len(self._boxes) < BOXES else None
 
 
-def _new_box(size: int) -> tuple[int, _Box]:
+def _new_box(size: int, is_kept: bool) -> tuple[int, _Box]:
     """The descriptor of a file in memory, and the box in it; there is memory for all of it."""
-    size = max(LEAST, 1 << (BEGIN + size - 1).bit_length())
+    size += BEGIN
+    if is_kept:  # for larger values, too
+        size = max(LEAST, 1 << (size - 1).bit_length())
     try:
         descriptor = os.memfd_create("tvm-passes")
         try:
