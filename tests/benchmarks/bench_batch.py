@@ -2,12 +2,12 @@
 
 Photographs are JPEGs in memory, of 1280x720. Each stage alone runs in one thread: decode and fit into the
 network's input, the network on what was prepared, bring what it finds back to the photographs, write. The job
-is the engine `local` from these bytes to rows. What the engine itself costs is measured with a network of
-which each batch is there so long after it was begun, or after the one before, as a GPU would compute: the job
-should need nothing more than this time; likewise what Ray costs, where it is installed, with one such
-network. The peer does what Ray's example of batch inference with torchvision does in a worker: it decodes,
-runs the network in eager mode, under autocast on a GPU, and copies all that it finds to the host; what Ray
-takes is not counted.
+is the engine `local` from these bytes to rows; the process that serves all others is bound by Python where it
+needs a whole core. What the engine itself costs is measured with a network of which each batch is there so
+long after it was begun, or after the one before, as a GPU would compute: the job should need nothing more
+than this time; likewise what Ray costs, where it is installed, with one such network. The peer does what
+Ray's example of batch inference with torchvision does in a worker: it decodes, runs the network in eager
+mode, under autocast on a GPU, and copies all that it finds to the host; what Ray takes is not counted.
 
 Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x1333 in float16.
 """
@@ -81,13 +81,13 @@ def main():
             rate = job_of_processes(model, workers, photos, args.images * count, shared)
             rows.append([f"the job, {count} GPUs, {processes} processes each, {shared} decoders", *rate])
     if on_gpu:
-        rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), ""])
-    rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), ""])
+        rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), "", ""])
+    rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), "", ""])
     overheads = overhead_of_engine(min(decoders, MAX_DECODERS)), overhead_of_ray()
     facts = [f"- Host: {common.cpu_name()}, {os.cpu_count()} threads", f"- Network: Mask R-CNN, {size}"]
     facts += [common.environment(common.copy_bandwidth(), times=None)] if on_gpu else []
-    table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", bound] for name, rate, bound in rows]
-    header = ["", "images a second", "of the network's", "bound by"]
+    table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", *others] for name, rate, *others in rows]
+    header = ["", "images a second", "of the network's", "bound by", "cores that serve all"]
     text = [*facts, "", __doc__.split("\n\n")[1], "", common.markdown_table(header, table), ""]
     for engine, wait, overhead in zip(("", " on Ray"), (WAIT, WAIT_ON_RAY), overheads):
         if overhead is not None:
@@ -121,7 +121,7 @@ def compiled(folder, size, on_gpu, number):
 
 
 def alone(detector, photos, folder):
-    """[what, images a second in one thread, ""] for each stage."""
+    """[what, images a second in one thread, "", ""] for each stage."""
     torch.set_num_threads(1)
     images = [decode(photo) for photo in photos]
     prepared = [detector.prepare(image) for image in images]
@@ -146,7 +146,7 @@ def alone(detector, photos, folder):
     }
     rows = []
     for name, stage in stages.items():
-        rows.append([name, rate_of(*stage), ""])
+        rows.append([name, rate_of(*stage), "", ""])
         print(f"{name}: {rows[-1][1]:.1f} images a second", flush=True)
     return rows
 
@@ -162,7 +162,7 @@ def rate_of(call, values, images):
 
 
 def job(detector, photos, count, decoders):
-    """Images a second of a job, and what bounds it; nothing is written."""
+    """Images a second of a job, what bounds it, and how many cores this process needs; nothing is written."""
     figures = Figures()
     return timed(run_in_threads(items_of(photos, count), detector, figures, decoders), count, figures)
 
@@ -183,12 +183,13 @@ def items_of(photos, count):
 
 
 def timed(results, count, figures):
-    start, images = time.perf_counter(), 0
+    start, begin, images = time.perf_counter(), time.process_time(), 0
     while images < count:
         images += number_of(next(results))
-    rate, bound = images / (time.perf_counter() - start), figures.progress().bound
-    print(f"{rate:.1f} images a second, bound by: {bound}", flush=True)
-    return rate, bound
+    seconds, bound = time.perf_counter() - start, figures.progress().bound
+    cores = f"{(time.process_time() - begin) / seconds:.2f}"
+    print(f"{images / seconds:.1f} images a second, bound by: {bound}; {cores} cores here", flush=True)
+    return images / seconds, bound, cores
 
 
 def by_nvjpeg(photos, device):
