@@ -156,7 +156,14 @@ def commit() -> str:
 def command() -> str:
     """The command that is running."""
     module = getattr(sys.modules["__main__"], "__spec__", None)
-    return shlex.join(["python", "-m", module.name if module else Path(sys.argv[0]).stem, *sys.argv[1:]])
+    return shlex.join(
+        ["python", "-m", module.name if module else Path(sys.argv[0]).stem, *map(_by_name, sys.argv[1:])]
+    )
+
+
+def _by_name(argument: str) -> str:
+    """Where files lie on a machine is of no use on another."""
+    return Path(argument).name if argument.startswith("/") else argument
 
 
 def cpu_ms(run):
