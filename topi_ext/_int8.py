@@ -33,7 +33,7 @@ def checked_out_dtype(
 def rounded(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
     """A float32 value or vector in the type of a result: int8 is saturated, ties go to the even number.
 
-    GPUs convert a quarter as many numbers in the same time as they add.
+    GPUs convert an eighth as many numbers in the same time as they add.
     """
     if not dtype.startswith(INT8):
         return value.astype(dtype)

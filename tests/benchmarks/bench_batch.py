@@ -87,11 +87,11 @@ def main():
         rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), "", ""])
     rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), "", ""])
     overheads = overhead_of_engine(min(decoders, MAX_DECODERS)), overhead_of_ray()
-    facts = [
-        f"- {'Host' if on_gpu else 'CPU'}: {common.cpu_name()}, {os.cpu_count()} threads",
-        f"- Network: Mask R-CNN, {size}",
-    ]
-    facts += [common.environment(common.copy_bandwidth(), times=None)] if on_gpu else []
+    if on_gpu:
+        machine = common.environment(common.copy_bandwidth(), times=None)
+    else:
+        machine = f"- CPU: {common.cpu_name()}, {os.cpu_count()} threads"
+    facts = [machine, f"- Network: Mask R-CNN, {size}"]
     table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", *others] for name, rate, *others in rows]
     header = ["", "images a second", "of the network's", "bound by", "cores that serve all"]
     text = [*facts, "", __doc__.split("\n\n")[1], "", common.markdown_table(header, table), ""]

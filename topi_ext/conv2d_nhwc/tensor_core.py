@@ -70,15 +70,14 @@ template <int kBytes> __device__ __forceinline__ void copy_few(void* to, const v
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(signed char x) { return x; }
 template <class T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ half from_float<half>(float x) { return __float2half_rn(x); }
 template <> __device__ __forceinline__ nv_bfloat16 from_float<nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
-// Conversions between int8 and float have a quarter of the throughput of sums: these are sums. In 1.5 * 2^23
-// and above, the last bits of a float are an integer.
+// Conversions between int8 and float have an eighth of the throughput of sums: these are sums. From 2^23 to
+// 2^24, the last bits of a float are an integer.
 template <> __device__ __forceinline__ signed char from_float<signed char>(float x) {
   return (signed char)__float_as_int(fmaxf(fminf(x, 127.0f), -128.0f) + 12582912.0f);
 }

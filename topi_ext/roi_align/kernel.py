@@ -115,9 +115,9 @@ class Pooling:
         if len(self._parts) == 1:
             return [pixel]
         if self._float_of_byte is not None:
-            words = self.ib.allocate("int32", self._lanes // 4, "words", scope=self._scope)
-            every = ramp(0, 1, self._lanes // 4)
-            words[every] = tir.reinterpret(vector_type("int32", self._lanes // 4), pixel)
+            count = self._lanes // 4
+            words = self.ib.allocate("int32", count, "words", scope=self._scope)
+            words[ramp(0, 1, count)] = tir.reinterpret(vector_type("int32", count), pixel)
             return [self._float_of_byte(words[at // 4], at % 4) for at in range(self._lanes)]
         loaded = self.ib.allocate(maps.dtype, self._lanes, "pixel", scope=self._scope)
         loaded[ramp(0, 1, self._lanes)] = pixel

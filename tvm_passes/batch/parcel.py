@@ -74,16 +74,17 @@ class Sender:
         """An OSError is one of the connection."""
         parts = pickled(value)
         sizes = [part.nbytes for part in parts]
-        if sum(sizes) <= SMALL or not hasattr(os, "memfd_create"):
+        size = sum(sizes)
+        if size <= SMALL or not hasattr(os, "memfd_create"):
             self._connection.send(value)
             return
-        number = self._empty_box(sum(sizes))
+        number = self._empty_box(size)
         box = None if number is None else self._boxes.get(number)
-        if box is not None and box.room >= sum(sizes):
+        if box is not None and box.room >= size:
             box.put(parts)
             self._connection.send(_InBox(number, False, sizes))
             return
-        descriptor, box = _new_box(sum(sizes), is_kept=number is not None)
+        descriptor, box = _new_box(size, is_kept=number is not None)
         try:
             box.put(parts)
             self._connection.send(_InBox(number, True, sizes))
