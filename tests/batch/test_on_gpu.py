@@ -26,13 +26,16 @@ INPUTS = [
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("taken", INPUTS, ids=str)
-def test_images_are_fitted_in(device, taken):
+@pytest.mark.parametrize("waiting", [0, on_gpu.MAX_WAITING])
+def test_images_are_fitted_in(device, taken, waiting, monkeypatch):
+    monkeypatch.setattr(on_gpu, "MAX_WAITING", waiting)
     for size in ((90, 40), (30, 200), (48, 64)):
         image = np.random.default_rng(0).integers(0, 256, (*size, 3), "uint8")
         image.flags.writeable = False
         gpu = OnGpu(device)
-        coming, placed = gpu.letterbox(image, taken, "BGR")
-        (found,) = gpu.arrived([coming])
+        prepared, placed = gpu.letterbox(image, taken, "BGR")
+        assert isinstance(prepared, on_gpu.Waiting) == bool(waiting)
+        (found,) = gpu.arrived([prepared])
         expected, place = letterbox(image, taken, "BGR")
         assert placed == place and found.device.type == device
         limit = 1 if taken.dtype == "uint8" else 1e-3
@@ -68,8 +71,8 @@ def test_a_detector_finds_the_same(detector_folder, monkeypatch, kind):
     without = Detector(detector_folder(kind))
     monkeypatch.setattr(OnGpu, "of", lambda model: OnGpu("cpu"))
     with_it = Detector(detector_folder(kind))
-    prepared = [with_it.prepare(image) for image in images]
-    assert all(isinstance(tensor, torch.Tensor) for tensor, _ in prepared)
+    fitted = with_it.fitted([with_it.prepare(image)[0] for image in images])
+    assert all(isinstance(tensor, torch.Tensor) for tensor in fitted)
     assert with_it({"image": images}).equals(without({"image": images}))
 
 
@@ -219,7 +222,7 @@ def test_an_image_on_which_the_network_fails(detector_folder, monkeypatch, is_kn
         raise RuntimeError("a bright image")
 
     def failing(images):
-        if max(float(image.max()) for image in images) <= 0.9:
+        if max(float(image.max()) for image in detector.fitted(images)) <= 0.9:
             return start(images)
         return fail if is_known_later else fail()
 

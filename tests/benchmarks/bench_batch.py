@@ -131,10 +131,8 @@ def alone(detector, photos, folder):
     torch.set_num_threads(1)
     images = [decode(photo) for photo in photos]
     prepared = [detector.prepare(image) for image in images]
-    batches = [
-        [array for array, _ in prepared[at : at + detector.batch]]
-        for at in range(0, DISTINCT, detector.batch)
-    ]
+    fitted = detector.fitted([array for array, _ in prepared])
+    batches = [fitted[at : at + detector.batch] for at in range(0, DISTINCT, detector.batch)]
     found = [one for each in batches for one in detector.run(each)]
     pairs = [(one, placed) for one, (_, placed) in zip(found, prepared)]
     results = [detector.finish("image", *pair) for pair in pairs]
@@ -145,7 +143,7 @@ def alone(detector, photos, folder):
 
     stages = {
         "decode": (decode, photos, 1),
-        "fit into the input": (detector.prepare, images, 1),
+        "fit into the input": (lambda image: detector.fitted([detector.prepare(image)[0]]), images, 1),
         f"network, batches of {detector.batch}": (detector.run, batches, detector.batch),
         "map back": (lambda pair: detector.finish("image", *pair), pairs, 1),
         "write": (write, results, 1),

@@ -56,6 +56,42 @@ class Channel:
             self._has_items.notify_all()
 
 
+class Batches:
+    """What comes through a channel, so many at once; the last ones may be fewer."""
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self._channel, self._number = channel, number
+        self._items: list[Any] = []
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait for a list of items, for so long for each of them; else it is CLOSED or NOTHING."""
+        while len(self._items) < self._number:
+            item = self._channel.get(timeout)
+            if item is NOTHING:
+                return NOTHING
+            if item is CLOSED:
+                break
+            self._items.append(item)
+        items, self._items = self._items, []
+        return items or CLOSED
+
+
+def one_ahead(
+    get: Callable[[float | None], Any], begin: Callable[[Any], Any], end: Callable[[Any], object]
+) -> None:
+    """Do work in two parts, `end(begin(item))`, until all is done; `get` is that of a channel.
+
+    If the next item is there already, it is begun before the one before is ended.
+    """
+    begun: Any = NOTHING
+    while (item := get(None if begun is NOTHING else 0)) is not CLOSED:
+        before, begun = begun, NOTHING if item is NOTHING else begin(item)
+        if before is not NOTHING:
+            end(before)
+    if begun is not NOTHING:
+        end(begun)
+
+
 def threads_into(
     channel: Channel,
     name: str,

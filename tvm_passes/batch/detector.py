@@ -110,13 +110,17 @@ class Detector:
         return table_of(rows, detections_schema().append(pa.field("error", pa.string())))
 
     def prepare(self, image: np.ndarray) -> tuple[Prepared, Placed]:
-        """An image in the size of the network's input, and where it is in there; from any thread."""
+        """An image as `start` takes it, and where it is in the network's input; from any thread."""
         images = self._networks[self.batch].images
         fit = self._gpu.letterbox if self._gpu else letterbox
         return fit(image, images.taken, images.channels)
 
+    def fitted(self, images: Sequence[Prepared]) -> list[Prepared]:
+        """Prepared images in the size of the network's input, on the GPU that runs it."""
+        return self._gpu.arrived(images) if self._gpu else list(images)
+
     def own_stream(self) -> AbstractContextManager[object]:
-        """The stream of this thread, in which a GPU prepares and finishes images while the network runs.
+        """The stream of this thread, in which a GPU finishes images while the network runs.
 
         A thread that does nothing else enters it once, which is faster.
         """
@@ -130,7 +134,7 @@ class Detector:
         """
         size = min(size for size in self._networks if size >= len(images))
         with self._turn:
-            return self._networks[size].start(self._gpu.arrived(images) if self._gpu else images)
+            return self._networks[size].start(self.fitted(images))
 
     def run(self, images: Sequence[Prepared]) -> list[Found]:
         """What the network finds in prepared images, of which there are at most `batch`."""

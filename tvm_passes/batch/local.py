@@ -1,6 +1,6 @@
 """The engine `local`: threads of one process, for the network of one device.
 
-    sources -> decode (many threads) -> run (one) -> map back (two) -> whoever calls
+    sources -> decode (many threads) -> run (one) -> map back (one) -> whoever calls
 
 Between them are queues of fixed size: each waits for the one behind it, so memory is bounded. GPUs have
 processes of such threads: see `processes.py`.
@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from .channel import CLOSED, NOTHING, Channel, threads_into
+from .channel import Batches, Channel, one_ahead, threads_into
 from .decode import decode
-from .detector import Detector
+from .detector import Detector, Row
 from .errors import BadImage
 from .figures import Figures
 from .found import Found
@@ -27,8 +26,7 @@ from .results import Failed, OfOneImage, taken_from
 from .sources import Item
 
 BATCHES_AHEAD = 2  # of prepared images
-BATCHES_BEGUN = 1  # on the GPU, beside the one that is waited for
-MAPPERS = 2  # threads, one of which waits for a GPU that encodes masks
+BATCHES_RAN = 2  # that wait to be mapped back
 RESULTS = 64  # rows that wait to be written
 
 
@@ -50,7 +48,7 @@ def run_in_threads(
         engine.stop()
 
 
-class _Begun(NamedTuple):
+class _Running(NamedTuple):
     images: list[Fitted]
     found: Callable[[], list[Found | BadImage]]  # which waits
 
@@ -60,22 +58,27 @@ class _Ran(NamedTuple):
     found: list[Found | BadImage]
 
 
+class _Mapping(NamedTuple):
+    images: list[Fitted]
+    rows: list[Callable[[], Row]]  # each of which waits
+
+
 class _Engine:
     def __init__(self, items: Iterator[Item], detector: Detector, figures: Figures, decoders: int) -> None:
         self._items, self._detector, self._figures = items, detector, figures
         self._turn = threading.Lock()  # of whoever takes the next item
         self._error: BaseException | None = None
         self._prepared = Channel(BATCHES_AHEAD * detector.batch)
-        self._ran = Channel(MAPPERS)
+        self._ran = Channel(BATCHES_RAN)
         self._results = Channel(RESULTS)
         self._threads: list[threading.Thread] = []
-        figures.threads.update({"decode": decoders, "run": 1, "map back": MAPPERS})
+        figures.threads.update({"decode": decoders, "run": 1, "map back": 1})
         all_alone = threading.Barrier(decoders + 1)
         with _threads_of_torch_kept():
             self._start("decode", [lambda: self._decode(all_alone)] * decoders, self._prepared)
             all_alone.wait()
         self._start("run", [self._run], self._ran)
-        self._start("map back", [self._map_back] * MAPPERS, self._results)
+        self._start("map back", [self._map_back], self._results)
 
     def results(self, tick: Callable[[], None]) -> Iterator[OfOneImage]:
         yield from taken_from(self._results, tick)
@@ -122,37 +125,33 @@ class _Engine:
         else:
             self._prepared.put(Fitted(item.id, array, placed))
 
+    # A GPU does not wait for Python: it has work of the next batch before that of one is waited for.
+
     def _run(self) -> None:
-        """With one batch begun before the one before is waited for, a GPU does not wait for Python."""
-        detector, is_last = self._detector, False
-        images: list[Fitted] = []
-        begun: deque[_Begun] = deque()
-        while not is_last or begun:
-            image: Any = CLOSED if is_last else self._prepared.get(0 if begun else None)
-            is_last = image is CLOSED
-            if image is not CLOSED and image is not NOTHING:
-                images.append(image)
-            if len(images) == detector.batch or (is_last and images):
-                with self._figures.working("run", begun=len(images)):
-                    found = detector.start_each([each.array for each in images], [each.id for each in images])
-                begun.append(_Begun(images, found))
-                images = []
-            if begun and (len(begun) > BATCHES_BEGUN or image is NOTHING or is_last):
-                first = begun.popleft()
-                with self._figures.working("run", images=len(first.images)):
-                    ran = _Ran(first.images, first.found())
-                self._ran.put(ran)
+        batches = Batches(self._prepared, self._detector.batch)
+        one_ahead(batches.get, self._begin_running, self._end_running)
+
+    def _begin_running(self, images: list[Fitted]) -> _Running:
+        with self._figures.working("run", begun=len(images)):
+            arrays, ids = [each.array for each in images], [each.id for each in images]
+            return _Running(images, self._detector.start_each(arrays, ids))
+
+    def _end_running(self, running: _Running) -> None:
+        with self._figures.working("run", images=len(running.images)):
+            ran = _Ran(running.images, running.found())
+        self._ran.put(ran)
 
     def _map_back(self) -> None:
         with self._detector.own_stream():
-            while (ran := self._ran.get()) is not CLOSED:
-                self._finish(ran)
+            one_ahead(self._ran.get, self._begin_mapping, self._end_mapping)
 
-    def _finish(self, ran: _Ran) -> None:
-        with self._figures.working("map back"):
+    def _begin_mapping(self, ran: _Ran) -> _Mapping:
+        with self._figures.working("map back", begun=len(ran.images)):
             ids, placed = zip(*((image.id, image.placed) for image in ran.images))
-            begun = self._detector.start_finish(ids, ran.found, placed)
-        for image, finish in zip(ran.images, begun):
+            return _Mapping(ran.images, self._detector.start_finish(ids, ran.found, placed))
+
+    def _end_mapping(self, mapping: _Mapping) -> None:
+        for image, finish in zip(mapping.images, mapping.rows):
             try:
                 with self._figures.working("map back", image=image.id):
                     row = finish()

@@ -1,7 +1,8 @@
 """What a GPU does beside the network: it fits images into the input, and writes masks as run lengths.
 
-Each thread has a stream of its own for that, so that copies and small kernels go on while the network runs.
-There are few steps: after each of torch's, a thread waits for its turn among all those of Python.
+Images are fitted in the stream of the network, before it: the network of another process runs meanwhile.
+Masks, and large images, have a stream of each thread, in which copies and small kernels go on while the
+network runs. There are few steps: after each of torch's, a thread waits for its turn among all of Python's.
 """
 
 from __future__ import annotations
@@ -26,23 +27,20 @@ from .letterbox import Placed, fitted, pixels_of
 
 # Bytes of a mask's run lengths that leave the GPU at once, at first, and at most: few masks have more.
 USUAL, MAX_USUAL = 512, 4096
+# Bytes of an image that waits for its batch on the host: a few dozens of them do, in each process.
+MAX_WAITING = 2**24
 
 
-class Coming(NamedTuple):
-    """An image that a GPU is still writing, in another stream.
+class Waiting(NamedTuple):
+    """An image in memory that a GPU copies from, which is fitted when its batch is run, in the same stream.
 
-    Its kernels wait for room between those of the network: 16 ms in a job on four GPUs, where alone they take
-    half of one. The threads that decode do not wait.
+    Threads that decode would each have a stream, whose small kernels wait for room between those of the
+    networks: in a job on a GPU, 15 ms for half of one, and three more cores are busy.
     """
 
-    image: torch.Tensor
-    whole: torch.cuda.Event
-
-    def there(self) -> torch.Tensor:
-        stream = torch.cuda.current_stream(self.image.device)
-        stream.wait_event(self.whole)
-        self.image.record_stream(stream)
-        return self.image
+    pixels: torch.Tensor
+    taken: ImageInput
+    channels: str
 
 
 class OnGpu:
@@ -62,15 +60,28 @@ class OnGpu:
 
     def letterbox(
         self, image: np.ndarray, taken: ImageInput, channels: str
-    ) -> tuple[torch.Tensor | Coming, Placed]:
+    ) -> tuple[torch.Tensor | Waiting, Placed]:
         """See `letterbox`; `arrived` gives the tensor."""
-        with self.own_stream() as stream:
-            found, placed = fitted(self._copied(pixels_of(image)), taken, channels)
-            return (found if stream is None else Coming(found, stream.record_event())), placed
+        pixels = pixels_of(image)
+        if pixels.nbytes <= MAX_WAITING:
+            height, width, _ = image.shape
+            return Waiting(self._pinned(pixels), taken, channels), Placed.of((height, width), taken)
+        with self.own_stream():
+            found, placed = fitted(self._copied(pixels), taken, channels)
+            end_of_work(found)()
+            return found, placed
 
-    def arrived(self, images: Sequence[torch.Tensor | Coming]) -> list[torch.Tensor]:
-        """These images, for which the current stream waits."""
-        return [image.there() if isinstance(image, Coming) else image for image in images]
+    def arrived(self, images: Sequence[torch.Tensor | Waiting]) -> list[torch.Tensor]:
+        """These images on the device, for work in the current stream."""
+        return list(map(self._arrived, images))
+
+    def _arrived(self, image: torch.Tensor | Waiting) -> torch.Tensor:
+        if isinstance(image, Waiting):
+            there = image.pixels.to(self._device, non_blocking=True)
+            return fitted(there, image.taken, image.channels)[0]
+        if image.is_cuda:
+            image.record_stream(torch.cuda.current_stream(image.device))
+        return image
 
     def start_run_lengths(
         self, masks: np.ndarray | torch.Tensor, boxes: np.ndarray, size: tuple[int, int]
@@ -110,13 +121,13 @@ class OnGpu:
         return [each["counts"] for each in runtime.coco_masks(arrays, size)]
 
     @contextlib.contextmanager
-    def own_stream(self) -> Iterator[torch.cuda.Stream | None]:
-        """The stream of this thread, as torch's current one; None where there are no streams.
+    def own_stream(self) -> Iterator[None]:
+        """Inside, the stream of this thread is torch's current one, where there are streams.
 
         A thread that does nothing else enters it once: inside, to enter it again costs nothing.
         """
         if self._device.type != "cuda":
-            yield None
+            yield
             return
         of_thread = self._of_thread
         if not hasattr(of_thread, "stream"):
@@ -124,19 +135,20 @@ class OnGpu:
             of_thread.stream = torch.cuda.Stream(self._device, priority=-1)
             of_thread.is_entered = False
         if of_thread.is_entered:
-            yield of_thread.stream
+            yield
             return
         of_thread.is_entered = True
         try:
             with torch.cuda.stream(of_thread.stream):
-                yield of_thread.stream
+                yield
         finally:
             of_thread.is_entered = False
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._device.type != "cuda":
-            return tensor
-        return tensor.pin_memory().to(self._device, non_blocking=True)
+        return self._pinned(tensor).to(self._device, non_blocking=True)
+
+    def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory() if self._device.type == "cuda" else tensor
 
 
 @functools.cache

@@ -22,7 +22,6 @@ from .channel import Channel, threads_into
 from .errors import BatchError
 from .figures import Figures
 from .item import Item
-from .local import MAPPERS
 from .mps import shared_gpus
 from .parcel import Receiver, Sender
 from .process import IMAGES, WANTED, Options
@@ -44,7 +43,7 @@ def run_in_processes(
     """
     number = len(options)
     decoders = sum(each.decoders for each in options)
-    figures.threads.update({"decode": decoders, "run": number, "map back": number * MAPPERS})
+    figures.threads.update({"decode": decoders, "run": number, "map back": number})
     with contextlib.ExitStack() as stack:
         on_gpus = [each.device for each in options if each.device != "cpu"]
         is_shared = len(set(on_gpus)) < len(on_gpus)
