@@ -22,6 +22,7 @@ TILE, MAX_SORTED_AT_ONCE = SHAPE.boxes, ONE_TILE[-1].size
 MAX_RANKED = cuda_rank.MAX_KEYS
 SIZES = [0, 1, 2, 31, 32, 33, TILE - 1, TILE, TILE + 1, 3 * TILE + 7, 1000, MAX_RANKED, MAX_RANKED + 1]
 SIZES += [3000, MAX_SORTED_AT_ONCE + 1]
+MANY = max(MAX_RANKED, MAX_SORTED_AT_ONCE) + 1  # they are sorted in several tiles
 NAN, INF = float("nan"), float("inf")
 
 
@@ -68,7 +69,7 @@ def test_size(emulated_cuda, n, classes):
 
 
 @pytest.mark.parametrize("options", [{}, {"max_output_size": 40, "score_threshold": 0.2}])
-@pytest.mark.parametrize("n", [1, 33, TILE + 1])
+@pytest.mark.parametrize("n", [1, 33, TILE + 1, 3000, MAX_SORTED_AT_ONCE + 1])
 def test_sorted_however_few(emulated_cuda, monkeypatch, n, options):
     monkeypatch.setattr(cuda_rank, "MAX_KEYS_OF_ALL", 0)
     check(emulated_cuda, clustered_detections(n, 5), **options)
@@ -103,7 +104,7 @@ def test_batch_of_nothing(emulated_cuda):
 @pytest.mark.parametrize("options", [{}, {"max_output_size": 100, "score_threshold": 0.2}])
 def test_size_known_at_run_time(emulated_cuda, options):
     run = compiled_for_any_size(emulated_cuda, clustered_detections(1, 5), **options)
-    for n in (0, 1, 33, TILE, TILE + 1, 3000, MAX_SORTED_AT_ONCE + 1):
+    for n in (0, 1, 33, TILE, TILE + 1, 3000, MANY):
         arrays = clustered_detections(n, 5)
         assert_equal(run(*arrays), reference.batched_nms(*arrays, 0.5, **options))
 
@@ -255,12 +256,12 @@ def test_any_class_id(emulated_cuda, n, values):
 
 
 @pytest.mark.parametrize("max_output_size", [0, 1, 7, 700, 5000])
-@pytest.mark.parametrize("n", [0, 600, MAX_SORTED_AT_ONCE + 1])
+@pytest.mark.parametrize("n", [0, 600, MANY])
 def test_max_output_size(emulated_cuda, n, max_output_size):
     check(emulated_cuda, clustered_detections(n, 80), max_output_size=max_output_size)
 
 
-@pytest.mark.parametrize("n", [MAX_SORTED_AT_ONCE + 100, ONE_BLOCK + 100])
+@pytest.mark.parametrize("n", [MANY + 100, ONE_BLOCK + 100])
 @pytest.mark.parametrize("score_threshold", [0.5, 2.0])
 def test_few_of_many(emulated_cuda, n, score_threshold):
     """The kept boxes are selected from all, not sorted with them; some or all places may be left over."""
@@ -308,9 +309,7 @@ def test_shape_of_tile(emulated_cuda, monkeypatch, boxes, slices, classes):
     check(emulated_cuda, clustered_detections(2500, classes))
 
 
-@pytest.mark.parametrize(
-    "n, classes", [(100, 3), (3 * TILE + 7, 1), (2000, 30), (MAX_SORTED_AT_ONCE + 9, 30)]
-)
+@pytest.mark.parametrize("n, classes", [(100, 3), (3 * TILE + 7, 1), (2000, 30), (MANY, 30)])
 def test_no_races(emulated_cuda, n, classes):
     emulated_cuda.sanitize = "thread"
     arrays = clustered_detections(n, classes)

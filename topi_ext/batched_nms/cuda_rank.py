@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .._floats import Locals
 from .._kernel import barrier, ceil_div, launch, local, variables
 from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
-from .._warp import ballot, count_bits
+from .._warp import sum_of_lanes
 
 THREADS = 512  # more read the keys in fewer rounds, and share the GPU among fewer blocks
 WARP = 32
 # Up to these, it is counted; tests and benchmarks set others.
-MAX_KEYS = 2048  # in a row
+MAX_KEYS = 6144  # in a row: 48 KiB of int64, which a block has on all GPUs
 MAX_KEYS_OF_ALL = 8192  # in all rows
 
 
@@ -53,23 +54,36 @@ def emit_ranks(
         first = tir.truncmod(block, blocks) * (THREADS // WARP)
         index = local(ib, "index", first + tir.truncdiv(thread, WARP))
         lane = local(ib, "lane", tir.truncmod(thread, WARP))
-        held = max(length, 1) if isinstance(length, int) else MAX_KEYS
+        held = ceil_div(max(length, 1) if isinstance(length, int) else MAX_KEYS, WARP) * WARP
         keys = ib.allocate(dtype, (held,), name="keys_of_row", scope="shared")
         with ib.for_range(0, ceil_div(length, THREADS), "load") as load:
             at = local(ib, "at", load * THREADS + thread)
             with ib.if_scope(at < length):
                 keys[at] = read_key(row, at)
+        # Up to the end of a warp's last keys there are some that come before none.
+        end = local(ib, "end", length + thread)
+        with ib.if_scope((thread < WARP) & (end < ceil_div(length, WARP) * WARP)):
+            keys[end] = tir.max_value(dtype)
         barrier(ib)
         if visit is not None:
             with ib.if_scope((lane == 0) & (index < extent)):
                 visit(row, index)
         with ib.if_scope(index < length):  # the same in all lanes of a warp
             own = local(ib, "own", keys[index])
-            (rank,) = variables(ib, "int32", "rank")
-            rank[0] = tir.const(0)
-            with ib.for_range(0, ceil_div(length, WARP), "word") as word:
+            (before,) = variables(ib, "int32", "before")
+            before[0] = tir.const(0)
+            own_word = local(ib, "own_word", tir.truncdiv(index, WARP))
+            words = ceil_div(length, WARP)
+
+            def count(word: tir.PrimExpr, is_before: Callable[..., tir.PrimExpr]) -> None:
                 at = local(ib, "at", word * WARP + lane)
-                key = local(ib, "key", keys[te.min(at, length - 1)])
-                is_before = (key < own) | ((key == own) & (at < index))
-                rank[0] = rank[0] + count_bits(ballot((at < length) & is_before))
-            place(row, index, lane, own, rank[0])
+                key = local(ib, "key", keys[at])
+                before[0] = before[0] + is_before(key, at).astype("int32")
+
+            # Of equal keys those come first that are before this one; only in its own word this takes a test.
+            with ib.for_range(0, own_word, "word") as word:
+                count(word, lambda key, _: key <= own)
+            count(own_word, lambda key, at: (key < own) | ((key == own) & (at < index)))
+            with ib.for_range(0, words - own_word - 1, "word") as word:
+                count(own_word + 1 + word, lambda key, _: key < own)
+            place(row, index, lane, own, sum_of_lanes(Locals(ib, "local"), before[0]))
