@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from operator import mul
 
@@ -11,10 +11,16 @@ from ._register import known
 from ._tvm import BufferVar, DataType, IRBuilder, dtype_of, storage_sync, te, tir, view
 from ._types import IntExpr
 
+Condition = Callable[[], tir.PrimExpr]  # the same in all threads of a block
+
 
 @contextmanager
-def launch(ib: IRBuilder, blocks: IntExpr, threads: int) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr]]:
+def launch(
+    ib: IRBuilder, blocks: IntExpr, threads: int, only_if: Condition | None = None
+) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr]]:
     """A kernel whose barriers are placed by hand; yields blockIdx.x and threadIdx.x.
+
+    Where `only_if()`, which is emitted in the kernel, does not hold, the kernel does nothing.
 
     The attribute `hand_threaded`, which keeps TVM from adding barriers of its own, must stand inside the
     thread extents: outside them it is lost, and barriers in divergent branches hang the GPU.
@@ -26,7 +32,8 @@ def launch(ib: IRBuilder, blocks: IntExpr, threads: int) -> Iterator[tuple[tir.P
         ib.scope_attr(tir.const(0), "hand_threaded", 0)
         # nvcc unrolls the loops, not TVM: the source stays short.
         ib.scope_attr(tir.const(0), "pragma_unroll_explicit", False)
-        yield block.var, thread.var
+        with nullcontext() if only_if is None else ib.if_scope(only_if()):
+            yield block.var, thread.var
 
 
 def barrier(ib: IRBuilder) -> None:

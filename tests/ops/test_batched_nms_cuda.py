@@ -8,7 +8,7 @@ import pytest
 from tests.ops import class_by_class
 from tests.ops.detections import CASES, clustered_detections
 from tests.ops.nvcc import assert_compiles_without_spills
-from topi_ext.batched_nms import batched_nms, cuda, cuda_rank, cuda_suppress, reference
+from topi_ext.batched_nms import batched_nms, cuda, cuda_few, cuda_rank, cuda_suppress, reference
 from topi_ext.batched_nms.cuda_suppress import SHAPE, SuppressShape
 from topi_ext.sort.select import ONE_BLOCK
 from topi_ext.sort.tile import ONE_TILE
@@ -270,6 +270,26 @@ def test_few_of_many(emulated_cuda, n, score_threshold):
     check(emulated_cuda, arrays, max_output_size=20, score_threshold=score_threshold)
 
 
+@pytest.mark.parametrize("max_output_size", [None, 20, MANY + 700])
+@pytest.mark.parametrize("numbers", [[50], [51], [0], [50, 3, 0], [50, 51, 7], [0, MANY]])
+def test_few_take_part(emulated_cuda, monkeypatch, numbers, max_output_size):
+    """On both sides of the limit, which is set low here; equal scores and classes keep their order."""
+    monkeypatch.setattr(cuda_few, "FEW", 50)
+    rng = np.random.default_rng(0)
+    boxes = np.stack([clustered_detections(MANY, 3, seed)[0] for seed in range(len(numbers))])
+    scores = np.full((len(numbers), MANY), 0.25, "float32")
+    for row, number in zip(scores, numbers):
+        row[rng.permutation(MANY)[:number]] = rng.integers(3, 9, number) / 8
+    ids = rng.integers(0, 3, scores.shape)
+    arrays = (boxes[0], scores[0], ids[0]) if len(numbers) == 1 else (boxes, scores, ids)
+    check(emulated_cuda, arrays, score_threshold=0.25, max_output_size=max_output_size)
+
+
+@pytest.mark.parametrize("number", [0, 1, cuda_rank.THREADS, cuda_few.FEW, cuda_few.FEW + 1])
+def test_few_of_a_valid_count(emulated_cuda, number):
+    check(emulated_cuda, clustered_detections(MANY, 80), valid_count=np.array(number, "int32"))
+
+
 @pytest.mark.parametrize("score_threshold", [0.05, 0.5, 2.0])
 def test_score_threshold(emulated_cuda, score_threshold):
     check(emulated_cuda, clustered_detections(1000, 5), score_threshold=score_threshold)
@@ -309,23 +329,31 @@ def test_shape_of_tile(emulated_cuda, monkeypatch, boxes, slices, classes):
     check(emulated_cuda, clustered_detections(2500, classes))
 
 
-@pytest.mark.parametrize("n, classes", [(100, 3), (3 * TILE + 7, 1), (2000, 30), (MANY, 30)])
-def test_no_races(emulated_cuda, n, classes):
+FEW_TAKE_PART = {"score_threshold": 0.9}
+
+
+@pytest.mark.parametrize(
+    "n, classes, options",
+    [(100, 3, {}), (3 * TILE + 7, 1, {}), (2000, 30, {}), (MANY, 30, {}), (MANY, 30, FEW_TAKE_PART)],
+)
+def test_no_races(emulated_cuda, n, classes, options):
     emulated_cuda.sanitize = "thread"
     arrays = clustered_detections(n, classes)
-    check(emulated_cuda, arrays, max_output_size=500)
+    check(emulated_cuda, arrays, max_output_size=500, **options)
     emulated_cuda.sanitize = None
-    emulated_cuda.assert_same_in_any_order(lambda: check(emulated_cuda, arrays), seeds=range(2))
+    emulated_cuda.assert_same_in_any_order(lambda: check(emulated_cuda, arrays, **options), seeds=range(2))
 
 
-def test_runs_again_with_other_boxes(emulated_cuda):
+@pytest.mark.parametrize("n, options", [(1000, {}), (MANY, FEW_TAKE_PART)])
+def test_runs_again_with_other_boxes(emulated_cuda, n, options):
     """Counters and flags of the run before must not be taken for those of this one."""
-    function, _ = function_of(clustered_detections(1000, 3))
+    function, _ = function_of(clustered_detections(n, 3), **options)
     library = relay.build(tvm.IRModule.from_expr(function), emulated_cuda.target)
     module = graph_executor.GraphModule(library["default"](emulated_cuda.device))
     for seed in range(3):
-        arrays = clustered_detections(1000, 3, seed)
-        assert_equal(run_module(module, emulated_cuda.device, *arrays), reference.batched_nms(*arrays, 0.5))
+        arrays = clustered_detections(n, 3, seed)
+        expected = reference.batched_nms(*arrays, 0.5, **options)
+        assert_equal(run_module(module, emulated_cuda.device, *arrays), expected)
 
 
 def test_contracts_nothing(emulated_cuda):
@@ -337,7 +365,7 @@ def test_contracts_nothing(emulated_cuda):
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiles_without_spills(emulated_cuda, tmp_path, dynamic):
-    arrays = batch_of(2, 5000, 5)
+    arrays = batch_of(2, MANY, 5)
     function, _ = function_of(arrays, dynamic=dynamic, max_output_size=100, score_threshold=0.1)
     relay.vm.compile(tvm.IRModule.from_expr(function), emulated_cuda.target)
     source = next(source for source in emulated_cuda.sources if "__fdiv_rn" in source)
@@ -360,6 +388,14 @@ def test_gpu_size(n, classes):
     for _ in range(20):
         module.run()
         assert_equal([module.get_output(i).numpy() for i in range(2)], outputs)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize("score_threshold", [0.1, 0.9, 0.97, 2.0])
+def test_gpu_few_of_many(size, score_threshold):
+    arrays = batch_of(size, 90_000, 90)
+    check_on_gpu(arrays, score_threshold=score_threshold, max_output_size=100)
 
 
 @pytest.mark.gpu

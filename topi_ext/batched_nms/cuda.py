@@ -8,7 +8,8 @@
 4. Sort the boxes by score and index, those not kept last, as far as the indices of the leading ones need it,
    and write these.
 
-A few boxes are not sorted: their places are counted (`cuda_rank`), in step 1 with what step 2 does.
+A few boxes are not sorted: their places are counted (`cuda_rank`), in step 1 with what step 2 does. So are
+they where few of many boxes take part, which the GPU finds out (`cuda_few`).
 
 Memory besides inputs and outputs is linear in the boxes: less than 60 bytes per box and 100 per batch item,
 so 12 MB for 200,000 boxes, where a matrix of pairs would take 5 GB at one bit each.
@@ -22,14 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from .._kernel import ceil_div, launch, local
+from .._kernel import Condition, ceil_div, launch, local
+from .._register import known
 from .._tvm import IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 from ..sort import Buffers, Order, class_then_score, emit_selection, emit_sort, plan_selection
 from ..sort.tile import tile_shape
-from . import cuda_rank
+from . import cuda_few, cuda_rank
 from .cuda_suppress import LAST, NOT_KEPT, SHAPE, emit_suppress
 
 THREADS = 256
@@ -61,13 +64,15 @@ def batched_nms(
         "count": (batch, "int32"),
     }
     outputs.update(_workspace(batch[0] if batch else 1, length, dtype_of(class_ids), limit))
+    if has_valid_count or has_score_threshold:
+        outputs.update(_workspace_of_few(batch[0] if batch else 1, length, limit))
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
         buffers = dict(zip([*inputs, *outputs], [*ins, *outs]))
         views = {name: _View(ib, buffer) for name, buffer in buffers.items()}
         rows = _extent(ib, "rows", batch[0] if batch else 1)
-        _emit(_Problem(ib, rows, _extent(ib, "length", length), limit, views))
+        _emit(Problem(ib, rows, _extent(ib, "length", length), limit, views))
         return ib.get()
 
     shapes, types = zip(*outputs.values())
@@ -109,6 +114,18 @@ def _workspace(
     return buffers
 
 
+def _workspace_of_few(
+    rows: IntExpr, length: IntExpr, limit: int | None
+) -> dict[str, tuple[list[IntExpr], str]]:
+    known_rows, known_length = known(rows), known(length)
+    if known_rows is None or known_length is None:
+        return {}
+    if not cuda_few.may_be_few(known_rows, known_length, limit):
+        return {}
+    chunks = cuda_few.chunks_of(known_length, limit)
+    return {"taking_part": ([rows], "int32"), "of_chunks": ([rows, chunks], "int32")}
+
+
 def _fits_into_one_tile(length: IntExpr) -> bool:
     return isinstance(length, (int, tir.IntImm)) and tile_shape(int(length)).size >= int(length)
 
@@ -144,7 +161,7 @@ class _Nowhere:
 
 
 @dataclass(frozen=True)
-class _Problem:
+class Problem:
     """The task: extents as int or computed on the host, and `views` of all buffers by name."""
 
     ib: IRBuilder
@@ -186,7 +203,7 @@ def _split_id(ib: IRBuilder, class_id: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.
     return low ^ (rest * tir.const(0x1E3779B1, "int32")), rest
 
 
-def _emit(problem: _Problem) -> None:
+def _emit(problem: Problem) -> None:
     """All kernels, in order."""
     ib, rows, length = problem.ib, problem.rows, problem.length
     if problem.is_nothing(rows):
@@ -196,6 +213,9 @@ def _emit(problem: _Problem) -> None:
         with ib.if_scope(tir.const(0, "int32") < rows):
             _initialize(problem)
         return
+    if "taking_part" in problem.views:
+        _emit_few_or_many(problem)
+        return
     has_few = problem.limit is None or problem.limit <= cuda_rank.MAX_KEYS
     are_few = has_few and cuda_rank.are_few(rows, length)
     with ib.if_scope(tir.const(0, "int32") < rows):
@@ -203,6 +223,17 @@ def _emit(problem: _Problem) -> None:
     with ib.if_scope(tir.all(tir.const(0, "int32") < rows, tir.const(0, "int32") < length)):
         emit_suppress(ib, rows, length, problem.limit, problem.views)
         _either(ib, are_few, lambda: _place_by_score(problem), lambda: _sort_by_score(problem))
+
+
+def _emit_few_or_many(problem: Problem) -> None:
+    """Count the places of those that take part, or else sort all boxes."""
+    are_many = partial(cuda_few.are_many, problem)
+    cuda_few.emit_collect(problem, partial(_initialize_at, problem))
+    cuda_few.emit_place_by_class(problem, partial(_place, problem))
+    _sort_by_class(problem, are_many)
+    emit_suppress(problem.ib, problem.rows, problem.length, problem.limit, problem.views)
+    cuda_few.emit_place_by_score(problem)
+    _sort_by_score(problem, are_many)
 
 
 def _either(
@@ -220,33 +251,39 @@ def _either(
 # --- steps 1 and 2: the boxes in the order of class and score, and all counters initialized
 
 
-def _place_by_class(problem: _Problem) -> None:
-    views = problem.views
-
-    def place(
-        row: tir.PrimExpr, index: tir.PrimExpr, lane: tir.PrimExpr, key: tir.PrimExpr, rank: tir.PrimExpr
-    ) -> None:
-        with problem.ib.if_scope(lane < 4):
-            views["sorted_boxes"][row, rank, lane] = views["boxes"][row, index, lane]
-        with problem.ib.if_scope(lane == 0):
-            views["keys"][row, rank] = key
-            views["order"][row, rank] = index
-            if "rest_of_id" in views:
-                views["rest_of_id"][row, rank] = _split_id(problem.ib, views["class_ids"][row, index])[1]
-
+def _place_by_class(problem: Problem) -> None:
     cuda_rank.emit_ranks(
         problem.ib,
         problem.rows,
         problem.length,
         "int64",
         problem.key,
-        place,
+        partial(_place, problem),
         visit=lambda row, index: _initialize_at(problem, row, index),
         extent=problem.extent,
     )
 
 
-def _sort_by_class(problem: _Problem) -> None:
+def _place(
+    problem: Problem,
+    row: tir.PrimExpr,
+    index: tir.PrimExpr,
+    lane: tir.PrimExpr,
+    key: tir.PrimExpr,
+    rank: tir.PrimExpr,
+) -> None:
+    """Write a box to its place by class and score; all lanes of a warp do so."""
+    views = problem.views
+    with problem.ib.if_scope(lane < 4):
+        views["sorted_boxes"][row, rank, lane] = views["boxes"][row, index, lane]
+    with problem.ib.if_scope(lane == 0):
+        views["keys"][row, rank] = key
+        views["order"][row, rank] = index
+        if "rest_of_id" in views:
+            views["rest_of_id"][row, rank] = _split_id(problem.ib, views["class_ids"][row, index])[1]
+
+
+def _sort_by_class(problem: Problem, only_if: Condition | None = None) -> None:
     views = problem.views
     emit_sort(
         problem.ib,
@@ -257,6 +294,7 @@ def _sort_by_class(problem: _Problem) -> None:
         keys=Buffers(views["keys"], views.get("keys_swap")),
         read_payload=lambda _row, index: index,
         payload=Buffers(views["order"], views.get("order_swap")),
+        only_if=only_if,
     )
 
     def fetch(row: tir.PrimExpr, index: tir.PrimExpr) -> None:
@@ -266,13 +304,17 @@ def _sort_by_class(problem: _Problem) -> None:
         if "rest_of_id" in views:
             views["rest_of_id"][row, index] = _split_id(problem.ib, views["class_ids"][row, source])[1]
 
-    _initialize(problem, fetch)
+    _initialize(problem, fetch, only_if)
 
 
-def _initialize(problem: _Problem, fetch: Callable[[tir.PrimExpr, tir.PrimExpr], None] | None = None) -> None:
+def _initialize(
+    problem: Problem,
+    fetch: Callable[[tir.PrimExpr, tir.PrimExpr], None] | None = None,
+    only_if: Condition | None = None,
+) -> None:
     """Initialize all counters, and call `fetch(row, index)` for each box."""
     ib, blocks = problem.ib, ceil_div(problem.extent, THREADS)
-    with launch(ib, problem.rows * blocks, THREADS) as (block, thread):
+    with launch(ib, problem.rows * blocks, THREADS, only_if) as (block, thread):
         row = local(ib, "row", tir.truncdiv(block, blocks))
         index = local(ib, "index", tir.truncmod(block, blocks) * THREADS + thread)
         _initialize_at(problem, row, index)
@@ -281,7 +323,7 @@ def _initialize(problem: _Problem, fetch: Callable[[tir.PrimExpr, tir.PrimExpr],
                 fetch(row, index)
 
 
-def _initialize_at(problem: _Problem, row: tir.PrimExpr, index: tir.PrimExpr) -> None:
+def _initialize_at(problem: Problem, row: tir.PrimExpr, index: tir.PrimExpr) -> None:
     """What the thread of this index initializes.
 
     Every run does so, since other kernels may have used the buffers in between.
@@ -293,17 +335,20 @@ def _initialize_at(problem: _Problem, row: tir.PrimExpr, index: tir.PrimExpr) ->
             views["total"][row] = tir.const(0)
         with ib.if_scope(row == 0):
             views["ticket"][0] = tir.const(0)
-    if limit is not None:
-        with ib.if_scope((index >= length) & (index < limit)):
-            views["indices"][row, index] = tir.const(-1)
-    with ib.if_scope((index < length) & (tir.truncmod(index, 32) == 0)):
-        views["states"][row, tir.truncdiv(index, 32)] = tir.const(0)
+    # Where boxes are sorted, the first ones get an index, of a box or -1, from the last kernel.
+    first = 0 if "taking_part" in views else length
+    with ib.if_scope((index >= first) & (index < (length if limit is None else limit))):
+        views["indices"][row, index] = tir.const(-1)
+    with ib.if_scope(index < length):
+        views["verdicts"][row, index] = tir.const(NOT_KEPT)
+        with ib.if_scope(tir.truncmod(index, 32) == 0):
+            views["states"][row, tir.truncdiv(index, 32)] = tir.const(0)
 
 
 # --- step 4: the indices of the kept boxes in the order of score
 
 
-def _place_by_score(problem: _Problem) -> None:
+def _place_by_score(problem: Problem) -> None:
     views = problem.views
 
     def place(
@@ -323,7 +368,7 @@ def _place_by_score(problem: _Problem) -> None:
     )
 
 
-def _sort_by_score(problem: _Problem) -> None:
+def _sort_by_score(problem: Problem, only_if: Condition | None = None) -> None:
     views = problem.views
 
     def index_if_kept(row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
@@ -336,7 +381,7 @@ def _sort_by_score(problem: _Problem) -> None:
             views["indices"][row, place] = index_if_kept(row, index)
 
         workspace = [views[name] for name in SELECTION if name in views]
-        emit_selection(problem.ib, views["verdicts"].buffer, Order("int32"), plan, workspace, write)
+        emit_selection(problem.ib, views["verdicts"].buffer, Order("int32"), plan, workspace, write, only_if)
         return
     emit_sort(
         problem.ib,
@@ -349,6 +394,7 @@ def _sort_by_score(problem: _Problem) -> None:
         # The order by class is not needed any more.
         payload=Buffers(views["indices"], views.get("order_swap"), views["order"]),
         keep=problem.limit,
+        only_if=only_if,
     )
 
 

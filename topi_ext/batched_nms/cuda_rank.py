@@ -41,8 +41,12 @@ def emit_ranks(
     place: Callable[..., None],
     visit: Callable[[tir.PrimExpr, tir.PrimExpr], None] | None = None,
     extent: IntExpr | None = None,
+    number: Callable[[tir.PrimExpr, tir.PrimExpr, tir.PrimExpr], tir.PrimExpr] | None = None,
 ) -> None:
     """Emit a kernel that finds the place of each key of each row, in ascending order; ties keep theirs.
+
+    Where only the kernel knows how many keys there are, up to `length`, `number(row, part, thread)` says so,
+    in all threads of each block of the row, which have their numbers as `part`.
 
     `place(row, index, lane, key, rank)` is called in all lanes of a warp for the key that was at the index.
     Before that, `visit(row, index)` is called in one thread for each index below the extent, if there is one.
@@ -51,10 +55,14 @@ def emit_ranks(
     blocks = ceil_div(extent, THREADS // WARP)
     with launch(ib, rows * blocks, THREADS) as (block, thread):
         row = local(ib, "row", tir.truncdiv(block, blocks))
-        first = tir.truncmod(block, blocks) * (THREADS // WARP)
+        part = local(ib, "part", tir.truncmod(block, blocks))
+        held = ceil_div(max(length, 1) if isinstance(length, int) else MAX_KEYS, WARP) * WARP
+        first = part * (THREADS // WARP)
+        if number is not None:  # nothing to do for a block without keys
+            of_row = number(row, part, thread)
+            length = local(ib, "length", tir.Select(first < of_row, of_row, 0))
         index = local(ib, "index", first + tir.truncdiv(thread, WARP))
         lane = local(ib, "lane", tir.truncmod(thread, WARP))
-        held = ceil_div(max(length, 1) if isinstance(length, int) else MAX_KEYS, WARP) * WARP
         keys = ib.allocate(dtype, (held,), name="keys_of_row", scope="shared")
         with ib.for_range(0, ceil_div(length, THREADS), "load") as load:
             at = local(ib, "at", load * THREADS + thread)

@@ -24,7 +24,7 @@ Only if the tile waits:
 
 For all tiles:
 
-7. Report (`_report`). Result: in `verdicts`, what became of each box, and how many boxes are kept.
+7. Report (`_report`). Result: in `verdicts`, which boxes are kept, and their number.
 
 Conventions
 -----------
@@ -140,13 +140,13 @@ def emit_suppress(
 
 
 def _report(block: Block, tile: Tile, limit: int | None) -> None:
-    """Write the verdict of each box to where it stood before the sort, and count the kept boxes."""
+    """Write the verdict of each kept box to where it stood before the sort, and count them."""
     ib, views, row = block.ib, block.views, tile.row
     place = tile.first + block.box
-    with ib.if_scope((block.slice == 0) & (place < block.length)):
+    is_kept = block.has(block.kept[block.word])
+    with ib.if_scope((block.slice == 0) & (place < block.length) & is_kept):
         descending = views["keys"][row, place] & tir.const(0xFFFFFFFF, "int64")
         verdict = (descending - tir.const(2**31, "int64")).astype("int32")
-        verdict = tir.Select(block.has(block.kept[block.word]), verdict, NOT_KEPT)
         views["verdicts"][row, views["order"][row, place]] = verdict
     with ib.if_scope(block.thread == 0):
         (total,) = variables(ib, "int32", "kept_count")

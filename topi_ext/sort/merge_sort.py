@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from .._kernel import barrier, ceil_div, clamp, launch, local, variables
+from .._kernel import Condition, barrier, ceil_div, clamp, launch, local, variables
 from .._tvm import BufferVar, IRBuilder, te, tir, topi
 from .._types import IntExpr
 from .order import Order
@@ -53,6 +53,7 @@ def emit_sort(
     read_payload: Callable | None = None,
     payload: Buffers | None = None,
     keep: int | None = None,
+    only_if: Condition | None = None,
 ) -> None:
     """Emit the kernels that sort `rows` rows of `length` keys, and a payload with them.
 
@@ -69,6 +70,8 @@ def emit_sort(
     keep : int, optional
         Sort only the first `keep` of each row: rows of `out` hold no more, and later passes skip the rest. It
         needs a `scratch`, unless the length is known and fits into one tile.
+    only_if : () -> PrimExpr, optional
+        Whether to sort, as the kernels find out; else nothing is written.
     """
     rows, length = _host_int32(ib, rows, "rows"), _host_int32(ib, length, "length")
     if any(isinstance(extent, int) and extent == 0 for extent in (rows, length)):
@@ -85,7 +88,7 @@ def emit_sort(
             if buffers and (buffers.swap is None or (keep is not None and buffers.scratch is None)):
                 needed = "`swap`" if keep is None else "`swap` and `scratch`, as `out` holds less than a row"
                 raise ValueError(f"rows of {length} do not fit into one tile: {name} needs a {needed}")
-    sort = _Sort(ib, shape, rows, length, tiles, order, keys, payload, keep)
+    sort = _Sort(ib, shape, rows, length, tiles, order, keys, payload, keep, only_if)
     with ib.if_scope(tir.all(*[tir.IntImm("int32", 0) < extent for extent in (rows, length)])):
         for written in _each_target(ib, keys, passes):
             _sort_tiles(sort, read_key, read_payload, written)
@@ -109,6 +112,7 @@ class _Sort:
     keys: Buffers
     payload: Buffers | None
     keep: int | None
+    only_if: Condition | None
 
     def tile(self, thread: tir.PrimExpr) -> Tile:
         return Tile(self.ib, self.order, self.shape, thread, with_places=self.payload is not None)
@@ -121,7 +125,7 @@ class _Sort:
 def _sort_tiles(sort: _Sort, read_key: Callable, read_payload: Callable | None, written: str) -> None:
     """Sort each tile of each row."""
     ib, shape, order = sort.ib, sort.shape, sort.order
-    with launch(ib, sort.rows * sort.tiles, shape.threads) as (block, thread):
+    with launch(ib, sort.rows * sort.tiles, shape.threads, sort.only_if) as (block, thread):
         row = local(ib, "row", tir.truncdiv(block, sort.tiles))
         start = local(ib, "start", tir.truncmod(block, sort.tiles) * shape.size)
         count = local(ib, "count", te.min(shape.size, sort.length - start))
@@ -161,7 +165,7 @@ def _merge_runs(sort: _Sort, merge_pass: tir.PrimExpr, written: str) -> None:
         kept_tiles = ceil_div(sort.keep, shape.size)
         pair_tiles, kept = te.min(pair_tiles, kept_tiles), te.min(run, kept_tiles * shape.size)
 
-    with launch(ib, sort.rows * pairs * pair_tiles, shape.threads) as (block, thread):
+    with launch(ib, sort.rows * pairs * pair_tiles, shape.threads, sort.only_if) as (block, thread):
         pair = local(ib, "pair", tir.truncdiv(block, pair_tiles))
         row = local(ib, "row", tir.truncdiv(pair, pairs))
         a_start = local(ib, "a_start", tir.truncmod(pair, pairs) * (run * 2))

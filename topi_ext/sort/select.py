@@ -24,9 +24,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable
 
-from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
+from .._kernel import Condition, barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
 from .._register import known
 from .._tvm import BufferVar, IRBuilder, atomic, te, tir
 from .._types import IntExpr
@@ -118,14 +119,15 @@ def emit_selection(
     plan: Plan,
     workspace: Sequence[Any],
     write: Callable[[tir.PrimExpr, tir.PrimExpr, tir.PrimExpr], None],
+    only_if: Condition | None = None,
 ) -> None:
     """Emit the kernels that find the first keys of the rows of `data`, which are along its last axis.
 
     `write(row, place, index)` stores one of them, of which it is told the place in the result and the index
     in the row. The keys' type must have a rank in this order. `workspace` has what `plan.workspace()` says,
-    as buffers or what can be indexed as they are.
+    as buffers or what can be indexed as they are. Nothing is written unless `only_if()` holds in the kernels.
     """
-    selection = _Selection(ib, data, order, plan, workspace)
+    selection = _Selection(ib, data, order, plan, workspace, only_if)
     if plan.blocks:
         selection.find_best_slots()
         selection.collect_candidates()
@@ -136,9 +138,16 @@ def emit_selection(
 
 class _Selection:
     def __init__(
-        self, ib: IRBuilder, data: tir.Buffer, order: Order, plan: Plan, workspace: Sequence[Any]
+        self,
+        ib: IRBuilder,
+        data: tir.Buffer,
+        order: Order,
+        plan: Plan,
+        workspace: Sequence[Any],
+        only_if: Condition | None,
     ) -> None:
         self.ib, self.order, self.plan, self.dtype = ib, order, plan, data.dtype
+        self.launch = partial(launch, ib, only_if=only_if)
         self.data, self.index_type = in_a_row(ib, data)
         aligned = SLOT if plan.rows == 1 else most_lanes(plan.length, SLOT)
         self.lanes = aligned if data.dtype in IN_VECTORS else 1
@@ -147,7 +156,7 @@ class _Selection:
 
     def find_best_slots(self) -> None:
         ib, plan, warps = self.ib, self.plan, READERS // LANES
-        with launch(ib, plan.rows * plan.blocks, READERS) as (block, thread):
+        with self.launch(plan.rows * plan.blocks, READERS) as (block, thread):
             row, block = tir.truncdiv(block, plan.blocks), tir.truncmod(block, plan.blocks)
             warp = thread >> 5
             group = local(ib, "group", block * LANES + (thread & 31))
@@ -192,7 +201,7 @@ class _Selection:
     def collect_candidates(self) -> None:
         ib, plan = self.ib, self.plan
         blocks = min(ceil_div(plan.slots, READERS * AHEAD), BLOCKS)
-        with launch(ib, plan.rows * blocks, READERS) as (block, thread):
+        with self.launch(plan.rows * blocks, READERS) as (block, thread):
             row, block = tir.truncdiv(block, blocks), tir.truncmod(block, blocks)
             best, groups = self.best, tir.const(plan.groups, "int32")
             bound = narrow(
@@ -228,7 +237,7 @@ class _Selection:
     def narrow_rows(self) -> None:
         """The candidates of rows that a block can read."""
         ib, plan = self.ib, self.plan
-        with launch(ib, plan.rows, READERS) as (row, thread):
+        with self.launch(plan.rows, READERS) as (row, thread):
 
             def number_at(index: tir.PrimExpr) -> tir.PrimExpr:
                 return _number(self.order.rank(self._element(row, index)), index)
@@ -244,7 +253,7 @@ class _Selection:
     def place_candidates(self, write_element: Callable) -> None:
         ib, plan, warps = self.ib, self.plan, PLACERS // LANES
         blocks = max(1, min(ceil_div(plan.keep + plan.keep // 4, warps), 2 * BLOCKS // plan.rows))
-        with launch(ib, plan.rows * blocks, PLACERS) as (block, thread):
+        with self.launch(plan.rows * blocks, PLACERS) as (block, thread):
             row, block = tir.truncdiv(block, blocks), tir.truncmod(block, blocks)
             warp, lane = thread >> 5, thread & 31
             numbers = ib.allocate("int64", (plan.capacity,), name="numbers", scope="shared")
