@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FEW = 2048  # in a row
 MAX_ROWS = 16  # each of which all kernels ask for
-CHUNK = cuda_rank.THREADS  # boxes, each with a thread
+CHUNK = cuda_rank.THREADS  # boxes, each with a thread; of the chunks of a row, each has one in `cuda_rank`
 WARPS = CHUNK // WARP
 
 
