@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import reduce
 from operator import mul
 
 from ._register import known
 from ._tvm import BufferVar, DataType, IRBuilder, dtype_of, storage_sync, te, tir, view
-from ._types import IntExpr
-
-Condition = Callable[[], tir.PrimExpr]  # the same in all threads of a block
+from ._types import Condition, IntExpr
 
 
 @contextmanager

@@ -22,18 +22,17 @@ which costs time, but boxes of different classes never suppress each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from .._kernel import Condition, ceil_div, launch, local
+from .._kernel import ceil_div, launch, local
 from .._register import known
 from .._tvm import IRBuilder, dtype_of, te, tir
-from .._types import IntExpr
-from ..sort import Buffers, Order, class_then_score, emit_selection, emit_sort, plan_selection
+from .._types import Condition, IntExpr
+from ..sort import Buffers, Order, emit_selection, emit_sort, plan_selection
 from ..sort.tile import tile_shape
 from . import cuda_few, cuda_rank
-from .cuda_suppress import LAST, NOT_KEPT, SHAPE, emit_suppress
+from .cuda_problem import Problem, View, split_id
+from .cuda_suppress import NOT_KEPT, SHAPE, emit_suppress
 
 THREADS = 256
 SELECTION = ("candidates", "candidate_count", "best_of_groups")  # the workspace of the selection
@@ -70,7 +69,7 @@ def batched_nms(
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
         buffers = dict(zip([*inputs, *outputs], [*ins, *outs]))
-        views = {name: _View(ib, buffer) for name, buffer in buffers.items()}
+        views = {name: View(ib, buffer) for name, buffer in buffers.items()}
         rows = _extent(ib, "rows", batch[0] if batch else 1)
         _emit(Problem(ib, rows, _extent(ib, "length", length), limit, views))
         return ib.get()
@@ -135,72 +134,11 @@ def _extent(ib: IRBuilder, name: str, extent: IntExpr) -> IntExpr:
     return int(extent) if isinstance(extent, (int, tir.IntImm)) else ib.let(name, extent.astype("int32"))
 
 
-class _View:
-    """A buffer as `view[row, ...]`, also where it has no axis for the batch."""
-
-    def __init__(self, ib: IRBuilder, buffer: tir.Buffer) -> None:
-        self._buffer, self._rank = ib.buffer_ptr(buffer), len(buffer.shape)
-        self.buffer, self.dtype = buffer, buffer.dtype
-
-    def __getitem__(self, place: IntExpr | tuple[IntExpr, ...]) -> tir.PrimExpr:
-        return self._buffer[self._own(place)]
-
-    def __setitem__(self, place: IntExpr | tuple[IntExpr, ...], value: tir.PrimExpr) -> None:
-        self._buffer[self._own(place)] = value.astype(self.dtype)
-
-    def _own(self, place: IntExpr | tuple[IntExpr, ...]) -> tuple[IntExpr, ...]:
-        place = place if isinstance(place, tuple) else (place,)
-        return place[len(place) - self._rank :]
-
-
 class _Nowhere:
     """Stands for a buffer that is written but never read."""
 
     def __setitem__(self, place: tuple[IntExpr, ...], value: tir.PrimExpr) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The task: extents as int or computed on the host, and `views` of all buffers by name."""
-
-    ib: IRBuilder
-    rows: IntExpr
-    length: IntExpr
-    limit: int | None
-    views: dict[str, Any]
-
-    @property
-    def extent(self) -> IntExpr:
-        """The number of indices of a row that a kernel has to initialize."""
-        return _maximum(self.length if self.limit is None else _maximum(self.length, self.limit), 1)
-
-    @staticmethod
-    def is_nothing(extent: IntExpr | None) -> bool:
-        return isinstance(extent, int) and extent == 0
-
-    def key(self, row: tir.PrimExpr, index: tir.PrimExpr) -> tir.PrimExpr:
-        """The key of the first sort; boxes that do not take part come last."""
-        views = self.views
-        score = local(self.ib, "score", views["scores"][row, index].astype("float32"))
-        class_bits, _ = _split_id(self.ib, views["class_ids"][row, index])
-        key = class_then_score(class_bits, score)
-        takes_part = []
-        if "valid_count" in views:
-            takes_part.append(index < views["valid_count"][row])
-        if "score_threshold" in views:
-            takes_part.append(score > views["score_threshold"][()])
-        return tir.Select(tir.all(*takes_part), key, tir.const(LAST, "int64")) if takes_part else key
-
-
-def _split_id(ib: IRBuilder, class_id: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr | None]:
-    """The 32 bits of a class id in the sort key, and the rest; together they identify the id."""
-    if dtype_of(class_id) == "int32":
-        return class_id, None
-    class_id = local(ib, "class_id", class_id)
-    low = local(ib, "low", class_id.astype("int32"))
-    rest = local(ib, "rest", (class_id >> 32).astype("int32") - (low >> 31))  # 0 if the id is an int32
-    return low ^ (rest * tir.const(0x1E3779B1, "int32")), rest
 
 
 def _emit(problem: Problem) -> None:
@@ -280,7 +218,7 @@ def _place(
         views["keys"][row, rank] = key
         views["order"][row, rank] = index
         if "rest_of_id" in views:
-            views["rest_of_id"][row, rank] = _split_id(problem.ib, views["class_ids"][row, index])[1]
+            views["rest_of_id"][row, rank] = split_id(problem.ib, views["class_ids"][row, index])[1]
 
 
 def _sort_by_class(problem: Problem, only_if: Condition | None = None) -> None:
@@ -302,7 +240,7 @@ def _sort_by_class(problem: Problem, only_if: Condition | None = None) -> None:
         for corner in range(4):
             views["sorted_boxes"][row, index, corner] = views["boxes"][row, source, corner]
         if "rest_of_id" in views:
-            views["rest_of_id"][row, index] = _split_id(problem.ib, views["class_ids"][row, source])[1]
+            views["rest_of_id"][row, index] = split_id(problem.ib, views["class_ids"][row, source])[1]
 
     _initialize(problem, fetch, only_if)
 
@@ -396,7 +334,3 @@ def _sort_by_score(problem: Problem, only_if: Condition | None = None) -> None:
         keep=problem.limit,
         only_if=only_if,
     )
-
-
-def _maximum(a: IntExpr, b: IntExpr) -> IntExpr:
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else te.max(a, b)

@@ -14,18 +14,15 @@ be sorted. That gives the same result for other rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from .._kernel import barrier, ceil_div, launch, local, variables
 from .._tvm import BufferVar, tir
 from .._types import IntExpr
 from .._warp import ballot, below, count_bits, from_lane_before
 from . import cuda_rank
+from .cuda_problem import Problem
 from .cuda_rank import WARP
 from .cuda_suppress import LAST, NOT_KEPT
-
-if TYPE_CHECKING:
-    from .cuda import Problem
 
 FEW = 2048  # in a row
 MAX_ROWS = 16  # each of which all kernels ask for

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from .._kernel import Condition, barrier, ceil_div, clamp, launch, local, variables
+from .._kernel import barrier, ceil_div, clamp, launch, local, variables
 from .._tvm import BufferVar, IRBuilder, te, tir, topi
-from .._types import IntExpr
+from .._types import Condition, IntExpr
 from .order import Order
 from .tile import Tile, TileShape, tile_shape
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable
 
-from .._kernel import Condition, barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
+from .._kernel import barrier, ceil_div, in_a_row, launch, local, most_lanes, ramp, variables
 from .._register import known
 from .._tvm import BufferVar, IRBuilder, atomic, te, tir
-from .._types import IntExpr
+from .._types import Condition, IntExpr
 from .._warp import ballot, below, count_bits, from_lane, from_lane_across
 from .narrow import LARGEST, narrow, shared_out
 from .order import Order
