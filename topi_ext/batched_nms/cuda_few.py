@@ -51,7 +51,8 @@ def emit_collect(problem: Problem, initialize: Callable[[tir.PrimExpr, tir.PrimE
     ib, views = problem.ib, problem.views
     chunks = chunks_of(problem.length, problem.limit)
     with launch(ib, problem.rows * chunks, CHUNK) as (block, thread):
-        row, chunk = _row_and_part(problem, block, chunks)
+        row = local(ib, "row", tir.truncdiv(block, chunks))
+        chunk = local(ib, "chunk", tir.truncmod(block, chunks))
         index = local(ib, "index", chunk * CHUNK + thread)
         lane, warp = _lane_and_warp(problem, thread)
         (key,) = variables(ib, "int64", "key")
@@ -98,7 +99,7 @@ def emit_place_by_class(problem: Problem, place: Callable[..., None]) -> None:
         with ib.if_scope((part == 0) & (thread == 0)):
             views["taking_part"][row] = total
         barrier(ib)
-        return local(ib, "number", tir.Select(total > FEW, 0, total))
+        return _if_few(problem, total)
 
     def place_of(at: tir.PrimExpr) -> tir.PrimExpr:
         """Where the box of this number is, of those that were collected: in the last chunk before its end."""
@@ -129,8 +130,7 @@ def emit_place_by_score(problem: Problem) -> None:
     ib, views = problem.ib, problem.views
 
     def number(row: tir.PrimExpr, _part: tir.PrimExpr, _thread: tir.PrimExpr) -> tir.PrimExpr:
-        total = local(ib, "total", views["taking_part"][row])
-        return local(ib, "number", tir.Select(total > FEW, 0, total))
+        return _if_few(problem, local(ib, "total", views["taking_part"][row]))
 
     def verdict_and_index(row: tir.PrimExpr, place: tir.PrimExpr) -> tir.PrimExpr:
         index = local(ib, "index", views["order"][row, place])
@@ -150,9 +150,9 @@ def emit_place_by_score(problem: Problem) -> None:
 # --- parts of kernels
 
 
-def _row_and_part(problem: Problem, block: tir.PrimExpr, parts: int) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-    row = local(problem.ib, "row", tir.truncdiv(block, parts))
-    return row, local(problem.ib, "part", tir.truncmod(block, parts))
+def _if_few(problem: Problem, total: tir.PrimExpr) -> tir.PrimExpr:
+    """How many boxes of a row to count the places of."""
+    return local(problem.ib, "number", tir.Select(total > FEW, 0, total))
 
 
 def _lane_and_warp(problem: Problem, thread: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
