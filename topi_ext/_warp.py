@@ -76,6 +76,14 @@ def sum_of_lanes(
     return value
 
 
+def sum_up_to(local: Locals, value: tir.PrimExpr, lane: tir.PrimExpr) -> tir.PrimExpr:
+    """The sum over the lanes of the warp from the first to this one."""
+    for distance in (1, 2, 4, 8, 16):
+        before = local("before", from_lane_before(value, distance))
+        value = local("total", value + tir.Select(lane >= distance, before, 0))
+    return value
+
+
 def rsqrt(value: tir.PrimExpr) -> tir.PrimExpr:
     """CUDA's own; TVM divides by a root."""
     return tir.call_pure_extern("float32", "rsqrtf", value)

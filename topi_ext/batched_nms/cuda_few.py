@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .._floats import Locals
 from .._kernel import barrier, ceil_div, launch, local, variables
 from .._tvm import BufferVar, tir
 from .._types import IntExpr
-from .._warp import ballot, below, count_bits, from_lane_before
+from .._warp import ballot, below, count_bits, sum_up_to
 from . import cuda_rank
 from .cuda_problem import Problem
 from .cuda_rank import WARP
@@ -83,18 +84,15 @@ def emit_place_by_class(problem: Problem, place: Callable[..., None]) -> None:
     def number(row: tir.PrimExpr, part: tir.PrimExpr, thread: tir.PrimExpr) -> tir.PrimExpr:
         nonlocal before_chunk
         lane, warp = _lane_and_warp(problem, thread)
-        (own, until) = variables(ib, "int32", "own", "until")
+        (own,) = variables(ib, "int32", "own")
         own[0] = tir.const(0)
         with ib.if_scope(thread < chunks):
             own[0] = views["of_chunks"][row, thread]
-        until[0] = own[0]
-        for distance in (1, 2, 4, 8, 16):
-            of_others = local(ib, "of_others", from_lane_before(until[0], distance))
-            until[0] = until[0] + tir.Select(lane >= distance, of_others, 0)
+        until = sum_up_to(Locals(ib, "local"), own[0], lane)
         of_warps = ib.allocate("int32", (WARPS,), name="of_warps", scope="shared")
-        before = _before_warp(problem, of_warps, until[0], lane == WARP - 1, warp)
+        before = _before_warp(problem, of_warps, until, lane == WARP - 1, warp)
         before_chunk = ib.allocate("int32", (CHUNK,), name="before_chunk", scope="shared")
-        before_chunk[thread] = before + until[0] - own[0]
+        before_chunk[thread] = before + until - own[0]
         total = local(ib, "total", _sum_until(problem, of_warps, WARPS))
         with ib.if_scope((part == 0) & (thread == 0)):
             views["taking_part"][row] = total

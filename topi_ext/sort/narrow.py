@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Callable
 
+from .._floats import Locals
 from .._kernel import barrier, ceil_div, local, variables
 from .._tvm import BufferVar, IRBuilder, atomic, te, tir
 from .._types import IntExpr
-from .._warp import from_lane_across, from_lane_before
+from .._warp import from_lane_across, sum_up_to
 
 LARGEST = tir.const(2**63 - 1, "int64")
 BITS = 11
@@ -121,10 +122,7 @@ def _find_bin(
     own[0] = 0
     with ib.for_range(0, share, "i", kind="unroll") as i:
         own[0] = own[0] + bins[thread * share + i]
-    prefix[0] = own[0]
-    for distance in (1, 2, 4, 8, 16):
-        other = local(ib, "other_sum", from_lane_before(prefix[0], distance))
-        prefix[0] = prefix[0] + tir.Select(lane >= distance, other, 0)
+    prefix[0] = sum_up_to(Locals(ib, "local"), own[0], lane)
     with ib.if_scope(lane == 31):
         sums[warp] = prefix[0]
     barrier(ib)
