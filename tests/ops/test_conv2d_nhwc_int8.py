@@ -213,18 +213,65 @@ def test_cudnn_has_the_wide_ones(channels, filters, kernels):
 
 
 @pytest.mark.parametrize(
-    "channels, filters, kernel, batch, kernels",
+    "size, channels, filters, kernel, batch, kernels",
     [
-        (128, 512, (1, 1), 8, cuda_kernel),
-        (128, 512, (1, 1), 1, cudnn),
-        (128, 128, (3, 3), 8, cuda_kernel),
-        (512, 128, (1, 1), 8, cudnn),
-        (256, 256, (3, 3), 8, cudnn),  # whose weights leave no room for 128 filters in a block
+        ((100, 168), 128, 512, (1, 1), 8, cuda_kernel),
+        ((100, 168), 128, 512, (1, 1), 1, cuda_kernel),
+        ((50, 84), 256, 1024, (1, 1), 1, cudnn),
+        ((50, 84), 256, 1024, (1, 1), 8, cuda_kernel),
+        ((100, 168), 128, 128, (3, 3), 8, cuda_kernel),
+        ((100, 168), 128, 128, (3, 3), 1, cuda_kernel),  # in large tiles, all at once
+        ((80, 80), 128, 128, (3, 3), 1, cudnn),
+        ((100, 168), 512, 128, (1, 1), 8, cudnn),
+        ((100, 168), 256, 256, (3, 3), 8, cudnn),  # whose weights leave no room for 128 filters in a block
     ],
 )
-def test_but_not_those_that_mostly_write(channels, filters, kernel, batch, kernels):
-    problem = QuantizedCase((100, 168), channels, filters, kernel, batch).problem()
+def test_but_not_those_that_mostly_write(size, channels, filters, kernel, batch, kernels):
+    problem = QuantizedCase(
+        size, channels, filters, kernel, batch, **options(padding=kernel[0] // 2)
+    ).problem()
     assert op.kernels_for(problem, target()) is kernels
+
+
+def test_nor_those_that_skip_pixels():
+    problem = QuantizedCase((200, 336), 256, 512, (1, 1), 8, **options(strides=2)).problem()
+    assert op.kernels_for(problem, target()) is cudnn
+
+
+@pytest.mark.parametrize(
+    "size, channels, filters, kernel, expected",
+    [
+        ((100, 168), 128, 128, (3, 3), ((16, 16), 128)),
+        ((50, 84), 256, 256, (3, 3), ((16, 16), 64)),
+        ((80, 80), 128, 128, (3, 3), ((8, 16), 64)),
+        ((50, 84), 1024, 256, (1, 1), ((8, 16), 128)),  # the widest: there is no halo
+    ],
+)
+def test_tiles_that_fit_on_the_gpu_at_once_are_large(size, channels, filters, kernel, expected):
+    chosen = plan.plan_for(
+        QuantizedCase(size, channels, filters, kernel, **options(padding=kernel[0] // 2)).problem(), 90
+    )
+    assert (chosen.tile, chosen.columns) == expected
+    assert not chosen.resident and chosen.rounds == 1 and 2 * chosen.blocks > plan.MULTIPROCESSORS[90]
+
+
+@pytest.mark.parametrize(
+    "size, channels, filters, kernel, batch, columns",
+    [
+        ((100, 168), 128, 512, (1, 1), 1, 128),
+        ((100, 168), 128, 512, (1, 1), 8, 256),
+        ((200, 336), 128, 128, (3, 3), 1, 64),
+        ((200, 336), 128, 128, (3, 3), 8, 128),
+        ((50, 50), 256, 128, (3, 3), 1, 32),  # else half of the GPU would be idle
+    ],
+)
+def test_blocks_have_fewer_filters_where_there_are_few_results(
+    size, channels, filters, kernel, batch, columns
+):
+    more = options(padding=kernel[0] // 2)
+    case = QuantizedCase(size, channels, filters, kernel, batch, residual=kernel == (1, 1), **more)
+    chosen = plan.plan_for(case.problem(), 90)
+    assert chosen.resident and chosen.columns == columns
 
 
 def test_four_teams_write_what_is_computed_from_few_channels():

@@ -32,7 +32,7 @@ from ..sort import Buffers, Order, emit_selection, emit_sort, plan_selection
 from ..sort.tile import tile_shape
 from . import cuda_few, cuda_rank
 from .cuda_problem import Problem, View, split_id
-from .cuda_suppress import NOT_KEPT, SHAPE, emit_suppress
+from .cuda_suppress import NOT_KEPT, SuppressShape, emit_suppress, shape_for
 
 THREADS = 256
 SELECTION = ("candidates", "candidate_count", "best_of_groups")  # the workspace of the selection
@@ -62,16 +62,18 @@ def batched_nms(
         "indices": ([*batch, length if limit is None else limit], "int64"),
         "count": (batch, "int32"),
     }
-    outputs.update(_workspace(batch[0] if batch else 1, length, dtype_of(class_ids), limit))
-    if has_valid_count or has_score_threshold:
-        outputs.update(_workspace_of_few(batch[0] if batch else 1, length, limit))
+    rows_or_one = batch[0] if batch else 1
+    some = _workspace_of_few(rows_or_one, length, limit) if has_valid_count or has_score_threshold else {}
+    known_length = known(length)
+    shape = shape_for(bool(some) or (known_length is not None and known_length <= cuda_rank.MAX_KEYS))
+    outputs |= _workspace(rows_or_one, length, dtype_of(class_ids), limit, shape) | some
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
         buffers = dict(zip([*inputs, *outputs], [*ins, *outs]))
         views = {name: View(ib, buffer) for name, buffer in buffers.items()}
-        rows = _extent(ib, "rows", batch[0] if batch else 1)
-        _emit(Problem(ib, rows, _extent(ib, "length", length), limit, views))
+        rows = _extent(ib, "rows", rows_or_one)
+        _emit(Problem(ib, rows, _extent(ib, "length", length), limit, views, shape))
         return ib.get()
 
     shapes, types = zip(*outputs.values())
@@ -87,7 +89,7 @@ def batched_nms(
 
 
 def _workspace(
-    rows: IntExpr, length: IntExpr, id_type: str, limit: int | None
+    rows: IntExpr, length: IntExpr, id_type: str, limit: int | None, shape: SuppressShape
 ) -> dict[str, tuple[list[IntExpr], str]]:
     """Shape and type of each workspace buffer."""
     places = [rows, length]
@@ -95,7 +97,7 @@ def _workspace(
         "keys": (places, "int64"),
         "order": (places, "int32"),
         "sorted_boxes": ([*places, 4], "float32"),
-        "states": ([rows, ceil_div(length, SHAPE.boxes) * SHAPE.words], "uint64"),
+        "states": ([rows, ceil_div(length, shape.boxes) * shape.words], "uint64"),
         "ticket": ([1], "uint32"),
         "verdicts": (places, "int32"),
     }
@@ -159,7 +161,7 @@ def _emit(problem: Problem) -> None:
     with ib.if_scope(tir.const(0, "int32") < rows):
         _either(ib, are_few, lambda: _place_by_class(problem), lambda: _sort_by_class(problem))
     with ib.if_scope(tir.all(tir.const(0, "int32") < rows, tir.const(0, "int32") < length)):
-        emit_suppress(ib, rows, length, problem.limit, problem.views)
+        emit_suppress(ib, rows, length, problem.limit, problem.views, problem.shape)
         _either(ib, are_few, lambda: _place_by_score(problem), lambda: _sort_by_score(problem))
 
 
@@ -169,7 +171,7 @@ def _emit_few_or_many(problem: Problem) -> None:
     cuda_few.emit_collect(problem, partial(_initialize_at, problem))
     cuda_few.emit_place_by_class(problem, partial(_place, problem))
     _sort_by_class(problem, are_many)
-    emit_suppress(problem.ib, problem.rows, problem.length, problem.limit, problem.views)
+    emit_suppress(problem.ib, problem.rows, problem.length, problem.limit, problem.views, problem.shape)
     cuda_few.emit_place_by_score(problem)
     _sort_by_score(problem, are_many)
 

@@ -23,6 +23,10 @@ class SuppressShape:
     boxes: int  # in a tile; a multiple of 32, and at most 1024, so that a warp has a lane for each word
     slices: int  # threads that share the tests of one box; divides the number of words
 
+    def __post_init__(self) -> None:
+        if self.boxes % 32 or self.words % self.slices:
+            raise ValueError(f"{self}: boxes fill words of 32, and as many of these are for each slice")
+
     @property
     def words(self) -> int:
         return self.boxes // 32

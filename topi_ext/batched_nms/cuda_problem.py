@@ -9,7 +9,7 @@ from .._kernel import local
 from .._tvm import IRBuilder, dtype_of, te, tir
 from .._types import IntExpr
 from ..sort import class_then_score
-from .cuda_block import LAST
+from .cuda_block import LAST, SuppressShape
 
 
 class View:
@@ -39,6 +39,7 @@ class Problem:
     length: IntExpr
     limit: int | None
     views: dict[str, Any]
+    shape: SuppressShape
 
     @property
     def extent(self) -> IntExpr:

@@ -31,7 +31,9 @@ FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the co
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
 WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
-SHALLOW_IN_INT8 = 256  # channels: up to these, for many tiles, cuDNN takes 1.3 to 1.7 times as long
+SHALLOW_IN_INT8 = 256  # channels: up to these, for many results, cuDNN takes 1.2 to 2 times as long
+RESULTS_IN_INT8 = 45_000  # of a multiprocessor
+LARGE_TILE = 2**15  # results: where a tile of them is all that a block has
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -51,9 +53,17 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
 
 
 def _is_own_better_in_int8(plan: Plan) -> bool:
-    """Measured: where writing takes the longest, which ours does twice as fast, and pixels are read once."""
-    is_shallow = plan.resident and plan.problem.channels <= SHALLOW_IN_INT8
-    return is_shallow and plan.columns >= WIDE_IN_INT8 and plan.all_tiles >= MANY_TILES * plan.workers
+    """Measured: where writing takes the longest, which ours does twice as fast, or few pixels are read."""
+    problem = plan.problem
+    skips_pixels = plan.taps == 1 and problem.strides != (1, 1)  # which ours reads, and cuDNN does not
+    if skips_pixels or problem.channels > SHALLOW_IN_INT8:
+        return False
+    is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8 or problem.channels <= WIDE_IN_INT8
+    if plan.resident:
+        return is_wide and plan.results >= RESULTS_IN_INT8
+    return (
+        is_wide and plan.taps > 1 and problem.strides == (1, 1) and plan.pixels * plan.columns >= LARGE_TILE
+    )
 
 
 def _is_own_better(plan: Plan) -> bool:
