@@ -44,6 +44,7 @@ MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170
 PIECE = 16  # bytes
 KIB = 1024
 FEW_RESULTS = 100_000  # of a multiprocessor, of int8: so few that the last tiles of a block count
+TOO_MUCH_WORK = 1.25  # times the least, in a last round that is not full: so much costs more than teams save
 FEW_CHANNELS = 64  # of int8: so few that to read them again, for other filters, costs next to nothing
 # Groups are joined up to so many channels and filters. Up to 32 columns, wgmma takes as long as it needs to
 # read the pixels from shared memory, so products with zeros cost no time. Not measured yet.
@@ -267,6 +268,11 @@ class Plan:
         return -(-self.all_tiles // self.workers)
 
     @property
+    def work(self) -> int:
+        """Pixels of a block, of which fewer exist if its last round is not full."""
+        return self.rounds * self.teams * self.pixels
+
+    @property
     def results(self) -> int:
         """Of a multiprocessor, where all have the same number."""
         height, width = self.problem.out_size
@@ -391,8 +397,8 @@ def _of_fewer_filters(problem: Problem, arch: int) -> Iterator[Plan]:
         return
     plans = [replace(plan, teams=teams) for teams in range(4, 0, -1)]
     plans = [plan for plan in plans if plan.fits]
-    fewest = min((plan.rounds * plan.teams for plan in plans), default=0)
-    yield from (plan for plan in plans if plan.rounds * plan.teams <= 1.1 * fewest)
+    least = min((plan.work for plan in plans), default=0)
+    yield from (plan for plan in plans if plan.work <= 1.1 * least)
 
 
 def _groups_for(problem: Problem, extent: int) -> int:
@@ -404,19 +410,21 @@ def _groups_for(problem: Problem, extent: int) -> int:
 def _resident(problem: Problem, arch: int, columns: int, joined: int = 1) -> Iterator[Plan]:
     """Plans that load all weights once, with several teams if there are enough tiles.
 
-    The teams hide each other's latency.
+    The teams hide each other's latency. Plans whose last round is nearly empty come last.
     """
     is_async = arch == 90
     warps = (2, 2) if columns % 32 == 0 and not is_async else (4, 1)
     tiles = _tiles(columns, all_in_registers=bool(problem.residual) or not is_async)
     if _writes_in_int8(problem) and is_async and 64 < columns <= 128:
         tiles = [((8, 8), 4)]
+    plans = []
     for tile, most in tiles:
         plan = Plan(problem, arch, is_async, tile, columns, warps, resident=True, joined=joined)
         tasks = plan.all_tiles * plan.bundles
         wanted = max(1, min(most, plan.all_tiles, tasks // MULTIPROCESSORS.get(arch, 100)))
-        for teams in range(wanted, min(wanted, 2) - 1, -1):
-            yield replace(plan, teams=teams)
+        plans += [replace(plan, teams=teams) for teams in range(wanted, min(wanted, 2) - 1, -1)]
+    least = min((plan.work for plan in plans if plan.fits), default=0)
+    yield from sorted(plans, key=lambda plan: plan.rounds > 1 and plan.work > TOO_MUCH_WORK * least)
 
 
 def _writes_in_int8(problem: Problem) -> bool:
