@@ -222,6 +222,7 @@ def test_cudnn_has_the_wide_ones(channels, filters, kernels):
         ((100, 168), 128, 128, (3, 3), 8, cuda_kernel),
         ((100, 168), 128, 128, (3, 3), 1, cuda_kernel),  # in large tiles, all at once
         ((80, 80), 128, 128, (3, 3), 1, cudnn),
+        ((25, 42), 256, 256, (3, 3), 8, cudnn),
         ((100, 168), 512, 128, (1, 1), 8, cudnn),
         ((100, 168), 256, 256, (3, 3), 8, cudnn),  # whose weights leave no room for 128 filters in a block
     ],

@@ -55,15 +55,13 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
 def _is_own_better_in_int8(plan: Plan) -> bool:
     """Measured: where writing takes the longest, which ours does twice as fast, or few pixels are read."""
     problem = plan.problem
-    skips_pixels = plan.taps == 1 and problem.strides != (1, 1)  # which ours reads, and cuDNN does not
-    if skips_pixels or problem.channels > SHALLOW_IN_INT8:
-        return False
-    is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8 or problem.channels <= WIDE_IN_INT8
+    if plan.taps == 1 and problem.strides != (1, 1):
+        return False  # ours reads the pixels that it skips
     if plan.resident:
-        return is_wide and plan.results >= RESULTS_IN_INT8
-    return (
-        is_wide and plan.taps > 1 and problem.strides == (1, 1) and plan.pixels * plan.columns >= LARGE_TILE
-    )
+        is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8 or problem.channels <= WIDE_IN_INT8
+        return is_wide and problem.channels <= SHALLOW_IN_INT8 and plan.results >= RESULTS_IN_INT8
+    is_large = plan.pixels * plan.columns >= LARGE_TILE
+    return problem.channels <= WIDE_IN_INT8 and plan.taps > 1 and problem.strides == (1, 1) and is_large
 
 
 def _is_own_better(plan: Plan) -> bool:
