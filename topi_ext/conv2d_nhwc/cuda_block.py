@@ -107,6 +107,18 @@ class Block:
         """The address of a byte of shared memory."""
         return tir.address_of(self._shared[byte])
 
+    def swizzled(self, byte: tir.PrimExpr) -> tir.PrimExpr:
+        """Where wgmma looks for a piece: its number in 128 bytes is changed by that of these.
+
+        The hardware does so by the address, so the shared memory of a kernel has to begin where the pattern
+        does: nothing else is in it.
+        """
+        pieces = self.plan.row_pieces
+        if pieces == 1:
+            return byte
+        byte = local(self.ib, "unswizzled", byte)
+        return byte ^ ((byte >> 7 & (pieces - 1)) << 4)
+
     def zero(self, at: int, count: int) -> None:
         """Set `count` bytes of shared memory to 0, a multiple of 16."""
         with self.each(count // PIECE) as i:

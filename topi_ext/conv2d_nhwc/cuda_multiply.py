@@ -56,7 +56,8 @@ class Pair(NamedTuple):
     """Two halves of the reduction, which one instruction multiplies.
 
     The pixels' first half begins `piece` pieces into the slot, the second one `distance` pieces later. The
-    weights are those of the halves `half` and `half + 1`.
+    weights are those of the halves `half` and `half + 1`. In rows of several pieces, one piece follows the
+    other.
     """
 
     piece: int
@@ -83,7 +84,7 @@ class Product:
     def _find_operands_of_warpgroup(self) -> None:
         """For wgmma: the byte of each square in the slot of pixels, and of the first column in a half."""
         block, plan, ib = self._block, self._plan, self._ib
-        column = block.warp_in_columns * (plan.warp_columns * PIECE)
+        column = block.warp_in_columns * (plan.warp_columns * plan.row_bytes)
         first = tir.truncdiv(block.warp_in_pixels, 4) * plan.warp_rows
         squares = (offset_of_square(plan, first + i) for i in range(plan.warp_rows))
         self._own_pixels = [local(ib, "own_pixels", square) for square in squares]
@@ -119,7 +120,7 @@ class Product:
     def pairs_of_planes(self) -> list[Pair]:
         """The planes of a tap, two by two; their number is even."""
         plan = self._plan
-        return [Pair(k * plan.plane, plan.plane, k) for k in range(0, plan.chunk_planes, 2)]
+        return [Pair(plan.piece(k, 0, plan.plane), plan.plane, k) for k in range(0, plan.chunk_planes, 2)]
 
     def _pairs_of_taps(self) -> list[Pair]:
         """The taps of a single plane, two by two; if one is left over, with the plane of zeros."""
@@ -171,11 +172,12 @@ class Product:
                     address(self._sums, i * self._sums_per_row),
                     block.shared(data + square + piece * PIECE),
                     distance * PIECE,
-                    plan.steps_between[0] * plan.pitch * PIECE,
-                    block.shared(weights + self._own_columns + half * plan.half * PIECE),
+                    plan.steps_between[0] * plan.pitch * plan.row_bytes,
+                    block.shared(weights + self._own_columns + plan.piece(half, 0, plan.half) * PIECE),
                     plan.half * PIECE,
-                    8 * PIECE,
+                    8 * plan.row_bytes,
                     1,
+                    plan.row_pieces,
                 )
 
     def _multiply_sync(self, data: tir.PrimExpr, weights: tir.PrimExpr, pairs: Sequence[Pair]) -> None:

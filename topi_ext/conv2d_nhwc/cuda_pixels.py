@@ -6,17 +6,19 @@ Layout
 ------
 A slot has `plan.chunk_planes` planes of `plan.plane` pieces. A plane has one piece of each pixel that the
 tile sees (`plan.seen`, halo included): `per_piece` channels. Plane p has those from `p * per_piece` on of the
-chunk.
-In a plane, the piece of the pixel (row, column) has the number
+chunk. `plan.row_pieces` planes are interleaved: these pieces of a pixel are its row, up to 128 contiguous
+bytes as in global memory, which is what makes copies fast. Rows are swizzled as wgmma expects it
+(`Block.swizzled`).
+Among the rows, that of the pixel (row, column) has the number
 
     row * pitch + (column % stride) * columns_of_a_phase + column // stride
 
 (`Plan.place`; the stride is `plan.steps_between[1]`): the columns with the same remainder by the stride, a
 phase, are contiguous. From this follows what the instructions need:
 
-- The pixels that eight neighboring output pixels of a row see for one tap are eight contiguous pieces, 128
-  bytes. This is a matrix of ldmatrix, and the eight rows of a wgmma core matrix.
-- Going from one output pixel to the one below, the offset grows by `steps_between[0] * pitch` pieces.
+- The pixels that eight neighboring output pixels of a row see for one tap are eight contiguous rows. Of one
+  piece each, this is a matrix of ldmatrix; of any, the eight rows of a wgmma core matrix.
+- Going from one output pixel to the one below, the offset grows by `steps_between[0] * pitch` rows.
 - The offset of a tap is the same for all output pixels, and so is that of a plane.
 
 For plans `by_taps` a slot has only the pixels of one tap, one for each output pixel: the stride is 1 here,
@@ -66,8 +68,8 @@ def load_pixels(copies: Copies, tile: Tile, slot: IntExpr, chunk: IntExpr) -> No
         source = tir.Select(inside != 0, source + first_channel + channel, 0)
         phase = tir.truncmod(column, plan.steps_between[1]) * plan.columns_of_a_phase
         place = row * plan.pitch + phase + tir.truncdiv(column, plan.steps_between[1])
-        piece = tir.truncdiv(channel, plan.per_piece) * plan.plane + place
-        target = slot * block.data_bytes + piece * PIECE + copies.byte_in_piece(channel)
+        piece = plan.piece(tir.truncdiv(channel, plan.per_piece), place, plan.plane)
+        target = block.swizzled(slot * block.data_bytes + piece * PIECE) + copies.byte_in_piece(channel)
         copies.copy(target, "data", source, inside, first_channel + channel)
 
 
@@ -76,7 +78,7 @@ def _within(value: tir.PrimExpr, extent: int) -> tir.PrimExpr:
     return value.astype("uint32") < tir.const(extent, "uint32")
 
 
-# --- byte offsets in a plane
+# --- byte offsets, before the swizzle
 
 
 def offset_of_tap(block: Block, tap: tir.PrimExpr) -> tir.PrimExpr:
@@ -89,7 +91,7 @@ def offset_of_tap(block: Block, tap: tir.PrimExpr) -> tir.PrimExpr:
     )
     row, column = split(tap, columns)
     phase, x = tir.truncmod(column * dilation_x, step), tir.truncdiv(column * dilation_x, step)
-    return (row * (dilation_y * plan.pitch) + phase * plan.columns_of_a_phase + x) * PIECE
+    return (row * (dilation_y * plan.pitch) + phase * plan.columns_of_a_phase + x) * plan.row_bytes
 
 
 def corner_of_square(plan: Plan, square: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
@@ -99,12 +101,12 @@ def corner_of_square(plan: Plan, square: tir.PrimExpr) -> tuple[tir.PrimExpr, ti
 
 
 def offset_of_square(plan: Plan, square: tir.PrimExpr) -> tir.PrimExpr:
-    """The byte, in a plane, of what the first output pixel of a square sees for the first tap."""
+    """The byte of the row that the first output pixel of a square sees for the first tap."""
     y, x = corner_of_square(plan, square)
-    return (y * plan.steps_between[0] * plan.pitch + x) * PIECE
+    return (y * plan.steps_between[0] * plan.pitch + x) * plan.row_bytes
 
 
 def offset_of_eight(plan: Plan, number: tir.PrimExpr) -> tir.PrimExpr:
     """The byte of what the first of eight output pixels sees; row r of square s has the number 8 * s + r."""
     square, row = split(number, 8)
-    return offset_of_square(plan, square) + row * (plan.steps_between[0] * plan.pitch * PIECE)
+    return offset_of_square(plan, square) + row * (plan.steps_between[0] * plan.pitch * plan.row_bytes)

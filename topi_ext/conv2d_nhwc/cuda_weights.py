@@ -8,8 +8,8 @@ Layout
 ------
 The reduction goes over halves: a half is one tap and one plane, that is one piece of each filter. A slot
 has `plan.halves` halves of `plan.half` pieces. A half has one piece for each filter of the block (channels of
-the tap) and one unused piece: an odd number, so that neighboring halves begin in different banks. The halves
-are, in order:
+the tap). `plan.row_pieces` halves are interleaved and swizzled, as the planes of pixels are (`cuda_pixels`).
+The halves are, in order:
 
     streaming               the planes of the chunk, of one tap
     resident                tap by tap, the planes of each
@@ -100,8 +100,8 @@ def _offset(
     begin, within = block.split_once("group", row, group)
     thread, of_thread = block.split_once("owner", within, run)
     column = begin * group + tir.truncdiv(of_thread, 2) * 8 + thread * 2 + tir.truncmod(of_thread, 2)
-    at = block.weights_at + slot * block.weight_bytes
-    return at + (half * plan.half + column) * PIECE + copies.byte_in_piece(channel)
+    at = block.weights_at + slot * block.weight_bytes + plan.piece(half, column, plan.half) * PIECE
+    return block.swizzled(at) + copies.byte_in_piece(channel)
 
 
 def _lookup(index: tir.PrimExpr, table: dict[int, int]) -> tir.PrimExpr:

@@ -2,9 +2,10 @@
 
 A block computes tiles of `tile` output pixels by `columns` filters. It loads the pixels that a tile sees into
 shared memory once, halo included, and all taps of the kernel read them there. Eight channels of a pixel, or
-sixteen of int8, are one piece of 16 bytes. A plane has one piece of every pixel, so neighboring pixels are
-neighbors in shared memory, and a tap is only a different address. The reduction goes over "halves" (a tap and
-a plane: the channels of a piece), two of them in one instruction.
+sixteen of int8, are one piece of 16 bytes. A plane has one piece of every pixel. With mma, a plane is
+contiguous; with wgmma, the planes of up to 128 bytes of each pixel are, which copies fill twice as fast.
+Either way, a tap is only a different address. The reduction goes over "halves" (a tap and a plane: the
+channels of a piece), two of them in one instruction.
 
 - "resident": all weights of the block's filters stay in shared memory. The warps form teams, and each team
   goes from tile to tile on its own: while one loads or writes, others multiply (`cuda_resident`).
@@ -27,6 +28,8 @@ from functools import cached_property
 
 from .._int8 import INT8
 from .._kernel import bytes_of
+from .._tvm import tir
+from .._types import IntExpr
 from .problem import Problem
 
 SHARED_MEMORY = {
@@ -42,6 +45,7 @@ SHARED_MEMORY = {
 }  # KiB a block
 MULTIPROCESSORS = {75: 68, 80: 108, 86: 84, 89: 128, 90: 132, 100: 148, 120: 170}
 PIECE = 16  # bytes
+SWIZZLED = 1024  # bytes, after which the pattern of wgmma's swizzles begins again
 KIB = 1024
 FEW_RESULTS = 100_000  # of a multiprocessor, of int8: so few that the last tiles of a block count
 TOO_MUCH_WORK = 1.25  # times the least, in a last round that is not full: so much costs more than teams save
@@ -119,10 +123,39 @@ class Plan:
         """Pieces from one row of pixels to the next."""
         return self.columns_of_a_phase * self.steps_between[1]
 
+    @cached_property
+    def row_pieces(self) -> int:
+        """Pieces of a pixel, or of a filter, that are together in shared memory: its row.
+
+        wgmma swizzles rows of 128, 64 or 32 bytes: a copy fills 128 bytes at a time if they are together.
+        """
+        if not self.is_async or self.pairs_taps:
+            return 1
+        return next(pieces for pieces in (8, 4, 2) if self.chunk_planes % pieces == 0)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.row_pieces * PIECE
+
     @property
     def plane(self) -> int:
-        """Pieces of a plane; odd, so that the planes of a pixel are in different banks."""
-        return self.seen[0] * self.pitch | 1
+        """Pieces of a plane, of all pixels and more.
+
+        Alone, their number is odd, so that the planes of a pixel are in different banks. In rows, those of
+        all pixels begin where the pattern of the swizzle does.
+        """
+        return self._padded(self.seen[0] * self.pitch)
+
+    def _padded(self, count: int) -> int:
+        if self.row_pieces == 1:
+            return count | 1
+        rows = SWIZZLED // self.row_bytes
+        return -(-count // rows) * rows
+
+    def piece(self, plane: IntExpr, row: IntExpr, rows: int) -> IntExpr:
+        """The number of a piece in a slot, before the swizzle: of so many rows, pixels or filters."""
+        block, of_row = tir.truncdiv(plane, self.row_pieces), tir.truncmod(plane, self.row_pieces)
+        return (block * rows + row) * self.row_pieces + of_row
 
     def place(self, y: int, x: int) -> int:
         """The index in its plane of the piece of a pixel; `cuda_pixels` explains the layout."""
@@ -198,8 +231,8 @@ class Plan:
 
     @property
     def half(self) -> int:
-        """Pieces of the weights of a half; odd, so that neighboring halves begin in different banks."""
-        return self.columns + 1
+        """Pieces of the weights of a half, of all filters and more, as `plane` is of the pixels."""
+        return self._padded(self.columns)
 
     @property
     def data_slots(self) -> int:

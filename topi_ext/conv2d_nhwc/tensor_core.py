@@ -13,10 +13,11 @@ reduction, or sixteen of int8. An instruction takes two pieces; sums are float32
 - `load_matrices<count>(out, from)`: ldmatrix, four or two matrices of 8 x 8.
 - `load_transposed(out, from)`: ldmatrix of four matrices, each transposed.
 - `multiply<type>(sums, a, b)`: mma, 16 x 8 sums of a warp.
-- `multiply_async<type, n>(sums, a, ..., b, ..., keep)`: wgmma, 64 x n sums of four warps. Each of them has 16
-  rows, distributed as for `multiply`. If `keep` is 0, sums start from 0. In shared memory, 8 rows of an
-  operand are 128 contiguous bytes; `a_step` and `b_step` lead to the next piece along the reduction, `a_rows`
-  and `b_rows` to the next 8 rows, all in bytes. The call must be between `begin_async()` and
+- `multiply_async<type, n>(sums, a, ..., b, ..., keep, pieces)`: wgmma, 64 x n sums of four warps. Each of
+  them has 16 rows, distributed as for `multiply`. If `keep` is 0, sums start from 0. In shared memory, 8 rows
+  of an operand are contiguous, of `pieces` pieces each: one, or 2, 4 or 8 that are swizzled, of which the
+  instruction takes two. `a_step` and `b_step` lead to the next piece along the reduction where a row has one,
+  `a_rows` and `b_rows` to the next 8 rows, all in bytes. The call must be between `begin_async()` and
   `commit_async()`, and is complete after `wait_async<groups>()`. It reads what was copied before
   `see_copies()` and a barrier.
 - `store_values<type, count>(to, values)`: rounds float32 values to a type, int8 as the operator does, and
@@ -175,8 +176,8 @@ template <int kGroups> inline void wait_async() {}
 template <int kCount, class S> inline void settle(S*) {}
 template <class T, int N>
 inline void multiply_async(typename Sum<T>::type* sums, const void* a, int a_step, int a_rows, const void* b,
-                           int b_step, int b_rows, int keep) {
-  emulated_wgmma<T, N>(sums, a, a_step, a_rows, b, b_step, b_rows, keep);
+                           int b_step, int b_rows, int keep, int pieces) {
+  emulated_wgmma<T, N>(sums, a, a_step, a_rows, b, b_step, b_rows, keep, pieces);
 }
 #else
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -290,14 +291,16 @@ template <int kCount> __device__ __forceinline__ void settle(int* sums) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(sums[i])::"memory");
 }
-// No swizzle: the address, the step along the reduction, the step to the next 8 rows, in units of 16 bytes.
-__device__ __forceinline__ unsigned long long describe(const void* from, int step, int rows) {
+// The address, the step along the reduction, the step to the next 8 rows, in units of 16 bytes; the swizzle.
+__device__ __forceinline__ unsigned long long describe(const void* from, int step, int rows, int pieces) {
+  unsigned long long swizzle = pieces == 8 ? 1 : pieces == 4 ? 2 : pieces == 2 ? 3 : 0;
   return (unsigned long long)(shared_address(from) >> 4) | (unsigned long long)(step >> 4) << 16 |
-         (unsigned long long)(rows >> 4) << 32;
+         (unsigned long long)(rows >> 4) << 32 | swizzle << 62;
 }
 template <class T, int N>
 __device__ __forceinline__ void multiply_async(typename Sum<T>::type* sums, const void* a, int a_step,
-                                               int a_rows, const void* b, int b_step, int b_rows, int keep);
+                                               int a_rows, const void* b, int b_step, int b_rows, int keep,
+                                               int pieces);
 //WGMMA
 #endif
 }  // namespace topi_ext_tc
@@ -315,12 +318,14 @@ def _wgmma(dtype: str, n: int) -> str:
     more = "" if dtype == "int8" else ", 1, 1, 0, 0"
     return f"""template <>
 __device__ __forceinline__ void multiply_async<{C_TYPES[dtype]}, {n}>(
-    {sum_type}* d, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows, int keep) {{
+    {sum_type}* d, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows, int keep,
+    int pieces) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
                "wgmma.mma_async.sync.aligned.{shape} {{{registers}}}, "
                "%{count}, %{count + 1}, p{more}; }}"
                : {outputs}
-               : "l"(describe(a, a_step, a_rows)), "l"(describe(b, b_step, b_rows)), "r"(keep));
+               : "l"(describe(a, a_step, a_rows, pieces)), "l"(describe(b, b_step, b_rows, pieces)),
+                 "r"(keep));
 }}
 """
 
@@ -337,6 +342,7 @@ def provide(code: str) -> str:
     dtypes = {c_type: dtype for dtype, c_type in C_TYPES.items()}
     found = re.findall(rf"{NAMESPACE}::multiply_async<([\w ]+), (\d+)>", code)
     needed = [_wgmma(dtypes[c_type], int(n)) for c_type, n in sorted(set(found))]
+    code = code.replace("extern __shared__ uchar", "extern __shared__ __align__(1024) uchar")  # for swizzles
     return _SOURCE.replace("//WGMMA\n", "".join(needed)) + code
 
 

@@ -14,6 +14,7 @@ namespace emulator {
 
 constexpr size_t kStaticShared = 48 << 10;
 constexpr size_t kGap = 256;  // between shared arrays
+constexpr size_t kDynamicShared = 1 << 10;  // where it begins: a GPU keeps as much for itself, so it is aligned
 constexpr size_t kArena = 1 << 20;
 
 static std::vector<Region> regions;
@@ -45,9 +46,9 @@ std::string open_memory(const Launch& l) {
         std::any_of(regions.begin(), regions.end(), [&](const Region& r) { return r.begin == begin; });
     if (!known) add_region(begin, size, format("argument %d", i), false);
   }
-  if (!arena) arena = static_cast<char*>(aligned_alloc(kGap, kArena));
-  dynamic_shared = arena + kGap;
-  arena_used = 2 * kGap + (l.dynamic_shared + kGap - 1) / kGap * kGap;
+  if (!arena) arena = static_cast<char*>(aligned_alloc(kDynamicShared, kArena));
+  dynamic_shared = arena + kDynamicShared;
+  arena_used = kDynamicShared + kGap + (l.dynamic_shared + kGap - 1) / kGap * kGap;
   if (l.dynamic_shared > l.shared_limit) {
     return format("kernel %s: %zu bytes of dynamic shared memory; a block has %zu", l.kernel,
                   l.dynamic_shared, l.shared_limit);

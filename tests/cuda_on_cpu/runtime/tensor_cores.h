@@ -64,29 +64,33 @@ EMULATED_UNCHECKED void emulated_mma(S* sums, const unsigned* a, const unsigned*
   emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
 }
 
-// wgmma.mma_async.m64nNk16, or k32 of 8 bits, of operands without swizzle. It is done at once, each thread computing its own sums;
-// whether one waits for it as a GPU needs it is not checked.
+// wgmma.mma_async.m64nNk16, or k32 of 8 bits, of operands in rows of so many pieces of 16 bytes: one, or more that are swizzled,
+// by their addresses in shared memory. It is done at once, each thread computing its own sums; whether one waits for it as a
+// GPU needs it is not checked.
 template <class T, class S>
-inline S emulated_operand(const void* from, int step, int rows, int row, int k) {
+inline S emulated_operand(const void* from, int step, int rows, int row, int k, int pieces) {
   int byte = k * sizeof(T);
-  const char* at = static_cast<const char*>(from) + byte / 16 * step + row / 8 * rows + row % 8 * 16 + byte % 16;
-  return static_cast<S>(*reinterpret_cast<const T*>(at));
+  const char* at = static_cast<const char*>(from) + row / 8 * rows + row % 8 * 16 * pieces;
+  at += pieces == 1 ? byte / 16 * step + byte % 16 : byte;
+  uintptr_t swizzled = reinterpret_cast<uintptr_t>(at);
+  swizzled ^= (swizzled >> 7 & (pieces - 1)) << 4;
+  return static_cast<S>(*reinterpret_cast<const T*>(swizzled));
 }
 template <class T, int N, class S>
 void emulated_wgmma(S* sums, const void* a, int a_step, int a_rows, const void* b, int b_step, int b_rows,
-                    int keep) {
+                    int keep, int pieces) {
   int lane = emulated_lane(), warp = threadIdx.x / warpSize % 4;
   emulator::emulator_warp(emulator::Wait::syncwarp, ~0u, 0, 0, __LINE__);
   for (int h = 0; h < 2; ++h) {
     constexpr int kValues = 32 / sizeof(T);
     S own[kValues];
     for (int k = 0; k < kValues; ++k)
-      own[k] = emulated_operand<T, S>(a, a_step, a_rows, warp * 16 + h * 8 + lane / 4, k);
+      own[k] = emulated_operand<T, S>(a, a_step, a_rows, warp * 16 + h * 8 + lane / 4, k, pieces);
     for (int j = 0; j < N / 4; ++j) {
       S& sum = sums[j / 2 * 4 + h * 2 + j % 2];
       if (!keep) sum = 0;
       for (int k = 0; k < kValues; ++k)
-        sum += own[k] * emulated_operand<T, S>(b, b_step, b_rows, j / 2 * 8 + lane % 4 * 2 + j % 2, k);
+        sum += own[k] * emulated_operand<T, S>(b, b_step, b_rows, j / 2 * 8 + lane % 4 * 2 + j % 2, k, pieces);
     }
   }
 }
