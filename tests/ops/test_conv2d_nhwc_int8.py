@@ -206,7 +206,7 @@ def test_gpu_by_cudnn(cudnn_alone, case):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    "channels, filters, kernels", [(256, 512, cudnn), (128, 256, cudnn), (2048, 64, cuda_kernel)]
+    "channels, filters, kernels", [(256, 512, cudnn), (192, 256, cudnn), (2048, 64, cuda_kernel)]
 )
 def test_cudnn_has_the_wide_ones(channels, filters, kernels):
     assert op.kernels_for(QuantizedCase((9, 18), channels, filters).problem(), target()) is kernels
@@ -217,11 +217,10 @@ def test_cudnn_has_the_wide_ones(channels, filters, kernels):
     [
         ((100, 168), 128, 512, (1, 1), 8, cuda_kernel),
         ((100, 168), 128, 512, (1, 1), 1, cuda_kernel),
-        ((50, 84), 256, 1024, (1, 1), 1, cudnn),
-        ((50, 84), 256, 1024, (1, 1), 8, cuda_kernel),
+        ((50, 84), 256, 1024, (1, 1), 1, cuda_kernel),
+        ((25, 42), 256, 1024, (1, 1), 1, cudnn),
         ((100, 168), 128, 128, (3, 3), 8, cuda_kernel),
-        ((100, 168), 128, 128, (3, 3), 1, cuda_kernel),  # in large tiles, all at once
-        ((80, 80), 128, 128, (3, 3), 1, cudnn),
+        ((80, 80), 128, 128, (3, 3), 1, cuda_kernel),
         ((25, 42), 256, 256, (3, 3), 8, cudnn),
         ((100, 168), 512, 128, (1, 1), 8, cudnn),
         ((100, 168), 256, 256, (3, 3), 8, cudnn),  # whose weights leave no room for 128 filters in a block
@@ -242,9 +241,9 @@ def test_nor_those_that_skip_pixels():
 @pytest.mark.parametrize(
     "size, channels, filters, kernel, expected",
     [
-        ((100, 168), 128, 128, (3, 3), ((16, 16), 128)),
-        ((50, 84), 256, 256, (3, 3), ((16, 16), 64)),
-        ((80, 80), 128, 128, (3, 3), ((8, 16), 64)),
+        ((100, 168), 512, 128, (3, 3), ((16, 16), 128)),
+        ((50, 84), 512, 256, (3, 3), ((16, 16), 64)),
+        ((25, 42), 512, 512, (3, 3), ((8, 16), 64)),
         ((50, 84), 1024, 256, (1, 1), ((8, 16), 128)),  # the widest: there is no halo
     ],
 )

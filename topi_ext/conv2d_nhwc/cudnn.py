@@ -32,8 +32,7 @@ WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
 WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
 SHALLOW_IN_INT8 = 256  # channels: up to these, for many results, cuDNN takes 1.2 to 2 times as long
-RESULTS_IN_INT8 = 45_000  # of a multiprocessor
-LARGE_TILE = 2**15  # results: where a tile of them is all that a block has
+RESULTS_IN_INT8 = 30_000  # of a multiprocessor
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -53,15 +52,14 @@ def is_better(problem: Problem, target: tvm.target.Target) -> bool:
 
 
 def _is_own_better_in_int8(plan: Plan) -> bool:
-    """Measured: where writing takes the longest, which ours does twice as fast, or few pixels are read."""
+    """Measured: where the weights stay with the block, few pixels are read, or writing takes the longest."""
     problem = plan.problem
-    if plan.taps == 1 and problem.strides != (1, 1):
-        return False  # ours reads the pixels that it skips
-    if plan.resident:
-        is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8 or problem.channels <= WIDE_IN_INT8
-        return is_wide and problem.channels <= SHALLOW_IN_INT8 and plan.results >= RESULTS_IN_INT8
-    is_large = plan.pixels * plan.columns >= LARGE_TILE
-    return problem.channels <= WIDE_IN_INT8 and plan.taps > 1 and problem.strides == (1, 1) and is_large
+    if not plan.resident or (plan.taps == 1 and problem.strides != (1, 1)):
+        return False  # of pixels that it skips, ours reads all
+    if plan.taps > 1 and problem.channels <= WIDE_IN_INT8:
+        return True
+    is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8
+    return is_wide and problem.channels <= SHALLOW_IN_INT8 and plan.results >= RESULTS_IN_INT8
 
 
 def _is_own_better(plan: Plan) -> bool:

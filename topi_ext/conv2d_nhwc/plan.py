@@ -49,6 +49,7 @@ SWIZZLED = 1024  # bytes, after which the pattern of wgmma's swizzles begins aga
 KIB = 1024
 FEW_RESULTS = 100_000  # of a multiprocessor, of int8: so few that the last tiles of a block count
 TOO_MUCH_WORK = 1.25  # times the least, in a last round that is not full: so much costs more than teams save
+DEEP = 512  # channels: of more, weights fill the shared memory
 FEW_CHANNELS = 64  # of int8: so few that to read them again, for other filters, costs next to nothing
 # Groups are joined up to so many channels and filters. Up to 32 columns, wgmma takes as long as it needs to
 # read the pixels from shared memory, so products with zeros cost no time. Not measured yet.
@@ -369,8 +370,8 @@ def _finer(problem: Problem, arch: int) -> list[Plan]:
 def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
     """Plans that are worth considering, from the best to the last resort."""
     if problem.dtype == INT8 and arch == 90 and problem.groups == 1:
-        yield from _in_one_round(problem, arch)
         yield from _of_fewer_filters(problem, arch)
+        yield from _in_one_round(problem, arch)
     joined = _groups_for(problem, JOINED)
     if joined > 1:
         yield from _resident(problem, arch, _columns(problem.filters_of_group * joined), joined)
@@ -401,18 +402,21 @@ def candidates(problem: Problem, arch: int) -> Iterator[Plan]:
 def _in_one_round(problem: Problem, arch: int) -> Iterator[Plan]:
     """Streaming plans in int8 whose tiles run all at once, on most multiprocessors, the largest tiles first.
 
-    Measured on an H200: up to 1.8 times as fast as smaller tiles, of which a block has several.
+    Measured on an H200: up to 1.5 times as fast as smaller tiles, of which a block has several, and with
+    chunks of many planes, whose rows are long.
     """
     multiprocessors, taps = MULTIPROCESSORS[arch], problem.kernel[0] * problem.kernel[1]
     widths = [width for width in (128, 64) if width <= min(problem.filters, problem.channels * 2)]
     shapes = [(width, tile) for tile in _streaming_tiles(arch) for width in widths]
     if taps == 1:  # without a halo, it is the width that saves loads
         shapes.sort(key=lambda shape: -shape[0])
-    planes = 8 if taps > 1 and problem.channels >= 256 else 4
+    per_plane = PIECE // bytes_of(problem.dtype)
     for width, tile in shapes:
         plan = _streaming(problem, arch, width, tile)
-        if plan.tasks <= multiprocessors < 2 * plan.tasks:
-            yield replace(plan, planes=planes, ahead=min(2, taps - 1) or 2, by_taps=taps == 1)
+        for planes in (16, 8, 4) if taps > 1 else (8, 4):
+            is_long = problem.channels >= 2 * planes * per_plane
+            if is_long and plan.tasks <= multiprocessors < 2 * plan.tasks:
+                yield replace(plan, planes=planes, ahead=min(2, taps - 1) or 2, by_taps=taps == 1)
 
 
 def _of_fewer_filters(problem: Problem, arch: int) -> Iterator[Plan]:
@@ -420,18 +424,18 @@ def _of_fewer_filters(problem: Problem, arch: int) -> Iterator[Plan]:
 
     Measured on an H200: up to 1.4 times as fast; where there are many results, up to 1.3 times as slow.
     """
-    if problem.kernel == (1, 1) and problem.residual is None:
-        return
     width = 128 if problem.kernel == (1, 1) else 64
     plan = Plan(problem, arch, True, (8, 8), width, (4, 1), resident=True)
     if plan.results >= FEW_RESULTS or not width < problem.filters <= 8 * width:
         return
+    if plan.taps == 1 and (problem.strides != (1, 1) or problem.channels > DEEP):
+        return
     if plan.tasks < MULTIPROCESSORS[arch]:
         return
-    plans = [replace(plan, teams=teams) for teams in range(4, 0, -1)]
+    plans = [replace(plan, teams=teams) for teams in range(3 if width > 64 else 4, 0, -1)]
     plans = [plan for plan in plans if plan.fits]
     least = min((plan.work for plan in plans), default=0)
-    yield from (plan for plan in plans if plan.work <= 1.1 * least)
+    yield from (plan for plan in plans if plan.work <= 1.2 * least)
 
 
 def _groups_for(problem: Problem, extent: int) -> int:
