@@ -25,7 +25,6 @@ if TYPE_CHECKING or HAS_RELAY:
 elif bootstrap.tvm_in_use.compiles:
     from . import _pixel_shuffle  # noqa: F401
 
-from . import early_launch  # noqa: F401  (behind the corrections of CUDA code)
 from ._cpu_target import cpu_target
 from .conv2d_nhwc import conv2d_nhwc
 from .group_norm import group_norm

@@ -23,7 +23,6 @@ from topi_ext.cudnn import session  # topi_ext comes before tvm
 
 import tvm
 
-from . import early_launch
 from .arrays import Array, address_of, bytes_of, current_stream, is_cuda, ordinal_of
 from .arrays import use_stream as _use_stream
 from .cuda_driver import HANDLE, CudaError, driver
@@ -192,8 +191,7 @@ class CapturedRun:
     `inputs` are its inputs, of which those in `movable` can be elsewhere for a launch.
 
     Parts that do not wait for each other run at the same time, unless one after the other is faster, as for
-    short kernels in a long chain: a graph with branches costs more a kernel. Both are timed, and on GPUs
-    since Hopper also both with kernels that are launched early (`early_launch`).
+    short kernels in a long chain: a graph with branches costs more a kernel. Both are timed.
 
     They are captured in dedicated threads, one for each lane, that live as long as the graph, so that TVM's
     workspaces of these threads belong to the graph; in a shared thread, TVM frees them when a larger one is
@@ -250,12 +248,8 @@ class CapturedRun:
             self._in(lane, _use_stream, self._device, stream)
 
     def _fastest(self, orders: Sequence[Sequence[Launch]], stream: int | None) -> _Graph:
-        """The graph that takes the least time, of these orders, with kernels launched early and without."""
+        """The graph that takes the least time, of these orders of the launches."""
         graphs = [self._graph_of(order, stream) for order in orders]
-        if early_launch.is_possible(self._device):
-            for order in orders:
-                with contextlib.suppress(CannotCapture):
-                    graphs.append(self._graph_of(order, stream, early=True))
         times = [math.inf] * len(graphs)
         for _ in range(TIMED_LAUNCHES if len(graphs) > 1 else 0):
             for place, graph in enumerate(graphs):  # in turn: whatever else disturbs them comes and goes
@@ -265,8 +259,7 @@ class CapturedRun:
             graph.destroy()
         return fastest
 
-    def _graph_of(self, launches: Sequence[Launch], stream: int | None, early: bool = False) -> _Graph:
-        """The launches as a graph, and whether its kernels are launched early, where they can be."""
+    def _graph_of(self, launches: Sequence[Launch], stream: int | None) -> _Graph:
         self._in(0, driver(), "cuStreamBeginCapture_v2", stream, CAPTURE_MODE_THREAD_LOCAL)
         try:
             readers = self._capture(launches, stream)
@@ -276,8 +269,6 @@ class CapturedRun:
             raise CannotCapture(str(reason).strip().splitlines()[-1]) from reason
         try:
             graph = self._in(0, _end_capture, stream)
-            if early:
-                early_launch.launch_early(graph)
             executable = driver().made("cuGraphInstantiateWithFlags", graph, 0)
         except CudaError as reason:
             raise CannotCapture(str(reason)) from reason

@@ -47,11 +47,6 @@ OPTIONAL = {
     "cuGraphKernelNodeGetParams_v2": (c_void_p, c_void_p),
     "cuGraphExecKernelNodeSetParams_v2": (c_void_p, c_void_p, c_void_p),
     "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
-    "cuFuncGetModule": (HANDLE, c_void_p),
-    "cuModuleGetGlobal_v2": (HANDLE, POINTER(c_size_t), c_void_p, c_char_p),
-    "cuGraphGetEdges_v2": (c_void_p, HANDLE, HANDLE, c_void_p, POINTER(c_size_t)),
-    "cuGraphRemoveDependencies_v2": (c_void_p, HANDLE, HANDLE, c_void_p, c_size_t),
-    "cuGraphAddDependencies_v2": (c_void_p, HANDLE, HANDLE, c_void_p, c_size_t),
 }
 
 

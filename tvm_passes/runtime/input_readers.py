@@ -56,12 +56,12 @@ def reader_of(nodes: AbstractSet[int], waited: AbstractSet[int], address: int, s
     if len(nodes) != 1 or not driver().has("cuFuncGetParamInfo"):
         return None
     (node,) = nodes
-    kind = c_int()
+    kind, parameters = c_int(), _Parameters()
     try:
         driver()("cuGraphNodeGetType", node, byref(kind))
         if kind.value != KERNEL or _waits_of(node) != waited:
             return None
-        parameters = parameters_of(node)
+        driver()("cuGraphKernelNodeGetParams_v2", node, byref(parameters))
     except CudaError:  # as where a node waits for a part of another one
         return None
     if not parameters.function or parameters.extra:
@@ -79,13 +79,6 @@ def reader_of(nodes: AbstractSet[int], waited: AbstractSet[int], address: int, s
     if not inside or any(pointers[place] != address for place in inside):
         return None
     return Reader(node, parameters, values, inside)
-
-
-def parameters_of(node: int) -> _Parameters:
-    """Those of a kernel's node."""
-    parameters = _Parameters()
-    driver()("cuGraphKernelNodeGetParams_v2", node, byref(parameters))
-    return parameters
 
 
 def _waits_of(node: int) -> set[int]:
