@@ -20,24 +20,8 @@ from tvm.runtime.vm import VirtualMachine
 
 SMALL, TILE, MAX_SORTED_AT_ONCE = SMALL_TILES.boxes, LARGE_TILES.boxes, ONE_TILE[-1].size
 MAX_RANKED = cuda_rank.MAX_KEYS
-SIZES = [
-    0,
-    1,
-    2,
-    31,
-    32,
-    33,
-    SMALL - 1,
-    SMALL,
-    SMALL + 1,
-    TILE - 1,
-    TILE,
-    TILE + 1,
-    3 * TILE + 7,
-    1000,
-    MAX_RANKED,
-    MAX_RANKED + 1,
-]
+SIZES = [0, 1, 2, 31, 32, 33, 1000, MAX_RANKED, MAX_RANKED + 1]
+SIZES += [SMALL - 1, SMALL, SMALL + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 7]
 SIZES += [3000, MAX_SORTED_AT_ONCE + 1]
 MANY = max(MAX_RANKED, MAX_SORTED_AT_ONCE) + 1  # they are sorted in several tiles
 NAN, INF = float("nan"), float("inf")

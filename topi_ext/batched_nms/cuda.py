@@ -161,7 +161,7 @@ def _emit(problem: Problem) -> None:
     with ib.if_scope(tir.const(0, "int32") < rows):
         _either(ib, are_few, lambda: _place_by_class(problem), lambda: _sort_by_class(problem))
     with ib.if_scope(tir.all(tir.const(0, "int32") < rows, tir.const(0, "int32") < length)):
-        emit_suppress(ib, rows, length, problem.limit, problem.views, problem.shape)
+        emit_suppress(problem)
         _either(ib, are_few, lambda: _place_by_score(problem), lambda: _sort_by_score(problem))
 
 
@@ -171,7 +171,7 @@ def _emit_few_or_many(problem: Problem) -> None:
     cuda_few.emit_collect(problem, partial(_initialize_at, problem))
     cuda_few.emit_place_by_class(problem, partial(_place, problem))
     _sort_by_class(problem, are_many)
-    emit_suppress(problem.ib, problem.rows, problem.length, problem.limit, problem.views, problem.shape)
+    emit_suppress(problem)
     cuda_few.emit_place_by_score(problem)
     _sort_by_score(problem, are_many)
 

@@ -77,11 +77,8 @@ Bounds and termination
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._kernel import barrier, ceil_div, launch, variables
-from .._tvm import IRBuilder, atomic, te, tir
-from .._types import IntExpr
+from .._tvm import atomic, te, tir
 from .._warp import count_bits
 from .cuda_block import (
     ALL_FINAL,
@@ -96,6 +93,7 @@ from .cuda_block import (
 )
 from .cuda_earlier_tiles import strike_by_earlier_tiles
 from .cuda_overlap import PROBES, BoxList, Overlap
+from .cuda_problem import Problem
 from .cuda_within_tile import Rivals, look_within_tile, resolve
 
 __all__ = ["LARGE_TILES", "LAST", "NOT_KEPT", "SMALL_TILES", "SuppressShape", "emit_suppress", "shape_for"]
@@ -112,18 +110,12 @@ def shape_for(are_few: bool) -> SuppressShape:
     return SMALL_TILES if are_few else LARGE_TILES
 
 
-def emit_suppress(
-    ib: IRBuilder,
-    rows: IntExpr,
-    length: IntExpr,
-    limit: int | None,
-    views: dict[str, Any],
-    shape: SuppressShape,
-) -> None:
+def emit_suppress(problem: Problem) -> None:
     """Emit the kernel: from `keys`, `sorted_boxes` and the like to `verdicts` and `count`.
 
-    There are `rows` rows of `length` boxes. The limit is for `count` only.
+    The limit is for `count` only.
     """
+    ib, rows, length, views, shape = problem.ib, problem.rows, problem.length, problem.views, problem.shape
     with launch(ib, rows * ceil_div(length, shape.boxes), shape.threads) as (_, thread):
         block = Block(ib, shape, thread, length, views)
         tile = take_tile(block, rows)  # 1
@@ -148,7 +140,7 @@ def emit_suppress(
                     uint64(ALL_FINAL),
                 )
         barrier(ib)
-        _report(block, tile, limit)  # 7
+        _report(block, tile, problem.limit)  # 7
 
 
 def _report(block: Block, tile: Tile, limit: int | None) -> None:

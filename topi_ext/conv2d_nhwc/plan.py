@@ -410,13 +410,13 @@ def _in_one_round(problem: Problem, arch: int) -> Iterator[Plan]:
     shapes = [(width, tile) for tile in _streaming_tiles(arch) for width in widths]
     if taps == 1:  # without a halo, it is the width that saves loads
         shapes.sort(key=lambda shape: -shape[0])
-    per_plane = PIECE // bytes_of(problem.dtype)
+    per_plane, ahead = PIECE // bytes_of(problem.dtype), 2 if taps == 1 else min(2, taps - 1)
     for width, tile in shapes:
         plan = _streaming(problem, arch, width, tile)
         for planes in (16, 8, 4) if taps > 1 else (8, 4):
             is_long = problem.channels >= 2 * planes * per_plane
             if is_long and plan.tasks <= multiprocessors < 2 * plan.tasks:
-                yield replace(plan, planes=planes, ahead=min(2, taps - 1) or 2, by_taps=taps == 1)
+                yield replace(plan, planes=planes, ahead=ahead, by_taps=taps == 1)
 
 
 def _of_fewer_filters(problem: Problem, arch: int) -> Iterator[Plan]:
