@@ -2,13 +2,14 @@
 
 Photographs are JPEGs in memory, of 1280x720. Each stage alone runs in one thread: decode and fit into the
 network's input, the network on what was prepared, bring what it finds back to the photographs, write. The job
-is the engine `local` from these bytes to rows; the process that serves all others is bound by Python where it
-needs a whole core. What the engine itself costs is measured with a network of which each batch is there so
-long after it was begun, or after the one before, as a GPU would compute: the job should need nothing more
-than this time; likewise what Ray costs, where it is installed, with such a network, slower by as much as this
-host has fewer than 16 cores, since the processes of Ray need some. The peer does what Ray's example of batch
-inference with torchvision does in a worker: it decodes, runs the network in eager mode, under autocast on a
-GPU, and copies all that it finds to the host; what Ray takes is not counted.
+is the engine `local` from these bytes to rows, as it goes on once all of its processes have begun; the
+process that serves all others is bound by Python where it needs a whole core. What the engine itself costs is
+measured with a network of which each batch is there so long after it was begun, or after the one before, as a
+GPU would compute: the job should need nothing more than this time; likewise what Ray costs, where it is
+installed, with such a network, slower by as much as this host has fewer than 16 cores, since the processes of
+Ray need some. The peer does what Ray's example of batch inference with torchvision does in a worker: it
+decodes, runs the network in eager mode, under autocast on a GPU, and copies all that it finds to the host;
+what Ray takes is not counted.
 
 Without a GPU, the network is Mask R-CNN for images of 256x320, with one, 800x1333 in float16.
 """
@@ -50,12 +51,14 @@ from tvm_passes.batch.table import detections_schema
 
 WIDTH, HEIGHT, DISTINCT = 1280, 720, 16
 SECONDS = 3  # that a stage runs alone, at least
+SETTLING = 2  # seconds in which processes that have begun build their CUDA graphs, and queues fill
 WAIT = 0.004  # of the network that only waits: seconds for a batch
 # On Ray, whose own processes need the cores: as a GPU that has 16 of them.
 WAIT_ON_RAY = 0.013 * 16 / len(os.sched_getaffinity(0))
 WAITED, WAITS = 8, 400  # its batch, and how many
 PEER_BATCH = 4
 ENDLESS = 10**9  # images
+NOT_A_JOB = "", "", ""  # in the columns that only jobs have
 
 
 def main():
@@ -75,7 +78,7 @@ def main():
         network = rows[2][1]
         if processes == 1:
             name = f"the job, {devices[0]}, {decoders} decoders"
-            rows.append([name, *job(detector, photos, args.images, decoders)])
+            rows.append([name, *job(detector, photos, args.images, decoders), ""])
         del detector  # and its memory
         powers = [2**power for power in range(len(devices).bit_length())]
         for count in powers[processes == 1 :]:
@@ -84,8 +87,8 @@ def main():
             rate = job_of_processes(model, workers, photos, args.images * count, shared)
             rows.append([f"the job, {count} GPUs, {processes} processes each, {shared} decoders", *rate])
     if on_gpu:
-        rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), "", ""])
-    rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), "", ""])
+        rows.append(["decode on the GPU, by torchvision's nvJPEG", by_nvjpeg(photos, devices[0]), *NOT_A_JOB])
+    rows.append(["torchvision, one device", by_torchvision(photos, size, devices[0]), *NOT_A_JOB])
     overheads = overhead_of_engine(min(decoders, MAX_DECODERS)), overhead_of_ray()
     if on_gpu:
         machine = common.environment(common.copy_bandwidth(), times=None)
@@ -93,7 +96,7 @@ def main():
         machine = f"- CPU: {common.cpu_name()}, {os.cpu_count()} threads"
     facts = [machine, f"- Network: Mask R-CNN, {size}"]
     table = [[name, f"{rate:.1f}", f"{rate / network:.2f}", *others] for name, rate, *others in rows]
-    header = ["", "images a second", "of the network's", "bound by", "cores that serve all"]
+    header = ["", "images a second", "of the network's", "bound by", "cores that serve all", "begun, s"]
     text = [*facts, "", __doc__.split("\n\n")[1], "", common.markdown_table(header, table), ""]
     for engine, wait, overhead in zip(("", " on Ray"), (WAIT, WAIT_ON_RAY), overheads):
         if overhead is not None:
@@ -127,7 +130,7 @@ def compiled(folder, size, on_gpu, number):
 
 
 def alone(detector, photos, folder):
-    """[what, images a second in one thread, "", ""] for each stage."""
+    """[what, images a second in one thread, *NOT_A_JOB] for each stage."""
     torch.set_num_threads(1)
     images = [decode(photo) for photo in photos]
     prepared = [detector.prepare(image) for image in images]
@@ -150,7 +153,7 @@ def alone(detector, photos, folder):
     }
     rows = []
     for name, stage in stages.items():
-        rows.append([name, rate_of(*stage), "", ""])
+        rows.append([name, rate_of(*stage), *NOT_A_JOB])
         print(f"{name}: {rows[-1][1]:.1f} images a second", flush=True)
     return rows
 
@@ -172,14 +175,18 @@ def job(detector, photos, count, decoders):
 
 
 def job_of_processes(model, devices, photos, count, decoders):
-    """The same of a process for each of the devices, from the moment on at which all of them have begun."""
+    """The same of a process for each of the devices, when all of them have begun, and how long that took."""
     figures = Seen()
     share = -(-decoders // len(devices))
     options = [Options(model, device, "auto", MAX_PIXELS, share) for device in devices]
+    start = time.perf_counter()
     with contextlib.closing(run_in_processes(items_of(photos, ENDLESS), options, figures)) as results:
         while len(figures.processes) < len(devices):
             next(results)
-        return timed(results, count, figures)
+        begun = time.perf_counter()
+        while time.perf_counter() < begun + SETTLING:
+            next(results)
+        return *timed(results, count, figures), f"{begun - start:.0f}"
 
 
 def items_of(photos, count):
