@@ -36,7 +36,7 @@ def small_by_cudnn(monkeypatch):
     monkeypatch.setattr(cudnn, "SMALL_BLOCK", 0)
     monkeypatch.setattr(cudnn, "CHANNELS_OF_PAIRS", 0)
     monkeypatch.setattr(cudnn, "WIDE_IN_INT8", 0)
-    monkeypatch.setattr(cudnn, "SHALLOW_IN_INT8", 0)
+    monkeypatch.setattr(cudnn, "SHALLOW", 0)
 
 
 def _has_gpu():

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .version import VERSION as __version__  # noqa: F401
+
 try:
     from topi_ext import bootstrap  # before anything that imports tvm
     from topi_ext.bootstrap.not_installed import says_what_to_do as _says_what_to_do

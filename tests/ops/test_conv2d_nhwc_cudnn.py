@@ -33,7 +33,7 @@ WIDE = [
     Case((15, 14), 256, 264, **options(padding=2, dilation=2, activation="prelu")),
     Case((16, 18), 256, 256, **options(padding=(0, 0, 1, 1), strides=2)),
     Case((16, 18), 64, 64, **options(strides=2)),
-    Case((16, 18), 256, 64, kernel=(1, 1), **options(padding=0)),
+    Case((16, 18), 512, 64, kernel=(1, 1), **options(padding=0)),
 ]
 WIDE_INT8 = [
     QuantizedCase((9, 18), 256, 256, **options(activation="relu")),
@@ -74,6 +74,11 @@ def test_wide_convolutions_go_to_cudnn(case):
         Case((720, 1280), 64, 64, **options(activation=LEAKY)),  # few channels
         Case((720, 1280), 3, 64, **options(activation="prelu")),
         Case((200, 336), 64, 256, kernel=(1, 1), residual=True, **options(padding=0)),
+        # many results, and several teams that write them
+        Case((200, 336), 64, 64, **options()),
+        Case((200, 336), 256, 64, kernel=(1, 1), **options(padding=0)),
+        Case((100, 168), 128, 512, kernel=(1, 1), residual=True, **options(padding=0)),
+        Case((50, 84), 256, 1024, kernel=(1, 1), batch=8, residual=True, **options(padding=0)),
         Case((200, 336), 256, 256, **options(block_size=2)),  # shuffled
         Case((200, 336), 250, 256, **options()),  # channels that cuDNN does not take
         Case((200, 336), 256, 250, **options()),
@@ -97,13 +102,18 @@ def test_others_have_our_kernel(case):
         Case(
             (15, 20), 256, 256, kernel=(1, 1), **options(padding=0)
         ),  # one tap loads more than it multiplies
-        Case((200, 336), 64, 64, **options()),  # too few tiles for the time that weights take
-        Case((200, 336), 64, 256, kernel=(1, 1), **options(padding=0)),
+        Case((100, 168), 128, 128, **options()),
+        Case((50, 84), 256, 1024, kernel=(1, 1), residual=True, **options(padding=0)),  # one team
     ],
     **by_name,
 )
 def test_cudnn_keeps(case):
     assert chosen(case) == "cudnn"
+
+
+def test_teams_are_many_enough_where_wgmma_is():
+    case = Case((100, 168), 128, 512, kernel=(1, 1), residual=True, **options(padding=0))
+    assert chosen(case) == "cuda" and chosen(case, arch=80) == "cudnn"
 
 
 def test_other_targets_have_their_kernel(small_by_cudnn):

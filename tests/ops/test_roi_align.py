@@ -419,7 +419,7 @@ def test_wild_regions_on_cuda(emulated_cuda, sampling_ratio, layout):
 @pytest.mark.parametrize(
     "layout, dtype, vector",
     [
-        ("NHWC", "float16", "half4"),
+        ("NHWC", "float16", "uint4"),
         ("NHWC", "float32", "float4"),
         ("NCHW", "float32", ""),
         ("NHWC", "int8", "int4"),

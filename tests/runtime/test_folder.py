@@ -1,5 +1,6 @@
 """Saved models: that they run as before, and that a folder is refused that is not whole or not for here."""
 
+import importlib.metadata
 import json
 import platform
 import shutil
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import topi_ext
+import tvm_passes
 from tests.command.networks import SIZE, bright_pixels, colours
 from tests.helpers import module
 from topi_ext.onednn import library as onednn
@@ -155,6 +157,10 @@ def test_a_folder_from_before_there_were_two_tvms(folder):
     manifest["sha256"] = digest_of(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
     runtime.load(folder)
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert tvm_passes.__version__ == importlib.metadata.version("tvm-vision-passes")
 
 
 @pytest.mark.parametrize("name", ["TVM", "tvm-vision-passes"])

@@ -31,8 +31,8 @@ FEW_CHANNELS, SOME_CHANNELS = 32, 64  # of large images: always, or where the co
 WEIGHTS_OF_ONE_TAP = 2**15
 MANY_TILES = 4  # for each team, which hide the time in which weights are loaded
 WIDE_IN_INT8 = 128  # channels and filters: with half as many, cuDNN takes 1.3 to 3 times as long
-SHALLOW_IN_INT8 = 256  # channels: up to these, for many results, cuDNN takes 1.2 to 2 times as long
-RESULTS_IN_INT8 = 30_000  # of a multiprocessor
+SHALLOW = 256  # channels of one tap: up to these, for many results, cuDNN takes 1.1 to 2 times as long
+MANY_RESULTS = 30_000  # of a multiprocessor
 LACKING = {"hard_swish"}  # of the activations
 BYTES_AT_ONCE = 16  # which cuDNN's kernels for tensor cores copy
 
@@ -59,7 +59,7 @@ def _is_own_better_in_int8(plan: Plan) -> bool:
     if plan.taps > 1 and problem.channels <= WIDE_IN_INT8:
         return True
     is_wide = plan.taps == 1 or plan.columns >= WIDE_IN_INT8
-    return is_wide and problem.channels <= SHALLOW_IN_INT8 and plan.results >= RESULTS_IN_INT8
+    return is_wide and problem.channels <= SHALLOW and plan.results >= MANY_RESULTS
 
 
 def _is_own_better(plan: Plan) -> bool:
@@ -71,7 +71,11 @@ def _is_own_better(plan: Plan) -> bool:
         return True
     if plan.pixels * plan.columns <= SMALL_BLOCK:
         return plan.taps > 1 or problem.channels * problem.filters <= WEIGHTS_OF_ONE_TAP
-    if problem.strides != (1, 1) or problem.channels > SOME_CHANNELS:
+    if problem.strides != (1, 1):
+        return False
+    if plan.is_async and plan.teams > 1 and plan.results >= MANY_RESULTS:  # teams hide what writing takes
+        return problem.channels <= (SHALLOW if plan.taps == 1 else SOME_CHANNELS)
+    if problem.channels > SOME_CHANNELS:
         return False
     is_mostly_memory = plan.taps == 1 and problem.residual is not None
     return problem.channels <= FEW_CHANNELS or is_mostly_memory or plan.all_tiles >= MANY_TILES * plan.workers

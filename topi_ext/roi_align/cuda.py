@@ -1,7 +1,8 @@
 """RoIAlign on CUDA: each thread pools one bin for a vector of channels, independently of all others.
 
-In NHWC the threads of a warp go along the channels, and each accesses four contiguous ones, of int8 16. In
-NCHW they go along the bins of a channel, whose writes are contiguous and whose reads are close together.
+In NHWC the threads of a warp go along the channels, and each accesses 16 contiguous bytes: coordinates are
+computed for so many channels at once. In NCHW they go along the bins of a channel, whose writes are
+contiguous and whose reads are close together.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._int8 import INT8, float_of_byte
-from .._kernel import ceil_div, launch, local, most_lanes
+from .._kernel import bytes_of, ceil_div, launch, local, most_lanes
 from .._tvm import IRBuilder, dtype_of, te, tir
 from .kernel import Pooling
 
 THREADS = 128
-MAX_LANES = {"NHWC": 4, "NCHW": 1}  # TVM has no code for vectors of more float32
-MAX_LANES_OF_INT8 = {"NHWC": 16, "NCHW": 1}  # 16 bytes; coordinates are computed for so many channels at once
+MAX_BYTES = 16  # that a thread reads at once
+MAX_LANES_OF_SUM = 4  # TVM has no code for vectors of more float32
 
 
 def multiscale_roi_align(
@@ -26,9 +27,9 @@ def multiscale_roi_align(
     down, across = options["pooled_size"]
     by_position = options["by_position"]  # then the bins of a channel read different channels
     channels = int(features[0].shape[layout.index("C")]) // (down * across if by_position else 1)
-    most = MAX_LANES_OF_INT8 if dtype_of(features[0]) == INT8 else MAX_LANES
-    lanes = most_lanes(channels, 1 if by_position else most[layout])
-    in_words = dtype_of(features[0]) == INT8 and lanes % 4 == 0
+    dtype = dtype_of(features[0])
+    lanes = most_lanes(channels, MAX_BYTES // bytes_of(dtype) if layout == "NHWC" and not by_position else 1)
+    in_words = dtype == INT8 and lanes % 4 == 0
     rows = rois.shape[0]
     shape = [{"N": rows, "C": channels, "H": down, "W": across}[axis] for axis in layout]
 
@@ -41,7 +42,7 @@ def multiscale_roi_align(
             outs[0],
             {"layout": layout, **options},
             lanes=lanes,
-            lanes_of_sum=1 if in_words else min(lanes, MAX_LANES[layout]),
+            lanes_of_sum=1 if in_words else min(lanes, MAX_LANES_OF_SUM),
             scope="local",
             loop=lambda length: "unroll" if isinstance(length, int) else "serial",
             float_of_byte=float_of_byte if in_words else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from topi_ext.onednn import library as onednn
 
 import tvm
 
+from ..version import VERSION
 from .manifest import PARAMETERS, FolderError, digest_of_file, library_of, networks_of
 
 
@@ -40,11 +40,7 @@ def check_files(folder: Path, manifest: dict[str, Any]) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of the packages that a library may call at run time: TVM and this project."""
-    try:
-        own = importlib.metadata.version("tvm-vision-passes")
-    except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
-        own = "not installed"
-    return {"TVM": tvm_in_use.version, "tvm-vision-passes": own}
+    return {"TVM": tvm_in_use.version, "tvm-vision-passes": VERSION}
 
 
 def check_machine(folder: Path, manifest: dict[str, Any], device: tvm.runtime.Device) -> None:
