@@ -98,6 +98,34 @@ def test_as_torch(run, given, size, padded_size):
     assert_close(reference.preprocess(image, **options), expected)
 
 
+@pytest.mark.parametrize("layout, channels", [("NCHW", 3), ("NHWC", 4)])
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_of_several_tensors(request, target, layout, channels):
+    arrays = [images(19, 23), images(30, 20, count=2, dtype="float32", seed=1), images(14, 32, seed=2)]
+    options = options_for(arrays[0], (14, 32), padded_size=(15, 36), layout=layout, padded_channels=channels)
+    options["dtype"] = "float16"
+    variables = [relay.var(f"x{n}", shape=each.shape, dtype=str(each.dtype)) for n, each in enumerate(arrays)]
+    function = relay.Function(variables, topi_ext.preprocess(variables, **options))
+    if target == "cuda":
+        (found,) = request.getfixturevalue("emulated_cuda").run_relay(function, *arrays)
+    else:
+        library = relay.vm.compile(tvm.IRModule.from_expr(function), "llvm")
+        machine = VirtualMachine(library, tvm.cpu(), memory_cfg="naive")
+        found = machine.invoke("main", *map(tvm.nd.array, arrays)).numpy()
+    expected = reference.preprocess(arrays, **options)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape) and len(found) == 4
+    np.testing.assert_allclose(found.astype("float32"), expected.astype("float32"), rtol=2e-3, atol=2e-3)
+
+
+def test_several_tensors_are_of_known_number():
+    xs = [relay.var("x", shape=(relay.Any(), 4, 5, 3), dtype="uint8") for _ in range(2)]
+    options = {"size": (4, 5), "mean": MEAN[:3], "std": STD[:3]}
+    with pytest.raises(tvm.TVMError, match="N must be known of each"):
+        relay.transform.InferType()(tvm.IRModule.from_expr(topi_ext.preprocess(xs, **options)))
+    with pytest.raises(ValueError, match="1 to 32 tensors of images, not 0"):
+        topi_ext.preprocess([], **options)
+
+
 @pytest.mark.parametrize("image_layout", LAYOUTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float16"])

@@ -12,22 +12,23 @@ from math import prod
 from .._floats import Locals
 from .._tvm import BufferVar, IRBuilder, te, tir
 from .._types import IntExpr
-from .kernel import Place, between, flat, lined_up, normalisation, place
+from .kernel import Place, all_of, beginnings, between, flat, lined_up, normalisation, place
 from .problem import Problem
 
 LANES = 16
 
 
-def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
-    """The result of `topi_ext.preprocess`."""
+def preprocess(problems: Sequence[Problem], images: Sequence[te.Tensor]) -> te.Tensor:
+    """The result of `topi_ext.preprocess`; there is a problem for each tensor of images."""
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
-        _Images(ib, problem, *ins, *outs).emit(image.shape[0])
+        for begin, problem, given, image in zip(beginnings(images), problems, images, ins):
+            _Images(ib, problem, image, *outs).emit(given.shape[0], begin)
         return ib.get()
 
-    shape = [image.shape[0], *problem.shape]
-    return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
+    shape = [all_of(images), *problems[0].shape]
+    return te.extern([shape], [*images], emit, dtype=[problems[0].dtype], name="preprocess")
 
 
 class _Images:
@@ -35,14 +36,15 @@ class _Images:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "global")
         self._image, self._output = flat(ib, image), flat(ib, output)
 
-    def emit(self, count: tir.PrimExpr) -> None:
+    def emit(self, count: tir.PrimExpr, begin: IntExpr) -> None:
+        """These images, which are those of the result from `begin` on."""
         ib, problem, local = self._ib, self._problem, self._local
         size, (height, width) = problem.size, problem.padded_size
         columns = self._columns()
         normalisations = [normalisation(local, problem, channel) for channel in range(problem.channels)]
         with ib.for_range(0, count * height, "task", kind="parallel") as task:
             index, y = tir.truncdiv(task, height).astype("int64"), local("y", tir.truncmod(task, height))
-            target = local("target", index * prod(problem.shape) + y * problem.strides[1])
+            target = local("target", (index + begin) * prod(problem.shape) + y * problem.strides[1])
             with ib.if_scope(y < size[0]):
                 down = place(local, y, problem.given[0], size[0])
                 row = self._row(local("start", index * problem.image_elements), down)

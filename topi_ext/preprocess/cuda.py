@@ -7,7 +7,8 @@ as the image has them together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
 
@@ -15,7 +16,7 @@ from .._floats import Locals
 from .._kernel import ceil_div, launch, local
 from .._tvm import IRBuilder, te, tir
 from .._types import IntExpr
-from .kernel import Place, between, flat, lined_up, normalisation, place
+from .kernel import Place, all_of, beginnings, between, flat, lined_up, normalisation, place
 from .problem import Problem
 
 THREADS = 128
@@ -24,17 +25,22 @@ PIXEL = 4  # channels that are written at once: a thread knows them when it is c
 MAX_ROWS = 4
 
 
-def preprocess(problem: Problem, image: te.Tensor) -> te.Tensor:
-    """The result of `topi_ext.preprocess`."""
+def preprocess(problems: Sequence[Problem], images: Sequence[te.Tensor]) -> te.Tensor:
+    """The result of `topi_ext.preprocess`; there is a problem for each tensor of images."""
+    count = all_of(images)
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()
-        with ib.if_scope(tir.const(0, "int32") < image.shape[0]):
-            _Images(ib, problem, ins[0], outs[0]).emit(image.shape[0])
+        first, *_ = parts = [_Images(ib, problem, image, outs[0]) for problem, image in zip(problems, ins)]
+        with ib.if_scope(tir.const(0, "int32") < count), first.each_word(count) as (index, row, word):
+            for begin, part, given in zip(beginnings(images), parts, images):
+                is_of_part = tir.all(index >= begin, index < begin + given.shape[0])
+                with ib.if_scope(is_of_part) if len(parts) > 1 else nullcontext():
+                    part.emit_rows(index - begin, index, row, word)
         return ib.get()
 
-    shape = [image.shape[0], *problem.shape]
-    return te.extern([shape], [image], emit, dtype=[problem.dtype], name="preprocess")
+    shape = [count, *problems[0].shape]
+    return te.extern([shape], [*images], emit, dtype=[problems[0].dtype], name="preprocess")
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class _Column:
 
 
 class _Images:
-    """The one kernel."""
+    """The part of the one kernel that reads one tensor of images."""
 
     def __init__(self, ib: IRBuilder, problem: Problem, image: tir.Buffer, output: tir.Buffer) -> None:
         self._ib, self._problem, self._local = ib, problem, Locals(ib, "local")
@@ -63,7 +69,9 @@ class _Images:
         self._lanes = _largest_divisor(self._row_length, at_once)
         self._rows = _largest_divisor(height, MAX_ROWS)
 
-    def emit(self, count: tir.PrimExpr) -> None:
+    @contextmanager
+    def each_word(self, count: IntExpr) -> Iterator[tuple[tir.PrimExpr, tir.PrimExpr, tir.PrimExpr]]:
+        """Each thread's image of the result, first row and word; the same for all tensors of images."""
         height, _ = self._problem.padded_size
         words, groups = self._row_length // self._lanes, height // self._rows
         blocks = ceil_div(words, THREADS)
@@ -72,14 +80,16 @@ class _Images:
             group = local(self._ib, "group", tir.truncmod(tir.truncdiv(block, blocks), groups))
             word = local(self._ib, "word", tir.truncmod(block, blocks) * THREADS + thread)
             with self._ib.if_scope(word < words):
-                self._emit_rows(index, group * self._rows, word)
+                yield index, group * self._rows, word
 
-    def _emit_rows(self, index: tir.PrimExpr, first: tir.PrimExpr, word: tir.PrimExpr) -> None:
+    def emit_rows(
+        self, index: tir.PrimExpr, index_in_result: tir.PrimExpr, first: tir.PrimExpr, word: tir.PrimExpr
+    ) -> None:
         """One word in each of the rows from `first` on."""
         problem, ib = self._problem, self._ib
         height = problem.padded_size[0]
         start = self._local("start", index.astype("int64") * problem.image_elements)
-        target = self._local("target", index.astype("int64") * prod(problem.shape))
+        target = self._local("target", index_in_result.astype("int64") * prod(problem.shape))
         columns = [self._column(word, lane) for lane in range(self._lanes)]
         with ib.for_range(0, self._rows, "row", kind="unroll") as row:
             y = self._local("y", first + row)

@@ -9,7 +9,7 @@ from operator import mul
 
 from .._floats import Locals
 from .._kernel import clamp
-from .._tvm import BufferVar, IRBuilder, tir, view
+from .._tvm import BufferVar, IRBuilder, te, tir, view
 from .._types import IntExpr
 from .problem import Problem
 
@@ -59,6 +59,17 @@ def _of_channel(local: Locals, numbers: Sequence[float], channel: IntExpr) -> ti
     for other, number in enumerate(numbers[:-1]):
         value = tir.Select(channel == other, local.exact(number), value)
     return local("of_channel", value)
+
+
+def all_of(images: Sequence[te.Tensor]) -> IntExpr:
+    """The number of the images of all tensors."""
+    first, *others = (each.shape[0] for each in images)
+    return sum(others, first)
+
+
+def beginnings(images: Sequence[te.Tensor]) -> list[IntExpr]:
+    """For each tensor, the number of its first image among those of all."""
+    return [0, *(all_of(images[:number]) for number in range(1, len(images)))]
 
 
 def flat(ib: IRBuilder, buffer: tir.Buffer) -> BufferVar:

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, NoReturn, no_type_check
 
 from .. import _register
 from .._register import known
-from .._tvm import Attrs, Expr, TensorType, Type, call, convert, dtype_of, script, te, tir
+from .._tvm import (
+    Attrs,
+    Expr,
+    TensorType,
+    TupleType,
+    Type,
+    call,
+    convert,
+    dtype_of,
+    script,
+    te,
+    tir,
+    tuple_of,
+)
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -20,12 +33,13 @@ IMAGE_TYPES = ("uint8", "float32", "float16")
 TYPES = ("float32", "float16")
 LAYOUTS = ("NCHW", "NHWC")
 MAX_CHANNELS = 4
+MAX_APART = 32  # tensors of images: the kernel has code for each
 MAX_SIDE = 2**14  # a side: places between pixels are exact in int32, and it has the number of each element
-ARGUMENTS = {"image": "(N, H, W, C) or (N, C, H, W), uint8, float32 or float16."}
+ARGUMENTS = {"image": "(N, H, W, C) or (N, C, H, W), uint8, float32 or float16; or a tuple of such."}
 
 
 def preprocess(
-    image: Expr,
+    image: Expr | Sequence[Expr],
     size: Sequence[int],
     padded_size: Sequence[int] | None = None,
     *,
@@ -41,8 +55,9 @@ def preprocess(
 
     Parameters
     ----------
-    image : Expr
-        Images of 1 to 4 channels, uint8, float32 or float16. N may be known only at run time, and be 0.
+    image : Expr or sequence of Expr
+        Images of 1 to 4 channels, uint8, float32 or float16. N may be known only at run time, and be 0. With
+        up to 32 of them, of any sizes and types, whose N is known, the result has the images of all.
     size : (int, int)
         Height and width to resize to.
     padded_size : (int, int), optional
@@ -109,9 +124,12 @@ def preprocess(
             f"preprocess: padded_channels must be {MAX_CHANNELS}, or {len(mean)} as mean has, "
             f"not {padded_channels}"
         )
+    images = [image] if isinstance(image, Expr) else list(image)
+    if not 1 <= len(images) <= MAX_APART:
+        raise ValueError(f"preprocess: there must be 1 to {MAX_APART} tensors of images, not {len(images)}")
     return call(
         NAME,
-        [image],
+        images if len(images) == 1 else [tuple_of(images)],
         size=size,
         padded_size=padded_size,
         mean=mean,
@@ -129,10 +147,14 @@ def preprocess(
 
 def _type_relation(types: Sequence[Type], attrs: Attrs) -> TensorType | None:
     """The type of the result, or None while that of the image is not known."""
-    if not isinstance(types[0], TensorType):
+    images = types[0].fields if isinstance(types[0], TupleType) else types[:1]
+    if not all(isinstance(image, TensorType) for image in images):
         return None
-    problem = problem_of(types[0], attrs)
-    return TensorType([types[0].shape[0], *problem.shape], problem.dtype)
+    problem, *_ = (problem_of(image, attrs) for image in images)
+    counts = [image.shape[0] for image in images]
+    if len(counts) > 1 and None in map(known, counts):
+        _refuse("where there are several tensors of images, N must be known of each")
+    return TensorType([sum(counts[1:], counts[0]), *problem.shape], problem.dtype)
 
 
 def problem_of(image: TensorType | te.Tensor, attrs: Attrs) -> Problem:
@@ -180,14 +202,15 @@ def _shapes(image, first, second, third):
 def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.PrimExpr]) -> list[te.Tensor]:
     channels, (height, width) = int(attrs["padded_channels"]), map(int, attrs["padded_size"])
     extents = {"C": channels, "H": height, "W": width}
-    return [_shapes(*inputs, *(convert(extents[axis]) for axis in str(attrs["layout"])[1:]))]
+    (images,) = inputs  # of several, the shape is known
+    return [_shapes(images, *(convert(extents[axis]) for axis in str(attrs["layout"])[1:]))]
 
 
 # --- kernels
 
 
 def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    return [kernels.preprocess(problem_of(inputs[0], attrs), *inputs)]
+    return [kernels.preprocess([problem_of(image, attrs) for image in inputs], inputs)]
 
 
 _register.register(

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def preprocess(
-    image: np.ndarray,
+    image: np.ndarray | Sequence[np.ndarray],
     size: Sequence[int],
     padded_size: Sequence[int] | None = None,
     *,
@@ -21,6 +21,23 @@ def preprocess(
     padded_channels: int | None = None,
 ) -> np.ndarray:
     """The arguments and the result of `topi_ext.preprocess`, as arrays."""
+    if not isinstance(image, np.ndarray):
+        of_each = [
+            preprocess(
+                each,
+                size,
+                padded_size,
+                mean=mean,
+                std=std,
+                swap_channels=swap_channels,
+                image_layout=image_layout,
+                layout=layout,
+                dtype=dtype,
+                padded_channels=padded_channels,
+            )
+            for each in image
+        ]
+        return np.concatenate(of_each)
     images = image.astype("float64")
     if image_layout == "NCHW":
         images = np.moveaxis(images, 1, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topi_ext.preprocess.op import LAYOUTS, MAX_CHANNELS, MAX_SIDE
+from topi_ext.preprocess.op import LAYOUTS, MAX_APART, MAX_CHANNELS, MAX_SIDE
 
 from tvm import relay
 from tvm.ir import structural_equal
@@ -136,7 +136,7 @@ class Unviewed(Rule):
 
 
 class Batch(Rule):
-    """Preprocess the images of a batch together instead of one by one."""
+    """Preprocess the images of a batch together instead of one by one, also where they come apart."""
 
     parts = wildcard()
     pattern = any_op(OF_TUPLES, parts)
@@ -152,12 +152,13 @@ class Batch(Rule):
             return NO_MATCH
         if any(not structural_equal(first.call.attrs, other.call.attrs) for other in others):
             return Refusal("the images of the batch are preprocessed in different ways")
-        batch = _batch(images)
-        if batch is None:
-            return Refusal("the images are not all images of one batch, in order")
         if any(image.is_wanted_elsewhere(match.graph) for image in images):
             return Refusal("an image of the batch has another user")
-        return first.of(batch)
+        batch = _batch(images)
+        read = [batch] if batch is not None else [one for image in images for one in image.images]
+        if len(read) > MAX_APART:
+            return Refusal(f"the images come in more than {MAX_APART} tensors")
+        return first.of(read)
 
     def rewrite(self, match: Match, plan: relay.Expr) -> relay.Expr:
         return plan
@@ -171,7 +172,7 @@ def _batch(images: Sequence[Image]) -> relay.Expr | None:
     """The batch that consists of exactly these images, in order, or None if there is none."""
     batch = None
     for index, image in enumerate(images):
-        source = image.call.args[0]
+        source = image.images[0]
         if op_name(source) != "strided_slice" or source.attrs.axes is None:
             return None
         batch = batch or source.args[0]

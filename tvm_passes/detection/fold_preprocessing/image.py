@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +40,19 @@ class Image:
         """Whether the call, or a view between it and the outermost one, has more than one user."""
         return any(len(graph.users(node)) > 1 for node in (self.call, *self.views))
 
-    def of(self, image: relay.Expr) -> relay.Call:
-        """The call on another image."""
-        return relay.Call(self.call.op, [image], self.call.attrs)
+    @property
+    def images(self) -> list[relay.Expr]:
+        """What the call reads."""
+        (read,) = self.call.args
+        return list(read.fields) if isinstance(read, relay.Tuple) else [read]
+
+    def of(self, images: Sequence[relay.Expr]) -> relay.Call:
+        """The call on other images."""
+        return preprocess(images, **self.options)
 
     def remade(self, **options: Any) -> relay.Call:
         """The same views of a call with other options."""
-        expr = preprocess(self.call.args[0], **{**self.options, **options})
+        expr = preprocess(self.images, **{**self.options, **options})
         for view in self.views:
             if op_name(view) in OF_TUPLES:
                 expr = relay.Call(view.op, [relay.Tuple([expr])], view.attrs)
