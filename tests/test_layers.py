@@ -18,6 +18,7 @@ LAYERS = (
         "tvm_passes._moved",
         "tvm_passes.another_process",
         "tvm_passes.extras",
+        "tvm_passes.version",
         "tvm_passes.engine",
     ),
     ("tvm_passes.analysis",),
