@@ -1,6 +1,7 @@
 """Models on CUDA: streams, CUDA graphs, what waits for what; on the emulated device, and on a GPU."""
 
 import ctypes
+import itertools
 import gc
 import re
 import threading
@@ -441,6 +442,17 @@ def test_inputs_are_read_where_they_are_on_gpu():
     np.testing.assert_allclose(of_tvm.numpy(), np.sort(2 * x), rtol=1e-6)
     assert_waves(kept[1], numbers(*SHAPE, seed=1))
     assert_waves(model(kept[0])["output0"], np.sort(2 * numbers(*SHAPE)))  # where this call writes
+
+
+@pytest.mark.gpu
+def test_inputs_of_one_kernel_are_read_where_they_are_on_gpu():
+    x, y = (relay.var(name, shape=SHAPE) for name in "xy")
+    model = on_gpu("graph", module(x, y, relay.sort(x - y)))
+    kept = [at(seed) for seed in range(4)]
+    for first, second in itertools.permutations(range(4), 2):
+        found = model(kept[first], kept[second]).cpu().numpy()
+        expected = np.sort(numbers(*SHAPE, seed=first) - numbers(*SHAPE, seed=second))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.gpu

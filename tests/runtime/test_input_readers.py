@@ -6,7 +6,7 @@ import pytest
 
 from tests.runtime.fake_cuda import fake_cuda  # noqa: F401  (a fixture)
 from tvm_passes.runtime import cuda
-from tvm_passes.runtime.input_readers import reader_of
+from tvm_passes.runtime.input_readers import readers_of
 
 ADDRESS, SIZE = 0xA000, 64
 
@@ -33,6 +33,11 @@ def in_context(fake_cuda):  # noqa: F811
     fake_cuda.driver.made("cuCtxPopCurrent_v2")
 
 
+def reader_of(nodes, waited, *input_):
+    (reader,) = readers_of(nodes, waited, [input_])
+    return reader
+
+
 @pytest.mark.parametrize("what", PARAMETERS)
 def test_which_parameters_are_the_input(in_context, what):
     parameters, set_to = PARAMETERS[what]
@@ -45,6 +50,16 @@ def test_which_parameters_are_the_input(in_context, what):
                 reader.read(None, address)
             reader.read(1, address)
             assert in_context.notes()[-1] == "node:3:" + set_to.format(f"{address:x}")
+
+
+def test_a_kernel_of_several_inputs(in_context):
+    """Each stays where it was set when another one is set, also one that was never set."""
+    addresses = [0xA000, 0xB000, 0xC000]
+    in_context.kernel(*map(c_uint64, addresses), c_uint64(0xE000))
+    first, second, _ = readers_of({3}, set(), [(address, SIZE) for address in addresses])
+    first.read(1, 0xA100)
+    second.read(1, 0xB100)
+    assert in_context.notes()[-2:] == ["node:3:a100:b000:c000:e000", "node:3:a100:b100:c000:e000"]
 
 
 def test_which_nodes_read(in_context):

@@ -26,7 +26,7 @@ import tvm
 from .arrays import Array, address_of, bytes_of, current_stream, is_cuda, ordinal_of
 from .arrays import use_stream as _use_stream
 from .cuda_driver import HANDLE, CudaError, driver
-from .input_readers import Reader, reader_of
+from .input_readers import Reader, readers_of
 
 EVENT_DISABLE_TIMING, STREAM_NON_BLOCKING = 2, 1
 # A call that cannot be part of a graph then fails. In "relaxed" mode it would run during capture only.
@@ -286,8 +286,8 @@ class CapturedRun:
             _wait_for(stream, waited)
             self._in(launch.lane, launch.run)
             ends.append(_last_nodes(stream))
-            for place in launch.inputs:
-                reader = reader_of(ends[-1], waited, self._own[place], self._sizes[place])
+            inputs = [(self._own[place], self._sizes[place]) for place in launch.inputs]
+            for place, reader in zip(launch.inputs, readers_of(ends[-1], waited, inputs)):
                 readers.setdefault(place, []).append(reader)
         _wait_for(stream, set().union(*ends))  # a capture ends with what nothing was waiting for
         found = {place: [each for each in of if each] for place, of in readers.items()}

@@ -31,28 +31,54 @@ class _Parameters(Structure):
     ]
 
 
-class Reader:
-    """A kernel's node, as it is launched with an input's address."""
+class _Kernel:
+    """A node with the values of its parameters, some of which may be set."""
 
-    def __init__(self, node: int, parameters: _Parameters, values: Sequence[int], places: list[int]) -> None:
-        self._node, self._parameters, self._address = node, parameters, c_uint64()
-        self._values = (c_void_p * len(values))(*values)
+    def __init__(self, node: int, parameters: _Parameters, values: Sequence[int]) -> None:
+        self._node, self._parameters = node, parameters
+        self.values = (c_void_p * len(values))(*values)
+        parameters.values = cast(self.values, HANDLE)
+
+    def set_in(self, executable: int | None) -> None:
+        driver()("cuGraphExecKernelNodeSetParams_v2", executable, self._node, byref(self._parameters))
+
+
+class Reader:
+    """A kernel that reads an input; kernels that read several have a reader for each, with common values."""
+
+    def __init__(self, kernel: _Kernel, places: Sequence[int], address: int) -> None:
+        self._kernel, self._address = kernel, c_uint64(address)
         for place in places:
-            self._values[place] = addressof(self._address)
-        parameters.values = cast(self._values, HANDLE)
+            kernel.values[place] = addressof(self._address)
 
     def read(self, executable: int | None, address: int) -> None:
         """From its next launch on, the graph reads the input there."""
         self._address.value = address
-        driver()("cuGraphExecKernelNodeSetParams_v2", executable, self._node, byref(self._parameters))
+        self._kernel.set_in(executable)
 
 
-def reader_of(nodes: AbstractSet[int], waited: AbstractSet[int], address: int, size: int) -> Reader | None:
-    """Of an input of this address and size: what a capture added behind other nodes, if that is a kernel.
+def readers_of(
+    nodes: AbstractSet[int], waited: AbstractSet[int], inputs: Sequence[tuple[int, int]]
+) -> list[Reader | None]:
+    """Of each input, an address and a size: what a capture added behind other nodes, if that is a kernel.
 
     None if it is more than that, if a parameter may have the address in another way, or if the driver is too
     old to say.
     """
+    found = _kernel_of(nodes, waited)
+    if found is None:
+        return [None] * len(inputs)
+    kernel, pointers = found
+    readers: list[Reader | None] = []
+    for address, size in inputs:
+        inside = [place for place, pointer in pointers.items() if address <= pointer < address + size]
+        is_as_it_is = inside and all(pointers[place] == address for place in inside)
+        readers.append(Reader(kernel, inside, address) if is_as_it_is else None)
+    return readers
+
+
+def _kernel_of(nodes: AbstractSet[int], waited: AbstractSet[int]) -> tuple[_Kernel, dict[int, int]] | None:
+    """The only node, with its pointers by their places among the parameters."""
     if len(nodes) != 1 or not driver().has("cuFuncGetParamInfo"):
         return None
     (node,) = nodes
@@ -75,10 +101,7 @@ def reader_of(nodes: AbstractSet[int], waited: AbstractSet[int], address: int, s
         for place, (bytes_, value) in enumerate(zip(sizes, values))
         if bytes_ == POINTER_BYTES
     }
-    inside = [place for place, pointer in pointers.items() if address <= pointer < address + size]
-    if not inside or any(pointers[place] != address for place in inside):
-        return None
-    return Reader(node, parameters, values, inside)
+    return _Kernel(node, parameters, values), pointers
 
 
 def _waits_of(node: int) -> set[int]:
