@@ -1,8 +1,8 @@
 """Models on CUDA: streams, CUDA graphs, what waits for what; on the emulated device, and on a GPU."""
 
 import ctypes
-import itertools
 import gc
+import itertools
 import re
 import threading
 import warnings
