@@ -126,6 +126,13 @@ def test_images_that_do_not_fill_the_gpu(emulated_cuda, case, columns, pixels, a
     test_cuda(emulated_cuda, case)
 
 
+def test_more_teams_write_many_results():
+    case = Case((200, 336), 64, 64, batch=8, **options())
+    residual = replace(case, residual=True)  # which takes registers
+    chosen = [plan.plan_for(each.problem(), 90) for each in (case, replace(case, batch=1), residual)]
+    assert [(each.tile, each.teams) for each in chosen] == [((8, 8), 4), ((8, 16), 2), ((8, 16), 2)]
+
+
 @pytest.mark.parametrize(
     "case",
     [
