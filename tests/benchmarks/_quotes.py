@@ -86,6 +86,11 @@ POOLED = [
 ]
 POOLED.append(Ratio(POOLED[1], POOLED[0]))
 
+ENLARGED = "int8-super-resolution-nvidia-h200"
+ENLARGING = "EDSR-baseline x4, 540x960", "Sub-pixel network of apache/tvm #4523, 720x1280"
+OF_ENLARGED = [Cell(ENLARGED, f"{name}, batch 1, int8: times float16", "measured", 5) for name in ENLARGING]
+OF_ENLARGED += [Cell(ENLARGED, name, dtype, 2) for dtype in ("int8", "float16") for name in ENLARGING]
+
 FASTER_RCNN, MASK_RCNN_R50 = "Faster R-CNN MobileNet, 320x320", "Mask R-CNN R50, 256x320"
 QUOTES = {
     "README.md": {
@@ -127,6 +132,7 @@ QUOTES = {
         "100 masks": cells(ROI, "paste 100 masks, float32", "ours", "torchvision", "torchvision / ours"),
         "In float16 NHWC, torchvision": cells(ROI, "1000 x 7x7, NHWC float16", "torchvision"),
     },
+    "docs/guides/int8.md": {"whose result is an image": OF_ENLARGED},
     "docs/guides/operators-from-torch.md": {
         "float32, [H200]": _warp(
             "NCHW float32", "torch.compile", "ours", "torch.compile / ours", "ours, from torch"
