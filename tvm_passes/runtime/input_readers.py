@@ -36,8 +36,17 @@ class _Kernel:
 
     def __init__(self, node: int, parameters: _Parameters, values: Sequence[int]) -> None:
         self._node, self._parameters = node, parameters
-        self.values = (c_void_p * len(values))(*values)
-        parameters.values = cast(self.values, HANDLE)
+        self._values = (c_void_p * len(values))(*values)
+        self._addresses: list[c_uint64] = []  # which values point to, whoever else has forgotten them
+        parameters.values = cast(self._values, HANDLE)
+
+    def variable(self, places: Sequence[int], address: int) -> c_uint64:
+        """What these parameters are from now on: first this address, then whatever is written there."""
+        variable = c_uint64(address)
+        self._addresses.append(variable)
+        for place in places:
+            self._values[place] = addressof(variable)
+        return variable
 
     def set_in(self, executable: int | None) -> None:
         driver()("cuGraphExecKernelNodeSetParams_v2", executable, self._node, byref(self._parameters))
@@ -47,9 +56,7 @@ class Reader:
     """A kernel that reads an input; kernels that read several have a reader for each, with common values."""
 
     def __init__(self, kernel: _Kernel, places: Sequence[int], address: int) -> None:
-        self._kernel, self._address = kernel, c_uint64(address)
-        for place in places:
-            kernel.values[place] = addressof(self._address)
+        self._kernel, self._address = kernel, kernel.variable(places, address)
 
     def read(self, executable: int | None, address: int) -> None:
         """From its next launch on, the graph reads the input there."""
