@@ -49,6 +49,20 @@ CASES = {  # operator, inputs, constants, attributes
     "ArgMax of the lowest": ("ArgMax", [np.full((2, 3), -np.inf, "float32")], {}, {"axis": 1}),
     "Pow of integers": ("Pow", [np.array([16777217], "int32")], {"n": np.array([1])}, {}),
     "Split with a shorter last part": ("Split", [np.arange(7)], {}, {"num_outputs": 2}),
+    "ScatterND from the end": ("ScatterND", [ROWS, np.array([[-1], [0]]), ROWS[:2] * 2], {}, {}),
+    "ScatterND from the end of two axes": (
+        "ScatterND",
+        [ROWS],
+        {"indices": np.array([[-1, -2], [0, -1]]), "updates": ROWS[0, :2]},
+        {"reduction": "add"},
+    ),
+    "ScatterND of no reduction": ("ScatterND", [ROWS, np.array([[1]]), ROWS[:1]], {}, {"reduction": "none"}),
+    "ScatterElements of no reduction": (
+        "ScatterElements",
+        [ROWS, np.array([[[-1, 0, 1]]]), ROWS[:1, :1, :3]],
+        {},
+        {"reduction": "none", "axis": 2},
+    ),
     "Constant ints": ("Identity", [np.array([2**40])], {}, {}),
 }
 

@@ -319,6 +319,11 @@ SUMS_OF_FLOAT16 = {
     "variance": ((4, 4096), lambda x: relay.variance(x, 1)),
     "cumsum": ((4, 4096), lambda x: relay.cumsum(x, 1)),
     "global_avg_pool2d": ((1, 4, 64, 64), lambda x: relay.nn.global_avg_pool2d(x)),
+    "avg_pool1d": ((1, 4, 4096), lambda x: relay.nn.avg_pool1d(x, (4096,))),
+    "avg_pool2d": ((1, 4, 64, 64), lambda x: relay.nn.avg_pool2d(x, (64, 64))),
+    "avg_pool3d": ((1, 4, 16, 16, 16), lambda x: relay.nn.avg_pool3d(x, (16, 16, 16))),
+    "adaptive_avg_pool1d": ((1, 4, 4096), lambda x: relay.nn.adaptive_avg_pool1d(x, 1)),
+    "adaptive_avg_pool3d": ((1, 4, 16, 16, 16), lambda x: relay.nn.adaptive_avg_pool3d(x, (1, 1, 1))),
 }
 
 

@@ -159,6 +159,18 @@ def test_a_folder_from_before_there_were_two_tvms(folder):
     runtime.load(folder)
 
 
+def test_what_is_loaded_is_what_the_folder_has(tmp_path):
+    """Though an earlier library of the folder is loaded still."""
+    x = relay.var("x", shape=(2, 3))
+    array, models = np.ones((2, 3), "float32"), []
+    for sign in (1.0, -1.0):
+        mod = module(x, relay.exp(x) * relay.const(sign))
+        runtime.save(tmp_path, runtime.build_library(mod, "llvm"), mod, "llvm")
+        models.append(runtime.load(tmp_path))
+    for model, sign in zip(models, (1.0, -1.0)):
+        np.testing.assert_allclose(model(array), sign * np.exp(array), rtol=1e-6)
+
+
 def test_the_version_is_that_of_the_distribution():
     assert tvm_passes.__version__ == importlib.metadata.version("tvm-vision-passes")
 

@@ -491,3 +491,33 @@ def test_one_detected_property_is_bare():
 
 def test_it_comes_with_the_package():
     assert tvm_passes.runtime is runtime
+
+
+# --- outputs that share memory, and inputs that are outputs
+
+
+@pytest.mark.parametrize("like", [torch.from_numpy, tvm.nd.array])
+def test_an_output_that_is_a_reshaped_input_keeps_it(like):
+    x = relay.var("x", shape=(64, 64))
+    mod = module(x, relay.Tuple([relay.reshape(x, (4096,)), relay.exp(x)]))
+    model = runtime.compile(mod, "llvm", copy_outputs=False)
+    found = model(like(np.ones((64, 64), "float32")))["output0"]
+    _others = [like(np.full((64, 64), 7, "float32")) for _ in range(50)]
+    assert found.shape == (4096,) and (found.numpy() == 1).all()
+
+
+def test_an_output_may_be_the_next_input():
+    """Which the run would overwrite while it reads it."""
+    x = relay.var("x", shape=(4, 16))
+    model = runtime.compile(module(x, relay.reverse(x, axis=0)), "llvm", copy_outputs=False)
+    given = torch.arange(64.0).view(4, 16)
+    np.testing.assert_array_equal(model(model(given)), given)
+
+
+def test_a_library_of_unknown_types_takes_no_others():
+    x = relay.var("x", shape=(relay.Any(), 4))
+    model = runtime.Model(runtime.build_library(module(x, relay.exp(x)), "llvm"))
+    np.testing.assert_allclose(model(np.ones((2, 4), "float32")), np.full((2, 4), np.e), rtol=1e-6)
+    for dtype in ("float64", "float16", "int32"):
+        with pytest.raises(tvm.TVMError, match="shape or type is not what it was compiled for"):
+            model(np.ones((2, 4), dtype))

@@ -116,6 +116,17 @@ def test_what_is_written_is_not_read_where_it_is():
     assert run_at(before, movable={0}, outputs=[output]) == [False]
 
 
+def test_an_input_that_is_returned_may_be_another_input():
+    """It is read before it is overwritten."""
+    inputs = [array(value=numbers(*SHAPE)), array()]
+    replay = Replay(nothing, inputs, [inputs[0]], (), fresh=False)
+    first, second = (torch.from_numpy(numbers(*SHAPE, seed=seed)) for seed in (1, 2))
+    (before,) = replay.run([first, torch.zeros(SHAPE)], TORCH, 0)
+    replay.run([second, before], TORCH, 0)
+    np.testing.assert_array_equal(inputs[0].numpy(), second)
+    np.testing.assert_array_equal(inputs[1].numpy(), first)
+
+
 def test_results_are_as_wide_as_counted():
     rows, number = array(value=numbers(*SHAPE)), tvm.nd.array(np.array([2, 1], "int32"))
     columns = array(value=numbers(*SHAPE)[None, :].astype("float16"))

@@ -21,7 +21,8 @@ WITH_OUT_DTYPE = (
 )
 SUMS = (
     *("sum", "mean", "prod", "cumsum", "cumprod", "variance"),
-    *("nn.global_avg_pool2d", "nn.adaptive_avg_pool2d"),
+    *("nn.global_avg_pool2d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
+    *("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d"),
 )
 
 
@@ -98,7 +99,8 @@ def _sums_in_float32(name: str) -> Legalize:
         target = tvm.target.Target.current()
         if name in global_pooling.NAMES and global_pooling.is_served(attrs, of_inputs[0], result, target):
             return None  # its kernel does
-        values = {str(key): value for key, value in dict(attrs).items()}
+        is_known = isinstance(attrs, tvm.ir.Attrs)  # TVM does not tell Python all types
+        values = {str(key): value for key, value in dict(attrs).items()} if is_known else {}
         type_key = f"relay.attrs.{type(attrs).__name__}"
         if "out_dtype" in values:
             wide = tvm.ir.make_node(type_key, **{**values, "out_dtype": "float32"})

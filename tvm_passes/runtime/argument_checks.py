@@ -3,7 +3,8 @@
 TVM checks ten things of each argument, each with a branch and a text of its own, which takes LLVM as long as
 the kernels themselves. Where all that calls a kernel was compiled with it, and what comes from outside
 has been checked before, types, devices and addresses are what they were compiled for. Lengths need not be: a
-dimension that only the run decides can be another than what two operators agreed on.
+dimension that only the run decides can be another than what two operators agreed on. Nor need types be where
+the network's inputs have none that are known, as those of a library of the virtual machine.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from tvm import tir
 
 BINDINGS = tir.LetStmt, tir.DeclBuffer, tir.AttrStmt
 BODY = "compute_scope"  # the attribute of what follows the checks
-OF_LENGTHS = ".shape["
+OF_LENGTHS, OF_TYPES = ".shape[", ".dtype is expected"
 
 
-def without_needless_checks(function: tir.PrimFunc) -> tir.PrimFunc:
+def without_needless_checks(function: tir.PrimFunc, types_are_known: bool = True) -> tir.PrimFunc:
     """`function` is lowered for TVM's packed calls: its body begins with bindings and checks of arguments."""
     name, node = str(function.attrs["global_symbol"]), function.body
     bindings: list[tir.Stmt] = []
-    of_lengths: list[tir.PrimExpr] = []
+    kept: list[tir.PrimExpr] = []
+    needed = (OF_LENGTHS,) if types_are_known else (OF_LENGTHS, OF_TYPES)
     while not _is_body(node):
         if isinstance(node, tir.SeqStmt):
             *of_strides, node = node.seq
@@ -29,16 +31,17 @@ def without_needless_checks(function: tir.PrimFunc) -> tir.PrimFunc:
                 return function
             continue
         if isinstance(node, tir.AssertStmt):
-            if OF_LENGTHS in str(node.message):
-                of_lengths.append(node.condition)
+            if any(text in str(node.message) for text in needed):
+                kept.append(node.condition)
         elif isinstance(node, BINDINGS):
             bindings.append(node)
         else:
             return function
         node = node.body
-    if of_lengths:
-        text = tir.StringImm(f"{name}: an argument's shape is not what it was compiled for")
-        node = tir.AssertStmt(_all(of_lengths), text, node)
+    if kept:
+        what = "shape" if types_are_known else "shape or type"
+        text = tir.StringImm(f"{name}: an argument's {what} is not what it was compiled for")
+        node = tir.AssertStmt(_all(kept), text, node)
     for binding in reversed(bindings):
         node = _around(binding, node)
     return function.with_body(node)

@@ -6,7 +6,11 @@ all shapes are known can be captured as a whole, too, if the machine runs their 
 
 from __future__ import annotations
 
+import functools
 import re
+import threading
+import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -51,18 +55,33 @@ def _results_of(main: str) -> int:
     return len(tuples[-1].split(",")) if tuples else 1
 
 
+_one_at_a_time = threading.Lock()  # makes a machine, which looks for the function while it is made
+
+
+@functools.cache
+def _captures() -> Any:
+    """TVM's own function, None in a TVM without CUDA."""
+    return tvm.get_global_func(RUN_OR_CAPTURE, allow_missing=True)
+
+
 def machine_without(lib: tvm.runtime.Module, device: tvm.runtime.Device) -> VirtualMachine:
     """A machine that runs the kernels of graphs one by one."""
 
+    found: list[Callable[[], VirtualMachine | None]] = []
+
     def run(_machine: Any, function: Any, arguments: Any, *_place: Any) -> Any:
+        machine = found[0]()
+        assert machine is not None  # whoever runs it has it
         return machine.invoke_closure(function, *arguments)
 
-    captures = tvm.get_global_func(RUN_OR_CAPTURE, allow_missing=True)
+    captures = _captures()
     if captures is None:
         return VirtualMachine(lib, device)
-    tvm.register_global_func(RUN_OR_CAPTURE, run, override=True)
-    try:
-        machine = VirtualMachine(lib, device)
-    finally:
-        tvm.register_global_func(RUN_OR_CAPTURE, captures, override=True)
+    with _one_at_a_time:
+        tvm.register_global_func(RUN_OR_CAPTURE, run, override=True)
+        try:
+            machine = VirtualMachine(lib, device)
+        finally:
+            tvm.register_global_func(RUN_OR_CAPTURE, captures, override=True)
+    found.append(weakref.ref(machine))  # it has `run`, which it would keep in memory otherwise
     return machine

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Union
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
@@ -19,7 +19,9 @@ from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 from tvm.runtime.vm import Executable, VirtualMachine
 
 from . import concurrency
+from .arrays import place_of
 from .cuda import Launch
+from .memory import Place
 from .tensors import TVM
 from .virtual_machine import VirtualMachineExecutor
 
@@ -36,7 +38,7 @@ def executor_of(
     if lib.implements_function("vm_load_executable"):
         executable = Executable(lib)
         machine = VirtualMachine(executable, device)
-        return VirtualMachineExecutor(machine.run, executable.get_function_params("main"))
+        return VirtualMachineExecutor(machine, machine.run, executable.get_function_params("main"))
     if lib.implements_function("get_graph_json"):
         return GraphExecutor(lib, device, copy_weights)
     raise TypeError(
@@ -73,7 +75,8 @@ class GraphExecutor:
         self._input_entries = [graph["node_row_ptr"][node] for node in given_nodes]
         self.outputs = [type_of(node, index) for node, index, _ in graph["heads"]]
         given = {name: place for place, name in enumerate(self.inputs)}
-        self._returned = [given.get(names[node]) for node, _, _ in graph["heads"]]  # inputs, as they are
+        heads = [node for node, _, _ in graph["heads"]]
+        self._returned = [given.get(names[_moved_by_none(graph, node)]) for node in heads]  # inputs
         self.why_no_cuda_graph = None
         if len(set(attrs.get("device_index", []))) > 1:
             self.why_no_cuda_graph = "a part of the module runs on another device"
@@ -118,11 +121,32 @@ class GraphExecutor:
         ]
 
     def results(self) -> list[tvm.nd.NDArray]:
-        """The outputs; an output that is an input is in the array given for that, not in TVM's own buffer."""
+        """The outputs; an output that is an input, perhaps of another shape, is in the array given for that.
+
+        TVM's own does not keep that array in memory.
+        """
         return [
-            self._module.get_output(index) if place is None else self._given[place]
-            for index, place in enumerate(self._returned)
+            self._module.get_output(index) if place is None else _in_shape(self._given[place], type_)
+            for index, (place, type_) in enumerate(zip(self._returned, self.outputs))
         ]
+
+    @cached_property
+    def written(self) -> list[Place]:
+        """Where each run writes results."""
+        own = [self._module.get_output(at) for at, place in enumerate(self._returned) if place is None]
+        return [*map(place_of, own)]
+
+
+def _moved_by_none(graph: concurrency.Graph, node: int) -> int:
+    """Where a node's memory comes from: behind reshapes, which move nothing."""
+    while graph["nodes"][node].get("attrs", {}).get("func_name") == "__nop":
+        node = graph["nodes"][node]["inputs"][0][0]
+    return node
+
+
+def _in_shape(array: tvm.nd.NDArray, type_: relay.TensorType) -> tvm.nd.NDArray:
+    shape = tuple(map(int, type_.shape))
+    return array if array.shape == shape else array._create_view(shape)
 
 
 def _sharing(

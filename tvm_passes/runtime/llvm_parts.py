@@ -30,31 +30,35 @@ class _State(threading.local):
 
     parts = 0  # of a network, and none outside of `on_all_cores`
     run_here = False
+    types_are_known = True
 
 
 _state = _State()
 
 
 @contextlib.contextmanager
-def on_all_cores(run_here: bool) -> Iterator[None]:
+def on_all_cores(run_here: bool, types_are_known: bool = True) -> Iterator[None]:
     """For networks whose kernels are all for the CPU: those that start kernels of a device need its module.
 
     They are called by a `Model`, which checks what it is given.
 
     `run_here`: have the machine code made, too, rather than when the first kernel is called.
+    `types_are_known`: whether the `Model` knows the types of inputs from the library alone.
     """
-    before = _state.parts, _state.run_here
-    _state.parts, _state.run_here = min(cores(), MOST), run_here
+    before = dict(vars(_state))
+    _state.parts, _state.run_here, _state.types_are_known = min(cores(), MOST), run_here, types_are_known
     try:
         yield
     finally:
-        _state.parts, _state.run_here = before
+        vars(_state).clear()
+        vars(_state).update(before)
 
 
 def _build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
     if not _state.parts or any(_calls_others(function) for function in mod.functions.values()):
         return _stock_build(mod, target)
-    functions = {name: without_needless_checks(function) for name, function in mod.functions.items()}
+    known = _state.types_are_known
+    functions = {name: without_needless_checks(each, known) for name, each in mod.functions.items()}
     mod = tvm.IRModule(functions, attrs=mod.attrs)
     parts = min(_state.parts, len(functions) // KERNELS)
     if parts < 2:

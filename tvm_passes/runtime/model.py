@@ -14,8 +14,9 @@ import tvm
 from tvm.runtime import Device
 
 from . import cuda, tensors
-from .arrays import Array, empty, is_cuda, ordinal_of, synchronize, type_of
+from .arrays import Array, empty, is_cuda, ordinal_of, place_of, synchronize, type_of
 from .libraries import Library, executor_of, module_of
+from .memory import overlaps
 from .replay import Replay
 from .tensor_type import TensorType
 from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of, torch_name
@@ -192,7 +193,7 @@ class Model:
     def _placed(self, name: str, value: Tensor, kind: Kind, stream: int) -> Array:
         """An input as an array that the model can read."""
         array = kind.shared(value, self.device)
-        if array is not None and not self._is_to_capture and self._captured is None:
+        if array is not None and self._reads(array):
             return array
         shape, dtype = kind.type_of(value)
         buffer = self._buffers.get(name)
@@ -200,6 +201,12 @@ class Model:
             buffer = self._buffers[name] = empty(shape, dtype, self.device)
         kind.copy(value, buffer, stream) if array is None else tensors.copy(array, buffer, stream)
         return buffer
+
+    def _reads(self, array: Array) -> bool:
+        """Whether a run can read an array where it is: not a captured one, and not where it writes itself."""
+        if self._is_to_capture or self._captured is not None:
+            return False
+        return self._copy_outputs or not overlaps(place_of(array), self._executor.written)
 
     # --- the run
 
@@ -237,6 +244,8 @@ class Model:
     def _capture(self, stream: int, inputs: list[Array]) -> None:
         try:
             self._captured = cuda.CapturedRun(self.device, self._executor.launches(), stream, inputs)
+            for name, array in zip(self.inputs, inputs):  # it reads these, and what is of another type not
+                self.inputs[name] = self.inputs[name] or TensorType(array.shape, array.dtype)
         except cuda.CannotCapture as reason:
             if self._cuda_graph is True:
                 raise

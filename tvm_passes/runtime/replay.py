@@ -15,6 +15,7 @@ import numpy as np
 
 from .arrays import Array
 from .cuda_driver import driver
+from .memory import Place, overlaps
 from .tensors import ALIGNMENT, NUMPY, TORCH, Kind, Tensor
 
 
@@ -55,7 +56,9 @@ class Replay:
                 self._counts = self._numbers.numpy().reshape(-1)  # in the same memory
         self._types = [(tuple(array.shape), array.dtype) for array in inputs]
         self._launch, self._cut, self._fresh, self._movable = launch, cut, fresh, movable
-        self._written = [(tensor.data_ptr(), tensor.nbytes) for tensor in self._outputs]
+        self._written = [*map(_place_of, self._outputs)]
+        self._read = [*map(_place_of, self._inputs)]
+        self._returns_inputs = any(overlaps(place, self._read) for place in self._written)
 
     @functools.cached_property
     def _staged(self) -> list[Any]:
@@ -81,6 +84,8 @@ class Replay:
             for value, staged in zip(values, self._staged):
                 np.copyto(staged.numpy(), value)
             values = self._staged
+        elif self._returns_inputs:  # which one place is overwritten in before another one reads it
+            values = [each.clone() if overlaps(_place_of(each), self._read) else each for each in values]
         elsewhere = {}
         for place, (value, buffer) in enumerate(zip(values, self._inputs)):
             if kind is TORCH and place in self._movable and self._can_be_read(value):
@@ -94,7 +99,7 @@ class Replay:
         address, size = value.data_ptr(), value.nbytes
         if not size or address % ALIGNMENT or not value.is_contiguous() or value.is_neg():
             return False
-        return not any(address < end + written and end < address + size for end, written in self._written)
+        return not overlaps((address, size), self._written)
 
     def _results(self, kind: Kind, stream: int) -> list[Tensor]:
         """The outputs, cut: reading the number is the only wait."""
@@ -112,6 +117,10 @@ class Replay:
         if kind is NUMPY:
             return [_as_numpy(output) for output in outputs]
         return [output.clone() for output in outputs] if self._fresh else outputs
+
+
+def _place_of(tensor: Any) -> Place:
+    return tensor.data_ptr(), tensor.nbytes
 
 
 def _is_like(value: Tensor, tensor: Any) -> bool:

@@ -14,12 +14,13 @@ class VirtualMachineExecutor:
 
     name = "virtual machine"
     outputs = None
+    written: tuple[()] = ()  # what a call writes is no other call's
     only_on_default_stream = True  # where it copies computed sizes to the host, whichever stream TVM uses
     why_no_cuda_graph: str | None = "the virtual machine decides in each call what to launch"
 
-    def __init__(self, main: Callable[..., Any], inputs: Iterable[str]) -> None:
+    def __init__(self, machine: Any, main: Callable[..., Any], inputs: Iterable[str]) -> None:
         """`main` is the machine's function, and `inputs` the names of its parameters."""
-        self._main = main
+        self._machine, self._main = machine, main
         self.inputs = dict.fromkeys(inputs)
 
     def bind(self, arrays: list[Array]) -> None:

@@ -11,6 +11,8 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 import tvm
 from tvm.runtime.vm import Executable
 
+from .loaded import loaded
+
 MIN_BYTES = 1024  # of constants of the virtual machine; smaller ones stay in its code
 
 
@@ -31,7 +33,7 @@ def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, dic
 
 def put_in(file: Path, weights: Mapping[str, tvm.nd.NDArray]) -> tvm.runtime.Module:
     """The library of a file, with weights that it refers to, wherever they are."""
-    lib = tvm.runtime.load_module(str(file))
+    lib = loaded(file)
     if lib.implements_function("vm_load_executable"):
         Executable(lib).load_late_bound_consts_from_map(dict(weights))
         return lib

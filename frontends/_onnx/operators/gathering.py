@@ -75,6 +75,28 @@ def cum_sum(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) 
     return result
 
 
+def scatter_elements(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own knows no reduction by the name of none."""
+    return stock(importer, "ScatterElements")(inputs, _with_reduction(attrs), params)
+
+
+def scatter_nd(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own writes outside of the data where an index counts from the end; and it knows no "none"."""
+    data, indices, updates = inputs
+    if not never_negative(indices):
+        dtype, count = dtype_of(indices), sizes_of(indices)[-1]
+        if count is None:
+            raise NotImplementedError("it needs to know how many axes its indices have")
+        lengths = relay.strided_slice(relay.shape_of(data, dtype), [0], [count])
+        indices = relay.where(indices < relay.const(0, dtype), indices + lengths, indices)
+    return stock(importer, "ScatterND")([data, indices, updates], _with_reduction(attrs), params)
+
+
+def _with_reduction(attrs: Attrs) -> Attrs:
+    """Those that TVM's own understand."""
+    return {**attrs, "reduction": b"update"} if attrs.get("reduction") == b"none" else attrs
+
+
 def trilu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own accepts dynamic sizes, for which there is no kernel to compile."""
     if None in sizes_of(inputs[0]):
@@ -100,6 +122,8 @@ CONVERTERS: dict[str, Converter] = {
     "CumSum": cum_sum,
     "Gather": gather,
     "GridSample": grid_sample,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
     "TopK": top_k,
     "Trilu": trilu,
 }

@@ -67,6 +67,12 @@ def _typed(function: Callable[..., relay.Expr]) -> Prim:
     return prim
 
 
+def _bitwise_not(operand: Operand, node: Node) -> relay.Expr:
+    """Of a bool, whose bits are one."""
+    negate = relay.logical_not if _dtype(node) == "bool" else relay.bitwise_not
+    return negate(operand(node.args[0]))
+
+
 def _where(operand: Operand, node: Node) -> relay.Expr:
     condition, *choices = node.args
     dtype = _dtype(node)
@@ -214,7 +220,7 @@ PRIMS: dict[str, Prim] = {
     "as_strided": _as_strided,
     "atan2": _typed(functions.atan2),
     "bitwise_and": _elementwise(relay.bitwise_and, through_integers=True),
-    "bitwise_not": _typed(lambda dtype, x: relay.bitwise_not(x)),
+    "bitwise_not": _bitwise_not,
     "bitwise_or": _elementwise(relay.bitwise_or, through_integers=True),
     "bitwise_xor": _elementwise(relay.bitwise_xor, through_integers=True),
     "broadcast_in_dim": _broadcast_in_dim,

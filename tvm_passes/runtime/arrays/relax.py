@@ -16,6 +16,7 @@ import tvm
 from tvm.runtime import Tensor as Array
 
 from ..cuda_driver import driver
+from ..memory import Place
 from ..tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ __all__ = [
     "of_numpy",
     "of_torch",
     "ordinal_of",
+    "place_of",
     "synchronize",
     "type_of",
     "use_stream",
@@ -88,6 +90,11 @@ def address_of(array: Array) -> int:
 def bytes_of(array: Array) -> int:
     """Of all elements."""
     return int(math.prod(array.shape) * array.dtype.itemsize)
+
+
+def place_of(array: Array) -> Place:
+    """Its memory."""
+    return address_of(array), bytes_of(array)
 
 
 def is_contiguous(array: Array) -> bool:

@@ -16,6 +16,7 @@ from tvm._ffi.base import _LIB, check_call
 from tvm.runtime import DataType
 from tvm.runtime.ndarray import NDArray as Array
 
+from ..memory import Place
 from ..tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "of_numpy",
     "of_torch",
     "ordinal_of",
+    "place_of",
     "synchronize",
     "type_of",
     "use_stream",
@@ -94,6 +96,11 @@ def address_of(array: Array) -> int:
 def bytes_of(array: Array) -> int:
     """Of all elements."""
     return math.prod(array.shape) * -(-DataType(array.dtype).bits // 8)
+
+
+def place_of(array: Array) -> Place:
+    """Its memory."""
+    return address_of(array), bytes_of(array)
 
 
 def is_contiguous(_array: Array) -> bool:

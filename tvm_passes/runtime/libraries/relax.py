@@ -15,6 +15,7 @@ from tvm.runtime.vm import VirtualMachine
 from .. import cuda_graphs
 from ..arrays import Array, is_cuda, type_of
 from ..compile_failure import failure_of
+from ..loaded import loaded
 from ..signature import Signature, check_parameters
 from ..virtual_machine import CapturableMachineExecutor, VirtualMachineExecutor
 
@@ -71,7 +72,7 @@ def executor_of(
     count = machine.module["get_function_arity"]("main")
     name_of = machine.module["get_function_param_name"]
     executor = CapturableMachineExecutor if is_static else VirtualMachineExecutor
-    return executor(machine["main"], [str(name_of("main", place)) for place in range(count)])
+    return executor(machine, machine["main"], [str(name_of("main", place)) for place in range(count)])
 
 
 @contextlib.contextmanager
@@ -81,4 +82,4 @@ def taken_out(lib: tvm.runtime.Module) -> Iterator[tuple[tvm.runtime.Module, dic
 
 
 def put_in(file: Path, weights: Mapping[str, Array]) -> tvm.runtime.Module:
-    return tvm.runtime.load_module(str(file))
+    return loaded(file)

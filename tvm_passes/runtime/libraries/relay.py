@@ -59,7 +59,7 @@ def built(
         _check_processor(target)
         is_for_cpu = target.kind.name == "llvm"
         try:
-            with on_all_cores(run_here) if is_for_cpu else contextlib.nullcontext():
+            with on_all_cores(run_here, _is_static(mod)) if is_for_cpu else contextlib.nullcontext():
                 return _built(mod, target, params)
         except Exception as error:  # TVM raises many types, and does not say where in the model
             raise explained(error, mod, target, lambda kernel: _built(kernel, target)) from error
