@@ -56,6 +56,13 @@ CASES = {  # operator, inputs, constants, attributes
         {"indices": np.array([[-1, -2], [0, -1]]), "updates": ROWS[0, :2]},
         {"reduction": "add"},
     ),
+    "GatherND from the end": ("GatherND", [ROWS, np.array([[-1], [0]])], {}, {}),
+    "GatherND from the end of a batch": (
+        "GatherND",
+        [ROWS, np.array([[-1], [0], [-4]])],
+        {},
+        {"batch_dims": 1},
+    ),
     "ScatterND of no reduction": ("ScatterND", [ROWS, np.array([[1]]), ROWS[:1]], {}, {"reduction": "none"}),
     "ScatterElements of no reduction": (
         "ScatterElements",

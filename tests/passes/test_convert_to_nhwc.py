@@ -118,6 +118,18 @@ def test_batch_norm_is_folded_into_the_weights():
     assert ops(after) == ["nn.conv2d", "add", "nn.relu", "nn.conv2d"]
 
 
+@pytest.mark.parametrize("gamma, is_folded", [(0.0, False), (1e-41, False), (1e-6, False), (0.1, True)])
+def test_factors_near_zero_stay_before_the_convolution(gamma, is_folded):
+    """To move one past a summand divides the summand by it."""
+    x = relay.var("x", shape=SHAPE)
+    of_each = constants(SHAPE[1], "gamma", "beta", "mean", "variance")
+    of_each[0] = relay.const(np.r_[np.float32(gamma), np.ones(SHAPE[1] - 1, "float32")])
+    norm = relay.nn.relu(relay.nn.batch_norm(x, *of_each)[0])
+    mod = module(x, convolution(norm, 4, SHAPE[1], seed=3))
+    after = assert_same_numbers(FoldIntoConvolutions(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
+    assert ("multiply" not in ops(after)) == is_folded
+
+
 def test_factors_that_are_computed_stay_out_of_the_weights():
     x = relay.var("x", shape=SHAPE)
     mod = module(x, convolution(attention(relay.nn.relu(x)), 4, 8, seed=3))

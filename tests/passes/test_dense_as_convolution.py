@@ -157,3 +157,15 @@ def test_products_of_a_batch_that_stay(reason, y):
     after, report = apply(DenseAsConvolution(), module(x, y(x)))
     assert any(reason in each for each in refusals(report))
     assert "nn.batch_matmul" in ops(after)
+
+
+def test_a_bias_that_makes_the_matrix_larger_stays():
+    conv = relay.nn.conv2d(
+        relay.var("x", shape=(4, 3, 1, 1)),
+        relay.const(np.ones((5, 3, 1, 1), "float32")),
+        channels=5,
+        kernel_size=(1, 1),
+    )
+    column = relay.reshape(conv, (-1, 1))
+    mod = module(*relay.analysis.free_vars(column), column + relay.const(np.arange(5, dtype="float32")))
+    assert_same_numbers(DenseAsConvolution(), mod, numbers(4, 3, 1, 1))

@@ -1,5 +1,6 @@
 """SinkDepthToSpace: structure, numbers, refusals, and nothing more the second time."""
 
+import numpy as np
 import pytest
 
 from tests.helpers import (
@@ -111,3 +112,10 @@ def test_what_is_not_elementwise_is_no_match():
     mod = module(x, relay.nn.softmax(shuffle(x), axis=1))
     after, report = apply(SinkDepthToSpace(), mod)
     assert after.same_as(mod) and report.passes[0].matches == []
+
+
+def test_a_slope_of_one_channel_is_for_all_before_the_shuffle():
+    x = image((1, 4, 3, 5))
+    mod = module(x, relay.nn.prelu(shuffle(x), relay.const(np.float32([0.25]))))
+    after = assert_same_numbers(SinkDepthToSpace(), mod, numbers(1, 4, 3, 5))
+    assert ops(after) == ["nn.prelu", "nn.depth_to_space"]

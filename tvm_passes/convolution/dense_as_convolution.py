@@ -146,6 +146,8 @@ class BiasBeforeReshape(_BeforeReshape):
     pattern = is_op("nn.bias_add")(_BeforeReshape.reshape, bias) | is_op("add")(_BeforeReshape.reshape, bias)
 
     def plan(self, match: Match) -> np.ndarray | Answer:
+        if match.root.checked_type != match.reshape.checked_type:
+            return NO_MATCH
         vector, rank = None, len(match.root.checked_type.shape)
         if op_name(match.root) == "add":
             vector = of_each_channel(match.bias, rank, axis=rank - 1)

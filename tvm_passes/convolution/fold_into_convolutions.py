@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 import tvm
 from tvm import relay
 
 from ..analysis.constants import fold_constants
 from ..engine.expressions import location
-from ..engine.graph import calls_of
+from ..engine.graph import Graph, calls_of
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
 from ..engine.stock import apply_stock
@@ -19,13 +21,15 @@ FOLDS = {
     FACTORS_BEHIND: relay.transform.BackwardFoldScaleAxis,
     FACTORS_BEFORE: relay.transform.ForwardFoldScaleAxis,
 }
+MAX_GROWTH = 1e3  # of the largest constant
 
 
 class FoldIntoConvolutions(Pass):
     """TVM's own passes that fold factors, such as those of batch norm, into the weights before or after.
 
     They would also fold computed factors, such as those of channel attention, and so turn constant weights
-    into ones computed at run time: then that step is left out.
+    into ones computed at run time: then that step is left out. So it is where a factor before a convolution
+    is so near zero that what is divided by it becomes infinite, or too large.
 
     Why legal: a convolution is linear, so a factor per filter or per channel can be part of the weights.
 
@@ -60,6 +64,9 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
         if _constant_weights(folded) != _constant_weights(mod):
             report.refused(rule, "", "constant weights would become ones computed at run time")
             continue
+        if _grow(mod, folded):
+            report.refused(rule, "", "a factor near zero would make another constant too large")
+            continue
         for place in (_places(mod, "multiply") - _places(folded, "multiply")).elements():
             report.rewrote(rule, place)
         mod = folded
@@ -69,6 +76,28 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
 def _places(mod: tvm.IRModule, name: str) -> Counter[str]:
     """Where in the source model an operator is called, and how often."""
     return Counter(location(call) for call in calls_of(mod, name))
+
+
+def _grow(before: tvm.IRModule, after: tvm.IRModule) -> bool:
+    """Whether constants have become infinite, NaN, or so large that they lose what is added to them.
+
+    A factor is moved past a summand by dividing the summand.
+    """
+    (not_finite, largest), (not_finite_then, largest_then) = map(_magnitudes, (before, after))
+    return not_finite_then > not_finite or largest_then > MAX_GROWTH * max(largest, 1.0)
+
+
+def _magnitudes(mod: tvm.IRModule) -> tuple[int, float]:
+    """Of all constants of floating point: how many numbers are not finite, and the largest of the others."""
+    not_finite, largest = 0, 0.0
+    for node in Graph(mod["main"]).nodes:
+        if not isinstance(node, relay.Constant) or not node.checked_type.dtype.startswith("float"):
+            continue
+        numbers = np.abs(node.data.numpy())
+        is_finite = np.isfinite(numbers)
+        not_finite += int(numbers.size - is_finite.sum())
+        largest = max(largest, float(numbers.max(initial=0, where=is_finite)))
+    return not_finite, largest
 
 
 def _constant_weights(mod: tvm.IRModule) -> int:

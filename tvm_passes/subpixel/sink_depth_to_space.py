@@ -19,6 +19,7 @@ from ..analysis.convolution import (
     with_channels,
 )
 from ..analysis.operators import BINARY, ELEMENTWISE, OF_A_CHANNEL
+from ..engine.expressions import op_name
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, Answer, Match, Refusal, Rule, RulePass
 
@@ -73,8 +74,11 @@ class PastConstant(_Sink):
         vectors = constant_channels(match.root, _axis(match))
         if vectors is None:
             return Refusal("the constant is not per-channel")
-        spread = shuffle_of(match.shuffle).spread
-        return {index: spread(vector) if len(vector) > 1 else vector for index, vector in vectors.items()}
+        spread, has_one_each = shuffle_of(match.shuffle).spread, op_name(match.root) in OF_A_CHANNEL
+        return {
+            index: spread(vector) if len(vector) > 1 or has_one_each else vector
+            for index, vector in vectors.items()
+        }
 
     def rewrite(self, match: Match, plan: dict[int, np.ndarray]) -> relay.Expr:
         data = [match.data if arg.same_as(match.shuffle) else arg for arg in match.root.args]

@@ -33,6 +33,24 @@ def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     return relay.take(data, indices + negative * size, axis)
 
 
+def gather_nd(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not say that an index may count from the end."""
+    data, indices = inputs
+    given = _from_the_start(data, indices, attrs.get("batch_dims", 0))
+    return stock(importer, "GatherND")([data, given], attrs, params)
+
+
+def _from_the_start(data: relay.Expr, indices: relay.Expr, first: int = 0) -> relay.Expr:
+    """Indices of the axes from `first` on, one for each axis, without negative ones."""
+    if never_negative(indices):
+        return indices
+    dtype, count = dtype_of(indices), sizes_of(indices)[-1]
+    if count is None:
+        raise NotImplementedError("it needs to know how many axes its indices have")
+    lengths = relay.strided_slice(relay.shape_of(data, dtype), [first], [first + count])
+    return relay.where(indices < relay.const(0, dtype), indices + lengths, indices)
+
+
 def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own lacks the attribute `k` of opset 9, and cannot sort uint64 on LLVM.
 
@@ -83,13 +101,8 @@ def scatter_elements(importer: ModuleType, inputs: Inputs, attrs: Attrs, params:
 def scatter_nd(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own writes outside of the data where an index counts from the end; and it knows no "none"."""
     data, indices, updates = inputs
-    if not never_negative(indices):
-        dtype, count = dtype_of(indices), sizes_of(indices)[-1]
-        if count is None:
-            raise NotImplementedError("it needs to know how many axes its indices have")
-        lengths = relay.strided_slice(relay.shape_of(data, dtype), [0], [count])
-        indices = relay.where(indices < relay.const(0, dtype), indices + lengths, indices)
-    return stock(importer, "ScatterND")([data, indices, updates], _with_reduction(attrs), params)
+    given = [data, _from_the_start(data, indices), updates]
+    return stock(importer, "ScatterND")(given, _with_reduction(attrs), params)
 
 
 def _with_reduction(attrs: Attrs) -> Attrs:
@@ -121,6 +134,7 @@ def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Para
 CONVERTERS: dict[str, Converter] = {
     "CumSum": cum_sum,
     "Gather": gather,
+    "GatherND": gather_nd,
     "GridSample": grid_sample,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,

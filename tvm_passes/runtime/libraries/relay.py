@@ -29,6 +29,9 @@ from ..weights_in_turn import weights_in_turn
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
 
+# A pass of level 3, which moves a factor past a summand by dividing it: by zero, if a batch norm has one.
+DIVIDES = "ForwardFoldScaleAxis"
+
 
 def signature_of(mod: tvm.IRModule) -> Signature:
     """What `main` takes and returns."""
@@ -102,7 +105,8 @@ def _at_level_3() -> AbstractContextManager[Any]:
     if around.opt_level >= 3 and around.instruments:
         return contextlib.nullcontext()
     instruments = around.instruments or [TypedOnce()]
-    settings = around.required_pass, around.disabled_pass, instruments, dict(around.config.items())
+    disabled = [*around.disabled_pass, DIVIDES]
+    settings = around.required_pass, disabled, instruments, dict(around.config.items())
     return tvm.transform.PassContext(max(around.opt_level, 3), *settings)
 
 
