@@ -14,6 +14,8 @@ from ..cudnn import batch_matmul
 from . import global_pooling
 
 MANY = 4  # windows of a pooling that a number is in
+# Terms of an average in float16: of numbers up to 7,000, so few are nearly as exact, without a kernel to widen.
+FEW_TERMS = 9
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
 WITH_OUT_DTYPE = (
     *(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")),
@@ -94,7 +96,8 @@ def _sums_in_float32(name: str) -> Legalize:
         target = tvm.target.Target.current()
         if name == "nn.batch_matmul" and batch_matmul.is_capable(attrs, of_inputs, result.dtype, target):
             return None  # cuDNN accumulates in float32, and needs no padding
-        if result.dtype != "float16" or any(type_.dtype != "float16" for type_ in of_inputs):
+        is_small = name.startswith("nn.avg_pool") and math.prod(map(int, attrs.pool_size)) <= FEW_TERMS
+        if is_small or result.dtype != "float16" or any(type_.dtype != "float16" for type_ in of_inputs):
             return stock(attrs, inputs, types) if stock else None
         target = tvm.target.Target.current()
         if name in global_pooling.NAMES and global_pooling.is_served(attrs, of_inputs[0], result, target):
