@@ -14,7 +14,7 @@ from ..cudnn import batch_matmul
 from . import global_pooling
 
 MANY = 4  # windows of a pooling that a number is in
-# Terms of an average in float16: of numbers up to 7,000, so few are nearly as exact, without a kernel to widen.
+# Terms of an average in float16: up to 7,000 each, so few are nearly as exact, without a kernel that widens.
 FEW_TERMS = 9
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
 WITH_OUT_DTYPE = (
