@@ -76,7 +76,7 @@ class GraphExecutor:
         self.outputs = [type_of(node, index) for node, index, _ in graph["heads"]]
         given = {name: place for place, name in enumerate(self.inputs)}
         heads = [node for node, _, _ in graph["heads"]]
-        self._returned = [given.get(names[_moved_by_none(graph, node)]) for node in heads]  # inputs
+        self._returned = [given.get(names[_source_of(graph, node)]) for node in heads]  # inputs
         self.why_no_cuda_graph = None
         if len(set(attrs.get("device_index", []))) > 1:
             self.why_no_cuda_graph = "a part of the module runs on another device"
@@ -137,7 +137,7 @@ class GraphExecutor:
         return [*map(place_of, own)]
 
 
-def _moved_by_none(graph: concurrency.Graph, node: int) -> int:
+def _source_of(graph: concurrency.Graph, node: int) -> int:
     """Where a node's memory comes from: behind reshapes, which move nothing."""
     while graph["nodes"][node].get("attrs", {}).get("func_name") == "__nop":
         node = graph["nodes"][node]["inputs"][0][0]

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from ctypes import Structure, addressof, byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, cast
 
 from .cuda_driver import HANDLE, CudaError, driver
+from .memory import Place
 
 KERNEL = 0  # a type of nodes
 POINTER_BYTES = 8
@@ -65,9 +66,9 @@ class Reader:
 
 
 def readers_of(
-    nodes: AbstractSet[int], waited: AbstractSet[int], inputs: Sequence[tuple[int, int]]
+    nodes: AbstractSet[int], waited: AbstractSet[int], inputs: Sequence[Place]
 ) -> list[Reader | None]:
-    """Of each input, an address and a size: what a capture added behind other nodes, if that is a kernel.
+    """Of each input, by its place in memory: what a capture added behind other nodes, if that is a kernel.
 
     None if it is more than that, if a parameter may have the address in another way, or if the driver is too
     old to say.

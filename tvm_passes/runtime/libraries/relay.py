@@ -62,19 +62,21 @@ def built(
         _check_processor(target)
         is_for_cpu = target.kind.name == "llvm"
         try:
-            with on_all_cores(run_here, _is_static(mod)) if is_for_cpu else contextlib.nullcontext():
-                return _built(mod, target, params)
+            is_static = _is_static(mod)
+            with on_all_cores(run_here, is_static) if is_for_cpu else contextlib.nullcontext():
+                return _built(mod, target, is_static, params)
         except Exception as error:  # TVM raises many types, and does not say where in the model
-            raise explained(error, mod, target, lambda kernel: _built(kernel, target)) from error
+            raise explained(
+                error, mod, target, lambda kernel: _built(kernel, target, _is_static(kernel))
+            ) from error
 
 
 def _built(
-    mod: tvm.IRModule, target: tvm.target.Target, params: Mapping[str, Array] | None = None
+    mod: tvm.IRModule, target: tvm.target.Target, is_static: bool, params: Mapping[str, Array] | None = None
 ) -> Library:
-    has_static_types = _is_static(mod)
     if has_onednn(target):
         mod = weights_in_turn(mod)
-    if not has_static_types:
+    if not is_static:
         return relay.vm.compile(mod, target, params=params)
     lib = relay.build(mod, target, params=params)
     if target.kind.name == "cuda":
