@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import topi_ext  # noqa: F401  (before tvm)
+from tvm_passes.analysis.convolution import as_constant
 from tvm_passes.analysis.evaluate import TABLE, NotFolded, evaluate, value_of
-from tvm_passes.engine.expressions import type_of
+from tvm_passes.engine.expressions import scalar, type_of
 
 import tvm
 from tvm import relay
@@ -114,3 +115,12 @@ def test_what_depends_on_an_input_has_no_value():
     x = relay.var("x", shape=(3,), dtype="int64")
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(x + relay.const(1, "int64")))
     assert value_of(mod["main"].body) is None
+
+
+def test_bfloat16_has_its_values_and_not_its_bits():
+    half = as_constant(np.array([-1.5, 0.0, 2.5], "float32"), "bfloat16")
+    wide = relay.transform.InferType()(tvm.IRModule.from_expr(relay.cast(half, "float32")))
+    np.testing.assert_array_equal(value_of(wide["main"].body), [-1.5, 0.0, 2.5])
+    whole = relay.transform.InferType()(tvm.IRModule.from_expr(relay.cast(half, "int32")))
+    np.testing.assert_array_equal(value_of(whole["main"].body), [-1, 0, 2])
+    assert scalar(as_constant(np.float32(0.5), "bfloat16")) == 0.5

@@ -59,6 +59,7 @@ def test_indices():
     assert_right(
         {
             "negative": lambda x, places, mask: x[0, places - 1],
+            "negative, of an unknown number": lambda x, places, mask: x[0, :, mask].T[places % 2 - 1],
             "masks": lambda x, places, mask: x[:, :, mask],
             "mask of two axes": lambda x, places, mask: x[x[:, :, 0] > 8],
             "masked_select": lambda x, places, mask: x.masked_select(mask),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import topi_ext
 from tests.helpers import apply, assert_no_second_change, assert_same_numbers, module, ops, refusals, run
 from tvm_passes.analysis.shape_values import Clamped, Dim, Minimum, Total, shape_values
 from tvm_passes.cleanup.canonicalize import Canonicalize
@@ -339,6 +340,24 @@ def counted(start, stop, step):
     return relay.arange(*bounds, dtype="int64")
 
 
+def nms_of(x):
+    """Of unit squares at (x, 0), all of one class."""
+    left = relay.expand_dims(x, 1)
+    zeros = relay.zeros_like(left)
+    boxes = relay.concatenate([left, zeros, left + relay.const(1.0), zeros + relay.const(1.0)], 1)
+    ids = relay.cast(relay.zeros_like(x), "int32")
+    nms = topi_ext.batched_nms(boxes, x, ids, 0.5, score_threshold=0.0)
+    return relay.TupleGetItem(nms, 0), relay.TupleGetItem(nms, 1)
+
+
+def first_of(indices, count):
+    return relay.strided_slice(indices, relay.const([0]), relay.expand_dims(count, 0), slice_mode="size")
+
+
+def kept_places(x):
+    return first_of(*nms_of(x))
+
+
 NEVER_NEGATIVE = {
     "argwhere": places,
     "top-k": lambda x: relay.topk(x, 3)[1],
@@ -346,6 +365,7 @@ NEVER_NEGATIVE = {
     "product": lambda x: counted(0, number_of(places(x)), 1) * constant(91),
     "row and column": lambda x: relay.take(constant(0, 3, 9, 4, 1, 7), places(x)) + places(x) * constant(91),
     "greater": lambda x: relay.maximum(relay.cast(x, "int64"), places(x) * constant(0) + constant(0)),
+    "as many as an NMS keeps": kept_places,
     "broadcast": lambda x: relay.broadcast_to(relay.topk(x, 3)[1], (2, 3)),
 }
 PERHAPS_NEGATIVE = {
@@ -356,6 +376,9 @@ PERHAPS_NEGATIVE = {
     "sum that wraps around": lambda x: places(x) + constant(2**63 - 1),
     "backwards": lambda x: counted(number_of(places(x)), -3, -1),
     "less": lambda x: relay.minimum(relay.cast(x, "int64"), constant(1)),
+    "all that an NMS returns": lambda x: nms_of(x)[0],
+    "more than an NMS keeps": lambda x: first_of(nms_of(x)[0], nms_of(x)[1] + relay.const(1)),
+    "as many as another NMS keeps": lambda x: first_of(nms_of(x)[0], nms_of(relay.negative(x))[1]),
 }
 
 

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from tests.helpers import assert_same_numbers, convolution, module, numbers, ops, per_channel
+from tests.helpers import (
+    apply,
+    assert_same_numbers,
+    convolution,
+    module,
+    numbers,
+    ops,
+    per_channel,
+    refusals,
+)
 from topi_ext import multiscale_roi_align
 from tvm_passes import CombineTransposes, ConvertToNHWC, FoldIntoConvolutions
 from tvm_passes.engine.graph import calls_of
@@ -128,6 +137,19 @@ def test_factors_near_zero_stay_before_the_convolution(gamma, is_folded):
     mod = module(x, convolution(norm, 4, SHAPE[1], seed=3))
     after = assert_same_numbers(FoldIntoConvolutions(), mod, numbers(*SHAPE), rtol=1e-4, atol=1e-5)
     assert ("multiply" not in ops(after)) == is_folded
+
+
+@pytest.mark.parametrize("dtype, out_dtype", [("float16", "float32"), ("int8", "int32")])
+def test_factors_stay_beside_convolutions_of_two_types(dtype, out_dtype):
+    """TVM's own passes multiply a weight with a factor of another type, or out of its own."""
+    x = relay.var("x", shape=SHAPE, dtype=dtype)
+    weight = relay.const(np.full((4, 8, 3, 3), 100, dtype))
+    moved = relay.multiply(x, relay.const(np.full((8, 1, 1), 2, dtype)))
+    conv = relay.nn.conv2d(moved, weight, channels=4, kernel_size=(3, 3), out_dtype=out_dtype)
+    mod = module(x, relay.multiply(conv, relay.const(np.full((4, 1, 1), 2, out_dtype))))
+    after, report = apply(FoldIntoConvolutions(), mod)
+    assert ops(after) == ["multiply", "nn.conv2d", "multiply"]
+    assert "a convolution is of integers, or its results have another type" in refusals(report)[0]
 
 
 def test_factors_that_are_computed_stay_out_of_the_weights():

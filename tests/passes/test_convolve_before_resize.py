@@ -112,7 +112,14 @@ def of_another_type():
     return module(x, convolution(y, 6, 3))
 
 
+def of_int8():
+    x = relay.var("x", shape=SHAPE, dtype="int8")
+    weight = relay.const(np.full((6, 3, 3, 3), 100, "int8"))
+    return module(x, relay.nn.conv2d(resized(x), weight, padding=1, channels=6, out_dtype="int32"))
+
+
 NOT_THESE = {
+    "sums of integer weights may not fit into their type": [of_int8()],
     "the resized image has other users": [two_users()],
     "the shape is dynamic": [dynamic()],
     "the image is empty": [of(shape=(0, *SHAPE[1:]))],

@@ -18,8 +18,7 @@ from tests.helpers import (
 )
 from topi_ext.conv2d_nhwc import reference
 from tvm_passes import FuseConv2dNHWC, InMixedPrecision
-from tvm_passes.analysis.convolution import values
-from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.expressions import constant, op_name
 from tvm_passes.engine.graph import Graph
 
 import tvm
@@ -289,8 +288,8 @@ def test_constants_of_bfloat16_stay_the_same_numbers():
     _, weight, bias, *_ = after["main"].body.args
     assert weight.data.dtype == "bfloat16"
     expected = (numbers(3, 3, 8, 8) / 10).transpose(3, 0, 1, 2)
-    np.testing.assert_allclose(values(weight), expected, rtol=2**-8)
-    np.testing.assert_allclose(values(bias), numbers(8, seed=3), rtol=2**-8)
+    np.testing.assert_allclose(constant(weight), expected, rtol=2**-8)
+    np.testing.assert_allclose(constant(bias), numbers(8, seed=3), rtol=2**-8)
 
 
 # --- before InMixedPrecision
@@ -307,8 +306,8 @@ def test_float32_that_is_to_be_half(name, dtype):
     assert [op for op in ops(after) if op != "cast"] == [FUSED]
     (before,), (call,) = ([n for n in Graph(m["main"]).nodes if op_name(n) == FUSED] for m in (fused, after))
     assert call.checked_type.dtype == call.args[1].checked_type.dtype == dtype
-    for constant, as_it_was in zip(call.args[2::2], before.args[2::2]):  # bias and slopes
-        np.testing.assert_array_equal(constant.data.numpy(), as_it_was.data.numpy())
+    for kept, as_it_was in zip(call.args[2::2], before.args[2::2]):  # bias and slopes
+        np.testing.assert_array_equal(kept.data.numpy(), as_it_was.data.numpy())
     if dtype == "float16":  # TVM has no code for bfloat16 on LLVM here
         (expected,), (found,) = run(mod, numbers(*SHAPE)), run(after, numbers(*SHAPE))
         assert np.abs(found - expected).max() < 4e-3 * np.abs(expected).max()
@@ -332,7 +331,7 @@ def test_numbers_that_float16_does_not_have(what):
     large = relay.const(np.full(8, 1e6, "float32"))
     y = conv(x)
     if what == "weights":
-        y = relay.Call(y.op, [x, relay.const(1e6 * values(y.args[1]))], y.attrs)
+        y = relay.Call(y.op, [x, relay.const(1e6 * constant(y.args[1]))], y.attrs)
     elif what == "bias":
         y = relay.add(y, large)
     else:

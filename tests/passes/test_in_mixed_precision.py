@@ -6,8 +6,8 @@ import pytest
 from tests.helpers import convolution, module, numbers, ops, per_channel, run
 from topi_ext import multiscale_roi_align
 from tvm_passes import InMixedPrecision
-from tvm_passes.analysis.convolution import as_constant, values
-from tvm_passes.engine.expressions import op_name
+from tvm_passes.analysis.convolution import as_constant
+from tvm_passes.engine.expressions import constant, op_name
 from tvm_passes.engine.graph import Graph
 from tvm_passes.quantize.numbers import quantized
 
@@ -214,4 +214,4 @@ def test_no_second_change():
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_constants_of_bfloat16_are_the_numbers_they_were(shape):
     number = np.full(shape, 3.0, "float32")
-    np.testing.assert_array_equal(values(as_constant(number, "bfloat16")), number)
+    np.testing.assert_array_equal(constant(as_constant(number, "bfloat16")), number)

@@ -316,6 +316,12 @@ REFUSED = {
         relay.cast(size(kept), "float32"), relay.shape_of(rows(boxes, kept)), "float32"
     ),
     "indices that may belong to other rows": lambda boxes, kept: rows(boxes, places_among_some(boxes)),
+    "at indices that may belong to other rows": lambda boxes, kept: rows(
+        kept, relay.argsort(kept, dtype="int64") + relay.const(1, "int64")
+    ),
+    "rows are taken at indices that may belong to other": lambda boxes, kept: relay.adv_index(
+        [kept, relay.argsort(kept, dtype="int64") - relay.const(1, "int64")]
+    ),
     "rows are taken from a tensor without rows": lambda boxes, kept: rows(
         relay.const(np.zeros((0, 4), "float32")), kept
     ),

@@ -9,9 +9,9 @@ from hypothesis.extra import numpy as arrays_of
 from tests.helpers import module, numbers
 from topi_ext import conv2d_nhwc
 from tvm_passes import InMixedPrecision
-from tvm_passes.analysis.convolution import as_constant, values
+from tvm_passes.analysis.convolution import as_constant
 from tvm_passes.convolution.rounding import OF_PIXELS, neighbours, rounded_together
-from tvm_passes.engine.expressions import op_name
+from tvm_passes.engine.expressions import constant, op_name
 from tvm_passes.engine.graph import Graph
 
 from tvm import relay
@@ -20,7 +20,7 @@ HALF = ("float16", "bfloat16")
 
 
 def nearest(array, dtype):
-    return values(as_constant(array, dtype)).astype("float32")
+    return constant(as_constant(array, dtype)).astype("float32")
 
 
 def is_of(array, dtype):
@@ -112,7 +112,7 @@ def test_the_best_of_few_weights_is_nearly_found():
 
 def weights_in(mod):
     (call,) = [node for node in Graph(mod["main"]).nodes if op_name(node) not in (None, "cast")]
-    return values(call.args[1]).astype("float32")
+    return constant(call.args[1]).astype("float32")
 
 
 X = relay.var("x", shape=(1, 6, 10, 8))  # NHWC
@@ -156,7 +156,7 @@ def test_a_constant_image_is_rounded_to_nearest():
     result = relay.nn.conv2d(relay.const(image), weight, channels=4, kernel_size=(3, 3))
     mod = InMixedPrecision()(module(weight, result))
     (call,) = [node for node in Graph(mod["main"]).nodes if op_name(node) == "nn.conv2d"]
-    np.testing.assert_array_equal(values(call.args[0]), image.astype("float16"))
+    np.testing.assert_array_equal(constant(call.args[0]), image.astype("float16"))
 
 
 def test_weights_that_are_not_finite_stay_so():

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ..engine.expressions import op_name, static_shape
+from ..engine.expressions import constant, op_name, static_shape
 from ..engine.graph import Graph
 from ..engine.stock import apply_stock
 from ..engine.typed import typed
@@ -37,7 +37,7 @@ def _constants(graph: Graph) -> dict[relay.Expr, relay.Expr]:
     values: dict[relay.Expr, Any] = {}  # an array, or a list of arrays
     for node in graph.nodes:
         if isinstance(node, relay.Constant):
-            values[node] = node.data.numpy()
+            values[node] = constant(node)
         elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
             values[node] = [values[field] for field in node.fields]
         elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:

@@ -16,14 +16,6 @@ from .operators import OF_A_CHANNEL
 from .shuffles import Shuffle
 
 
-def values(expr: relay.Expr) -> np.ndarray | None:
-    """The NumPy value of a constant expression, or None; bfloat16, which NumPy lacks, as float32."""
-    value = constant(expr)
-    if value is None or expr.data.dtype != "bfloat16":
-        return value
-    return (value.astype("uint32") << np.uint32(16)).view("float32")
-
-
 def as_constant(array: np.ndarray, dtype: str) -> relay.Constant:
     """A constant of any Relay type, including bfloat16, to which float32 is rounded."""
     array = np.asarray(array)
@@ -50,7 +42,7 @@ def channels_at(layout: str) -> int:
 
 def constant_weights(conv: relay.Call) -> np.ndarray | None:
     """The weights of an nn.conv2d as (filters, channels, rows, columns), or None if they cannot be read."""
-    value, layout = values(conv.args[1]), str(conv.attrs.kernel_layout)
+    value, layout = constant(conv.args[1]), str(conv.attrs.kernel_layout)
     if value is None or sorted(layout) != sorted("OIHW"):
         return None
     return value.transpose([layout.index(axis) for axis in "OIHW"])
@@ -123,7 +115,7 @@ def pairs(conv: relay.Call) -> list[tuple[int, int, int, int]]:
 
 def of_each_channel(expr: relay.Expr, rank: int, axis: int) -> np.ndarray | None:
     """A constant, broadcast to `rank` axes, as a vector with a number per channel or one for all, or None."""
-    value = values(expr)
+    value = constant(expr)
     if value is None or value.ndim > rank:
         return None
     value = value.reshape((1,) * (rank - value.ndim) + value.shape)
@@ -140,7 +132,7 @@ def constant_channels(call: relay.Call, axis: int) -> dict[int, np.ndarray] | No
         if name in OF_A_CHANNEL:
             is_channel = int(call.attrs.axis) % rank == axis
             is_vector = index == 1 and is_channel and len(argument.data.shape) == 1
-            vector = values(argument) if is_vector else None
+            vector = constant(argument) if is_vector else None
         else:
             vector = of_each_channel(argument, rank, axis)
         if vector is None:

@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ..engine.expressions import shape_of_type
+from ..engine.expressions import constant, shape_of_type
 from .layouts import order_of_transform
 
 
@@ -55,7 +55,7 @@ def value_of(expr: relay.Expr) -> np.ndarray | None:
 
     def visit(node: relay.Expr) -> None:
         if isinstance(node, relay.Constant):
-            values[node] = node.data.numpy()
+            values[node] = constant(node)
         elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
             values[node] = [values[field] for field in node.fields]
         elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:
@@ -72,7 +72,7 @@ def value_of(expr: relay.Expr) -> np.ndarray | None:
 def _value(arg: relay.Expr) -> Any:
     if isinstance(arg, relay.Tuple):
         return [_value(field) for field in arg.fields]
-    return arg.data.numpy() if isinstance(arg, relay.Constant) else None
+    return constant(arg)
 
 
 def _has_type(value: Any, expected: relay.Type) -> bool:

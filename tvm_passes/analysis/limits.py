@@ -10,9 +10,9 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ..engine.expressions import op_name, operands
+from ..engine.expressions import constant, op_name, operands
 from ..engine.graph import Graph
-from .operators import Elements, known_of, reduced_axes
+from .operators import NMS, Elements, keeps_column, known_of, reduced_axes
 from .ranges import ALL, PLACES, Limits, any_of
 
 Known = dict[relay.Expr, Limits]
@@ -31,8 +31,9 @@ def never_negative(integers: relay.Expr) -> bool:
 def never_holds(graph: Graph, condition: relay.Expr) -> bool:
     """Whether a condition is false for every element."""
     name = op_name(condition)
-    if isinstance(condition, relay.Constant):
-        return not condition.data.numpy().any()
+    value = constant(condition)
+    if value is not None:
+        return not value.any()
     if name in ("less", "less_equal", "greater", "greater_equal"):
         low, high = condition.args if name.startswith("less") else reversed(condition.args)
         least, greatest = limits(graph, low).least, limits(graph, high).greatest
@@ -94,17 +95,48 @@ _MOVES = (Elements.SAME, Elements.MOVED, Elements.TAKEN)
 
 
 def _of(node: relay.Expr, below: list[Limits]) -> Limits:
-    if isinstance(node, relay.Constant):
-        values = node.data.numpy()
+    values = constant(node)
+    if values is not None:
         number = int if values.dtype.kind in "iub" else float
         return Limits(number(values.min()), number(values.max())) if values.size else PLACES
-    if isinstance(node, relay.TupleGetItem) and not below:
+    if (isinstance(node, relay.TupleGetItem) and not below) or _are_kept(node):
         return PLACES
     operator = known_of(node)
     if operator.limits is not None:
         return operator.limits(*below) or ALL
     is_taken = operator.elements in _MOVES or not isinstance(node, relay.Call)
     return any_of(*below) if below and is_taken else ALL
+
+
+def _are_kept(node: relay.Expr) -> bool:
+    """Whether a slice takes as many of the indices that an NMS returns as it keeps: those behind are -1."""
+    if op_name(node) != "dyn.strided_slice":
+        return False
+    data, begin, end, _ = node.args
+    indices, count = _moved_from(data), _moved_from(end)
+    return (
+        (str(node.attrs.slice_mode) == "end" or _is_first(begin))
+        and (isinstance(indices, relay.TupleGetItem) and isinstance(count, relay.TupleGetItem))
+        and indices.tuple_value.same_as(count.tuple_value)
+        and (op_name(count.tuple_value), indices.index, count.index) in [(name, 0, 1) for name in NMS]
+    )
+
+
+def _moved_from(expr: relay.Expr) -> relay.Expr:
+    """Whose elements these are, in the same order."""
+    while keeps_column(expr):
+        expr = expr.args[0]
+    return expr
+
+
+def _is_first(begin: relay.Expr) -> bool:
+    """Whether a slice begins at 0, which TVM keeps in bounds."""
+    while op_name(begin) == "where" and op_name(begin.args[0]) in ("less", "greater_equal"):
+        if not begin.args[0].args[0].same_as(begin.args[2]):
+            return False
+        begin = begin.args[2]
+    value = constant(begin)
+    return value is not None and not value.any()
 
 
 def _within_axes(node: relay.Expr, found: Limits) -> Limits:

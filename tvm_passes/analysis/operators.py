@@ -53,6 +53,7 @@ class Operator:
     reads: int = 1  # how often TVM inlines what it reads into the expression of an element
 
 
+NMS = "topi_ext.batched_nms", "vision.all_class_non_max_suppression", "vision.non_max_suppression"
 EACH, SAME, MOVED, TAKEN = Elements.EACH, Elements.SAME, Elements.MOVED, Elements.TAKEN
 ITEMS, REGIONS, OTHER_AXES, NOT_REDUCED = Rows.ITEMS, Rows.REGIONS, Rows.OTHER_AXES, Rows.NOT_REDUCED
 PLACES = ranges.always(*ranges.PLACES)
@@ -165,9 +166,7 @@ OPERATORS: dict[str, Operator] = {
     "ndarray_size": Operator(limits=PLACES),
     "ones": Operator(limits=ranges.always(1, 1)),
     "shape_of": Operator(limits=PLACES),
-    "topi_ext.batched_nms": Operator(places=(0, 1)),
-    "vision.all_class_non_max_suppression": Operator(places=(0, 1)),
-    "vision.non_max_suppression": Operator(places=(0, 1)),  # -1 only after the valid ones
+    **dict.fromkeys(NMS, Operator(places=(1,))),  # the indices behind the kept ones are -1
     "zeros": Operator(limits=ranges.always(0, 0)),
     # --- along some axes, row by row along the others
     "all": Operator(rows=NOT_REDUCED, limits=ranges.always(0, 1)),

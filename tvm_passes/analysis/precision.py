@@ -17,8 +17,7 @@ from topi_ext.deformable_attention.op import NAME as DEFORMABLE_ATTENTION
 from tvm import relay
 from tvm.relay.transform.mixed_precision import MIXED_PRECISION_ALWAYS, MIXED_PRECISION_FOLLOW
 
-from ..engine.expressions import op_name, operands
-from .convolution import values
+from ..engine.expressions import constant, op_name, operands
 from .half_precision import MAX_WINDOW, holds
 
 CONV2D_NHWC = "topi_ext.conv2d_nhwc"
@@ -60,11 +59,11 @@ def why_not_half(node: relay.Expr, dtype: str) -> str | None:
     name = op_name(node) or ""
     if getattr(node.attrs, "dtype", None):
         return "stays float32: its dtype attribute says so"
-    if name == "divide" and values(node.args[1]) is None:
+    if name == "divide" and constant(node.args[1]) is None:
         return f"stays float32: in {dtype} the divisor may become 0"
     if name.startswith("nn.avg_pool") and math.prod(map(int, node.attrs.pool_size)) > MAX_WINDOW:
         return f"stays float32: it sums more than {MAX_WINDOW} pixels"
-    if not all(holds(dtype, values(data)) for data in data_of(node) if is_float32(data)):
+    if not all(holds(dtype, constant(data)) for data in data_of(node) if is_float32(data)):
         return f"stays float32: a constant is out of the range of {dtype}"
     return None
 

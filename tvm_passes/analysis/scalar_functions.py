@@ -12,9 +12,8 @@ import numpy as np
 
 from tvm import relay
 
-from ..engine.expressions import op_name
+from ..engine.expressions import constant, op_name
 from ..engine.graph import Graph
-from .convolution import values
 from .known_activations import MAX_OPERATORS, erf, known_activation, sigmoid
 
 # What a spelling consists of; a clip is computed by its attributes.
@@ -90,7 +89,7 @@ def _is_float(node: relay.Expr) -> bool:
 
 def _scalar(node: relay.Expr) -> float | None:
     """The value of a constant that is the same everywhere."""
-    value = values(node)
+    value = constant(node)
     return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
 

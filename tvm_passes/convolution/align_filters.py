@@ -17,8 +17,8 @@ from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
 from ..analysis.alignment import MAX_WASTE
-from ..analysis.convolution import as_constant, channels_cut, values
-from ..engine.expressions import op_name, static_shape
+from ..analysis.convolution import as_constant, channels_cut
+from ..engine.expressions import constant, op_name, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
 
@@ -61,7 +61,7 @@ class WithMoreFilters(Rule):
             return Refusal("another convolution reads the result, which would be copied for it")
         call = FusedCall(match.root)
         for name, given in call.by_filter().items():
-            value = values(given)
+            value = constant(given)
             if value is None:
                 return Refusal(f"the {name} is not constant")
             more = np.pad(value, [(0, aligned - filters)] + [(0, 0)] * (value.ndim - 1))

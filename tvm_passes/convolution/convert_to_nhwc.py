@@ -12,9 +12,8 @@ import tvm
 from tvm import relay
 
 from ..analysis.constants import fold_constants
-from ..analysis.convolution import values
 from ..analysis.half_precision import HALF, holds
-from ..engine.expressions import location
+from ..engine.expressions import constant, location
 from ..engine.graph import calls_of
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
@@ -69,7 +68,7 @@ def _converted(
     mod: tvm.IRModule, report: PassReport, target: tvm.target.Target | None, to_be: str | None
 ) -> tvm.IRModule:
     def computed_in(weights: relay.Constant, dtype: str) -> str:
-        return to_be if to_be and dtype == "float32" and holds(to_be, values(weights)) else dtype
+        return to_be if to_be and dtype == "float32" and holds(to_be, constant(weights)) else dtype
 
     before = _convolutions(mod, in_nhwc=True)
     with target or contextlib.nullcontext(), computing_in(computed_in):

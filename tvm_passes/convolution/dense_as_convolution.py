@@ -13,10 +13,10 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.convolution import as_constant, of_each_channel, values
+from ..analysis.convolution import as_constant, of_each_channel
 from ..analysis.evaluate import value_of
 from ..analysis.operators import ACTIVATIONS, keeps_elements, keeps_order
-from ..engine.expressions import batch_shape, known_shape, op_name, shape_but_batch, static_shape
+from ..engine.expressions import batch_shape, constant, known_shape, op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .reshape_back import ReshapeBack
@@ -37,7 +37,7 @@ class OfDense(Rule):
     batch_may_vary = False
 
     def where(self, match: Match) -> bool:
-        return values(match.weight) is not None
+        return constant(match.weight) is not None
 
     def plan(self, match: Match) -> Answer | Refusal:
         shape = batch_shape(match.data)
@@ -50,7 +50,7 @@ class OfDense(Rule):
         return LEGAL
 
     def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        weights: Any = values(match.weight)
+        weights: Any = constant(match.weight)
         images, image = _images(match.data)
         weight = weights.reshape(-1, *image)
         conv = relay.nn.conv2d(
@@ -152,7 +152,7 @@ class BiasBeforeReshape(_BeforeReshape):
         if op_name(match.root) == "add":
             vector = of_each_channel(match.bias, rank, axis=rank - 1)
         elif int(match.root.attrs.axis) % rank == rank - 1:
-            vector = values(match.bias)
+            vector = constant(match.bias)
         return NO_MATCH if vector is None else vector
 
     def rewrite(self, match: Match, plan: np.ndarray) -> relay.Expr:

@@ -29,7 +29,8 @@ class FoldIntoConvolutions(Pass):
 
     They would also fold computed factors, such as those of channel attention, and so turn constant weights
     into ones computed at run time: then that step is left out. So it is where a factor before a convolution
-    is so near zero that what is divided by it becomes infinite, or too large.
+    is so near zero that what is divided by it becomes infinite, or too large, and beside a convolution of
+    integers or one whose results have another type than its weights.
 
     Why legal: a convolution is linear, so a factor per filter or per channel can be part of the weights.
 
@@ -59,6 +60,10 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
     for place in (norms - _places(plain, "nn.batch_norm")).elements():
         report.rewrote(BATCH_NORMS, place)
     mod = fold_constants(plain)
+    if not all(map(_is_of_one_float, _convolutions(mod))):
+        for rule in FOLDS:
+            report.refused(rule, "", "a convolution is of integers, or its results have another type")
+        return mod
     for rule, fold in FOLDS.items():
         folded = fold_constants(apply_stock(fold(), to=mod))
         if _constant_weights(folded) != _constant_weights(mod):
@@ -98,6 +103,17 @@ def _magnitudes(mod: tvm.IRModule) -> tuple[int, float]:
         not_finite += int(numbers.size - is_finite.sum())
         largest = max(largest, float(numbers.max(initial=0, where=is_finite)))
     return not_finite, largest
+
+
+def _convolutions(mod: tvm.IRModule) -> list[relay.Call]:
+    """What TVM's passes fold factors into."""
+    return [call for name in ("nn.conv1d", "nn.conv2d", "nn.conv3d") for call in calls_of(mod, name)]
+
+
+def _is_of_one_float(conv: relay.Call) -> bool:
+    """Whether its weights can take in a factor of its results."""
+    dtype = conv.args[1].checked_type.dtype
+    return "float" in dtype and dtype == conv.checked_type.dtype
 
 
 def _constant_weights(mod: tvm.IRModule) -> int:

@@ -20,7 +20,6 @@ from ..analysis.convolution import (
     of_each_channel,
     pairs,
     shuffle_of,
-    values,
     weights_of,
     why_not_plain,
     why_not_whole,
@@ -30,7 +29,7 @@ from ..analysis.operators import ACTIVATIONS
 from ..analysis.precision import gains, why_not_half
 from ..analysis.scalar_functions import activation_of, call_below
 from ..analysis.targets import has_onednn
-from ..engine.expressions import op_name, shape_but_batch, static_shape
+from ..engine.expressions import constant, op_name, shape_but_batch, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import QUANTIZED, FusedCall, activation_as_given
@@ -147,13 +146,13 @@ class WithBias(_Grow):
     pattern = is_op("add")(_Grow.conv, constant) | is_op("nn.bias_add")(_Grow.conv, constant)
 
     def where(self, match: Match) -> bool:
-        return values(match.constant) is not None
+        return constant(match.constant) is not None
 
     def grown(self, match: Match, call: FusedCall) -> FusedCall | Refusal:
         # There may be a residual already: the two can be added in either order.
         if call.activation or call.final_activation or call.block_size > 1:
             return Refusal("the constant is added after an activation or a shuffle")
-        before = None if call.bias is None else values(call.bias)
+        before = None if call.bias is None else constant(call.bias)
         if call.bias is not None and before is None:
             return Refusal("the convolution has a bias that is not constant")
         bias = _of_filters(match)
@@ -181,7 +180,7 @@ class WithActivation(_Grow):
                 return Refusal("per-channel slopes are supported in the first activation only")
             if int(attrs.axis) % 4 != 3:
                 return Refusal("the slopes are not along the channel axis")
-            slopes = values(match.root.args[1])
+            slopes = constant(match.root.args[1])
             if slopes is None:
                 return Refusal("the slopes are not constant")
             refusal = _why_too_large(slopes, match.root.args[1].checked_type.dtype)
@@ -372,7 +371,7 @@ def _why_too_large(constant: np.ndarray, dtype: str) -> Refusal | None:
 def _of_filters(match: Match) -> np.ndarray | None:
     """The constant that is added, as a vector over the filters, or None."""
     if op_name(match.root) == "nn.bias_add":
-        return values(match.constant) if int(match.root.attrs.axis) % 4 == 3 else None
+        return constant(match.constant) if int(match.root.attrs.axis) % 4 == 3 else None
     if match.root.checked_type != match.conv.checked_type:
         return None
     vector = of_each_channel(match.constant, rank=4, axis=3)

@@ -7,8 +7,8 @@ import math
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..analysis.convolution import as_constant, values
-from ..engine.expressions import static_shape
+from ..analysis.convolution import as_constant
+from ..engine.expressions import constant, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Rule, RulePass
 from .fused_call import FusedCall
 from .reshape_back import ReshapeBack
@@ -26,7 +26,7 @@ class OfWholeImages(Rule):
 
     def plan(self, match: Match) -> FusedCall | Answer:
         call = FusedCall(match.root)
-        data, weight = static_shape(call.data), values(call.weight)
+        data, weight = static_shape(call.data), constant(call.weight)
         if data is None or weight is None or call.block_size > 1 or call.groups > 1:
             return NO_MATCH
         covers = weight.shape[1:3] == data[1:3] and not any(call.padding)

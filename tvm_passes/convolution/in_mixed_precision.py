@@ -9,7 +9,7 @@ from topi_ext.conv2d_nhwc.problem import INT8
 import tvm
 from tvm import relay
 
-from ..analysis.convolution import as_constant, values
+from ..analysis.convolution import as_constant
 from ..analysis.half_precision import RANGES, ChosenForHalf
 from ..analysis.operators import ACTIVATIONS, OF_A_CHANNEL
 from ..analysis.precision import (
@@ -21,7 +21,7 @@ from ..analysis.precision import (
     is_float32,
     why_not_half,
 )
-from ..engine.expressions import location, op_name
+from ..engine.expressions import constant, location, op_name
 from ..engine.graph import Graph
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
@@ -170,7 +170,7 @@ class _Half(ChosenForHalf):
         """An operand in half precision; `layout` is that of constant weights, or ""."""
         key = expr, layout
         if key not in self._casts:
-            value = values(expr)
+            value = constant(expr)
             if value is None:
                 self._casts[key] = relay.cast(_for_one_user(expr), self.dtype)
             else:

@@ -13,9 +13,9 @@ from topi_ext.conv2d_nhwc.problem import Problem
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..analysis.convolution import as_constant, values
+from ..analysis.convolution import as_constant
 from ..analysis.operators import keeps_order
-from ..engine.expressions import is_injective, op_name
+from ..engine.expressions import constant, is_injective, op_name
 from ..engine.graph import Graph
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
@@ -100,7 +100,7 @@ def _why_not(graph: Graph, conv: relay.Call) -> str | None:
     if call.residual is not None:
         return "a residual with as many channels is added"
     for name, given in call.by_filter().items():
-        if values(given) is None:
+        if constant(given) is None:
             return f"the {name} is not constant"
     if not _is_cut_where_read(graph, conv):
         return "the result would be copied for what reads it"
@@ -134,5 +134,5 @@ def _merged(members: list[relay.Call]) -> relay.Call:
 
 
 def _concatenated(constants: list[relay.Constant], dtype: str) -> relay.Constant:
-    arrays = [np.asarray(values(constant)) for constant in constants]
+    arrays = [np.asarray(constant(each)) for each in constants]
     return as_constant(np.concatenate(arrays), dtype)

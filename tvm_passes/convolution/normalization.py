@@ -15,9 +15,9 @@ from topi_ext.layer_norm.op import FLOATS
 from tvm import relay
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
 
-from ..analysis.convolution import as_constant, of_each_channel, values
+from ..analysis.convolution import as_constant, of_each_channel
 from ..analysis.operators import keeps_order, reduced_axes
-from ..engine.expressions import is_same, op_name, scalar, static_shape
+from ..engine.expressions import constant, is_same, op_name, scalar, static_shape
 from ..engine.match import any_op
 from ..engine.rule import LEGAL, NO_MATCH, Answer, Match, Refusal, Rule
 from .fused_call import given_activation
@@ -72,7 +72,7 @@ class DividedDifference(Rule):
             return Refusal("the mean or the variance does not keep the axis")
         if type_.dtype not in FLOATS:
             return Refusal(f"{type_.dtype} would be computed in float32")
-        epsilon = values(match.epsilon)
+        epsilon = constant(match.epsilon)
         if epsilon is None or epsilon.size != 1 or not is_epsilon(epsilon.item()):
             return Refusal("epsilon is not a number above 0")
         return Plan(min(mean.axes), float(epsilon.item()), frozenset(mean.axes))
@@ -182,13 +182,13 @@ class FactorOrAddend(Rule):
         return not attrs["has_beta"] and not (op_name(match.root) == "multiply" and attrs["has_gamma"])
 
     def plan(self, match: Match) -> np.ndarray | Refusal | Answer:
-        shape, constant = match.norm.checked_type.shape, reshaped_constant(match.numbers)
-        if constant is None:
+        shape, numbers = match.norm.checked_type.shape, reshaped_constant(match.numbers)
+        if numbers is None:
             return NO_MATCH
         axis = int(match.norm.attrs["axis"]) % len(shape)
-        vector = of_each_channel(constant, len(shape), axis)
+        vector = of_each_channel(numbers, len(shape), axis)
         if op_name(match.root) == "nn.bias_add":
-            vector = values(constant) if int(match.root.attrs.axis) % len(shape) == axis else None
+            vector = constant(numbers) if int(match.root.attrs.axis) % len(shape) == axis else None
         if vector is None:
             return Refusal("what follows does not have a number for each channel")
         if match.used_elsewhere(match.norm):
@@ -205,7 +205,7 @@ def reshaped_constant(expr: relay.Expr) -> relay.Constant | None:
     inner, shape = expr, static_shape(expr)
     while keeps_order(inner):
         inner = inner.args[0]
-    array = values(inner)
+    array = constant(inner)
     if array is None or shape is None:
         return None
     return as_constant(array.reshape(shape), expr.checked_type.dtype)

@@ -16,8 +16,8 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..analysis.convolution import as_constant, values
-from ..engine.expressions import static_shape
+from ..analysis.convolution import as_constant
+from ..engine.expressions import constant, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
 
@@ -81,7 +81,7 @@ class OfSquares(Rule):
             return Refusal("a residual is added, which depth to space does not allow")
         call, constants = FusedCall(match.root), {}
         for name, given in call.by_filter().items():
-            value = values(given)
+            value = constant(given)
             if value is None:
                 return Refusal(f"the {name} is not constant")
             constants[name] = value

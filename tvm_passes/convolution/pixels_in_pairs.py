@@ -14,9 +14,9 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op
 
-from ..analysis.convolution import as_constant, values
+from ..analysis.convolution import as_constant
 from ..analysis.half_precision import HALF
-from ..engine.expressions import known_shape, static_shape
+from ..engine.expressions import constant, known_shape, static_shape
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import FusedCall
 
@@ -75,7 +75,7 @@ class OfPairs(Rule):
         if problem.dilation[1] != 1:
             return Refusal("the kernel is dilated: its taps are not neighbouring pixels")
         call = FusedCall(match.root)
-        weight = values(call.weight)
+        weight = constant(call.weight)
         if weight is None:
             return Refusal("the weight is not constant")
         pairs = in_pairs(problem)

@@ -17,10 +17,10 @@ import tvm
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.convolution import of_each_channel, values
+from ..analysis.convolution import of_each_channel
 from ..analysis.operators import ACTIVATIONS
 from ..analysis.scalar_functions import activation_of, call_below
-from ..engine.expressions import op_name
+from ..engine.expressions import constant, op_name
 from ..engine.match import any_op
 from ..engine.rule import NO_MATCH, Answer, Match, Refusal, Rule, RulePass
 from .fused_call import activation_as_given
@@ -75,7 +75,7 @@ class StockGroupNorm(Rule):
 
 def _is_all(expr: relay.Expr, number: float) -> bool:
     """Whether an expression is a constant of one number only."""
-    array = values(expr)
+    array = constant(expr)
     return array is not None and bool((array == number).all())
 
 
@@ -153,8 +153,8 @@ class OfGroups(Rule):
         if any(match.used_elsewhere(each) for each in (match.norm, match.scaled, match.shifted)):
             return Refusal("the normalized data are used elsewhere, too")
         ones, zeros = np.ones(count, "float32"), np.zeros(count, "float32")
-        gamma = values(match.gamma) if attrs["has_gamma"] else ones
-        beta = values(match.beta) if attrs["has_beta"] else zeros
+        gamma = constant(match.gamma) if attrs["has_gamma"] else ones
+        beta = constant(match.beta) if attrs["has_beta"] else zeros
         factor, addend = (
             default if numbers is None else _of_rows(numbers, len(rows))
             for numbers, default in ((match.factor, ones), (match.addend, zeros))

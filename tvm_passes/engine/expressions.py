@@ -12,8 +12,13 @@ from tvm.relay.op import OpPattern
 
 
 def constant(expr: relay.Expr) -> np.ndarray | None:
-    """The NumPy value of a constant expression, or None."""
-    return expr.data.numpy() if isinstance(expr, relay.Constant) else None
+    """The NumPy value of a constant expression, or None; bfloat16, which NumPy lacks, as float32."""
+    if not isinstance(expr, relay.Constant):
+        return None
+    value = expr.data.numpy()
+    if expr.data.dtype != "bfloat16":
+        return value
+    return np.asarray(value.astype("uint32") << np.uint32(16)).view("float32")
 
 
 def type_of(expr: relay.Expr) -> relay.Type:

@@ -11,10 +11,9 @@ from topi_ext.conv2d_nhwc.op import MAX_PRODUCTS
 
 from tvm import relay
 
-from ..analysis.convolution import values
 from ..analysis.precision import CONV2D_NHWC, is_float32
 from ..convolution.fused_call import FusedCall
-from ..engine.expressions import op_name
+from ..engine.expressions import constant, op_name
 from ..engine.graph import Graph, children
 
 
@@ -30,7 +29,7 @@ def convolutions_of(graph: Graph) -> dict[relay.Call, str]:
     for node in graph.nodes:
         if op_name(node) != CONV2D_NHWC or not is_float32(node) or node not in outside:
             continue
-        weights = values(node.args[1])
+        weights = constant(node.args[1])
         if weights is None or weights.dtype != np.float32:
             continue
         digest = hashlib.blake2b(np.ascontiguousarray(weights).tobytes(), digest_size=6)
@@ -44,7 +43,7 @@ def convolutions_of(graph: Graph) -> dict[relay.Call, str]:
 def why_not_int8(graph: Graph, conv: relay.Call) -> str | None:
     """Why one of `convolutions_of` cannot be computed in int8, or None."""
     call = FusedCall(conv)
-    weights = np.asarray(values(call.weight))
+    weights = np.asarray(constant(call.weight))
     if call.groups == len(weights) > 1 and weights.shape[3] == 1:
         return "the convolution is depthwise: it multiplies too little to gain from int8"
     if math.prod(weights.shape[1:]) > MAX_PRODUCTS:

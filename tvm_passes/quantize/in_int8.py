@@ -13,11 +13,10 @@ from topi_ext.corrections.convert_layout import MULTISCALE_ROI_ALIGN
 import tvm
 from tvm import relay
 
-from ..analysis.convolution import values
 from ..analysis.operators import MOVED, SAME, known_of
 from ..analysis.precision import is_float32
 from ..convolution.fused_call import FusedCall
-from ..engine.expressions import is_injective, location, op_name, scalar
+from ..engine.expressions import constant, is_injective, location, op_name, scalar
 from ..engine.graph import Graph
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
@@ -216,7 +215,7 @@ class _Rewriting:
     def _convolution(self, conv: relay.Call) -> relay.Call:
         call = FusedCall(conv)
         if conv in self.chosen:
-            weights, of_filters = quantized_weights(np.asarray(values(call.weight)))
+            weights, of_filters = quantized_weights(np.asarray(constant(call.weight)))
             step = self._step(call.data)
             call.data = self._in_int8(call.data, step)
             call.weight = relay.const(weights)

@@ -15,11 +15,11 @@ import tvm
 from tvm import relay
 
 from .. import runtime
-from ..analysis.convolution import as_constant, values
+from ..analysis.convolution import as_constant
 from ..cleanup.limit_fusion import LimitFusion
 from ..convolution.fused_call import FusedCall
 from ..convolution.identify_weights import IdentifyWeights
-from ..engine.expressions import known_shape, location, static_shape
+from ..engine.expressions import constant, known_shape, location, static_shape
 from ..engine.graph import Graph
 from ..progress import progress_bar
 from .calibration import MIN_SNR, Calibration, CalibrationError, Observed
@@ -221,7 +221,7 @@ def _sample(tensor: relay.Expr) -> relay.Expr:
 def _as_in_int8(conv: relay.Call, bounds: Mapping[relay.Expr, float]) -> relay.Call:
     """The convolution of data, weights and residual that are rounded as in int8."""
     call = FusedCall(conv)
-    weights, steps = quantized_weights(np.asarray(values(call.weight)))
+    weights, steps = quantized_weights(np.asarray(constant(call.weight)))
     call.data = rounded_as_int8(call.data, step_of(bounds[call.data]))
     call.weight = as_constant(weights * steps[:, None, None, None], "float32")
     if call.residual is not None:

@@ -95,6 +95,8 @@ def _why_not_repeated(data: relay.Expr, resize: relay.Call) -> Refusal | None:
         return Refusal("the image is empty")
     if data.checked_type.dtype != resize.checked_type.dtype:
         return Refusal("the resize changes the type")
+    if "int" in data.checked_type.dtype:
+        return Refusal("sums of integer weights may not fit into their type")
     mode, rounding = str(attrs.coordinate_transformation_mode), str(attrs.rounding_method)
     if rounding not in REPEATING.get(mode, ()):
         return Refusal(f"a resize by {mode!r} and {rounding!r} does not repeat each pixel equally often")

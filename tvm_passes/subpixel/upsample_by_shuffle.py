@@ -10,8 +10,8 @@ import numpy as np
 from tvm import relay
 from tvm.relay.dataflow_pattern import is_op, wildcard
 
-from ..analysis.convolution import as_constant, values
-from ..engine.expressions import batch_shape
+from ..analysis.convolution import as_constant
+from ..engine.expressions import batch_shape, constant
 from ..engine.rule import Match, Refusal, Rule, RulePass
 
 
@@ -31,7 +31,7 @@ class OfTransposedConvolution(Rule):
     def plan(self, match: Match) -> list[_Axis] | Refusal:
         """How the convolution goes along each axis."""
         attrs = match.root.attrs
-        if values(match.weight) is None:
+        if constant(match.weight) is None:
             return Refusal("the weights of the convolution are not constant")
         if (str(attrs.data_layout), str(attrs.kernel_layout)) != ("NCHW", "IOHW"):
             return Refusal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,16 +111,22 @@ def _integers(converter: Converter, data: relay.Expr, indices: list[Any]) -> lis
             places = relay.argwhere(each)
             found.extend(relay.take(places, relay.const(axis), 1) for axis in range(rank))
         else:
-            found.append(_wrapped(each, shape[len(found)], converter.infer_type_with_prelude(each).dtype))
+            dtype = converter.infer_type_with_prelude(each).dtype
+            found.append(_wrapped(each, _extent(data, shape, len(found), dtype), dtype))
     return found
 
 
-def _wrapped(index: relay.Expr, extent: Any, dtype: str) -> relay.Expr:
-    if not isinstance(extent, int) or never_negative(index):
+def _extent(data: relay.Expr, shape: Sequence[Any], axis: int, dtype: str) -> relay.Expr:
+    """The length of an axis, which may be known only at run time."""
+    if isinstance(shape[axis], int):
+        return relay.const(shape[axis], dtype)
+    return relay.take(relay.shape_of(data, dtype), relay.const(axis))
+
+
+def _wrapped(index: relay.Expr, extent: relay.Expr, dtype: str) -> relay.Expr:
+    if never_negative(index):
         return index
-    return relay.where(
-        relay.less(index, relay.const(0, dtype)), relay.add(index, relay.const(extent, dtype)), index
-    )
+    return relay.where(relay.less(index, relay.const(0, dtype)), relay.add(index, extent), index)
 
 
 def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:

@@ -88,7 +88,7 @@ def _each(walk: Walk, result: Became, finish: Callable[[Padded], relay.Expr]) ->
             raise NotStatic("an output is computed from the number of detections")
         if not isinstance(output, Padded):
             return output
-        if output.places:
+        if output.holds_moved:
             raise NotStatic("an output holds the indices of the rows that a filter keeps")
         key = output.expr, output.rows.key
         if key not in finished:

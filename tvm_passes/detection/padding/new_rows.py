@@ -33,7 +33,7 @@ def arange(walk: Walk, call: relay.Call, _args: list[Became]) -> Padded:
     if (scalar(call.args[0]), scalar(call.args[2])) != (0, 1) or rows is None:
         raise NotStatic("it counts something other than rows")
     numbers = np.arange(rows.capacity).astype(call.checked_type.dtype)
-    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows.places)
+    return Padded(walk.typed(relay.const(numbers, call.checked_type.dtype)), rows, places=rows)
 
 
 def _shape_with_rows(walk: Walk, expr: relay.Expr) -> tuple[list[int], Rows, int]:

@@ -30,8 +30,8 @@ def handle(walk: Walk, call: relay.Call, args: list[Became]) -> Became:
     """The replacement of a call with padded arguments or sizes, or of one that searches for rows."""
     parts = [part for arg in args for part in (arg if isinstance(arg, tuple) else (arg,))]
     name = op_name(call)
-    has_places = any(isinstance(part, Padded) and part.places for part in parts)
-    if has_places and name not in ("shape_of", *SAME_ROWS, *BY_INDEX):
+    has_moved = any(isinstance(part, Padded) and part.holds_moved for part in parts)
+    if has_moved and name not in ("shape_of", *SAME_ROWS, *BY_INDEX):
         raise NotStatic("it uses row indices, which padding changed")
     became = _handler_of(call)(walk, call, args)
     if name in (*SAME_ROWS, *BY_INDEX) and isinstance(parts[0], Padded):

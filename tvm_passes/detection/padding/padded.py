@@ -46,11 +46,6 @@ class Rows:
     def are_first(self) -> bool:
         return self.count is not None
 
-    @property
-    def places(self) -> Rows | None:
-        """These rows if padding changes the indices of the valid ones, else None."""
-        return None if self.are_first else self
-
     @cached_property
     def valid(self) -> relay.Expr:
         """bool (capacity,)."""
@@ -165,14 +160,19 @@ def all_of(capacity: int) -> Rows:
 class Padded:
     """A tensor of static shape with `rows` along `axis`; the values of invalid rows are undefined.
 
-    If it holds indices into rows whose valid ones are not the leading ones, `places` are those rows: the
-    indices differ from those in the original graph.
+    If it holds indices into padded rows, all of them in bounds, `places` are those rows. Padding moves them
+    where its valid rows are not the leading ones.
     """
 
     expr: relay.Expr
     rows: Rows
     axis: int = 0
     places: Rows | None = None
+
+    @property
+    def holds_moved(self) -> bool:
+        """Whether it holds indices that differ from those in the original graph."""
+        return self.places is not None and not self.places.are_first
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -109,11 +109,17 @@ def take(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
 
 
 def _check_index(data: Became, axis: int, index: Became) -> None:
-    """Raise NotStatic unless an index along an axis refers to the same row as in the original graph."""
+    """Raise NotStatic unless an index along an axis refers to the same row as in the original graph.
+
+    Of padded rows, only indices that were computed as such will do: another, such as one more than those,
+    may be past the valid rows, or count from the last of them.
+    """
     rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
     if rows is not None and not isinstance(index, Padded):
         raise NotStatic("single rows are taken by index")
-    if (index.places if isinstance(index, Padded) else None) != (rows and rows.places):
+    places = index.places if isinstance(index, Padded) else None
+    is_same = not index.holds_moved if rows is None and isinstance(index, Padded) else places == rows
+    if not is_same:
         raise NotStatic("rows are taken at indices that may belong to other rows")
 
 
@@ -166,7 +172,7 @@ def argwhere(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
         valid = relay.logical_and(mask.expr, mask.rows.valid)
     (capacity,) = walk.shape(walk.expr(mask))
     rows = Rows(capacity, ("where", call.args[0]), mask=walk.typed(valid))
-    places = mask.rows.places if isinstance(mask, Padded) else None
+    places = mask.rows if isinstance(mask, Padded) else None
     return Padded(walk.all_rows(capacity), rows, places=places)
 
 
@@ -230,8 +236,8 @@ def _sorted(walk: Walk, call: relay.Call, data: Padded, most: int) -> tuple[Padd
         rows.count = relay.sum(relay.cast(rows.mask, "int32"))
     else:
         rows.count = relay.minimum(data.rows.number, relay.const(most, "int32"))
-    places = data.rows.places
-    return Padded(walk.typed(values), rows, axis), Padded(walk.typed(indices), rows, axis, places=places)
+    order = Padded(walk.typed(indices), rows, axis, places=data.rows)
+    return Padded(walk.typed(values), rows, axis), order
 
 
 def nms(walk: Walk, call: relay.Call, args: list[Became]) -> relay.Expr:

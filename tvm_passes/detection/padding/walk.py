@@ -129,7 +129,7 @@ class Walk:
         inside = relay.maximum(indices, relay.const(0, self.dtype(indices)))
         nms = call.args[0].tuple_value
         boxes, rows = self.of(nms.args[0]), Rows(capacity, ("kept", nms), count=relay.squeeze(count))
-        places = boxes.rows.places if isinstance(boxes, Padded) else None
+        places = boxes.rows if isinstance(boxes, Padded) else None
         return Padded(self.typed(inside), rows, places=places)
 
     def _leading_rows(self, call: relay.Call) -> Padded | None:
