@@ -22,6 +22,7 @@ Importing a module of this folder applies its correction.
 | `injective` | on CUDA, moves int8 one byte at a time |
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
+| `layouts_of_reductions` | in another layout, computes variances and positions wrongly, or stops |
 | `mixed_precision` | has no rule for four operators in half precision |
 | `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
@@ -73,6 +74,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     injective,
     kernels,
     layout_transform,
+    layouts_of_reductions,
     mixed_precision,
     op_spans,
     pooling,

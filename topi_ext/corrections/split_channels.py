@@ -13,6 +13,7 @@ from typing import Any
 
 import tvm
 from tvm import relay
+from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
 from .._strategy import ABOVE_STOCK
 
@@ -38,7 +39,11 @@ def _keep_whole(name: str, axes_of: Callable[[Any, list[Any]], list[int]]) -> No
         known = new and old and len(old[0]) == len(shape)
         if known and any(old[0].name[axis].lower() in new[0].name for axis in axes):
             new = old
-        return stock(attrs, new, old, types)
+        inferred = stock(attrs, new, old, types)
+        if getattr(attrs, "ret_type", "both") != "both":  # of the two results that TVM has a layout for, one
+            first = inferred.output_layouts[:1]
+            return InferCorrectLayoutOutput(inferred.input_layouts, first, inferred.new_attrs)
+        return inferred
 
     tvm.ir.register_op_attr(name, "FInferCorrectLayout", infer, ABOVE_STOCK)
 
