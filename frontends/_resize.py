@@ -68,21 +68,25 @@ def antialiased(
     size: int,
     kernel: Callable[[np.ndarray], np.ndarray],
     support: float,
+    exclude_outside: bool = True,
 ) -> Taps:
     """Interpolate by a kernel that is stretched by `scale`, inputs per output, if that is above 1.
 
-    Elements off the input have weight 0, and the other weights sum to 1. `support` is the kernel's radius.
+    The weights sum to 1. `support` is the kernel's radius. With `exclude_outside`, elements off the input
+    have weight 0, and so has everything where only such elements are in reach.
     """
     stretch = coordinates.dtype.type(max(scale, 1.0))
     centers = coordinates + coordinates.dtype.type(0.5)
     reach = coordinates.dtype.type(support) * stretch
-    first = np.maximum((centers - reach + 0.5).astype("int64"), 0)
-    end = np.minimum((centers + reach + 0.5).astype("int64"), size)
+    first = np.floor(centers - reach + 0.5).astype("int64")
+    end = np.floor(centers + reach + 0.5).astype("int64")
+    if exclude_outside:
+        first, end = np.maximum(first, 0), np.minimum(end, size)
     places = first[:, None] + np.arange(max(int((end - first).max()), 1))
     weights = kernel((places + 0.5 - centers[:, None]) / stretch)
     weights = np.where(places < end[:, None], weights, 0).astype(coordinates.dtype)
-    weights /= weights.sum(axis=1, keepdims=True)
-    return Taps(np.minimum(places, size - 1), weights, size)
+    total = weights.sum(axis=1, keepdims=True)
+    return Taps(np.clip(places, 0, size - 1), weights / np.where(total == 0, 1, total), size)
 
 
 def linear_kernel(distance: np.ndarray) -> np.ndarray:

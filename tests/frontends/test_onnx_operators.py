@@ -20,6 +20,7 @@ VALUES = np.random.default_rng(0)
 IMAGE = VALUES.normal(size=(1, 2, 7, 6)).astype("float32")
 ROWS = VALUES.normal(size=(3, 4, 5)).astype("float32")
 MATRIX = VALUES.normal(size=(2, 1, 5, 3)).astype("float32")
+WITH_NAN = np.array([[np.nan, 1, -np.inf], [1, 2, np.nan]], "float32")
 
 CASES = {  # operator, inputs, constants, attributes
     "ReduceSum of several axes": ("ReduceSum", [ROWS], {"axes": [0, 2]}, {"keepdims": 0}),
@@ -70,6 +71,27 @@ CASES = {  # operator, inputs, constants, attributes
         {},
         {"reduction": "none", "axis": 2},
     ),
+    "Unsqueeze from both ends": ("Unsqueeze", [ROWS], {"axes": [-1, 0]}, {}),
+    "Unsqueeze at run time": ("Unsqueeze", [ROWS, np.array([-1, 0])], {}, {}),
+    "Unsqueeze of a scalar": ("Unsqueeze", [np.float32(2)], {"axes": [-1, 0]}, {}),
+    "Mean that broadcasts": ("Mean", [ROWS, ROWS[0], np.float32(3)], {}, {}),
+    "Max that broadcasts and keeps NaN": ("Max", [WITH_NAN, WITH_NAN[0, ::-1].copy()], {}, {}),
+    "Min that broadcasts and keeps NaN": ("Min", [WITH_NAN[1], WITH_NAN], {}, {}),
+    "TopK of the smallest": ("TopK", [ROWS], {"k": [2]}, {"largest": 0, "axis": 1}),
+    "TopK of the smallest at run time": ("TopK", [ROWS, np.array([3])], {}, {"largest": 0}),
+    "TopK of none": ("TopK", [ROWS], {"k": [0]}, {}),
+    "MatMulInteger of unsigned by signed": (
+        "MatMulInteger",
+        [np.arange(250, 256, dtype="uint8").reshape(2, 3), np.arange(-128, -116, dtype="int8").reshape(3, 4)],
+        {"a zero": np.uint8(3), "b zero": np.arange(4, dtype="int8")},
+        {},
+    ),
+    "MatMulInteger of signed by unsigned, with one zero point": (
+        "MatMulInteger",
+        [np.arange(-6, 6, dtype="int8").reshape(2, 2, 3), np.arange(6, dtype="uint8").reshape(3, 2)],
+        {"": None, "b zero": np.uint8(200)},
+        {},
+    ),
     "Constant ints": ("Identity", [np.array([2**40])], {}, {}),
 }
 
@@ -85,7 +107,7 @@ def model_and_arrays(operator, arrays, constants, attributes, opset=20, outputs=
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name):
     operator, arrays, constants, attributes = CASES[name]
-    outputs = ("y", "z") if operator == "Split" else ("y",)
+    outputs = ("y", "z") if operator in ("Split", "TopK") else ("y",)
     model = model_and_arrays(operator, arrays, constants, attributes, outputs=outputs)
     assert_matches_reference(from_onnx(model)[0], model, *arrays)
 
@@ -116,6 +138,22 @@ def test_digits_far_below_zero(operator):
     expected = x * np.tanh(expected) if operator == "Mish" else expected
     model = model_and_arrays(operator, [x], {}, {})
     np.testing.assert_allclose(run(from_onnx(model)[0], x)[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "function"),
+    [
+        ("ReduceL2", lambda x: np.sqrt((x * x).sum(1))),
+        ("ReduceLogSum", lambda x: np.log(x.sum(1))),
+        ("ReduceLogSumExp", lambda x: np.log(np.exp(x).sum(1))),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_reduction_of_integers_is_that_of_floats_truncated(operator, function, dtype):
+    x = np.array([[2, 3, 5], [40, 0, 41]], dtype)
+    model = model_and_arrays(operator, [x], {"axes": [1]}, {"keepdims": 0})
+    (found,) = run(from_onnx(model)[0], x)
+    np.testing.assert_array_equal(found, function(x.astype("float64")).astype(dtype), strict=True)
 
 
 @pytest.mark.parametrize(("operator", "of_none"), [("ReduceSum", 0), ("ReduceMin", np.inf)])
@@ -166,6 +204,56 @@ def test_resize_takes_the_scale_that_is_given(mode, scale):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("outside", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes", [[4, 9], [3, 2]])
+def test_an_antialiased_resize(mode, outside, sizes):
+    """Pixels off the image are those at its border, unless they are excluded."""
+    attributes = {"mode": mode, "antialias": 1, "exclude_outside": outside, "axes": [2, 3]}
+    model = resize("sizes", sizes, attributes)
+    assert_matches_reference(from_onnx(model)[0], model, IMAGE)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("sizes", [[4, 4], [10, 9]])
+def test_a_resize_that_keeps_the_aspect_ratio_has_one_scale(mode, policy, sizes):
+    """Which is not the ratio of the sizes, which are rounded."""
+    attributes = {"mode": mode, "keep_aspect_ratio_policy": policy, "axes": [2, 3]}
+    model = resize("sizes", sizes, attributes)
+    assert_matches_reference(from_onnx(model)[0], model, IMAGE)
+
+
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_a_nearest_resize_by_a_whole_factor(scale, rounding):
+    """Rounded down or up, centres lead to other elements than corners do."""
+    scales = np.array([1, 1, scale, scale], "float32")
+    model = resize("scales", scales, {"mode": "nearest", "nearest_mode": rounding})
+    assert_matches_reference(from_onnx(model)[0], model, IMAGE)
+
+
+def resize(name, value, attributes):
+    """A Resize by `scales` or `sizes`."""
+    omitted = ["", ""] if name == "sizes" else [""]
+    node = helper.make_node("Resize", ["x", *omitted, name], ["y"], "it", **attributes)
+    return model_of([node], [tensor_input("x", IMAGE.shape)], ["y"], weights(**{name: value}), opset=19)
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 5, 3), (1, 5, 2, 3), (1, 5, 2, 1, 3)])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9])
+def test_a_local_response_normalization(shape, size):
+    """Of any rank and size; onnx's reference takes images of as many channels as there are."""
+    x = VALUES.normal(size=shape).astype("float32")
+    squares = np.zeros_like(x)
+    for channel in range(5):
+        first, last = max(0, channel - (size - 1) // 2), channel + size // 2
+        squares[:, channel] = (x[:, first : last + 1] ** 2).sum(1)
+    model = model_and_arrays("LRN", [x], {}, {"size": size, "alpha": 0.5, "beta": 0.6, "bias": 1.5})
+    (found,) = run(from_onnx(model)[0], x)
+    np.testing.assert_allclose(found, x / (1.5 + 0.5 / size * squares) ** 0.6, rtol=1e-5)
+
+
 def resized(x, axis, scale, mode):
     """As ONNX says for half_pixel and round_prefer_floor; neighbours off the map are those at its border."""
     size = x.shape[axis]
@@ -212,14 +300,20 @@ def test_a_recurrent_network_backwards(operator):
         ("Dropout", {}, "its result in training is random"),
         ("RandomUniformLike", {}, "its result is random"),
         ("Resize", {"mode": "linear", "antialias": 1}, "it needs either scales or sizes"),
+        ("TopK", {}, "it selects 5 of 2"),
+        ("Unsqueeze", {}, r"its axes \[4, -1\] name one more than once"),
     ],
 )
 def test_what_a_converter_does_not_know_is_refused(operator, attributes, reason):
     constants = {
         "LSTM": {"w": np.ones((1, 12, 2), "float32"), "r": np.ones((1, 12, 3), "float32")},
         "Dropout": {"ratio": np.float32(0.5), "training": np.array(True)},
+        "TopK": {"k": [5]},
+        "Unsqueeze": {"axes": [4, -1]},
     }.get(operator, {})
-    model = model_and_arrays(operator, [np.ones((4, 1, 2), "float32")], constants, attributes)
+    outputs = ("y", "z") if operator == "TopK" else ("y",)
+    x = np.ones((4, 1, 2), "float32")
+    model = model_and_arrays(operator, [x], constants, attributes, outputs=outputs)
     with pytest.raises(ImportFailure, match=rf"the node 'it' \({operator}\) cannot be converted: {reason}"):
         from_onnx(model)
 

@@ -9,7 +9,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import tvm_passes
 from frontends import ImportFailure, from_onnx
-from tests.frontends.onnx_models import assert_matches_reference, model_of, tensor_input, weights
+from tests.frontends.onnx_models import assert_matches_reference, model_of, run, tensor_input, weights
 
 SHAPE = 1, 3, 12, 12
 
@@ -110,6 +110,24 @@ def test_each_element_of_an_axis_has_its_scale(axis, dtype):
     node = helper.make_node("DequantizeLinear", ["x", *constants], ["y"], axis=axis)
     model = model_of([node], [tensor_input("x", (3, 3), dtype)], ["y"], weights(**constants), 21)
     assert_matches_reference(from_onnx(model)[0], model, x)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("layout", [{}, {"channels_last": 0}, {"channels_last": 1}])
+def test_a_global_average_of_quantised_numbers(layout, dtype):
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(limits.min, limits.max, (2, 6, 4, 8)).astype(dtype)
+    zeros = {"x zero": np.array(3, dtype), "y zero": np.array(4, dtype)}
+    scales = {"x scale": np.float32(0.1), "y scale": np.float32(0.05)}  # many means are amid two steps
+    names = ["x scale", "x zero", "y scale", "y zero"]
+    node = helper.make_node(
+        "QLinearGlobalAveragePool", ["x", *names], ["y"], domain="com.microsoft", **layout
+    )
+    inputs = [tensor_input("x", x.shape, dtype)]
+    model = model_of([node], inputs, ["y"], weights(**zeros, **scales), domains=["com.microsoft"])
+    model.graph.output[0].CopyFrom(tensor_input("y", None, dtype))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(run(from_onnx(model)[0], x)[0], session.run(None, {"x": x})[0])
 
 
 def test_a_quantised_operator_without_a_converter_is_named():

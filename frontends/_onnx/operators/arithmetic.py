@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
 from types import ModuleType
 
 import numpy as np
@@ -10,6 +12,7 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
+from ..._extremes import maximum, minimum
 from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, sizes_of, stock
 
 
@@ -66,6 +69,26 @@ def _with_axis(name: str) -> Converter:
     return convert
 
 
+def _extreme(of_two: Callable[[str, relay.Expr, relay.Expr], relay.Expr]) -> Converter:
+    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own loses NaN."""
+        dtype = dtype_of(inputs[0])
+        return reduce(lambda x, y: of_two(dtype, x, y), inputs)
+
+    return convert
+
+
+def mean(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not broadcast, and sums float16 in float16."""
+    dtype = dtype_of(inputs[0])
+    if len(inputs) == 1:
+        return inputs[0]
+    if dtype != "float16":
+        return reduce(relay.add, inputs) / relay.const(len(inputs), dtype)
+    total = reduce(relay.add, [relay.cast(each, "float32") for each in inputs])
+    return relay.cast(total / relay.const(len(inputs), "float32"), dtype)
+
+
 def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own fails if batch axes of both operands broadcast, or a vector meets a batch of matrices."""
     left, right = inputs
@@ -117,6 +140,9 @@ CONVERTERS: dict[str, Converter] = {
     "Clip": clip,
     "Div": _with_axis("divide"),
     "MatMul": matmul,
+    "Max": _extreme(maximum),
+    "Mean": mean,
+    "Min": _extreme(minimum),
     "Mod": mod,
     "Mul": _with_axis("multiply"),
     "Pow": pow_,

@@ -12,7 +12,20 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 
 from ..._fold import constant
-from ._common import Attrs, Converter, Inputs, Params, axis_of, dtype_of, in_float32, rank_of, sizes_of, stock
+from ._common import (
+    Attrs,
+    Converter,
+    Inputs,
+    Params,
+    all_sizes_of,
+    axis_of,
+    dtype_of,
+    in_float32,
+    rank_of,
+    several,
+    sizes_of,
+    stock,
+)
 
 
 def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -52,21 +65,27 @@ def _from_the_start(data: relay.Expr, indices: relay.Expr, first: int = 0) -> re
 
 
 def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own lacks the attribute `k` of opset 9, and cannot sort uint64 on LLVM.
+    """TVM's own refuses the smallest, lacks the attribute `k` of opset 9, and cannot sort uint64 on LLVM.
 
     Flipping the top bit gives int64 in the same order.
     """
-    convert = stock(importer, "TopK")
     attrs.get("sorted")  # a sorted result is valid even if none is asked for
     data, k = inputs[0], inputs[1]
-    k = constant(np.array([attrs["k"]], "int64")) if k is None else k
+    axis, largest = axis_of(attrs.get("axis", -1), rank_of(data)), bool(attrs.get("largest", 1))
+    if k is None or isinstance(k, relay.Constant):
+        count, size = attrs["k"] if k is None else int(k.data.numpy().item()), sizes_of(data)[axis]
+        if count < 0 or (size is not None and count > size):
+            raise NotImplementedError(f"it selects {count} of {'some' if size is None else size}")
+        if count == 0:
+            shape = [0 if place == axis else each for place, each in enumerate(all_sizes_of(data))]
+            return several(*(constant(np.zeros(shape, dtype)) for dtype in (dtype_of(data), "int64")))
+        k = constant(np.array([count], "int64"))
     if dtype_of(data) != "uint64":
-        return convert([data, k], attrs, params)
+        return relay.topk(data, k, axis, is_ascend=not largest, dtype="int64")
     top_bit = relay.const(np.array(1 << 63, "uint64"))
     signed = relay.cast(relay.bitwise_xor(data, top_bit), "int64")
-    values, indices = convert([signed, k], attrs, params)
-    values = relay.bitwise_xor(relay.cast(values, "uint64"), top_bit)
-    return relay.TupleWrapper(relay.Tuple([values, indices]), 2)
+    values, indices = relay.topk(signed, k, axis, is_ascend=not largest, dtype="int64")
+    return several(relay.bitwise_xor(relay.cast(values, "uint64"), top_bit), indices)
 
 
 @in_float32

@@ -16,6 +16,8 @@ from ._common import (
     Params,
     all_sizes_of,
     axis_of,
+    dtype_of,
+    in_float32,
     like,
     opset_of,
     rank_of,
@@ -79,6 +81,23 @@ def mean_variance_normalization(
     return (x - mean) / (relay.sqrt(relay.variance(x, axes, True, with_mean=mean)) + like(1e-9, x))
 
 
+@in_float32
+def lrn(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes odd sizes of images of float32 only."""
+    x, size = inputs[0], attrs["size"]
+    alpha, beta, bias = (attrs.get(*each) for each in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    if rank_of(x) == 4 and size % 2 and dtype_of(x) == "float32":
+        return relay.nn.lrn(x, size, 1, bias, alpha, beta)
+    channels = sizes_of(x)[1]
+    if channels is None:
+        raise NotImplementedError("it needs to know how many channels it has")
+    columns = relay.reshape(x * x, [0, 1, channels, -1])
+    padding = ((size - 1) // 2, 0, size // 2, 0)
+    means = relay.nn.avg_pool2d(columns, (size, 1), padding=padding, count_include_pad=True)
+    means = relay.reshape_like(means, x)
+    return x / relay.power(like(bias, x) + like(alpha, x) * means, like(beta, x))
+
+
 def dropout(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own fails on `seed`, and returns no mask."""
     data, _, training = inputs[0], inputs[1], inputs[2]
@@ -99,6 +118,7 @@ CONVERTERS: dict[str, Converter] = {
     "BatchNormalization": batch_normalization,
     "Dropout": dropout,
     "GroupNormalization": group_normalization,
+    "LRN": lrn,
     "LpNormalization": lp_normalization,
     "MeanVarianceNormalization": mean_variance_normalization,
 }

@@ -210,7 +210,7 @@ def _power(data: relay.Expr, p: float) -> relay.Expr:
     return data * data if p == 2 else relay.power(relay.abs(data), like(p, data))
 
 
-def _pooled_axes(data: relay.Expr) -> list[int]:
+def pooled_axes(data: relay.Expr) -> list[int]:
     """The axes after batch and channels. TVM takes an empty list for all axes."""
     rank = rank_of(data)
     if rank < 3:
@@ -221,7 +221,7 @@ def _pooled_axes(data: relay.Expr) -> list[int]:
 def global_lp_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own needs static sizes."""
     data, p = inputs[0], float(attrs.get("p", 2))
-    sums = relay.sum(_power(data, p), _pooled_axes(data), True)
+    sums = relay.sum(_power(data, p), pooled_axes(data), True)
     return relay.power(sums, like(1 / p, sums))
 
 
@@ -229,7 +229,7 @@ def _global(name: str, reduce: str) -> Converter:
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
         """TVM's own supports no more than three spatial axes."""
         data = inputs[0]
-        axes = _pooled_axes(data)
+        axes = pooled_axes(data)
         if len(axes) in LAYOUTS:
             return getattr(relay.nn, f"global_{name}_pool{len(axes)}d")(data)
         return getattr(relay, reduce)(data, axes, True)

@@ -21,6 +21,7 @@ from ._common import (
     sizes_of,
 )
 from .arithmetic import matmul
+from .pooling import average_pool, pooled_axes
 
 FAR = 2.0**17  # outside the range of 16 bits, whatever the zero point
 INTEGERS = 1.5 * 2**23  # of float32, around which integers are all the numbers that there are
@@ -77,6 +78,20 @@ def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
     return relay.cast(result, dtype) * _by_axis(scale, axis, rank)
 
 
+def _centred(data: relay.Expr, zero: relay.Expr | None) -> relay.Expr:
+    """What quantized numbers stand for, in units of their scale."""
+    data = relay.cast(data, "int32")
+    return data if zero is None else data - relay.cast(zero, "int32")
+
+
+def matmul_integer(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own needs operands of one type, both zero points or none, and one for all rows or columns."""
+    a, b, a_zero, b_zero = inputs[0], inputs[1], inputs[2], inputs[3]
+    if a_zero is not None and rank_of(a_zero) == 1 and rank_of(a) > 1:
+        a_zero = relay.reshape(a_zero, [-1, 1])  # one for each row
+    return matmul(importer, [_centred(a, a_zero), _centred(b, b_zero)], {}, params)
+
+
 def qlinear_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own does not clip to the range of the dtype, and supports float32 scales, one for all, only."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
@@ -86,14 +101,11 @@ def qlinear_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
             raise NotImplementedError("scales and zero points, but those of its columns, must be scalars")
         return relay.reshape(expr, []) if rank_of(expr) else expr
 
-    def centred(expr: relay.Expr, zero: relay.Expr) -> relay.Expr:
-        return relay.cast(expr, "int32") - relay.cast(zero, "int32")
-
     # Of the second matrix each column may have its own, which broadcast as they are.
     b_scale, b_zero = (
         each if sizes_of(each) == sizes_of(b)[-1:] else scalar(each) for each in (b_scale, b_zero)
     )
-    product = matmul(importer, [centred(a, scalar(a_zero)), centred(b, b_zero)], {}, params)
+    product = matmul(importer, [_centred(a, scalar(a_zero)), _centred(b, b_zero)], {}, params)
     scale = scalar(relay.cast(a_scale, "float32")) * relay.cast(b_scale, "float32")
     scaled = relay.cast(product, "float32") * (scale / scalar(relay.cast(y_scale, "float32")))
     return _quantized(scaled, scalar(y_zero), dtype_of(y_zero))
@@ -114,8 +126,47 @@ def qlinear_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
     return quantize_linear(importer, importer.onnx_input.of([result, y_scale, y_zero]), {}, params)
 
 
+def _channels_first(convert: Converter) -> Converter:
+    """A converter for channels in either place of one for those in the second."""
+
+    def converted(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own lacks `channels_last`, and rounds halves away from zero."""
+        if not attrs.get("channels_last", 0):
+            return convert(importer, inputs, attrs, params)
+        rank = rank_of(inputs[0])
+        inputs[0] = relay.transpose(inputs[0], [0, rank - 1, *range(1, rank - 1)])
+        return relay.transpose(convert(importer, inputs, attrs, params), [0, *range(2, rank), 1])
+
+    return converted
+
+
+def _qlinear_average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
+    of = importer.onnx_input.of
+    floats = dequantize_linear(importer, of([data, x_scale, x_zero]), {}, params)
+    result = average_pool(importer, of([floats]), attrs, params)
+    y_zero = like(0, data) if y_zero is None else y_zero
+    return quantize_linear(importer, of([result, y_scale, y_zero]), {}, params)
+
+
+def _qlinear_global_average_pool(
+    importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
+) -> relay.Expr:
+    """The sum is of integers, as in ONNX Runtime: its mean may lie in the middle of two steps."""
+    data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
+    total = relay.sum(_centred(data, x_zero), pooled_axes(data), True)
+    count = relay.prod(relay.strided_slice(relay.shape_of(data, "int64"), [2], [rank_of(data)]))
+    x_scale, y_scale = (relay.reshape(each, []) for each in (x_scale, y_scale))
+    scale = importer.fold_constant(x_scale / (y_scale * relay.cast(count, "float32")))
+    y_zero = None if y_zero is None else relay.reshape(y_zero, [])
+    return _quantized(relay.cast(total, "float32") * scale, y_zero, dtype_of(data))
+
+
 CONVERTERS: dict[str, Converter] = {
     "DequantizeLinear": dequantize_linear,
+    "MatMulInteger": matmul_integer,
+    "QLinearAveragePool": _channels_first(_qlinear_average_pool),
+    "QLinearGlobalAveragePool": _channels_first(_qlinear_global_average_pool),
     "QLinearMatMul": qlinear_matmul,
     "QLinearSoftmax": qlinear_softmax,
     "QuantizeLinear": quantize_linear,

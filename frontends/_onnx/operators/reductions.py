@@ -27,7 +27,11 @@ from ._common import (
 Reduce = Callable[[relay.Expr, list, bool], relay.Expr]
 
 
-def _reduction(reduce: Reduce, of_none: float, before: Callable | None, after: Callable | None) -> Converter:
+def _reduction(
+    reduce: Reduce, of_none: float, before: Callable | None, after: Callable | None, of_floats: bool = False
+) -> Converter:
+    """A converter; one `of_floats` computes integers in float64."""
+
     def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
         """TVM's own takes only the first of several axes given as an input, or lacks that input."""
         data, keepdims = inputs[0], bool(attrs.get("keepdims", 1))
@@ -36,6 +40,8 @@ def _reduction(reduce: Reduce, of_none: float, before: Callable | None, after: C
         dtype, rank = dtype_of(data), rank_of(data)
         if dtype == "bool":
             data = relay.cast(data, "uint8")
+        if of_floats and "int" in dtype:
+            data = relay.cast(data, "float64")
         data = before(data) if before else data
         if isinstance(axes, relay.Constant):
             axes = axes.data.numpy().tolist()
@@ -131,9 +137,9 @@ def _extreme(name: str) -> Converter:
 
 CONVERTERS: dict[str, Converter] = {
     "ReduceL1": in_float32(_reduction(relay.sum, 0, relay.abs, None)),
-    "ReduceL2": in_float32(_reduction(relay.sum, 0, _square, relay.sqrt)),
-    "ReduceLogSum": in_float32(_reduction(relay.sum, 0, None, relay.log)),
-    "ReduceLogSumExp": in_float32(_reduction(_log_sum_exp, -np.inf, None, None)),
+    "ReduceL2": in_float32(_reduction(relay.sum, 0, _square, relay.sqrt, of_floats=True)),
+    "ReduceLogSum": in_float32(_reduction(relay.sum, 0, None, relay.log, of_floats=True)),
+    "ReduceLogSumExp": in_float32(_reduction(_log_sum_exp, -np.inf, None, None, of_floats=True)),
     "ReduceMax": _extreme("max"),
     "ReduceMean": in_float32(_reduction(_mean, np.nan, None, None)),
     "ReduceMin": _extreme("min"),

@@ -70,13 +70,15 @@ def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     region = known(roi, "region of interest") if crops else None
     sizes = [relay.cast(_element(relay.shape_of(data, "int64"), axis), FLOAT) for axis in axes]
     if wanted is not None:
-        if policy != "stretch":
-            wanted = _in_proportion(wanted, sizes, len(axes), policy == "not_larger")
         lengths = [_element(wanted, place) for place in range(len(axes))]
         factors = [relay.cast(length, FLOAT) / size for length, size in zip(lengths, sizes)]
+        if policy != "stretch":
+            factors = [_common_factor(factors, policy)] * len(axes)
+            lengths = [_rounded(size * by) for size, by in zip(sizes, factors)]
     else:
         factors = [_element(scales, place) for place in range(len(axes))]
         lengths = [relay.cast(relay.floor(size * by), "int64") for size, by in zip(sizes, factors)]
+    by_size = wanted is not None and policy == "stretch"
     fold = importer.fold_constant
     resized = {}
     for place, axis in enumerate(axes):
@@ -85,13 +87,14 @@ def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
             each.start, each.end = region[place], region[place + len(axes)]
         elif _changes_nothing(each):
             continue
-        if wanted is None and how.coordinates in OF_LENGTH and not _gives_whole_length(each):
+        if 0 in (_number(each.size), _number(each.length)):
+            raise NotImplementedError("it resizes an axis from or to no elements")
+        if not by_size and how.coordinates in OF_LENGTH and not _gives_whole_length(each):
             raise NotImplementedError(
                 "its scales give sizes that are not whole, where ONNX and ONNX Runtime disagree on what "
                 f"coordinate_transformation_mode={how.coordinates} is"
             )
         resized[axis] = each
-    by_size = wanted is not None and policy == "stretch"
     if _is_relays(data, resized, how, by_size):
         return _relays(importer, data, resized, how)
     return _interpolated(importer, data, resized, how)
@@ -141,12 +144,17 @@ def _element(vector: relay.Expr, place: int) -> relay.Expr:
     return relay.take(vector, relay.const(place), axis=0)
 
 
-def _in_proportion(wanted: relay.Expr, sizes: list, count: int, at_most: bool) -> relay.Expr:
-    """The sizes that keep the aspect ratio: within the wanted ones, or around them."""
-    have = relay.stack(sizes, 0)
-    ratios = relay.cast(wanted, FLOAT) / have
-    scale = relay.min(ratios) if at_most else relay.max(ratios)
-    return relay.cast(relay.floor(have * scale + relay.const(0.5)), "int64")
+def _common_factor(factors: list[relay.Expr], policy: str) -> relay.Expr:
+    """The scale of all axes that keeps the aspect ratio: within the wanted sizes, or around them."""
+    if policy not in ("not_larger", "not_smaller"):
+        raise NotImplementedError(f"its attribute keep_aspect_ratio_policy={policy} is not known")
+    together = relay.stack(factors, 0)
+    return relay.min(together) if policy == "not_larger" else relay.max(together)
+
+
+def _rounded(length: relay.Expr) -> relay.Expr:
+    """The nearest integer, halves up."""
+    return relay.cast(relay.floor(length + relay.const(0.5)), "int64")
 
 
 def _number(expr: relay.Expr) -> Any:
@@ -187,6 +195,7 @@ def _is_relays(data: relay.Expr, resized: dict[int, _Axis], how: _How, by_size: 
             is_whole = scale is not None and scale == int(scale)
             at_corners = (coordinates, how.nearest_mode) == ("asymmetric", "floor")
             at_centers = coordinates in ("half_pixel", "pytorch_half_pixel") and is_whole
+            at_centers = at_centers and how.nearest_mode.startswith("round")
             if not (at_corners and (is_whole or is_late)) and not (at_centers and not is_late):
                 return False
         elif coordinates == "pytorch_half_pixel":
@@ -281,7 +290,9 @@ def _taps(at: np.ndarray, size: int, scale: float | None, how: _How) -> _resize.
             raise NotImplementedError("antialiasing by a scale that is known only at run time")
         kernel = _resize.linear_kernel if how.mode == "linear" else _resize.cubic_kernel(how.coefficient)
         support = 1 if how.mode == "linear" else 2
-        return _resize.antialiased(at.astype("float64"), 1 / scale, size, kernel, support)
+        return _resize.antialiased(
+            at.astype("float64"), 1 / scale, size, kernel, support, how.exclude_outside
+        )
     if how.mode == "cubic":
         return _resize.cubic(at, size, how.coefficient, how.exclude_outside)
     return _resize.linear(at, size)

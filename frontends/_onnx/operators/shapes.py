@@ -220,6 +220,25 @@ def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> l
     return results
 
 
+def unsqueeze(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own sorts axes before it counts negative ones from the front."""
+    data, axes = inputs[0], inputs[1] if opset_of(importer) >= 13 else attrs["axes"]
+    if isinstance(axes, relay.Constant):
+        axes = axes.data.numpy().tolist()
+    if isinstance(axes, relay.Expr):
+        (count,) = sizes_of(axes)
+        if count is None:
+            raise NotImplementedError("how many axes it inserts is known only at run time")
+        axes = relay.where(axes < like(0, axes), axes + like(rank_of(data) + count, axes), axes)
+        return stock(importer, "Unsqueeze")([data, axes], attrs, params)
+    places = sorted(axis_of(axis, rank_of(data) + len(axes)) for axis in axes)
+    if len(set(places)) < len(places):
+        raise NotImplementedError(f"its axes {axes} name one more than once")
+    for place in places:
+        data = relay.expand_dims(data, place)
+    return data
+
+
 def optional_has_element(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes a scalar for a missing element."""
     return relay.const(any(given is not None for given in inputs))
@@ -233,4 +252,5 @@ CONVERTERS: dict[str, Converter] = {
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,
     "Split": split,
+    "Unsqueeze": unsqueeze,
 }

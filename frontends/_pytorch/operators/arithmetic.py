@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import relay
 
+from ... import _extremes as extremes
 from . import functions
 from .converter import Converter, Inputs, InputTypes, dtype_name
 
@@ -93,7 +94,7 @@ def clamp(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
     )
     data, *limits = operands
     dtype = converter.infer_type(data).dtype
-    for limiting, bound in zip((functions.maximum, functions.minimum), bounds):
+    for limiting, bound in zip((extremes.maximum, extremes.minimum), bounds):
         data = data if bound is None else limiting(dtype, limits.pop(0), data)
     return data
 
@@ -252,8 +253,8 @@ CONVERTERS = {
     "aten::floor_divide": partial(elementwise, functions.floor_divide),
     "aten::fmod": partial(elementwise, functions.fmod),
     "aten::log1p": partial(unary, functions.log1p),
-    "aten::maximum": partial(elementwise, functions.maximum),
-    "aten::minimum": partial(elementwise, functions.minimum),
+    "aten::maximum": partial(elementwise, extremes.maximum),
+    "aten::minimum": partial(elementwise, extremes.minimum),
     "aten::mul": partial(elementwise, _multiply),
     "aten::pow": partial(elementwise, functions.power),
     "aten::reciprocal": partial(unary, lambda dtype, x: relay.divide(relay.const(1, dtype), x)),
