@@ -86,6 +86,8 @@ def shape_of(
     if shape is not None:
         return constant(np.asarray(shape[start:end], dtype))
     start, end, _ = slice(start, end).indices(len(x_type.shape))
+    if start >= end:
+        return constant(np.zeros(0, dtype))
     whole = relay.shape_of(x, dtype)
     return whole if (start, end) == (0, len(x_type.shape)) else relay.strided_slice(whole, [start], [end])
 

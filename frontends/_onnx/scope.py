@@ -58,6 +58,8 @@ def scope_class(graph_proto: type[Any]) -> type[Any]:
             """Convert, and refuse what the converter has not read."""
             node = self.place[1]
             recorded = Attributes(attrs)
+            while inputs and list.__getitem__(inputs, -1) is None:
+                inputs.pop()  # omitted by an empty name; TVM's converters count their inputs
             result = super()._convert_operator(op_name, inputs, recorded, opset)
             reason = unread(node, opset, recorded, inputs)
             made = len(result) if isinstance(result, relay.TupleWrapper) else 1

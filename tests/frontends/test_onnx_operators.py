@@ -92,6 +92,33 @@ CASES = {  # operator, inputs, constants, attributes
         {"": None, "b zero": np.uint8(200)},
         {},
     ),
+    "Gather from the end of the last axis": ("Gather", [ROWS, np.array([-1, 0])], {}, {"axis": -1}),
+    "Sign of NaN": ("Sign", [WITH_NAN], {}, {}),
+    "Sign of unsigned numbers": ("Sign", [np.arange(3, dtype="uint8")], {}, {}),
+    "Clip of NaN from below": ("Clip", [WITH_NAN], {"lo": np.float32(0)}, {}),
+    "Tile of none": ("Tile", [ROWS], {"repeats": [1, 0, 2]}, {}),
+    "MatMul of a vector and matrices": ("MatMul", [ROWS[0, 0], MATRIX], {}, {}),
+    "MatMul of matrices and a vector": ("MatMul", [ROWS, ROWS[0, 0]], {}, {}),
+    "Conv without the bias that it names": (
+        "Conv",
+        [IMAGE],
+        {"weight": MATRIX[:, :, :2], "": None},
+        {"group": 2},
+    ),
+    "Gemm without the addend that it names": ("Gemm", [ROWS[0]], {"b": ROWS[1], "": None}, {"transB": 1}),
+    "Trilu without the diagonal that it names": ("Trilu", [ROWS], {"": None}, {}),
+    "ConvInteger along one axis": (
+        "ConvInteger",
+        [np.arange(16, dtype="uint8").reshape(1, 2, 8)],
+        {"w": np.arange(-9, 9, dtype="int8").reshape(3, 2, 3), "x zero": np.uint8(3), "w zero": np.int8(2)},
+        {"pads": [1, 1]},
+    ),
+    "BatchNormalization of one axis": (
+        "BatchNormalization",
+        [ROWS[0, 0]],
+        dict(zip("sbmv", np.float32([[0.5], [2], [0.1], [3]]))),
+        {},
+    ),
     "Constant ints": ("Identity", [np.array([2**40])], {}, {}),
 }
 
@@ -202,6 +229,54 @@ def test_resize_takes_the_scale_that_is_given(mode, scale):
     for axis in (2, 3):
         expected = resized(expected, axis, scale, mode)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shapes", [((3,), (2, "n", 4)), (("m", 3, 4), (4,))])
+def test_a_matmul_of_a_vector_and_a_batch_known_at_run_time(shapes):
+    inputs = [tensor_input(name, shape) for name, shape in zip("ab", shapes)]
+    model = model_of([helper.make_node("MatMul", ["a", "b"], ["y"])], inputs, ["y"])
+    arrays = [
+        VALUES.normal(size=[{"m": 2, "n": 3}.get(size, size) for size in shape]).astype("float32")
+        for shape in shapes
+    ]
+    assert_matches_reference(from_onnx(model)[0], model, *arrays)
+
+
+@pytest.mark.parametrize("operator", ["PRelu", "Gemm"])
+def test_what_broadcasts_before_opset_7(operator):
+    """A slope for each channel; and an addend by an attribute that says so."""
+    constants = {"PRelu": {"slope": ROWS[0, 0, :2]}, "Gemm": {"b": ROWS[0], "c": ROWS[0, 0]}}[operator]
+    x, attributes = (IMAGE, {}) if operator == "PRelu" else (ROWS[0, :, :4].copy(), {"broadcast": 1})
+    (found,) = run(from_onnx(model_and_arrays(operator, [x], constants, attributes, opset=6))[0], x)
+    if operator == "PRelu":
+        expected = np.where(x > 0, x, x * constants["slope"].reshape(1, 2, 1, 1))
+    else:
+        expected = x @ constants["b"] + constants["c"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_transposed_convolution_of_volumes_in_groups():
+    """For which TVM has no kernel: each group is that of one channel."""
+    x = VALUES.normal(size=(1, 2, 3, 4, 2)).astype("float32")
+    weight = VALUES.normal(size=(2, 3, 2, 2, 2)).astype("float32")
+
+    def convolved(x, weight, group):
+        attributes = {"strides": [2, 1, 2], "pads": [0, 1, 0, 1, 0, 0], "group": group}
+        return run(from_onnx(model_and_arrays("ConvTranspose", [x], {"w": weight}, attributes))[0], x)[0]
+
+    expected = [convolved(x[:, place : place + 1].copy(), weight[place : place + 1], 1) for place in (0, 1)]
+    np.testing.assert_allclose(convolved(x, weight, 2), np.concatenate(expected, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_fewer_elements_are_gathered_from_the_end(axis):
+    indices = VALUES.integers(-3, 3, (2, 3, 2))
+    model = model_and_arrays("GatherElements", [ROWS, indices], {}, {"axis": axis})
+    kept = tuple(
+        slice(None) if place == axis % 3 else slice(size) for place, size in enumerate(indices.shape)
+    )
+    expected = np.take_along_axis(ROWS[kept], indices, axis)
+    np.testing.assert_array_equal(run(from_onnx(model)[0], ROWS, indices)[0], expected)
 
 
 @pytest.mark.parametrize("outside", [0, 1])

@@ -112,22 +112,109 @@ def test_each_element_of_an_axis_has_its_scale(axis, dtype):
     assert_matches_reference(from_onnx(model)[0], model, x)
 
 
+def quantised(dtype, *shape, seed=0):
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+def scale_and_zero(name, dtype, scale):
+    return {f"{name} scale": np.float32(scale), f"{name} zero": np.array(4, dtype)}
+
+
+def assert_as_onnx_runtime_does(operator, arrays, attributes, steps=0, domain="com.microsoft"):
+    """`arrays` are the inputs; the first is no constant."""
+    (first, x), *others = arrays.items()
+    omitted = {name for name, array in others if array is None}
+    names = ["" if name in omitted else name for name in arrays]
+    node = helper.make_node(operator, names, ["y"], domain=domain, **attributes)
+    constants = weights(**{name: array for name, array in others if array is not None})
+    domains = [domain] if domain else []
+    model = model_of([node], [tensor_input(first, x.shape, x.dtype)], ["y"], constants, domains=domains)
+    (found,) = run(from_onnx(model)[0], x)
+    model.graph.output[0].CopyFrom(tensor_input("y", None, found.dtype))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {first: x})
+    np.testing.assert_allclose(found.astype("float64"), expected, atol=steps, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("layout", [{}, {"channels_last": 0}, {"channels_last": 1}])
 def test_a_global_average_of_quantised_numbers(layout, dtype):
-    limits = np.iinfo(dtype)
-    x = np.random.default_rng(0).integers(limits.min, limits.max, (2, 6, 4, 8)).astype(dtype)
-    zeros = {"x zero": np.array(3, dtype), "y zero": np.array(4, dtype)}
-    scales = {"x scale": np.float32(0.1), "y scale": np.float32(0.05)}  # many means are amid two steps
-    names = ["x scale", "x zero", "y scale", "y zero"]
-    node = helper.make_node(
-        "QLinearGlobalAveragePool", ["x", *names], ["y"], domain="com.microsoft", **layout
+    x = {"x": quantised(dtype, 2, 6, 4, 8)}
+    # Many of these means are amid two steps.
+    arrays = {**x, **scale_and_zero("x", dtype, 0.1), **scale_and_zero("y", dtype, 0.05)}
+    assert_as_onnx_runtime_does("QLinearGlobalAveragePool", arrays, layout)
+
+
+QUANTISED = {  # operator, of how many operands, attributes
+    "QLinearAdd": (2, {}),
+    "QLinearAveragePool": (1, {"kernel_shape": [2], "channels_last": 1}),
+    "QLinearLeakyRelu": (1, {}),
+    "QLinearMul": (2, {}),
+    "QLinearSigmoid": (1, {}),
+}
+
+
+@pytest.mark.parametrize("operator", QUANTISED)
+def test_a_quantised_operator_in_floats(operator):
+    """To the step, where a float is amid two."""
+    count, attributes = QUANTISED[operator]
+    arrays = {}
+    for name in "ab"[:count]:
+        arrays |= {name: quantised("int8", 2, 30, 4, seed=ord(name)), **scale_and_zero(name, "int8", 0.07)}
+    arrays |= scale_and_zero("y", "int8", 0.3)
+    assert_as_onnx_runtime_does(operator, arrays, attributes, steps=1)
+
+
+def test_quantised_numbers_are_joined():
+    arrays = {"a": quantised("uint8", 2, 30), **scale_and_zero("a", "uint8", 0.07)}
+    arrays |= {"b": quantised("uint8", 2, 20), **scale_and_zero("b", "uint8", 0.11)}
+    names = ["y scale", "y zero", *arrays]
+    node = helper.make_node("QLinearConcat", names, ["y"], domain="com.microsoft", axis=-1)
+    x = arrays.pop("a")
+    constants = weights(**arrays, **scale_and_zero("y", "uint8", 0.1))
+    model = model_of(
+        [node], [tensor_input("a", x.shape, "uint8")], ["y"], constants, domains=["com.microsoft"]
     )
-    inputs = [tensor_input("x", x.shape, dtype)]
-    model = model_of([node], inputs, ["y"], weights(**zeros, **scales), domains=["com.microsoft"])
-    model.graph.output[0].CopyFrom(tensor_input("y", None, dtype))
+    parts = [(x, 0.07), (arrays["b"], 0.11)]
+    expected = np.concatenate([(part - 4.0) * scale / 0.1 for part, scale in parts], 1)
+    (found,) = run(from_onnx(model)[0], x)
+    np.testing.assert_allclose(found, np.clip(np.round(expected) + 4, 0, 255), atol=1)
+
+
+@pytest.mark.parametrize("result", ["uint8", None])
+def test_a_quantised_gemm(result):
+    arrays = {"a": quantised("uint8", 3, 4), **scale_and_zero("a", "uint8", 0.02)}
+    arrays |= {"b": quantised("int8", 4, 5), "b scale": np.float32([1, 2, 3, 4, 5]) / 100}
+    arrays |= {"b zero": np.zeros(5, "int8"), "c": np.arange(-200, 300, 100, dtype="int32")}
+    arrays |= scale_and_zero("y", result, 0.4) if result else {}
+    assert_as_onnx_runtime_does("QGemm", arrays, {"alpha": 0.5}, steps=0 if result is None else 1)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_a_quantised_convolution_with_scales_of_filters_and_one_zero_point(axes):
+    arrays = {
+        "x": quantised("uint8", 1, 4, 6, 5)[..., : 5 if axes == 2 else 1],
+        **scale_and_zero("x", "uint8", 0.02),
+    }
+    arrays |= {"w": quantised("int8", 3, 4, 3, 2)[..., :axes], "w scale": np.float32([1, 2, 3]) / 100}
+    if axes == 1:
+        arrays["x"], arrays["w"] = arrays["x"][..., 0], arrays["w"][..., 0]
+    arrays |= {"w zero": np.int8(2), **scale_and_zero("y", "uint8", 0.2)}
+    arrays["bias"] = np.arange(-200, 100, 100, dtype="int32")
+    assert_as_onnx_runtime_does("QLinearConv", arrays, {"pads": [1] * 2 * axes}, domain="")
+
+
+@pytest.mark.parametrize("x", [[0, 0], [0.5, 1, 2.5, 255], [-1.5, 2.5, 253.5], [-3, -1]])
+def test_numbers_quantised_by_their_own_range(x):
+    x = np.array(x, "float32")
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+    model = model_of([node], [tensor_input("x", x.shape)], ["y", "scale", "zero"])
+    for value, dtype in zip(model.graph.output, ("uint8", "float32", "uint8")):
+        value.CopyFrom(tensor_input(value.name, None, dtype))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    np.testing.assert_array_equal(run(from_onnx(model)[0], x)[0], session.run(None, {"x": x})[0])
+    for found, expected in zip(run(from_onnx(model)[0], x), session.run(None, {"x": x})):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_quantised_operator_without_a_converter_is_named():

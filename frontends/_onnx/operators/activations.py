@@ -90,6 +90,14 @@ def selu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
     return like(gamma, x) * relay.where(x < like(0, x), like(alpha, x) * negative, x)
 
 
+def prelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not know that before opset 7 slopes are of the channels, not of the last axis."""
+    x, slope = inputs
+    if opset_of(importer) < 7 and rank_of(slope) == 1 and rank_of(x) > 2:
+        slope = relay.expand_dims(slope, 1, rank_of(x) - 2)
+    return stock(importer, "Prelu")([x, slope], attrs, params)
+
+
 def thresholded_relu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own supports float32 only, and gives NaN for minus infinity."""
     x = inputs[0]
@@ -121,6 +129,7 @@ CONVERTERS: dict[str, Converter] = {
     "HardSwish": hard_swish,
     "LogSoftmax": log_softmax,
     "Mish": mish,
+    "PRelu": prelu,
     "Selu": selu,
     "Softmax": softmax,
     "Softplus": softplus,

@@ -17,16 +17,16 @@ from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, 
 
 
 def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own ignores a constant upper bound without a lower one, and wraps integer bounds around."""
+    """TVM's own ignores a constant upper bound without a lower one, wraps integers around, and loses NaN."""
     data, dtype = inputs[0], dtype_of(inputs[0])
     bounds = [inputs[1], inputs[2]] if len(inputs) > 1 else [attrs.get("min"), attrs.get("max")]
     values = [bound.data.numpy().item() if isinstance(bound, relay.Constant) else bound for bound in bounds]
     are_known = all(isinstance(value, (float, int)) for value in values)
     if dtype.startswith("float") and are_known and values[0] <= values[1]:
         return relay.clip(data, *values)
-    for bound, limit in zip(bounds, (relay.maximum, relay.minimum)):
+    for bound, limit in zip(bounds, (maximum, minimum)):
         if bound is not None:
-            data = limit(data, like(bound, data) if isinstance(bound, float) else bound)
+            data = limit(dtype, like(bound, data) if isinstance(bound, float) else bound, data)
     return data
 
 
@@ -94,11 +94,14 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     left, right = inputs
     ranks = rank_of(left), rank_of(right)
     shapes = sizes_of(left), sizes_of(right)
+    if min(ranks) == 1 and max(ranks) > 2:
+        left = relay.expand_dims(left, 0) if ranks[0] == 1 else left
+        right = relay.expand_dims(right, 1) if ranks[1] == 1 else right
+        product = matmul(importer, [left, right], attrs, params)
+        return relay.squeeze(product, [-2 if ranks[0] == 1 else -1])
     static = None not in (*shapes[0], *shapes[1])
     if not static or max(ranks) < 3 or ranks[1] == 2:
-        return stock(importer, "MatMul")(inputs, attrs, params)
-    left = relay.expand_dims(left, 0) if ranks[0] == 1 else left
-    right = relay.expand_dims(right, 1) if ranks[1] == 1 else right
+        return stock(importer, "MatMul")([left, right], attrs, params)
     of_left, of_right = ([int(size) for size in type_of(each).shape] for each in (left, right))
     (*batch_left, rows, inner), (*batch_right, _, columns) = of_left, of_right
     batch = np.broadcast_shapes(tuple(batch_left), tuple(batch_right))
@@ -110,9 +113,21 @@ def matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
 
     right = relay.transpose(flat(right, [inner, columns]), [0, 2, 1])
     product = relay.nn.batch_matmul(flat(left, [rows, inner]), right, out_dtype=dtype_of(left))
-    kept = [rows] if ranks[0] > 1 else []
-    kept += [columns] if ranks[1] > 1 else []
-    return relay.reshape(product, [*batch, *kept])
+    return relay.reshape(product, [*batch, rows, columns])
+
+
+def gemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not know `broadcast`, of opsets up to 6: what it adds broadcasts in any."""
+    attrs.get("broadcast")
+    return stock(importer, "Gemm")(inputs, attrs, params)
+
+
+def sign(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own gives 0 for NaN, and does not compile for unsigned numbers."""
+    x, dtype = inputs[0], dtype_of(inputs[0])
+    if dtype.startswith("uint"):
+        return relay.minimum(x, like(1, x))
+    return relay.where(relay.isnan(x), x, relay.sign(x)) if dtype.startswith("float") else relay.sign(x)
 
 
 def mod(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -139,6 +154,7 @@ CONVERTERS: dict[str, Converter] = {
     "Add": _with_axis("add"),
     "Clip": clip,
     "Div": _with_axis("divide"),
+    "Gemm": gemm,
     "MatMul": matmul,
     "Max": _extreme(maximum),
     "Mean": mean,
@@ -147,6 +163,7 @@ CONVERTERS: dict[str, Converter] = {
     "Mul": _with_axis("multiply"),
     "Pow": pow_,
     "Round": round_,
+    "Sign": sign,
     "Sub": _with_axis("subtract"),
     **dict.fromkeys(RANDOM, random),
 }

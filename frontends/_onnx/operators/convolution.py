@@ -54,18 +54,26 @@ def conv_transpose(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
         weight = relay.nn.dilate(weight, [1, 1, *dilations])
     if any(e >= s for e, s in zip(extra, strides)):
         raise NotImplementedError("its output padding must be less than its stride")
-    result = getattr(relay.nn, f"conv{rank}d_transpose")(
-        data,
-        weight,
-        channels=filters * group,
-        kernel_size=tuple(reach),
-        strides=tuple(strides),
-        padding=tuple(pads),
-        output_padding=tuple(extra),
-        groups=group,
-        data_layout=LAYOUTS[rank][0],
-        kernel_layout=LAYOUTS[rank][1],
-    )
+
+    def convolve(data: relay.Expr, weight: relay.Expr, groups: int) -> relay.Expr:
+        return getattr(relay.nn, f"conv{rank}d_transpose")(
+            data,
+            weight,
+            channels=filters * groups,
+            kernel_size=tuple(reach),
+            strides=tuple(strides),
+            padding=tuple(pads),
+            output_padding=tuple(extra),
+            groups=groups,
+            data_layout=LAYOUTS[rank][0],
+            kernel_layout=LAYOUTS[rank][1],
+        )
+
+    if rank == 3 and group > 1:  # for which TVM has no kernel
+        parts = zip(relay.split(data, group, 1), relay.split(weight, group, 0))
+        result = relay.concatenate([convolve(*part, 1) for part in parts], 1)
+    else:
+        result = convolve(data, weight, group)
     return result if bias is None else relay.nn.bias_add(result, bias)
 
 

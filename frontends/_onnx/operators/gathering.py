@@ -29,21 +29,33 @@ from ._common import (
 
 
 def gather(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own wraps indices around at run time even if they cannot be negative.
+    """TVM's own counts indices from the end by the length of another axis if the axis is negative.
 
-    It does so with `where`, whose shape function takes a scalar for a vector, so that a gather by a scalar
-    has a wrong shape.
+    It wraps indices around at run time even if they cannot be negative, and does so with `where`, whose shape
+    function takes a scalar for a vector, so that a gather by a scalar has a wrong shape.
     """
     data, indices = inputs
-    axis = attrs.get("axis", 0)
+    axis = axis_of(attrs.get("axis", 0), rank_of(data))
     if never_negative(indices):
         return relay.take(data, indices, axis)
     if isinstance(indices, relay.Constant) or len(type_of(indices).shape):
-        return stock(importer, "Gather")(inputs, attrs, params)
+        return stock(importer, "Gather")([data, indices], {"axis": axis}, params)
     dtype = type_of(indices).dtype
     size = relay.take(relay.shape_of(data, dtype), relay.const(axis, "int64"), mode="wrap")
     negative = relay.cast(indices < relay.const(0, dtype), dtype)
     return relay.take(data, indices + negative * size, axis)
+
+
+def gather_elements(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """As `gather`; and TVM's own needs as many indices as elements along the other axes."""
+    data, indices = inputs
+    rank, wanted = rank_of(data), sizes_of(indices)
+    axis = axis_of(attrs.get("axis", 0), rank)
+    if wanted != sizes_of(data) and None not in wanted:
+        last = np.iinfo("int64").max
+        ends = [last if place == axis else size for place, size in enumerate(wanted)]
+        data = relay.strided_slice(data, [0] * rank, ends)
+    return stock(importer, "GatherElements")([data, indices], {"axis": axis}, params)
 
 
 def gather_nd(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -129,6 +141,13 @@ def _with_reduction(attrs: Attrs) -> Attrs:
     return {**attrs, "reduction": b"update"} if attrs.get("reduction") == b"none" else attrs
 
 
+def non_zero(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not compile for a scalar."""
+    if rank_of(inputs[0]) == 0:
+        raise NotImplementedError("it is of a scalar, which has no indices")
+    return stock(importer, "NonZero")(inputs, attrs, params)
+
+
 def trilu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own accepts dynamic sizes, for which there is no kernel to compile."""
     if None in sizes_of(inputs[0]):
@@ -153,8 +172,10 @@ def grid_sample(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Para
 CONVERTERS: dict[str, Converter] = {
     "CumSum": cum_sum,
     "Gather": gather,
+    "GatherElements": gather_elements,
     "GatherND": gather_nd,
     "GridSample": grid_sample,
+    "NonZero": non_zero,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
     "TopK": top_k,

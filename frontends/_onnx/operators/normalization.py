@@ -28,10 +28,13 @@ from ._common import (
 
 
 def batch_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own ignores `training_mode`."""
+    """TVM's own ignores `training_mode`, and takes no data of one axis."""
     momentum = attrs.get("momentum", 0.9)
     attrs.get("is_test")  # before opset 7; imported models are not trained
     if not attrs.get("training_mode", 0):
+        if rank_of(inputs[0]) == 1:  # one channel
+            column = importer.onnx_input.of([relay.expand_dims(inputs[0], 1), *inputs[1:5]])
+            return relay.squeeze(stock(importer, "BatchNorm")(column, attrs, params)[0], [1])
         return stock(importer, "BatchNorm")(inputs, attrs, params)
     x, scale, bias, mean, variance = inputs
     rank = rank_of(x)
@@ -81,6 +84,13 @@ def mean_variance_normalization(
     return (x - mean) / (relay.sqrt(relay.variance(x, axes, True, with_mean=mean)) + like(1e-9, x))
 
 
+def layer_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes an axis that the data do not have."""
+    axis = axis_of(attrs.get("axis", -1), rank_of(inputs[0]))
+    given = {"axis": axis, "epsilon": attrs.get("epsilon", 1e-5)}
+    return stock(importer, "LayerNormalization")(inputs, given, params)
+
+
 @in_float32
 def lrn(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes odd sizes of images of float32 only."""
@@ -119,6 +129,7 @@ CONVERTERS: dict[str, Converter] = {
     "Dropout": dropout,
     "GroupNormalization": group_normalization,
     "LRN": lrn,
+    "LayerNormalization": layer_normalization,
     "LpNormalization": lp_normalization,
     "MeanVarianceNormalization": mean_variance_normalization,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -18,9 +19,11 @@ from ._common import (
     dtype_of,
     like,
     rank_of,
+    several,
     sizes_of,
+    stock,
 )
-from .arithmetic import matmul
+from .arithmetic import matmul, round_half_even
 from .pooling import average_pool, pooled_axes
 
 FAR = 2.0**17  # outside the range of 16 bits, whatever the zero point
@@ -92,23 +95,118 @@ def matmul_integer(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: P
     return matmul(importer, [_centred(a, a_zero), _centred(b, b_zero)], {}, params)
 
 
+def conv_integer(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes images only."""
+    x, w, x_zero, w_zero = inputs[0], inputs[1], inputs[2], inputs[3]
+    if rank_of(x) == 4:
+        return stock(importer, "ConvInteger")([x, w, x_zero, w_zero], attrs, params)
+    return _convolved(importer, _centred(x, x_zero), w, w_zero, attrs, params)
+
+
+def qlinear_conv(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes images only, and both scales and zero points of filters, or neither."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (inputs[place] for place in range(9))
+    rank, filters = rank_of(x), sizes_of(w)[:1]
+    if (1,) in (sizes_of(w_scale), sizes_of(w_zero)) or rank_of(w_scale) != rank_of(w_zero):
+        w_scale, w_zero = (
+            importer.fold_constant(relay.broadcast_to(each, filters)) for each in (w_scale, w_zero)
+        )
+    if rank == 4:
+        given = [x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero]
+        return stock(importer, "QLinearConv")(given if bias is None else [*given, bias], attrs, params)
+    result = _convolved(importer, _centred(x, x_zero), w, w_zero, attrs, params)
+    result = result if bias is None else relay.nn.bias_add(result, bias)
+    scale = _by_axis(x_scale, 1, rank) * _by_axis(w_scale, 1, rank) / _by_axis(y_scale, 1, rank)
+    scaled = relay.cast(result, "float32") * importer.fold_constant(scale)
+    return _quantized(scaled, _by_axis(y_zero, 1, rank), dtype_of(y_zero))
+
+
+def _convolved(
+    importer: ModuleType, x: relay.Expr, w: relay.Expr, zero: relay.Expr | None, attrs: Attrs, params: Params
+) -> relay.Expr:
+    """Integers convolved; the zero point may be one for each filter."""
+    zero = None if zero is None else _by_axis(zero, 0, rank_of(w))
+    return stock(importer, "Conv")(importer.onnx_input.of([x, _centred(w, zero)]), attrs, params)
+
+
 def qlinear_matmul(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own does not clip to the range of the dtype, and supports float32 scales, one for all, only."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
 
-    def scalar(expr: relay.Expr) -> relay.Expr:
-        if rank_of(expr) > 1 or (rank_of(expr) == 1 and importer.infer_shape(expr) != (1,)):
-            raise NotImplementedError("scales and zero points, but those of its columns, must be scalars")
-        return relay.reshape(expr, []) if rank_of(expr) else expr
-
     # Of the second matrix each column may have its own, which broadcast as they are.
     b_scale, b_zero = (
-        each if sizes_of(each) == sizes_of(b)[-1:] else scalar(each) for each in (b_scale, b_zero)
+        each if sizes_of(each) == sizes_of(b)[-1:] else _scalar(each) for each in (b_scale, b_zero)
     )
-    product = matmul(importer, [_centred(a, scalar(a_zero)), _centred(b, b_zero)], {}, params)
-    scale = scalar(relay.cast(a_scale, "float32")) * relay.cast(b_scale, "float32")
-    scaled = relay.cast(product, "float32") * (scale / scalar(relay.cast(y_scale, "float32")))
-    return _quantized(scaled, scalar(y_zero), dtype_of(y_zero))
+    product = matmul(importer, [_centred(a, _scalar(a_zero)), _centred(b, b_zero)], {}, params)
+    scale = _scalar(relay.cast(a_scale, "float32")) * relay.cast(b_scale, "float32")
+    scaled = relay.cast(product, "float32") * (scale / _scalar(relay.cast(y_scale, "float32")))
+    return _quantized(scaled, _scalar(y_zero), dtype_of(y_zero))
+
+
+def qgemm(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own gives no floats, and rounds halves up."""
+    a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (inputs[place] for place in range(9))
+    a, b = (
+        relay.transpose(each) if attrs.get(name, 0) else each for each, name in ((a, "transA"), (b, "transB"))
+    )
+    # Of the second matrix each column may have its own scale and zero point, which broadcast as they are.
+    result = matmul(importer, [_centred(a, _scalar(a_zero)), _centred(b, b_zero)], {}, params)
+    result = relay.cast(result if c is None else result + c, "float32")
+    scale = _scalar(a_scale) * b_scale * like(attrs.get("alpha", 1.0), a_scale)
+    if y_scale is None:
+        return result * scale
+    dtype = dtype_of(a if y_zero is None else y_zero)
+    return _quantized(result * (scale / _scalar(y_scale)), y_zero, dtype)
+
+
+def _scalar(expr: relay.Expr) -> relay.Expr:
+    if rank_of(expr) > 1 or (rank_of(expr) == 1 and sizes_of(expr) != (1,)):
+        raise NotImplementedError("scales and zero points, but those of its columns, must be scalars")
+    return relay.reshape(expr, []) if rank_of(expr) else expr
+
+
+def _in_floats(compute: Callable[..., relay.Expr], operands: int) -> Converter:
+    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+        """TVM's own rounds halves away from zero, and needs zero points."""
+        floats = [_dequantized(importer, *inputs[3 * place : 3 * place + 3]) for place in range(operands)]
+        y_scale, y_zero = inputs[3 * operands], inputs[3 * operands + 1]
+        dtype = dtype_of(inputs[0])
+        return _quantized(compute(*floats, attrs) / _scalar(y_scale), _scalar_or_none(y_zero), dtype)
+
+    return convert
+
+
+def _dequantized(
+    importer: ModuleType, data: relay.Expr, scale: relay.Expr, zero: relay.Expr | None
+) -> relay.Expr:
+    return dequantize_linear(importer, importer.onnx_input.of([data, scale, zero]), {}, {})
+
+
+def _scalar_or_none(expr: relay.Expr | None) -> relay.Expr | None:
+    return None if expr is None else _scalar(expr)
+
+
+def _leaky_relu(x: relay.Expr, attrs: Attrs) -> relay.Expr:
+    return relay.nn.leaky_relu(x, attrs.get("alpha", 0.01))  # TVM's own has another default
+
+
+def qlinear_concat(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own rounds in fixed point."""
+    y_scale, y_zero, *given = inputs
+    parts = [_dequantized(importer, *given[place : place + 3]) for place in range(0, len(given), 3)]
+    joined = relay.concatenate(parts, axis_of(attrs["axis"], rank_of(parts[0])))
+    return _quantized(joined / _scalar(y_scale), _scalar(y_zero), dtype_of(y_zero))
+
+
+def dynamic_quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own divides by zero where all is zero, and rounds halves away from zero."""
+    x = inputs[0]
+    zero, one, steps = (relay.const(value) for value in (0.0, 1.0, 255.0))
+    lowest, highest = relay.minimum(relay.min(x), zero), relay.maximum(relay.max(x), zero)
+    spread = highest - lowest
+    scale = relay.where(relay.equal(spread, zero), one, spread / steps)
+    zero_point = round_half_even(relay.clip(zero - lowest / scale, 0, 255))
+    return several(_quantized(x / scale, zero_point, "uint8"), scale, relay.cast(zero_point, "uint8"))
 
 
 def qlinear_softmax(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -142,11 +240,9 @@ def _channels_first(convert: Converter) -> Converter:
 
 def _qlinear_average_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
-    of = importer.onnx_input.of
-    floats = dequantize_linear(importer, of([data, x_scale, x_zero]), {}, params)
-    result = average_pool(importer, of([floats]), attrs, params)
-    y_zero = like(0, data) if y_zero is None else y_zero
-    return quantize_linear(importer, of([result, y_scale, y_zero]), {}, params)
+    floats = importer.onnx_input.of([_dequantized(importer, data, x_scale, x_zero)])
+    result = average_pool(importer, floats, attrs, params) / _scalar(y_scale)
+    return _quantized(result, _scalar_or_none(y_zero), dtype_of(data))
 
 
 def _qlinear_global_average_pool(
@@ -156,18 +252,25 @@ def _qlinear_global_average_pool(
     data, x_scale, x_zero, y_scale, y_zero = (inputs[place] for place in range(5))
     total = relay.sum(_centred(data, x_zero), pooled_axes(data), True)
     count = relay.prod(relay.strided_slice(relay.shape_of(data, "int64"), [2], [rank_of(data)]))
-    x_scale, y_scale = (relay.reshape(each, []) for each in (x_scale, y_scale))
-    scale = importer.fold_constant(x_scale / (y_scale * relay.cast(count, "float32")))
-    y_zero = None if y_zero is None else relay.reshape(y_zero, [])
-    return _quantized(relay.cast(total, "float32") * scale, y_zero, dtype_of(data))
+    scale = importer.fold_constant(_scalar(x_scale) / (_scalar(y_scale) * relay.cast(count, "float32")))
+    return _quantized(relay.cast(total, "float32") * scale, _scalar_or_none(y_zero), dtype_of(data))
 
 
 CONVERTERS: dict[str, Converter] = {
+    "ConvInteger": conv_integer,
     "DequantizeLinear": dequantize_linear,
+    "DynamicQuantizeLinear": dynamic_quantize_linear,
     "MatMulInteger": matmul_integer,
+    "QGemm": qgemm,
+    "QLinearAdd": _in_floats(lambda a, b, attrs: a + b, 2),
     "QLinearAveragePool": _channels_first(_qlinear_average_pool),
+    "QLinearConcat": qlinear_concat,
+    "QLinearConv": qlinear_conv,
     "QLinearGlobalAveragePool": _channels_first(_qlinear_global_average_pool),
+    "QLinearLeakyRelu": _in_floats(_leaky_relu, 1),
     "QLinearMatMul": qlinear_matmul,
+    "QLinearMul": _in_floats(lambda a, b, attrs: a * b, 2),
+    "QLinearSigmoid": _in_floats(lambda x, attrs: relay.sigmoid(x), 1),
     "QLinearSoftmax": qlinear_softmax,
     "QuantizeLinear": quantize_linear,
 }

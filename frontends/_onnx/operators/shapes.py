@@ -20,7 +20,9 @@ from ._common import (
     Converter,
     Inputs,
     Params,
+    all_sizes_of,
     axis_of,
+    dtype_of,
     like,
     opset_of,
     rank_of,
@@ -220,6 +222,15 @@ def _split_late(data: relay.Expr, parts: relay.Expr, count: int, axis: int) -> l
     return results
 
 
+def tile(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own does not repeat zero times."""
+    data, repeats = inputs
+    if not isinstance(repeats, relay.Constant) or repeats.data.numpy().all():
+        return stock(importer, "Tile")([data, repeats], attrs, params)
+    shape = np.multiply(all_sizes_of(data, "none of it"), repeats.data.numpy())
+    return constant(np.zeros(shape, dtype_of(data)))
+
+
 def unsqueeze(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own sorts axes before it counts negative ones from the front."""
     data, axes = inputs[0], inputs[1] if opset_of(importer) >= 13 else attrs["axes"]
@@ -252,5 +263,6 @@ CONVERTERS: dict[str, Converter] = {
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,
     "Split": split,
+    "Tile": tile,
     "Unsqueeze": unsqueeze,
 }
