@@ -93,6 +93,12 @@ CASES = {  # operator, inputs, constants, attributes
         {},
     ),
     "Gather from the end of the last axis": ("Gather", [ROWS, np.array([-1, 0])], {}, {"axis": -1}),
+    "OneHot of a depth of floats": (
+        "OneHot",
+        [np.array([1, -1, 0])],
+        {"depth": np.float32(3), "values": np.float32([0, 2])},
+        {},
+    ),
     "Sign of NaN": ("Sign", [WITH_NAN], {}, {}),
     "Sign of unsigned numbers": ("Sign", [np.arange(3, dtype="uint8")], {}, {}),
     "Clip of NaN from below": ("Clip", [WITH_NAN], {"lo": np.float32(0)}, {}),
@@ -376,6 +382,8 @@ def test_a_recurrent_network_backwards(operator):
         ("RandomUniformLike", {}, "its result is random"),
         ("Resize", {"mode": "linear", "antialias": 1}, "it needs either scales or sizes"),
         ("TopK", {}, "it selects 5 of 2"),
+        ("RNN", {"activations": ["Affine"]}, "ONNX has no alpha and beta for its activations"),
+        ("NonZero", {}, "it is of a scalar"),
         ("Unsqueeze", {}, r"its axes \[4, -1\] name one more than once"),
     ],
 )
@@ -383,11 +391,12 @@ def test_what_a_converter_does_not_know_is_refused(operator, attributes, reason)
     constants = {
         "LSTM": {"w": np.ones((1, 12, 2), "float32"), "r": np.ones((1, 12, 3), "float32")},
         "Dropout": {"ratio": np.float32(0.5), "training": np.array(True)},
+        "RNN": {"w": np.ones((1, 3, 2), "float32"), "r": np.ones((1, 3, 3), "float32")},
         "TopK": {"k": [5]},
         "Unsqueeze": {"axes": [4, -1]},
     }.get(operator, {})
     outputs = ("y", "z") if operator == "TopK" else ("y",)
-    x = np.ones((4, 1, 2), "float32")
+    x = np.ones(() if operator == "NonZero" else (4, 1, 2), "float32")
     model = model_and_arrays(operator, [x], constants, attributes, outputs=outputs)
     with pytest.raises(ImportFailure, match=rf"the node 'it' \({operator}\) cannot be converted: {reason}"):
         from_onnx(model)

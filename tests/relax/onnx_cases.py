@@ -99,6 +99,7 @@ ELEMENTWISE = {
     "Pow_minus": case("Pow", POSITIVE, np.float32(-1.5), known=[1]),
     "Max": case("Max", IMAGE, random(9), random(4, 1, 1)),
     "Min": case("Min", IMAGE, random(9)),
+    "Max_nan": case("Max", np.float32([np.nan, 1, 2]), np.float32([1, np.nan, -np.inf])),
     "Max_integers": case("Max", WHOLE, OTHER),
     "Sum": case("Sum", IMAGE, random(9), random(4, 1, 1)),
     "Mean": case("Mean", IMAGE, random(9), random(4, 1, 1)),
@@ -153,6 +154,9 @@ SHAPES = {
     "GatherND_batch": case("GatherND", IMAGE, np.int64([[1, -1], [3, 2]]), batch_dims=1),
     "ScatterElements": case(
         "ScatterElements", ROWS, [[-1, 0], [1, 2]], random(2, 2), axis=1, opsets=(16, LATEST)
+    ),
+    "ScatterElements_fewer": case(
+        "ScatterElements", IMAGE, [[[[1, -1]]], [[[0, 3]]]], random(2, 1, 1, 2), axis=3, opsets=(16, LATEST)
     ),
     "ScatterND": case("ScatterND", ROWS, [[0, -1], [2, 2]], random(2), opsets=(16, LATEST)),
     "ScatterND_rows": case("ScatterND", ROWS, [[2], [-3]], random(2, 5), known=[1], opsets=(16, LATEST)),

@@ -148,6 +148,13 @@ def non_zero(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params)
     return stock(importer, "NonZero")(inputs, attrs, params)
 
 
+def one_hot(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
+    """TVM's own takes no depth of floats."""
+    indices, depth, values = inputs
+    depth = importer.fold_constant(relay.cast(depth, "int64"))
+    return stock(importer, "OneHot")([indices, depth, values], attrs, params)
+
+
 def trilu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own accepts dynamic sizes, for which there is no kernel to compile."""
     if None in sizes_of(inputs[0]):
@@ -176,6 +183,7 @@ CONVERTERS: dict[str, Converter] = {
     "GatherND": gather_nd,
     "GridSample": grid_sample,
     "NonZero": non_zero,
+    "OneHot": one_hot,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
     "TopK": top_k,

@@ -91,6 +91,16 @@ def layer_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
     return stock(importer, "LayerNormalization")(inputs, given, params)
 
 
+def skip_layer_normalization(
+    importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params
+) -> relay.Expr:
+    """TVM's own needs both of the optional inputs."""
+    data, skip, gamma, beta, bias = (inputs[place] for place in range(5))
+    zeros = relay.zeros_like(gamma)
+    given = [data, skip, gamma, zeros if beta is None else beta, zeros if bias is None else bias]
+    return stock(importer, "SkipLayerNormalization")(given, attrs, params)
+
+
 @in_float32
 def lrn(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own takes odd sizes of images of float32 only."""
@@ -130,6 +140,7 @@ CONVERTERS: dict[str, Converter] = {
     "GroupNormalization": group_normalization,
     "LRN": lrn,
     "LayerNormalization": layer_normalization,
+    "SkipLayerNormalization": skip_layer_normalization,
     "LpNormalization": lp_normalization,
     "MeanVarianceNormalization": mean_variance_normalization,
 }

@@ -17,6 +17,7 @@ from ..._fold import constant, keep_known
 from ._common import Attrs, Converter, Inputs, Params, all_sizes_of, dtype_of, like, several, sizes_of, stock
 
 SEQUENCE, LENGTHS, FIRST_STATE, PEEPHOLES = 0, 4, 5, 7  # among the inputs
+WITHOUT_DEFAULTS = {"Affine", "ScaledTanh"}  # activations with parameters that are no operators of ONNX
 Unrolled = Callable[[list[Any]], list[relay.Expr]]
 
 
@@ -38,8 +39,15 @@ def _recurrent(name: str) -> Converter:
             raise NotImplementedError("the size of its batch must be known")
         if _are_all(lengths, longest):
             lengths = None
-        if lengths is not None and (direction != "forward" or attrs["tvm_custom"]["num_outputs"] > 2):
+        if lengths is not None and direction != "forward":
             raise NotImplementedError("its input 4, the sequence lengths, needs the direction forward")
+        if lengths is not None and attrs["tvm_custom"]["num_outputs"] > 2:
+            raise NotImplementedError("its output 2, the last cell, is not supported with sequence lengths")
+        names = {each.decode() for each in attrs.get("activations", [])}
+        if names & WITHOUT_DEFAULTS and not all(
+            attrs.get(f"activation_{each}") for each in ("alpha", "beta")
+        ):
+            raise NotImplementedError("ONNX has no alpha and beta for its activations, and it has none")
         if direction == "reverse":
             given[SEQUENCE] = relay.reverse(given[SEQUENCE], 0)
 

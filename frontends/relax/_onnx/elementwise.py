@@ -44,9 +44,9 @@ def converters() -> dict[str, Convert]:
         "Less": _binary(op.less),
         "LessOrEqual": _binary(op.less_equal),
         "Log": _of_floats(op.log),
-        "Max": _of_many(op.maximum),
+        "Max": _extreme(op.maximum),
         "Mean": _mean,
-        "Min": _of_many(op.minimum),
+        "Min": _extreme(op.minimum),
         "Mish": _mish,
         "Mod": _mod,
         "Mul": _binary(op.multiply),
@@ -92,6 +92,21 @@ def _binary(build: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 def _of_many(build: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
     def convert(n: Node) -> relax.Expr:
         return reduce(lambda left, right: n.emit(build(left, right)), n.all_data())
+
+    return convert
+
+
+def _extreme(build: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
+    """NaN if any is; what TVM's own gives for NaN depends on which is the first."""
+
+    def convert(n: Node) -> relax.Expr:
+        def of_two(x: relax.Expr, y: relax.Expr) -> relax.Expr:
+            result = n.emit(build(x, y))
+            for each in (x, y) if n.is_float() else ():
+                result = n.emit(op.where(op.isnan(each), each, result))
+            return result
+
+        return reduce(of_two, n.all_data())
 
     return convert
 

@@ -169,10 +169,16 @@ def _gather_nd(n: Node) -> relax.Expr:
 
 
 def _scatter_elements(n: Node) -> relax.Expr:
+    """By whole positions where there are fewer indices than elements, which `scatter_elements` misplaces."""
     if n.attribute("reduction") != "none":
         n.refuse("a reduction is not supported")
-    axis = n.axis()
-    return op.scatter_elements(n.data(0), _inside(n, 1, n.shape(0)[axis]), n.data(2), axis)
+    axis, extents = n.axis(), n.shape(1)
+    indices = _inside(n, 1, n.shape(0)[axis])
+    if extents[:axis] + extents[axis + 1 :] == n.shape(0)[:axis] + n.shape(0)[axis + 1 :]:
+        return op.scatter_elements(n.data(0), indices, n.data(2), axis)
+    places = [constant(each.astype(n.dtype(1))) for each in np.indices(extents)]
+    places[axis] = indices
+    return op.scatter_nd(n.data(0), n.emit(op.stack(places, -1)), n.data(2))
 
 
 def _scatter_nd(n: Node) -> relax.Expr:
