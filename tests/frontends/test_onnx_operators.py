@@ -248,6 +248,13 @@ def test_a_matmul_of_a_vector_and_a_batch_known_at_run_time(shapes):
     assert_matches_reference(from_onnx(model)[0], model, *arrays)
 
 
+def test_slopes_of_channels_where_sizes_are_known_at_run_time():
+    inputs = [tensor_input("x", ("n", 2, "h", "w"))]
+    slope = weights(slope=np.float32([0.5, -2]).reshape(2, 1, 1))
+    model = model_of([helper.make_node("PRelu", ["x", "slope"], ["y"])], inputs, ["y"], slope)
+    assert_matches_reference(from_onnx(model)[0], model, IMAGE)
+
+
 @pytest.mark.parametrize("operator", ["PRelu", "Gemm"])
 def test_what_broadcasts_before_opset_7(operator):
     """A slope for each channel; and an addend by an attribute that says so."""

@@ -18,6 +18,7 @@ from ._common import (
     like,
     opset_of,
     rank_of,
+    sizes_of,
     stock,
 )
 
@@ -95,6 +96,8 @@ def prelu(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
     x, slope = inputs
     if opset_of(importer) < 7 and rank_of(slope) == 1 and rank_of(x) > 2:
         slope = relay.expand_dims(slope, 1, rank_of(x) - 2)
+    if None in (*sizes_of(x), *sizes_of(slope)):  # which TVM's own does not compile
+        return relay.where(x < like(0, x), x * slope, x)
     return stock(importer, "Prelu")([x, slope], attrs, params)
 
 

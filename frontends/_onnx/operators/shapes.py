@@ -46,6 +46,8 @@ def expand(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
         numbers = importer.fold_constant(shape)
         if isinstance(numbers, relay.Constant):
             return _expanded_to(data, len(known), numbers.data.numpy())
+        if sizes_of(shape) == (None,):
+            raise NotImplementedError("how many axes it expands to is known only at run time")
         return stock(importer, "Expand")(inputs, attrs, params)
     rank = max(len(known), int(wanted.shape[0]))
     lengths = [1] * (rank - len(known)) + [int(dim) for dim in known]
