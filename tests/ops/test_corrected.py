@@ -9,6 +9,7 @@ import pytest
 from tests.helpers import module, numbers, run
 from tvm_passes import ConvertToNHWC
 
+import tvm
 from tvm import relay
 
 
@@ -45,6 +46,49 @@ def test_negative_of_zero_has_the_other_sign():
     array = np.array([0, -0.0, 1, math.inf], "float32")
     np.testing.assert_array_equal(np.signbit(computed(relay.negative, array)), np.signbit(-array))
     np.testing.assert_array_equal(computed(relay.negative, np.array([0, 1, -128], "int8")), [0, -1, -128])
+
+
+DIVISIONS = {
+    "divide": lambda x, y: np.floor_divide(x - np.fmod(x, y), y),
+    "floor_divide": np.floor_divide,
+    "floor_mod": np.mod,
+    "mod": np.fmod,
+    "trunc_divide": lambda x, y: np.floor_divide(x - np.fmod(x, y), y),
+    "trunc_mod": np.fmod,
+}
+
+
+def pairs_of_integers(dtype):
+    info = np.iinfo(dtype)
+    values = {info.min, info.min + 1, 0, 1, 2, 7, info.max - 1, info.max} | (
+        {-1, -2, -7} if info.min else set()
+    )
+    return [each.ravel() for each in np.meshgrid(*[np.array(sorted(values), dtype)] * 2)]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:overflow")
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64"])
+def test_every_division_of_integers_has_a_result(emulated_cuda, dtype):
+    """By zero, and of the least one by -1, which ended the process: what NumPy gives."""
+    left, right = pairs_of_integers(dtype)
+    x, y = (relay.var(name, shape=left.shape, dtype=dtype) for name in "xy")
+    function = relay.Function([x, y], relay.Tuple([getattr(relay, name)(x, y) for name in DIVISIONS]))
+    expected = [divide(left, right) for divide in DIVISIONS.values()]
+    for found in (
+        run(tvm.IRModule.from_expr(function), left, right),
+        emulated_cuda.run_relay(function, left, right),
+    ):
+        for name, ours, theirs in zip(DIVISIONS, found, expected):
+            np.testing.assert_array_equal(ours, theirs, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:overflow")
+@pytest.mark.parametrize("divisor", [0, -1, 3])
+def test_division_of_integers_by_a_constant(divisor):
+    left = np.array([-128, -7, 0, 5, 127], "int8")
+    for name, divide in DIVISIONS.items():
+        found = computed(lambda x: getattr(relay, name)(x, relay.const(divisor, "int8")), left)  # noqa: B023
+        np.testing.assert_array_equal(found, divide(left, np.int8(divisor)), err_msg=name)
 
 
 def test_erf_of_float64_is_as_exact_as_the_type():

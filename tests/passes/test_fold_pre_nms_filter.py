@@ -237,16 +237,10 @@ def with_rows_that_know_their_place(inputs, _):
     return kept_boxes(relay.trilu(boxes, relay.const(0)), scores, ids)
 
 
-def with_a_division_by_what_the_filter_may_take_away(inputs, _):
-    boxes, scores, ids = taken(inputs, rows_of(above(inputs[1])))
-    return kept_boxes(boxes, scores, relay.floor_divide(relay.const(12, "int64"), ids))
-
-
 @pytest.mark.parametrize(
     "graph, reason",
     [
         (with_rows_that_know_their_place, "the boxes are not filtered by the mask"),
-        (with_a_division_by_what_the_filter_may_take_away, "the class ids are not filtered by the mask"),
         (with_scores_that_may_be_nan, "may keep a score that is NaN or -inf"),
         (with_boxes_of_another_filter, "the boxes are not filtered by the mask that filters the scores"),
         (with_other_uses, "uses other than taking rows"),

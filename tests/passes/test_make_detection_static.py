@@ -298,9 +298,6 @@ REFUSED = {
     "its result has rows other than those of its operands": lambda boxes, kept: relay.repeat(
         rows(boxes, kept), 2, axis=0
     ),
-    "divides by integers of padded rows": lambda boxes, kept: relay.floor_mod(
-        relay.const(7), relay.cast(rows(boxes, kept), "int32")
-    ),
     "pads the rows": lambda boxes, kept: relay.nn.pad(rows(boxes, kept), ((0, 1), (0, 0))),
     "masks and boxes have different valid rows": lambda boxes, kept: topi_ext.paste_masks(
         relay.reshape(boxes, (N, 1, 2, 2)), rows(boxes, kept), (9, 9)

@@ -20,6 +20,7 @@ Importing a module of this folder applies its correction.
 | `in_bounds` | reads and writes wherever an index points |
 | `in_float32` | accumulates float16 sums in float16 |
 | `injective` | on CUDA, moves int8 one byte at a time |
+| `integer_division` | ends the process where integers are divided by 0, or the least one by -1 |
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `layouts_of_reductions` | in another layout, computes variances and positions wrongly, or stops |
@@ -33,7 +34,7 @@ Importing a module of this folder applies its correction.
 | `sizes_at_run_time` | on CPUs, does not compile convolutions of an image whose size is not known |
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
-| `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows; on CPUs, `topk` has no vectors |
+| `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows; on CPUs, of few types, without vectors |
 | `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
 
@@ -72,6 +73,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     in_bounds,
     in_float32,
     injective,
+    integer_division,
     kernels,
     layout_transform,
     layouts_of_reductions,

@@ -93,21 +93,23 @@ def _elementwise(ufunc: Callable) -> Callable:
 def _divide(attrs: tvm.ir.Attrs, result: relay.Type, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return np.asarray(a / b)
-    _refuse_zeros(b)
-    return np.asarray(np.sign(a) * np.sign(b) * (abs(a) // abs(b))).astype(a.dtype)  # towards zero, as C does
+    return _without_warnings(np.floor_divide)(
+        a - _without_warnings(np.fmod)(a, b), b
+    )  # towards zero, as C does
 
 
-def _remainder(ufunc: Callable) -> Callable:
-    def compute(attrs: tvm.ir.Attrs, result: relay.Type, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        _refuse_zeros(b)
-        return np.asarray(ufunc(a, b))
+def _divided(ufunc: Callable) -> Callable:
+    return lambda attrs, result, a, b: _without_warnings(ufunc)(a, b)
+
+
+def _without_warnings(ufunc: Callable) -> Callable:
+    """Of integers divided by zero, and of the least one by -1, of which kernels make what NumPy does."""
+
+    def compute(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.asarray(ufunc(a, b))
 
     return compute
-
-
-def _refuse_zeros(divisor: np.ndarray) -> None:
-    if not np.all(divisor):
-        raise NotFolded("division by zero")
 
 
 def _shape(result: relay.Type) -> tuple[int, ...]:
@@ -249,8 +251,8 @@ TABLE: dict[str, Callable] = {
     "equal": _elementwise(np.equal),
     "expand_dims": _reshape,
     "floor": _elementwise(np.floor),
-    "floor_divide": _remainder(np.floor_divide),
-    "floor_mod": _remainder(np.mod),
+    "floor_divide": _divided(np.floor_divide),
+    "floor_mod": _divided(np.mod),
     "full": _full,
     "gather": _gather,
     "greater": _elementwise(np.greater),
@@ -267,7 +269,7 @@ TABLE: dict[str, Callable] = {
     "meshgrid": _meshgrid,
     "min": _reduce(np.minimum),
     "minimum": _elementwise(np.minimum),
-    "mod": _remainder(np.fmod),
+    "mod": _divided(np.fmod),
     "multiply": _elementwise(np.multiply),
     "negative": _elementwise(np.negative),
     "nn.pad": _pad,

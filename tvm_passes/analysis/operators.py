@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
-from ..engine.expressions import op_name, type_of
+from ..engine.expressions import op_name
 from . import ranges
 
 
@@ -47,7 +47,6 @@ class Operator:
     is_activation: bool = False  # of one operand, and a convolution can take it in
     of_a_channel: bool = False  # the second operand has an element for each channel, along `axis`
     moves_freely: bool = False  # of one operand, or of two alike: may be computed before or after a shuffle
-    divides: bool = False  # integers by the second operand: a 0 there ends the process on a CPU
     sizes: tuple[int, ...] = ()  # the operands that are a shape, or bounds in one
     lends_type: bool = False  # only the type of its second operand matters
     reads: int = 1  # how often TVM inlines what it reads into the expression of an element
@@ -72,14 +71,14 @@ OPERATORS: dict[str, Operator] = {
     "ceil": Operator(EACH),
     "clip": Operator(EACH, is_activation=True, moves_freely=True),
     "copy": Operator(EACH, limits=ranges.any_of, moves_freely=True),
-    "divide": Operator(EACH, limits=ranges.of_quotient, divides=True, moves_freely=True),
+    "divide": Operator(EACH, limits=ranges.of_quotient, moves_freely=True),
     "equal": TRUTHS,
     "erf": Operator(EACH),
     "exp": Operator(EACH, moves_freely=True),
     "fixed_point_multiply": Operator(EACH),
     "floor": Operator(EACH),
-    "floor_divide": Operator(EACH, limits=ranges.of_quotient, divides=True),
-    "floor_mod": Operator(EACH, limits=ranges.of_remainder, divides=True),
+    "floor_divide": Operator(EACH, limits=ranges.of_quotient),
+    "floor_mod": Operator(EACH, limits=ranges.of_remainder),
     "full_like": Operator(EACH),
     "greater": TRUTHS,
     "greater_equal": TRUTHS,
@@ -98,7 +97,7 @@ OPERATORS: dict[str, Operator] = {
     "logical_xor": TRUTHS,
     "maximum": Operator(EACH, limits=ranges.of_both(max), moves_freely=True),
     "minimum": Operator(EACH, limits=ranges.of_both(min), moves_freely=True),
-    "mod": Operator(EACH, divides=True),
+    "mod": Operator(EACH),
     "multiply": Operator(EACH, limits=ranges.of_product, moves_freely=True),
     "negative": Operator(EACH, moves_freely=True),
     "nn.bias_add": Operator(EACH, of_a_channel=True),
@@ -118,8 +117,8 @@ OPERATORS: dict[str, Operator] = {
     "subtract": Operator(EACH, moves_freely=True),
     "tanh": Operator(EACH, moves_freely=True, reads=5),
     "trunc": Operator(EACH),
-    "trunc_divide": Operator(EACH, limits=ranges.of_quotient, divides=True),
-    "trunc_mod": Operator(EACH, divides=True),
+    "trunc_divide": Operator(EACH, limits=ranges.of_quotient),
+    "trunc_mod": Operator(EACH),
     "where": Operator(EACH, limits=ranges.of_where),
     "zeros_like": Operator(EACH, limits=ranges.always(0, 0)),
     **{
@@ -245,13 +244,6 @@ def keeps_elements(expr: relay.Expr) -> bool:
     """Whether a call gives the elements of its first operand, which is not a tuple, in any order."""
     is_moved = known_of(expr).elements is MOVED and op_name(expr) not in ("concatenate", "stack")
     return keeps_order(expr) or is_moved
-
-
-def may_divide_by_zero(expr: relay.Expr) -> bool:
-    """Whether a call divides integers by a computed operand: a 0 there ends the process on a CPU."""
-    if not known_of(expr).divides or isinstance(expr.args[1], relay.Constant):
-        return False
-    return not type_of(expr).dtype.startswith(("float", "bfloat"))
 
 
 def computes_along(call: relay.Call, axis: int) -> bool:

@@ -6,7 +6,7 @@ from tvm import relay
 
 from ..engine.expressions import constant, op_name, operands, static_shape
 from .filters import mask_of_rows
-from .operators import Rows, computes_along, is_elementwise, known_of, may_divide_by_zero, reduced_axes
+from .operators import Rows, computes_along, is_elementwise, known_of, reduced_axes
 from .shape_values import TO_THE_END
 
 
@@ -101,6 +101,6 @@ def _works_row_by_row(call: relay.Call) -> bool:
         return not computes_along(call, 0)
     if rows is Rows.NOT_REDUCED:
         return 0 not in reduced_axes(call)
-    if not is_elementwise(call) or may_divide_by_zero(call):  # the filter may exclude that
+    if not is_elementwise(call):
         return False
     return all(_is_single(tensor) or len(tensor.checked_type.shape) == rank for tensor in call.args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_passes.analysis.operators import is_elementwise, may_divide_by_zero
+from tvm_passes.analysis.operators import is_elementwise
 from tvm_passes.engine.expressions import op_name, type_of
 
 import tvm
@@ -17,7 +17,7 @@ def for_all_elements(values: relay.Expr, mask: relay.Expr) -> relay.Expr | None:
         return for_all_elements(values.args[0], mask)
     if op_name(values) == "adv_index":
         return _unmasked(values.args[0], mask)
-    if not is_elementwise(values) or may_divide_by_zero(values):  # outside the mask
+    if not is_elementwise(values):
         return None
     operands = [for_all_elements(each, mask) for each in values.args]
     if any(each is None for each in operands):

@@ -7,14 +7,12 @@ import math
 from tvm import relay
 
 from ...analysis.operators import Rows as Kind
-from ...analysis.operators import computes_along, known_of, may_divide_by_zero, reduced_axes
+from ...analysis.operators import computes_along, known_of, reduced_axes
 from .padded import Became, NotStatic, Padded, Rows
 from .walk import Walk
 
 
 def elementwise(walk: Walk, call: relay.Call, args: list[Became]) -> Padded:
-    if may_divide_by_zero(call) and isinstance(args[1], Padded):
-        raise NotStatic("it divides by integers of padded rows, which may be 0")
     first = next(arg for arg in args if isinstance(arg, Padded))
     axis = first.axis - first.rank  # from the end, as broadcasting aligns shapes
     for arg in args:
