@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from tests.frontends.torch_functions import assert_right
@@ -89,4 +90,23 @@ def test_orders():
             "bucketize": lambda x: torch.bucketize(x, torch.tensor([-1.0, 1.0, 2.0]), right=True),
         },
         X,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_orders_of_integers(dtype):
+    least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    x = torch.tensor([[3, greatest, least, 3], [least, 7, 0, 7], [1, 1, greatest, 1]], dtype=dtype)
+    assert_right(
+        {
+            "sort": lambda x: tuple(x.sort(dim=1, stable=True)),
+            "sort descending": lambda x: tuple(torch.sort(x, dim=0, descending=True, stable=True)),
+            "argsort": lambda x: x.argsort(dim=1, stable=True),
+            "topk": lambda x: x.topk(2).values,
+            "topk of the smallest": lambda x: x.topk(2, 0, largest=False).values,
+            "median": lambda x: x.median(),
+            "median along an axis": lambda x: x.median(1).values,
+            "kthvalue": lambda x: x.kthvalue(2, 1).values,
+        },
+        x,
     )

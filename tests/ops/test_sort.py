@@ -144,11 +144,19 @@ def test_pattern(emulated_cuda, pattern):
     assert_all_equal(emulated_cuda.run_relay(function, data), expected)
 
 
-def test_cpu_gives_the_same():
-    data = keys((2, 5000))
+@pytest.mark.parametrize("dtype", [*DTYPES, "uint16", "uint64"])
+def test_cpu_gives_the_same(dtype):
+    data = keys((2, 5000), dtype)
+    if dtype != "bool" and not dtype.startswith("float"):
+        data[:, :2] = np.iinfo(dtype).min, np.iinfo(dtype).max
     function, expected = both_ways(data)
+    values, indices = relay.topk(function.params[0], 7, dtype="int32")
+    function = relay.Function(function.params, relay.Tuple([*function.body.fields, values, indices]))
+    expected += reference.topk(data, 7)
     library = relay.build(tvm.IRModule.from_expr(function), "llvm")
-    assert_all_equal(run_graph(library, tvm.cpu(), data), expected)
+    outputs = run_graph(library, tvm.cpu(), data)
+    assert [output.dtype for output in outputs[2:4]] == [data.dtype] * 2
+    assert_all_equal(outputs, expected)
 
 
 # --- topk, sort_by_key, keys computed on the way

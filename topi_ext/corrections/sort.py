@@ -7,7 +7,8 @@ gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA g
 selection.
 
 On CPUs, TVM's `topk` looks at one element after the other, and NaN has no place in its order. Rows of known,
-great length are searched in vectors instead. Other targets are unchanged.
+great length are searched in vectors instead. TVM's sorts there know few types of integers; all others, and
+bool, are sorted as integers of 32 or 64 bits with the same order. Other targets are unchanged.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from ..sort import Order, Rows, cuda, heap
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
 stock_sort_ir, stock_sort_by_key_ir, stock_topk = _stock.sort_ir, _stock.sort_by_key_ir, _stock.topk
+# Of CPUs.
+stock_sort, stock_argsort, stock_topk_of_cpus = topi.sort, topi.argsort, topi.topk
 
 
 def _is_for_cuda() -> bool:
@@ -62,6 +65,60 @@ _stock.topk = tvm.topi.cuda.topk = _topk
 
 
 # --- CPUs
+
+WITHOUT_SIGN = {
+    "uint32": "int32",
+    "uint64": "int64",
+}  # whose order that of the bits is, but for the first one
+SORTED_AS = {**dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"), **WITHOUT_SIGN}
+
+
+def _sort(data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
+    return _elements(stock_sort(_keys(data), axis, is_ascend), dtype_of(data))
+
+
+def _argsort(data: te.Tensor, *args: Any, **options: Any) -> te.Tensor:
+    return stock_argsort(_keys(data), *args, **options)
+
+
+def _topk_of_any_type(
+    data: te.Tensor,
+    k: IntExpr | te.Tensor = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    is_ascend: bool = False,
+    dtype: str = "int64",
+) -> list[te.Tensor] | te.Tensor:
+    found = stock_topk_of_cpus(_keys(data), k, axis, ret_type, is_ascend, dtype)
+    if ret_type == "indices":
+        return found
+    values, *indices = [found] if isinstance(found, te.Tensor) else found
+    return [_elements(values, dtype_of(data)), *indices]
+
+
+def _keys(data: te.Tensor) -> te.Tensor:
+    """The same order in a type that TVM sorts."""
+    dtype = dtype_of(data)
+    held = SORTED_AS.get(dtype)
+    if held is None:
+        return data
+    turned = tir.min_value(held) if dtype in WITHOUT_SIGN else tir.const(0, held)
+    return te.compute(data.shape, lambda *at: data(*at).astype(held) ^ turned, "keys", topi.tag.ELEMWISE)
+
+
+def _elements(keys: te.Tensor, dtype: str) -> te.Tensor:
+    """What `_keys` made these of."""
+    if dtype not in SORTED_AS:
+        return keys
+    turned = tir.min_value(keys.dtype) if dtype in WITHOUT_SIGN else tir.const(0, keys.dtype)
+    return te.compute(
+        keys.shape, lambda *at: (keys(*at) ^ turned).astype(dtype), "elements", topi.tag.ELEMWISE
+    )
+
+
+topi.sort, topi.argsort, topi.topk = _sort, _argsort, _topk_of_any_type
+_unique: Any = importlib.import_module("tvm.topi.unique")
+_unique.sort, _unique.argsort = _sort, _argsort
 
 
 def _is_long(data: te.Tensor, k: Any, axis: int) -> bool:

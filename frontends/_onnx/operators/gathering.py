@@ -77,10 +77,7 @@ def _from_the_start(data: relay.Expr, indices: relay.Expr, first: int = 0) -> re
 
 
 def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own refuses the smallest, lacks the attribute `k` of opset 9, and cannot sort uint64 on LLVM.
-
-    Flipping the top bit gives int64 in the same order.
-    """
+    """TVM's own refuses the smallest, and lacks the attribute `k` of opset 9."""
     attrs.get("sorted")  # a sorted result is valid even if none is asked for
     data, k = inputs[0], inputs[1]
     axis, largest = axis_of(attrs.get("axis", -1), rank_of(data)), bool(attrs.get("largest", 1))
@@ -92,12 +89,7 @@ def top_k(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) ->
             shape = [0 if place == axis else each for place, each in enumerate(all_sizes_of(data))]
             return several(*(constant(np.zeros(shape, dtype)) for dtype in (dtype_of(data), "int64")))
         k = constant(np.array([count], "int64"))
-    if dtype_of(data) != "uint64":
-        return relay.topk(data, k, axis, is_ascend=not largest, dtype="int64")
-    top_bit = relay.const(np.array(1 << 63, "uint64"))
-    signed = relay.cast(relay.bitwise_xor(data, top_bit), "int64")
-    values, indices = relay.topk(signed, k, axis, is_ascend=not largest, dtype="int64")
-    return several(relay.bitwise_xor(relay.cast(values, "uint64"), top_bit), indices)
+    return relay.topk(data, k, axis, is_ascend=not largest, dtype="int64")
 
 
 @in_float32

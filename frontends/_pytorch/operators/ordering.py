@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relay
 
 from . import functions
-from .converter import Converter, Inputs, InputTypes, NotConverted
+from .converter import Converter, Inputs, InputTypes
 
 
 def sort(converter: Converter, inputs: Inputs, _: InputTypes) -> tuple[relay.Expr, relay.Expr]:
@@ -32,8 +32,6 @@ def topk(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     data, k, axis, largest, _ = inputs
     if not converter.infer_shape_with_prelude(data):
         return data, relay.const(0, "int64")
-    if converter.infer_type(data).dtype == "bool":
-        raise NotConverted("it orders a tensor of bool")
     return converter.stock["aten::topk"]([data, k, axis, largest, True], input_types)
 
 
@@ -76,9 +74,7 @@ def _sorted(
     rank = len(converter.infer_shape_with_prelude(data))
     if not rank:
         return data, relay.const(0, "int64")
-    dtype = converter.infer_type(data).dtype
-    keys = relay.cast(data, "int32") if dtype == "bool" else data
-    indices = relay.argsort(keys, axis % rank, not descending, dtype="int64")
+    indices = relay.argsort(data, axis % rank, not descending, dtype="int64")
     return relay.gather(data, axis % rank, indices), indices
 
 
