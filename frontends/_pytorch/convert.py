@@ -138,6 +138,11 @@ class _Converter(Converter):
         self.title = traced.title
         self.types_are_known = traced.types_are_known
         self.places = places
+        self.has_quantized = any(map(_is_of_quantized, nodes_of(traced.module.graph)))
+
+    def is_quantized_tensor(self, data: relay.Expr) -> bool:
+        """Like TVM's own, which takes all of uint8 for quantized."""
+        return self.has_quantized and super().is_quantized_tensor(data)
 
     def create_convert_map(self) -> None:
         super().create_convert_map()
@@ -213,6 +218,10 @@ class _Converter(Converter):
         if isinstance(error, ImportFailure):
             return str(error)
         return stated_reason(error) or f"it cannot be converted with {call_text(self, node, values)}"
+
+
+def _is_of_quantized(node: torch.Node) -> bool:
+    return node.kind().startswith(("quantized::", "aten::quantize_per_"))
 
 
 def _nothing() -> None:

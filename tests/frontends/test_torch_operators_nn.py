@@ -432,3 +432,22 @@ def test_refusals_say_why(function, tensor, reason):
     with pytest.raises(ImportFailure, match=reason) as failure:
         from_pytorch(Returning(function), tensor)
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_activations_of_integers(dtype):
+    """Those of uint8 are no quantized tensors."""
+    x = torch.tensor([torch.iinfo(dtype).min, 0, 1, 5, 7, torch.iinfo(dtype).max], dtype=dtype)
+    x = x if dtype is torch.uint8 else torch.cat([x, x.new_tensor([-7, -1])])
+    assert_all(
+        [
+            torch.relu,
+            F.relu6,
+            lambda x: F.hardtanh(x, 1, 5),
+            lambda x: x.clamp(1, 5),
+            lambda x: x.clamp(min=2),
+            lambda x: x.clamp(0.5, 5.5),
+            lambda x: F.threshold(x, 2, 1),
+        ],
+        x,
+    )

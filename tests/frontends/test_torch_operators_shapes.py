@@ -177,3 +177,19 @@ def test_a_constant_of_a_traced_model_that_is_changed(change, operator):
     traced = torch.jit.trace(Changing(change), X, check_trace=False)
     with pytest.raises(ImportFailure, match=rf"aten::{operator} .*: it changes a constant"):
         from_pytorch(traced, X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_constants_have_their_own_type(dtype):
+    """Not that of the network."""
+    assert_right(
+        {
+            "ones": lambda x: torch.ones(4, 3).half() * x.half(),
+            "zeros": lambda x: torch.zeros(4, 3) + x,
+            "full": lambda x: torch.full((4, 3), 2.5).to(x.dtype) + x,
+            "full of a number that is computed": lambda x: torch.full((3,), x.shape[0]) * x,
+            "arange": lambda x: torch.arange(3.0).half() + x.half(),
+            "as the data": lambda x: x.new_ones(4, 3).half() + torch.ones_like(x).half(),
+        },
+        torch.arange(12).reshape(4, 3).to(dtype),
+    )

@@ -1,6 +1,8 @@
 """TVM's own operators, as `topi_ext.corrections` has them, versus NumPy."""
 
 import math
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -46,6 +48,23 @@ def test_negative_of_zero_has_the_other_sign():
     array = np.array([0, -0.0, 1, math.inf], "float32")
     np.testing.assert_array_equal(np.signbit(computed(relay.negative, array)), np.signbit(-array))
     np.testing.assert_array_equal(computed(relay.negative, np.array([0, 1, -128], "int8")), [0, -1, -128])
+
+
+OF_FLOAT64 = """
+import torch
+from tests.helpers import module, run
+import numpy as np
+from tvm import relay
+
+x = relay.var("x", shape=(64,), dtype="float64")
+array = np.linspace(-3, 70000, 64)
+(found,) = run(module(x, relay.cast(x, "float16")), array)
+np.testing.assert_array_equal(found, torch.from_numpy(array).half().numpy())
+"""
+
+
+def test_float16_of_float64_where_torch_is_imported_first():
+    subprocess.run([sys.executable, "-c", OF_FLOAT64], check=True, timeout=120)
 
 
 DIVISIONS = {

@@ -37,16 +37,23 @@ def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes)
 
 
 def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own makes floats of whole numbers, and takes no shape of which only some extents are known."""
+    """TVM's own takes the dtype of the model, and takes no shape of which only some extents are known."""
     shape, value, dtype, *rest = inputs
-    if dtype is None and isinstance(value, (bool, int)):
-        dtype = SCALAR_TYPES.index(torch.bool if isinstance(value, bool) else torch.int64)
+    if dtype is None:
+        dtype = SCALAR_TYPES.index(_dtype_filled_with(converter, value))
     known = [as_number(extent) for extent in shape] if isinstance(shape, list) else []
     if None not in known or isinstance(value, relay.Expr):
         return converter.stock["aten::full"]([shape, value, dtype, *rest], input_types)
-    name = dtype_name(dtype) or converter.default_dtype
+    name = dtype_name(dtype)
     filled = relay.full(relay.const(value, name), relay.stack(list(map(as_length, shape)), 0), name)
     return keep_known(filled, [0 if extent is None else extent for extent in known])
+
+
+def _dtype_filled_with(converter: Converter, value: Any) -> torch.dtype:
+    """That torch gives a tensor full of a value if none is asked for."""
+    is_expr = isinstance(value, relay.Expr)
+    given = getattr(torch, converter.infer_type(value).dtype) if is_expr else torch.tensor(value).dtype
+    return torch.get_default_dtype() if given.is_floating_point else given
 
 
 def filled(value: float, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
