@@ -123,6 +123,20 @@ def test_mixed_inputs():
         np.testing.assert_allclose(to_numpy(output), x - y * z, rtol=1e-6)
 
 
+def test_inputs_that_have_the_names_that_tvm_gives_weights(tmp_path):
+    x, p0, p2, w = (relay.var(name, shape=(3,)) for name in ("x", "p0", "p2", "w"))
+    scaled = (p0 + relay.const(np.arange(3.0, dtype="float32"))) * p2
+    mod = module(x, p0, p2, w, scaled * relay.const(np.full(3, 5.0, "float32")) + w - x)
+    values, params = [numbers(3, seed=seed) for seed in range(3)], {"w": tvm.nd.array(np.ones(3, "float32"))}
+    expected = (values[1] + np.arange(3)) * values[2] * 5 + 1 - values[0]
+    runtime.save(tmp_path / "net", runtime.build_library(mod, "llvm", params), mod, "llvm")
+    for model in (runtime.compile(mod, "llvm", params), runtime.load(tmp_path / "net")):
+        assert list(model.inputs) == ["x", "p0", "p2"]
+        np.testing.assert_allclose(model(*values), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="TVM named a weight p0, as an input is"):
+        runtime.Model(relay.build(mod, "llvm", params=params))
+
+
 def test_dynamic_shapes():
     mod, params = network(dynamic=True)
     model = runtime.compile(mod, "llvm", params)

@@ -15,7 +15,7 @@ Importing a module of this folder applies its correction.
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
 | `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
-| `float16_of_float64` | on CPUs, where torch was imported first, gives numbers that happen to be in a register |
+| `float16_of_float64` | on CPUs, where torch was imported first, reads the wrong register |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |

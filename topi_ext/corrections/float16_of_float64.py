@@ -1,7 +1,7 @@
 """Rounding of float64 to float16 on CPUs, by way of float32 as in PyTorch.
 
 LLVM calls a function of the compiler's library for it. Where torch is imported before TVM, that is the one of
-GCC, which returns its result in another register than the LLVM of TVM reads: numbers are what was there before.
+GCC, which returns its result in another register than TVM's LLVM reads: numbers are what was there before.
 Importing this module has LLVM convert twice, for which it needs no such function.
 """
 

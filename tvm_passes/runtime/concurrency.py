@@ -23,6 +23,7 @@ import tvm
 from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 
 from .aliases import NO_STEP, Graph, aliases, partials_of
+from .weights import put_graph
 
 WORKSPACE = "workspace"
 LANES = 8  # threads, each of which has a pool of workspaces
@@ -50,10 +51,7 @@ def plan_memory(lib: GraphExecutorFactoryModule) -> None:
         return  # a function of another compiler, whose workspace is not known
     graph["attrs"][WORKSPACE] = ["list_int", [sizes.get(name, 0) for name in functions]]
     graph["attrs"]["storage_id"] = ["list_int", _storage(graph, aliases(graph, partials_of(lib)))]
-    lib.graph_json = json.dumps(graph)
-    create = tvm.get_global_func("tvm.graph_executor_factory.create")
-    pairs = [part for pair in lib.params.items() for part in pair]
-    lib.module = create(lib.graph_json, lib.module.imported_modules[0], lib.libmod_name, *pairs)
+    put_graph(lib, graph)
 
 
 def is_planned(graph: Graph) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Union
@@ -70,6 +71,7 @@ class GraphExecutor:
             entry = graph["node_row_ptr"][node] + index
             return relay.TensorType(attrs["shape"][entry], attrs["dltype"][entry])
 
+        _check_names([names[node] for node in graph["arg_nodes"]])
         given_nodes = [node for node in graph["arg_nodes"] if names[node] not in weights]
         self.inputs = {names[node]: type_of(node) for node in given_nodes}
         self._input_entries = [graph["node_row_ptr"][node] for node in given_nodes]
@@ -135,6 +137,15 @@ class GraphExecutor:
         """Where each run writes results."""
         own = [self._module.get_output(at) for at, place in enumerate(self._returned) if place is None]
         return [*map(place_of, own)]
+
+
+def _check_names(names: list[str]) -> None:
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise ValueError(
+                f"Model: TVM named a weight {name}, as an input is: give the input another name, or compile by "
+                "runtime.build_library"
+            )
 
 
 def _source_of(graph: concurrency.Graph, node: int) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
+from tvm.relay.backend.executor_factory import GraphExecutorFactoryModule
 from tvm.runtime.vm import Executable
 
 from .loaded import loaded
@@ -40,3 +44,27 @@ def put_in(file: Path, weights: Mapping[str, tvm.nd.NDArray]) -> tvm.runtime.Mod
     pairs = [part for pair in weights.items() for part in pair]
     create = tvm.get_global_func("tvm.graph_executor_factory.create")
     return create(lib["get_graph_json"](), lib.imported_modules[0], "default", *pairs)
+
+
+def name_apart(lib: GraphExecutorFactoryModule, inputs: Collection[str]) -> None:
+    """Rename the weights that have the name of an input: TVM names them p0, p1 and so on, whatever inputs are."""
+    alike = set(inputs) & set(lib.params)
+    if not alike:
+        return
+    graph = json.loads(lib.graph_json)
+    taken = {node["name"] for node in graph["nodes"]}
+    free = (name for name in map("p{}".format, count()) if name not in taken)
+    new = dict(zip(sorted(alike), free))
+    for node in graph["arg_nodes"][len(inputs) :]:  # inputs are first
+        name = graph["nodes"][node]["name"]
+        graph["nodes"][node]["name"] = new.get(name, name)
+    lib.params = {new.get(name, name): array for name, array in lib.params.items()}
+    put_graph(lib, graph)
+
+
+def put_graph(lib: GraphExecutorFactoryModule, graph: Mapping[str, Any]) -> None:
+    """Replace the graph of a library."""
+    lib.graph_json = json.dumps(graph)
+    create = tvm.get_global_func("tvm.graph_executor_factory.create")
+    pairs = [part for pair in lib.params.items() for part in pair]
+    lib.module = create(lib.graph_json, lib.module.imported_modules[0], lib.libmod_name, *pairs)

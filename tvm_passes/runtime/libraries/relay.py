@@ -24,7 +24,7 @@ from ..failure import explained
 from ..llvm_parts import on_all_cores
 from ..signature import Signature, check_parameters
 from ..typed_once import TypedOnce
-from ..weights import put_in, taken_out
+from ..weights import name_apart, put_in, taken_out
 from ..weights_in_turn import weights_in_turn
 
 __all__ = ["Library", "built", "executor_of", "module_of", "put_in", "signature_of", "taken_out"]
@@ -79,6 +79,7 @@ def _built(
     if not is_static:
         return relay.vm.compile(mod, target, params=params)
     lib = relay.build(mod, target, params=params)
+    name_apart(lib, [name for param in mod["main"].params if (name := param.name_hint) not in (params or {})])
     if target.kind.name == "cuda":
         plan_memory(lib)
     return lib
