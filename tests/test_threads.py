@@ -86,3 +86,44 @@ def test_one_pool(given, expected):
         [sys.executable, "-c", CALLS], env=environment, capture_output=True, text=True, timeout=120
     )
     assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr
+
+
+FORKS = """
+import os, signal, sys, threading
+import numpy as np
+from tvm_passes import runtime
+from tests.helpers import module
+from tvm import relay
+
+x = relay.var("x", shape=(3,))
+model = runtime.compile(module(x, x + relay.const(1.0)), "llvm")
+bind, is_inside, may_end = model._executor.bind, threading.Event(), threading.Event()
+
+def held(arrays):
+    is_inside.set()
+    may_end.wait()
+    bind(arrays)
+
+model._executor.bind = held
+thread = threading.Thread(target=model, args=(np.zeros(3, "float32"),))
+thread.start()
+is_inside.wait()
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    model._executor.bind = bind
+    np.testing.assert_array_equal(model(np.zeros(3, "float32")), np.ones(3))
+    os._exit(0)
+code = os.waitpid(child, 0)[1]
+may_end.set()
+thread.join()
+sys.exit(code)
+"""
+
+
+def test_a_process_that_is_forked_while_another_thread_calls_a_model():
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

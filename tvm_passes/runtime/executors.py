@@ -143,8 +143,8 @@ def _check_names(names: list[str]) -> None:
     for name, number in Counter(names).items():
         if number > 1:
             raise ValueError(
-                f"Model: TVM named a weight {name}, as an input is: give the input another name, or compile by "
-                "runtime.build_library"
+                f"Model: TVM named a weight {name}, as an input is: give the input another name, or "
+                "compile by runtime.build_library"
             )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,8 @@ from .memory import overlaps
 from .replay import Replay
 from .tensor_type import TensorType
 from .tensors import KINDS, NUMPY, TORCH, Kind, Tensor, kind_of, torch_name
+
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
 
 
 class Model:
@@ -47,7 +51,9 @@ class Model:
     copy_outputs : bool
         Whether outputs stay valid after the next call. False saves the copy: the next call overwrites outputs
         of the graph executor and of a CUDA graph, and outputs may share memory with inputs or weights. NumPy
-        arrays are always copies.
+        arrays are always copies. On CUDA, a call on another stream waits for the last call, but not for what
+        reads its outputs: let that stream wait for it before, also where the outputs of a virtual machine are
+        deleted, since their memory is used again.
     copy_weights : bool
         Whether the graph executor has its own copy of weights. False saves the copy of those that `lib` has
         on this device already, where they must not be changed.
@@ -102,6 +108,7 @@ class Model:
             self._check_outputs([type_of(type_) for type_ in outputs])
         self._buffers: dict[str, Array] = {}  # of inputs that are copied
         self._lock = threading.Lock()
+        _models.add(self)
         self._is_cuda = is_cuda(self.device)
         self._turns: cuda.Turns | cuda.NoTurns = cuda.NoTurns()
         if self._is_cuda:
@@ -283,6 +290,15 @@ class Model:
             tensors.first(output, rows[0], numbers[rows[1]]) if rows else output
             for output, rows in zip(outputs, self.cut)
         ]
+
+
+def _unlock() -> None:
+    """In a forked process, in which the threads are gone whose calls were running."""
+    for model in _models:
+        model._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 def _cuts(cut: Any, types: list[Any]) -> list[tuple[int, ...]]:

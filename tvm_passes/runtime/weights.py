@@ -47,7 +47,7 @@ def put_in(file: Path, weights: Mapping[str, tvm.nd.NDArray]) -> tvm.runtime.Mod
 
 
 def name_apart(lib: GraphExecutorFactoryModule, inputs: Collection[str]) -> None:
-    """Rename the weights that have the name of an input: TVM names them p0, p1 and so on, whatever inputs are."""
+    """Rename weights that have the name of an input: TVM names them p0, p1, ..., whatever inputs are."""
     alike = set(inputs) & set(lib.params)
     if not alike:
         return
