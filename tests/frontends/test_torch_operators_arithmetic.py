@@ -127,10 +127,50 @@ def test_integers():
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_integers_that_wrap(dtype):
+    least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    x = torch.tensor([least, greatest, 0, 1, 2, 3, 5, 7, 0, 2], dtype=dtype)
+    y = torch.tensor([1, 1, 2, 100, 7, 3, 62, 63, 64, 70], dtype=dtype)
+    assert_right(
+        {
+            "abs": lambda x, y: torch.abs(x),
+            "negative": lambda x, y: torch.neg(x),
+            "sum": lambda x, y: x + y,
+            "sum with alpha, of a narrower one": lambda x, y: torch.add(x, y.to(torch.int8), alpha=3),
+            "pow": torch.pow,
+            "pow of tensors that are known": lambda x, y: x[:4] ** torch.tensor([0, 1, 5, 9], dtype=x.dtype),
+            "the power of 0": lambda x, y: x**0,
+            "shifted as far as the type is long, and farther": lambda x, y: (x << y, x >> y),
+            "quotient": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+            "remainder": lambda x, y: (x % y, torch.fmod(x, y)),
+            "filled": lambda x, y: x.index_fill(0, torch.tensor([0]), 3),
+        },
+        x,
+        y,
+    )
+
+
+def test_the_least_narrow_integer_divided_by_minus_one():
+    """Of wider ones, torch itself ends the process."""
+    x = torch.tensor([-128, -127, 127], dtype=torch.int8)
+    assert_right(
+        {
+            "floor": lambda x, y: x // y,
+            "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+            "remainder": lambda x, y: (x % y, torch.fmod(x, y)),
+            "of int16": lambda x, y: (x.short() * 256) // y,
+        },
+        x,
+        torch.full_like(x, -1),
+    )
+
+
 def test_bool():
     assert_right(
         {
             "add": torch.add,
+            "add with alpha": lambda x, y: torch.add(x, y, alpha=3),
             "mul": torch.mul,
             "less": torch.lt,
             "greater or equal": torch.ge,

@@ -37,12 +37,14 @@ def compared(function: Function, converter: Converter, inputs: Inputs, input_typ
 
 
 def added(sign: Function, converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own ignores `alpha`."""
+    """TVM's own ignores `alpha`, by which torch multiplies in the dtype of the result."""
     if input_types[0] == "ListType":
         return converter.stock["aten::add"](inputs, input_types)
     left, right, *alpha = inputs
     if alpha and alpha[0] != 1:
-        right = elementwise(_multiply, converter, [right, alpha[0]], [input_types[1], input_types[2]])
+        left, right = converter.pytorch_promote_types([left, right], input_types[:2])
+        factor = relay.const(alpha[0], converter.infer_type(right).dtype)
+        right = elementwise(_multiply, converter, [right, factor], input_types[:2])
     return elementwise(sign, converter, [left, right], input_types[:2])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relay
 
-from .converter import NotConverted
+from .converter import NotConverted, known_value
 
 LANCZOS = (
     *(0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059),
@@ -25,6 +25,7 @@ ERF_INV_TAILS = (
 )
 DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760)  # of 1/x**2, 1/x**4, ...
 LOST_NAN = "float64"  # the only floats in whose rows `relay.max` and its like may overlook NaN
+BITS_TOGETHER = 4  # of an exponent, in one kernel: TVM writes a square's base out twice
 SHIFT = 6  # digamma's series is accurate to ten digits from there on
 
 
@@ -94,13 +95,13 @@ def power(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
         return relay.power(x, y)
     zero, one = relay.const(0, dtype), relay.const(1, dtype)
     result = (
-        _multiplied(dtype, x, int(y.data.numpy()))
-        if isinstance(y, relay.Constant) and not y.data.shape
-        else None
+        _multiplied(x, int(y.data.numpy())) if isinstance(y, relay.Constant) and not y.data.shape else None
     )
     if result is None:
         result, factor = one, x
-        for bit in range(6):  # higher powers fit in int64 only for 0, 1 and -1
+        for bit in range(_bits_of_exponents(dtype, y)):
+            if bit and bit % BITS_TOGETHER == 0:
+                result, factor = relay.annotation.stop_fusion(result), relay.annotation.stop_fusion(factor)
             is_set = relay.bitwise_and(y, relay.const(1 << bit, dtype))
             result = relay.multiply(result, relay.where(relay.equal(is_set, zero), one, factor))
             factor = relay.multiply(factor, factor)
@@ -114,9 +115,18 @@ def power(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
     return relay.where(relay.less(y, zero), below, result)
 
 
-def _multiplied(dtype: str, x: relay.Expr, exponent: int) -> relay.Expr:
-    result = relay.const(1, dtype)
-    for bit in bin(max(exponent, 0))[2:]:
+def _bits_of_exponents(dtype: str, y: relay.Expr) -> int:
+    """Those that may be set: powers wrap, so none is too high."""
+    known = known_value(y)
+    greatest = np.iinfo(dtype).max if known is None else np.max(known, initial=0)
+    return int(greatest).bit_length()
+
+
+def _multiplied(x: relay.Expr, exponent: int) -> relay.Expr:
+    if exponent <= 0:
+        return relay.ones_like(x)
+    result = x
+    for bit in bin(exponent)[3:]:  # after the first one
         result = relay.multiply(result, result)
         result = relay.multiply(result, x) if bit == "1" else result
     return result

@@ -29,11 +29,12 @@ from .converter import (
 
 
 def scalar_tensor(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own takes constants only."""
+    """TVM's own takes constants only, of four dtypes."""
     value, dtype, *_ = inputs
-    if isinstance(value, relay.Constant) or not isinstance(value, relay.Expr):
-        return converter.stock["aten::scalar_tensor"](inputs, input_types)
-    return relay.cast(value, stock._convert_dtype_value(dtype))
+    name = dtype_name(dtype) or str(torch.get_default_dtype()).replace("torch.", "")
+    if isinstance(value, relay.Constant):
+        value = value.data.numpy().item()
+    return relay.cast(value, name) if isinstance(value, relay.Expr) else relay.const(value, name)
 
 
 def full(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
