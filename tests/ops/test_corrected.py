@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import module, numbers, run
-from tvm_passes import ConvertToNHWC
+from tvm_passes import ConvertToNHWC, runtime
 
 import tvm
 from tvm import relay
@@ -65,6 +65,27 @@ np.testing.assert_array_equal(found, torch.from_numpy(array).half().numpy())
 
 def test_float16_of_float64_where_torch_is_imported_first():
     subprocess.run([sys.executable, "-c", OF_FLOAT64], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "between", "last"),
+    [
+        ("int8", "uint8", "int64"),
+        ("int32", "float32", "int64"),
+        ("int64", "float64", "int64"),
+        ("int16", "float16", "int16"),
+    ],
+)
+def test_casts_by_a_type_that_does_not_hold_every_number(dtype, between, last):
+    """And by one that does, beside it."""
+    info = np.iinfo(dtype)
+    array = np.array([info.min // 3, -1, 5, info.max // 5], dtype)
+    x = relay.var("x", shape=array.shape, dtype=dtype)
+    casts = [relay.cast(relay.cast(x, between), last), relay.cast(relay.cast(x, "int64"), last)]
+    mod = module(x, relay.Tuple(casts))
+    for found in (run(mod, array), [*runtime.compile(mod, "llvm")(array).values()]):
+        np.testing.assert_array_equal(found[0], array.astype(between).astype(last))
+        np.testing.assert_array_equal(found[1], array.astype("int64").astype(last))
 
 
 DIVISIONS = {

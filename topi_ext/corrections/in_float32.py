@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 import tvm
 from tvm import relay, topi
 
@@ -48,6 +50,18 @@ def _power(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]
     if relay.transform.InferTypeLocal(truth).dtype != "bool":
         return None
     return relay.where(truth, base, relay.const(1, types[0].dtype))
+
+
+def _cast(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
+    """Of integers that the type between does not hold: TVM merges such casts, as if it held all of them."""
+    (between,) = inputs
+    if not isinstance(between, relay.Call) or getattr(between.op, "name", "") != "cast":
+        return None
+    first, second = relay.transform.InferTypeLocal(between.args[0]).dtype, types[0].dtype
+    if "int" not in first or second in ("bool", "bfloat16"):
+        return None
+    is_exact = np.can_cast(first, second, "safe") and not ("int64" in first and "float" in second)
+    return None if is_exact else relay.cast(relay.copy(between), attrs.dtype)
 
 
 def _leaky_relu(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
@@ -124,6 +138,7 @@ topi.math.erf_legalize.register(["cpu", "cuda"], override=True)(_erf)
 for name in (*WITH_OUT_DTYPE, *SUMS):
     tvm.ir.register_op_attr(name, "FTVMLegalize", _sums_in_float32(name), ABOVE_STOCK)
 for name, legalize in {
+    "cast": _cast,
     "negative": _negative,
     "nn.leaky_relu": _leaky_relu,
     "nn.max_pool2d": _max_pool2d,

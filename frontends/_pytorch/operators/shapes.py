@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from tvm import relay
-from tvm.relay.frontend import pytorch as stock
 
 from ..._fold import keep_known
 from ..._slice import constant_slice
