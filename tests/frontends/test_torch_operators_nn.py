@@ -128,6 +128,20 @@ def test_maximum_pooling_and_its_indices():
     )
 
 
+def test_indices_of_maxima_among_nan():
+    """The last NaN of a window, as torch has it, and the first of minus infinities."""
+    x = torch.randn(1, 2, 8, 9)
+    x[torch.rand(x.shape) < 0.15] = torch.nan
+    x[:, :, :4, :4] = -torch.inf
+    assert_all(
+        [
+            lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True),
+            lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True),
+        ],
+        x,
+    )
+
+
 def test_windows_as_columns():
     assert_all(
         [

@@ -25,6 +25,7 @@ Importing a module of this folder applies its correction.
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `layouts_of_reductions` | in another layout, computes variances and positions wrongly, or stops |
+| `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `mixed_precision` | has no rule for four operators in half precision |
 | `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
@@ -80,6 +81,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     kernels,
     layout_transform,
     layouts_of_reductions,
+    max_pooling,
     mixed_precision,
     op_spans,
     pooling,

@@ -110,6 +110,8 @@ def with_exact_constants(function: Any) -> Any:
     from tvm import tir
 
     def exact(constant: tir.FloatImm) -> tir.PrimExpr | None:
+        if constant.dtype == "bfloat16" and np.isinf(constant.value):  # which TVM writes as a name, `inff`
+            return tir.Cast("bfloat16", tir.FloatImm("float32", constant.value))
         terms = _in_seven_digits(constant.value, str(constant.dtype))
         if len(terms) < 2:
             return None

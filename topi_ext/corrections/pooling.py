@@ -35,7 +35,13 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     if lanes == 1 or pool is None:
         return _stock(outs, layout)
     schedule = te.create_schedule(out.op)
-    _inline(schedule, out, pool)
+    is_compared = (
+        pool.op.tag == "pool_max" and "float" in pool.dtype
+    )  # TVM writes no comparisons of many lanes
+    (read,) = pool.op.input_tensors
+    _inline(schedule, out, pool, *([read] if is_compared else []))
+    if is_compared and isinstance(read.op, te.PlaceholderOp):
+        read = schedule.cache_read(read, "local", [pool])
     if pool.op.same_as(out.op):
         pool = schedule.cache_write(out, "local")
     else:
@@ -48,8 +54,15 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     schedule[out].vectorize(lane)
     schedule[pool].compute_at(schedule[out], thread)
     *_, of_pool = schedule[pool].op.axis
-    schedule[pool].reorder(*schedule[pool].op.reduce_axis, of_pool)
-    schedule[pool].vectorize(of_pool)
+    reduced = schedule[pool].op.reduce_axis
+    schedule[pool].reorder(*reduced, of_pool)
+    if is_compared:
+        schedule[pool].unroll(of_pool)
+        schedule[read].set_scope("local")
+        schedule[read].compute_at(schedule[pool], reduced[-1])
+        schedule[read].vectorize(schedule[read].op.axis[-1])
+    else:
+        schedule[pool].vectorize(of_pool)
     return schedule
 
 
@@ -64,13 +77,13 @@ def _pool_below(out: te.Tensor) -> te.Tensor | None:
     return pools[0] if len(pools) == 1 else None
 
 
-def _inline(schedule: te.Schedule, tensor: te.Tensor, pool: te.Tensor) -> None:
-    """Compute all in between, and what is pooled, where it is read."""
+def _inline(schedule: te.Schedule, tensor: te.Tensor, *kept: te.Tensor) -> None:
+    """Compute all but some, what is pooled too, where it is read."""
     for each in tensor.op.input_tensors:
         if isinstance(each.op, te.ComputeOp):
-            if not each.op.same_as(pool.op):
+            if not any(each.op.same_as(other.op) for other in kept):
                 schedule[each].compute_inline()
-            _inline(schedule, each, pool)
+            _inline(schedule, each, *kept)
 
 
 _pooling.schedule_pool = schedule_pool

@@ -112,7 +112,7 @@ def _overhang(size: int | None, reach: int, stride: int, begin: int, end: int) -
 def max_pool(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM's own adds a row that lies in the padding with `ceil_mode`, and lacks indices."""
     dtype = np.dtype(dtype_of(inputs[0]))
-    lowest = float(np.finfo(dtype).min) if dtype.kind == "f" else np.iinfo(dtype).min
+    lowest = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
     windows = _windows(importer, inputs[0], attrs, lowest)
     column_major = bool(attrs.get("storage_order", 0))
     if attrs["tvm_custom"]["num_outputs"] == 1:

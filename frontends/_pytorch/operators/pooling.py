@@ -206,7 +206,7 @@ def _flat(places: list[np.ndarray], size: list[int]) -> np.ndarray:
 
 
 def _indices_of_maxima(converter: Converter, data: relay.Expr, places: list[np.ndarray]) -> relay.Expr:
-    """The index of the first largest element of each window in the flattened image."""
+    """The index of the first largest element of each window in the flattened image, or of the last NaN."""
     rank = len(places)
     table = _flat(places, image_size(converter, data, rank))
     lead = list(converter.infer_shape(data)[:-rank])
@@ -215,6 +215,10 @@ def _indices_of_maxima(converter: Converter, data: relay.Expr, places: list[np.n
     largest = relay.equal(taken, relay.max(taken, axis=-1, keepdims=True))
     beyond = relay.const(int(table.max()), "int64")
     indices = relay.min(relay.where(largest, relay.const(table, "int64"), beyond), axis=-1)
+    if "float" in converter.infer_type(data).dtype:
+        none = relay.const(-1, "int64")
+        of_nan = relay.max(relay.where(relay.isnan(taken), relay.const(table, "int64"), none), axis=-1)
+        indices = relay.where(relay.equal(of_nan, none), indices, of_nan)
     return relay.reshape(indices, [*lead, *(len(place) for place in places)])
 
 

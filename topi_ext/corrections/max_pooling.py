@@ -1,0 +1,91 @@
+"""Maxima of windows without finite numbers, and of windows with NaN.
+
+TVM's poolings start from the lowest finite number, and pad with it: the maximum of a window of minus infinities
+is -3.4e38. Whether they find a NaN depends on where it is. Importing this module makes them start from minus
+infinity, and makes NaN the maximum of its window, as for torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import tvm
+from tvm import te, tir, topi
+
+from .._floats import bits
+from .._strategy import Compute, compute_by, generic, stock_compute
+
+SCHEDULES = {
+    **{f"nn.max_pool{rank}d": generic.schedule_pool for rank in (1, 2, 3)},
+    **{f"nn.adaptive_max_pool{rank}d": generic.schedule_adaptive_pool for rank in (1, 2, 3)},
+    "nn.global_max_pool2d": generic.schedule_adaptive_pool,
+}
+
+
+def _max_pool(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
+    (pooled,) = stock(attrs, inputs, type_)
+    dtype = pooled.dtype
+    if "float" not in dtype:
+        return [pooled]
+    is_widened = dtype == "float16" and not _is_for_cuda()  # once: LLVM has no vectors of it to compare
+    held = "float32" if is_widened else dtype
+    (stock_maximum,) = pooled.op.body
+    (element,) = stock_maximum.source
+    padded = _padded_with_infinity(element)
+    reducer = _reducer(held, is_padded=not padded.same_as(element))
+    maximum = tir.Reduce(
+        reducer, [padded.astype(held)], stock_maximum.axis, stock_maximum.condition, stock_maximum.value_index
+    )
+    result = _with_body(pooled, maximum)
+    if is_widened:
+        result = te.compute(result.shape, lambda *at: result(*at).astype(dtype), "narrow", topi.tag.ELEMWISE)
+    return [result]
+
+
+def _reducer(dtype: str, is_padded: bool) -> tir.CommReducer:
+    one, other = (tir.Var(name, dtype) for name in ("one", "other"))
+    if dtype == "bfloat16":  # whose variables TVM does not compile
+        greatest = _greatest(one.astype("float32"), other.astype("float32")).astype(dtype)
+    elif is_padded:  # for each use it would be found out again whether it is padding
+        once = tir.Var("once", dtype)
+        greatest = tir.Let(once, other, _greatest(one, once))
+    else:
+        greatest = _greatest(one, other)
+    return tir.CommReducer([one], [other], [greatest], [tir.const(-math.inf, dtype)])
+
+
+def _greatest(one: tir.PrimExpr, other: tir.PrimExpr) -> tir.PrimExpr:
+    """The greater number, or NaN if there is any."""
+    if _is_for_cuda():
+        is_number = other >= tir.const(-math.inf, other.dtype)
+        return tir.Select(is_number, tir.Select(other > one, other, one), other)
+    # Of a number and NaN, LLVM keeps the second operand: one of both is NaN, and whatever bits join it.
+    return tir.reinterpret(one.dtype, bits(te.max(one, other)) | bits(te.max(other, one)))
+
+
+def _is_for_cuda() -> bool:
+    target = tvm.target.Target.current()
+    return target is not None and target.kind.name == "cuda"
+
+
+def _padded_with_infinity(element: tir.ProducerLoad) -> tir.ProducerLoad:
+    padded = element.producer
+    if not isinstance(padded.op, te.ComputeOp) or padded.op.name != "pad_temp":
+        return element
+    (body,) = padded.op.body
+    is_inside, inside, _ = body.args
+    body = tir.if_then_else(is_inside, inside, tir.const(-math.inf, padded.dtype))
+    return tir.ProducerLoad(_with_body(padded, body), element.indices)
+
+
+def _with_body(tensor: te.Tensor, body: tir.PrimExpr) -> te.Tensor:
+    """The same tensor, computed by another expression of the same axes."""
+    operation = tensor.op
+    computed = te._ffi_api.ComputeOp(operation.name, operation.tag, operation.attrs, operation.axis, [body])
+    return computed.output(0)
+
+
+for _name, _schedule in SCHEDULES.items():
+    compute_by(_name, functools.partial(_max_pool, stock_compute(_name)), _schedule)
