@@ -128,6 +128,22 @@ def test_maximum_pooling_and_its_indices():
     )
 
 
+def test_activations_and_choices_of_nan_and_infinities():
+    x = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1.5, -1.5, 1e30, -1e30] * 5)
+    assert_all(
+        [
+            F.relu,
+            lambda x: F.relu(x).clamp(max=6.0),
+            *(F.elu, F.selu, F.celu, F.leaky_relu, F.relu6, F.hardswish, F.softplus, F.silu, F.mish),
+            torch.nan_to_num,
+            lambda x: ~(x > 0) | (x == 1.5),
+            lambda x: x.reshape(5, 9).all(1),
+            lambda x: torch.sort(x.reshape(9, 5), dim=0, stable=True),
+        ],
+        x,
+    )
+
+
 def test_indices_of_maxima_among_nan():
     """The last NaN of a window, as torch has it, and the first of minus infinities."""
     x = torch.randn(1, 2, 8, 9)

@@ -44,6 +44,31 @@ def test_clip_on_cuda(emulated_cuda, dtype, bounds):
     np.testing.assert_array_equal(found, np.clip(array, *bounds))
 
 
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("count", [9, 64])
+def test_relu_keeps_nan(emulated_cuda, target, dtype, count):
+    special = np.array([math.nan, -9, 0.5, 9, -math.nan, math.inf, -math.inf, -0.0, math.nan], dtype)
+    array = np.resize(special, count)
+    x = relay.var("x", shape=array.shape, dtype=dtype)
+    found = run_on(target, emulated_cuda, module(x, relay.nn.relu(x)), array)
+    np.testing.assert_array_equal(found, np.maximum(array, 0))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("behind", [relay.nn.relu, lambda y: relay.clip(y, 0, 1)])
+def test_bounds_behind_a_pooling_on_cuda(emulated_cuda, dtype, behind):
+    """In vectors of many channels, of which TVM writes no comparisons of float16."""
+    array = numbers(1, 4, 4, 16, dtype=dtype)
+    array[0, 1, 1, 3] = math.nan
+    x = relay.var("x", shape=array.shape, dtype=dtype)
+    pooled = relay.nn.max_pool2d(x, (2, 2), (2, 2), layout="NHWC")
+    found = run_on("cuda", emulated_cuda, module(x, behind(pooled)), array)
+    expected = array.reshape(1, 2, 2, 2, 2, 16).max((2, 4))
+    most = math.inf if behind is relay.nn.relu else 1
+    np.testing.assert_array_equal(found, np.clip(expected, 0, most))
+
+
 def test_negative_of_zero_has_the_other_sign():
     array = np.array([0, -0.0, 1, math.inf], "float32")
     np.testing.assert_array_equal(np.signbit(computed(relay.negative, array)), np.signbit(-array))

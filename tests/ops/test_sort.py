@@ -6,8 +6,9 @@ import subprocess
 
 import numpy as np
 import pytest
+import torch
 
-from tests.helpers import quick, run
+from tests.helpers import module, quick, run
 from topi_ext import sort as sorting
 from topi_ext.corrections import sort as correction
 from topi_ext.sort import heap, reference
@@ -127,6 +128,28 @@ def test_nan_is_the_greatest_and_both_zeros_are_equal(emulated_cuda, dtype, leng
     assert_all_equal(outputs, expected)
     zeros = expected[2] == 0
     np.testing.assert_array_equal(np.signbit(outputs[2][zeros]), np.signbit(expected[2][zeros]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_nan_on_cpus(dtype, ascending, axis):
+    """By a stable sort of torch, in which NaN is the greatest and zeros are equal."""
+    special = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]
+    data = np.random.default_rng(0).choice(special, (40, 30)).astype(dtype)
+    x = relay.var("x", shape=data.shape, dtype=dtype)
+    values, indices = torch.sort(torch.from_numpy(data), dim=axis, descending=not ascending, stable=True)
+    results = [
+        relay.sort(x, axis, ascending),
+        relay.argsort(x, axis, ascending, dtype="int64"),
+        *relay.topk(x, 7, axis, "both", ascending, "int64"),
+        relay.topk(x, 7, axis, "values", ascending),
+    ]
+    found = run(module(x, relay.Tuple(results)), data)
+    first = (slice(7),) if axis == 0 else (slice(None), slice(7))
+    values, indices = values.numpy(), indices.numpy()
+    for one, other in zip(found, [values, indices, values[first], indices[first], values[first]]):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_only_nan(emulated_cuda):

@@ -55,11 +55,11 @@ def activate(
     low, high = tir.const(activation.low, "float32"), tir.const(activation.high, "float32")
     zero, one = tir.const(0, "float32"), tir.const(1, "float32")
     if activation.name == "relu":
-        return te.max(value, zero)
+        return te.max(zero, value)  # of a number and NaN, LLVM keeps the second operand
     if activation.name in ("leaky_relu", "prelu"):
         return tir.Select(value > zero, value, value * (low if activation.name == "leaky_relu" else slope))
     if activation.name == "clip":
-        return te.max(te.min(value, high), low)
+        return te.min(high, te.max(low, value))
     if sigmoid is not None and activation.name in ("sigmoid", "silu"):
         return sigmoid(value) if activation.name == "sigmoid" else value * sigmoid(value)
     if activation.name == "sigmoid":

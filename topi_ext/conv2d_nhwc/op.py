@@ -130,7 +130,7 @@ def conv2d_nhwc(
     - The kernel is not flipped: this is cross-correlation, as everywhere in deep learning.
     - Depth to space is in the order DCR: with y the result before it and C' = K / block_size ** 2,
       result[n, h * block_size + i, w * block_size + j, c] = y[n, h, w, (i * block_size + j) * C' + c].
-    - Whether an activation keeps NaN or turns it into a bound depends on the target.
+    - "relu" and "clip" may turn NaN into a bound on CUDA and by oneDNN. Else activations keep it.
     - On CUDA, infinity or NaN in the data of a group may make the results of other groups NaN, since small
       groups are computed together: the others' weights for it are 0, and 0 times infinity is NaN.
 

@@ -7,6 +7,7 @@ Importing a module of this folder applies its correction.
 | `arrays` | reads an array at three times the cost |
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `bfloat16` | on CPUs, does not compile operators of bfloat16 |
+| `comparisons` | on CPUs, finds NaN equal to all numbers; takes "not x > y" for "x <= y" |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `concatenate` | on CPUs, does not compile some; runs what is fused with one on one core |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
@@ -44,7 +45,7 @@ Importing a module of this folder applies its correction.
 |---|---|---|
 | `cast` of integers to a type that does not hold them, and on | merges both | converts twice |
 | `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
-| `clip` of NaN | gives a bound | NaN, as they do |
+| `clip` and `nn.relu` of NaN | gives a bound | NaN, as they do |
 | `erf` of float64 | is computed in float32 | by the C library or CUDA |
 | `acos` ... `atanh` of float16 | has no code | in float32 |
 | `nn.leaky_relu` of float16 | rounds the slope to float16 | in float32, as in PyTorch |
@@ -62,6 +63,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     arrays,
     backend,
     bfloat16,
+    comparisons,
     compile_cuda,
     concatenate,
     convert_layout,

@@ -1,8 +1,8 @@
 """Maxima of windows without finite numbers, and of windows with NaN.
 
-TVM's poolings start from the lowest finite number, and pad with it: the maximum of a window of minus infinities
-is -3.4e38. Whether they find a NaN depends on where it is. Importing this module makes them start from minus
-infinity, and makes NaN the maximum of its window, as for torch.
+TVM's poolings start from the lowest finite number, and pad with it: the maximum of a window of minus
+infinities is -3.4e38. Whether they find a NaN depends on where it is. Importing this module makes them start
+from minus infinity, and makes NaN the maximum of its window, as for torch.
 """
 
 from __future__ import annotations

@@ -35,9 +35,8 @@ def schedule_pool(outs: list[te.Tensor] | te.Tensor, layout: str) -> te.Schedule
     if lanes == 1 or pool is None:
         return _stock(outs, layout)
     schedule = te.create_schedule(out.op)
-    is_compared = (
-        pool.op.tag == "pool_max" and "float" in pool.dtype
-    )  # TVM writes no comparisons of many lanes
+    # By comparisons, as `max_pooling` has it: TVM cannot write those of many lanes.
+    is_compared = pool.op.tag == "pool_max" and "float" in pool.dtype
     (read,) = pool.op.input_tensors
     _inline(schedule, out, pool, *([read] if is_compared else []))
     if is_compared and isinstance(read.op, te.PlaceholderOp):

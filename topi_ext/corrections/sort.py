@@ -6,15 +6,16 @@ gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA g
 `tvm.topi.cuda.sort`; here they are replaced by the merge sort of `topi_ext.sort`, and `topk` by its
 selection.
 
-On CPUs, TVM's `topk` looks at one element after the other, and NaN has no place in its order. Rows of known,
-great length are searched in vectors instead. TVM's sorts there know few types of integers; all others, and
-bool, are sorted as integers of 32 or 64 bits with the same order. Other targets are unchanged.
+On CPUs, NaN has no place in TVM's order, and a row with one is not sorted; and its sorts know few types of
+integers. All elements are sorted by integers of 32 or 64 bits of the same order, in which NaN is greatest.
+TVM's `topk` looks at one element after the other: rows of known, great length are searched in vectors
+instead. Other targets are unchanged.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -26,6 +27,7 @@ from .._strategy import generic
 from .._tvm import IRBuilder, dtype_of
 from .._types import IntExpr
 from ..sort import Order, Rows, cuda, heap
+from ..sort.order import HELD_AS, ordered_bits
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
@@ -74,7 +76,10 @@ SORTED_AS = {**dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int3
 
 
 def _sort(data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
-    return _elements(stock_sort(_keys(data), axis, is_ascend), dtype_of(data))
+    dtype = dtype_of(data)
+    if "float" in dtype:
+        return _taken(data, axis, _argsort(data, None, axis, is_ascend, "int64"))
+    return _elements(stock_sort(_keys(data), axis, is_ascend), dtype)
 
 
 def _argsort(data: te.Tensor, *args: Any, **options: Any) -> te.Tensor:
@@ -89,30 +94,49 @@ def _topk_of_any_type(
     is_ascend: bool = False,
     dtype: str = "int64",
 ) -> list[te.Tensor] | te.Tensor:
-    found = stock_topk_of_cpus(_keys(data), k, axis, ret_type, is_ascend, dtype)
+    is_float = "float" in dtype_of(data)
+    asked = "indices" if is_float else ret_type
+    found = stock_topk_of_cpus(_keys(data), k, axis, asked, is_ascend, dtype)
     if ret_type == "indices":
         return found
-    values, *indices = [found] if isinstance(found, te.Tensor) else found
-    return [_elements(values, dtype_of(data)), *indices]
+    if is_float:
+        values, indices = _taken(data, axis, found), [found]
+    else:
+        keys, *indices = [found] if isinstance(found, te.Tensor) else found
+        values = _elements(keys, dtype_of(data))
+    return [values, *indices] if ret_type == "both" else values
 
 
 def _keys(data: te.Tensor) -> te.Tensor:
-    """The same order in a type that TVM sorts."""
+    """Integers in the order of the elements, of a type that TVM sorts."""
     dtype = dtype_of(data)
-    held = SORTED_AS.get(dtype)
-    if held is None:
+    if "float" in dtype:
+        held = HELD_AS.get(dtype, dtype)
+        return te.compute(data.shape, lambda *at: ordered_bits(data(*at).astype(held)), "keys")
+    held = SORTED_AS.get(dtype, dtype)
+    if held == dtype:
         return data
     turned = tir.min_value(held) if dtype in WITHOUT_SIGN else tir.const(0, held)
     return te.compute(data.shape, lambda *at: data(*at).astype(held) ^ turned, "keys", topi.tag.ELEMWISE)
 
 
 def _elements(keys: te.Tensor, dtype: str) -> te.Tensor:
-    """What `_keys` made these of."""
+    """The integers, or truths, that `_keys` made these of."""
     if dtype not in SORTED_AS:
         return keys
     turned = tir.min_value(keys.dtype) if dtype in WITHOUT_SIGN else tir.const(0, keys.dtype)
     return te.compute(
         keys.shape, lambda *at: (keys(*at) ^ turned).astype(dtype), "elements", topi.tag.ELEMWISE
+    )
+
+
+def _taken(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
+    axis %= len(data.shape)
+    return te.compute(
+        indices.shape,
+        lambda *at: data(*at[:axis], indices(*at), *at[axis + 1 :]),
+        "sorted",
+        topi.tag.INJECTIVE,
     )
 
 
@@ -132,7 +156,7 @@ def _topk_on_cpus(
 ) -> list[te.Tensor] | te.Tensor:
     order = Order(dtype_of(data), is_ascend)
     if not (order.has_rank and _is_long(data, k, axis)):
-        return topi.topk(data, k, axis, ret_type, is_ascend, dtype)
+        return _topk_of_any_type(data, k, axis, ret_type, is_ascend, dtype)
     types = {"both": [dtype_of(data), dtype], "values": [dtype_of(data)], "indices": [dtype]}[ret_type]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -147,11 +171,27 @@ def _topk_on_cpus(
     return te.extern([shape] * len(types), [data], emit, dtype=types, name="topk_cpu", tag="topk_cpu")
 
 
-@generic.topk_strategy.register("cpu", override=True)
-def _strategy(
-    _attrs: tvm.ir.Attrs, _inputs: list[te.Tensor], _type: relay.Type, _target: tvm.target.Target
-) -> registry.OpStrategy:
-    result = registry.OpStrategy()
-    schedule = generic.wrap_topi_schedule(topi.generic.schedule_topk)
-    result.add_implementation(generic.wrap_compute_topk(_topk_on_cpus), schedule, name="topk.cpu")
-    return result
+def _argsort_on_cpus(data: te.Tensor, axis: int, is_ascend: bool, dtype: str) -> te.Tensor:
+    return _argsort(data, None, axis, is_ascend, dtype)
+
+
+def _by(name: str, compute: Callable[..., list[te.Tensor]], schedule: Callable[..., te.Schedule]) -> Any:
+    def strategy(
+        _attrs: tvm.ir.Attrs, _inputs: list[te.Tensor], _type: relay.Type, _target: tvm.target.Target
+    ) -> registry.OpStrategy:
+        result = registry.OpStrategy()
+        result.add_implementation(compute, generic.wrap_topi_schedule(schedule), name=f"{name}.cpu")
+        return result
+
+    return strategy
+
+
+generic.topk_strategy.register("cpu", override=True)(
+    _by("topk", generic.wrap_compute_topk(_topk_on_cpus), topi.generic.schedule_topk)
+)
+generic.argsort_strategy.register("cpu", override=True)(
+    _by("argsort", generic.wrap_compute_argsort(_argsort_on_cpus), topi.generic.schedule_argsort)
+)
+generic.sort_strategy.register("cpu", override=True)(
+    _by("sort", generic.wrap_compute_sort(_sort), topi.generic.schedule_sort)
+)

@@ -6,10 +6,11 @@ ascending, first when descending), all NaN tie, and -0.0 ties with 0.0. Ties kee
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from .._floats import BITS_OF_INFINITY, MAGNITUDE, bits, lanes_of, vector_type
-from .._tvm import dtype_of, tir
+from .._floats import MAGNITUDE, bits, bits_of, lanes_of, vector_type
+from .._tvm import DataType, dtype_of, tir
 
 USUAL_NAN = 0x7FC00000
 HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
@@ -70,11 +71,16 @@ class Order:
 
 
 def ordered_bits(value: tir.PrimExpr) -> tir.PrimExpr:
-    """A float32 as an int32 with the same order, which may also be part of a larger key."""
-    magnitude = bits(value) & MAGNITUDE
-    zero, of_nan = (tir.const(number, dtype_of(magnitude)) for number in (0, MAGNITUDE))
-    in_order = tir.Select(magnitude == zero, zero, _turned(bits(value)))
-    return tir.Select(magnitude > BITS_OF_INFINITY, of_nan, in_order)
+    """A float as an integer of its size with the same order, which may also be part of a larger key."""
+    dtype = DataType(dtype_of(value))
+    infinity = bits_of(math.inf, f"float{dtype.bits}")
+    given = bits(value)
+    zero, of_nan, of_infinity = (
+        tir.const(number, dtype_of(given)) for number in (0, 2 ** (dtype.bits - 1) - 1, infinity)
+    )
+    magnitude = given & of_nan
+    in_order = tir.Select(magnitude == zero, zero, _turned(given))
+    return tir.Select(magnitude > of_infinity, of_nan, in_order)
 
 
 def _from_unsigned(value: tir.PrimExpr) -> tir.PrimExpr:
@@ -91,7 +97,11 @@ def from_ordered_bits(key: tir.PrimExpr) -> tir.PrimExpr:
 
 def _turned(key: tir.PrimExpr) -> tir.PrimExpr:
     """Reverse the order of negative numbers; this is its own inverse."""
-    return key ^ ((key >> 31) & MAGNITUDE)
+    dtype = DataType(dtype_of(key))
+    last, others = (
+        tir.const(number, dtype_of(key)) for number in (dtype.bits - 1, 2 ** (dtype.bits - 1) - 1)
+    )
+    return key ^ ((key >> last) & others)
 
 
 def class_then_score(class_id: tir.PrimExpr, score: tir.PrimExpr) -> tir.PrimExpr:

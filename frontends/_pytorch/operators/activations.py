@@ -54,10 +54,9 @@ def elu(
     data: relay.Expr, number: Number, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> relay.Expr:
     """TVM's own ignores `scale` and `input_scale`, which selu passes, and loses a negative alpha."""
-    positive = data > number(0)
-    # The exponential of the positive part, which is not used, would overflow.
+    # The exponential of the positive part, which is not used, would overflow; NaN is not negative.
     low = relay.exp(relay.minimum(data, number(0)) * number(input_scale)) - number(1)
-    return relay.where(positive, data * number(scale), low * number(alpha * scale))
+    return relay.where(data < number(0), low * number(alpha * scale), data * number(scale))
 
 
 @_activation
@@ -65,7 +64,7 @@ def celu(data: relay.Expr, number: Number, alpha: float = 1) -> relay.Expr:
     """TVM's own is wrong for negative alpha."""
     low = relay.exp(relay.minimum(data / number(alpha), number(0))) - number(1)
     low = low if alpha > 0 else relay.exp(data / number(alpha)) - number(1)
-    return relay.where(data > number(0), data, low * number(alpha))
+    return relay.where(data < number(0), low * number(alpha), data)
 
 
 @_activation
@@ -73,7 +72,7 @@ def selu(data: relay.Expr, number: Number) -> relay.Expr:
     """TVM's own overflows in float16, and gives NaN where the exponential is infinite."""
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
     low = relay.exp(relay.minimum(data, number(0))) - number(1)
-    return relay.where(data > number(0), data * number(scale), low * number(alpha * scale))
+    return relay.where(data < number(0), low * number(alpha * scale), data * number(scale))
 
 
 @_activation
