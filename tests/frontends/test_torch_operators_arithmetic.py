@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from frontends import ImportFailure, from_pytorch
 from tests.frontends.torch_functions import Functions, assert_right
+from tests.helpers import runner
 
 NAN, INF = math.nan, math.inf
 SPECIAL = torch.tensor([0.5, 1.5, 2.5, -0.5, -2.5, 0.0, -0.0, 3.7, -3.7, NAN, INF, -INF])
@@ -202,3 +204,10 @@ def test_refused_in_one_line(function):
     with pytest.raises(ImportFailure, match="aten::") as failure:
         from_pytorch(Functions({"f": function}), given)
     assert "\n" not in str(failure.value)
+
+
+def test_remainders_of_large_quotients_are_exact():
+    x, y = torch.tensor([1e30, -1e30, 5.5, -5.5]), torch.tensor([0.7, 21.0, 2.0, 2.0])
+    mod, _ = from_pytorch(Functions({"fmod": torch.fmod}), (x, y))
+    (found,) = runner(mod)(x.numpy(), y.numpy())
+    np.testing.assert_array_equal(found, np.fmod(x.numpy(), y.numpy()))

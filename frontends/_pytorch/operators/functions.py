@@ -62,13 +62,11 @@ def divide(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
 
 
 def fmod(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
-    """The remainder with the sign of `x`; in float64, a whole quotient of two float32 stays whole."""
+    """The remainder with the sign of `x`, which is exact, however large the quotient."""
     if not is_float(dtype):
         return relay.trunc_mod(x, y)
-    a, b = _wide(x), _wide(y)
-    rest = relay.subtract(a, relay.multiply(relay.trunc(relay.divide(a, b)), b))
-    kept = relay.logical_and(relay.isinf(b), relay.isfinite(a))
-    return relay.cast(relay.where(kept, a, rest), dtype)
+    within = "float64" if dtype == "float64" else "float32"
+    return relay.cast(relay.mod(relay.cast(x, within), relay.cast(y, within)), dtype)
 
 
 def remainder(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
