@@ -171,10 +171,6 @@ def _topk_on_cpus(
     return te.extern([shape] * len(types), [data], emit, dtype=types, name="topk_cpu", tag="topk_cpu")
 
 
-def _argsort_on_cpus(data: te.Tensor, axis: int, is_ascend: bool, dtype: str) -> te.Tensor:
-    return _argsort(data, None, axis, is_ascend, dtype)
-
-
 def _by(name: str, compute: Callable[..., list[te.Tensor]], schedule: Callable[..., te.Schedule]) -> Any:
     def strategy(
         _attrs: tvm.ir.Attrs, _inputs: list[te.Tensor], _type: relay.Type, _target: tvm.target.Target
@@ -190,7 +186,7 @@ generic.topk_strategy.register("cpu", override=True)(
     _by("topk", generic.wrap_compute_topk(_topk_on_cpus), topi.generic.schedule_topk)
 )
 generic.argsort_strategy.register("cpu", override=True)(
-    _by("argsort", generic.wrap_compute_argsort(_argsort_on_cpus), topi.generic.schedule_argsort)
+    _by("argsort", generic.wrap_compute_argsort(_argsort), topi.generic.schedule_argsort)
 )
 generic.sort_strategy.register("cpu", override=True)(
     _by("sort", generic.wrap_compute_sort(_sort), topi.generic.schedule_sort)
