@@ -6,7 +6,9 @@ import torch
 from pycocotools import mask as coco
 
 from topi_ext.encode_masks import reference
+from tvm_passes.batch.table import detections_schema, table_of
 from tvm_passes.runtime import coco_masks
+from tvm_passes.runtime.coco import RunLengths
 
 import tvm
 
@@ -37,3 +39,20 @@ def test_masks_that_did_not_fit():
 def test_what_are_no_encoded_masks(wrong):
     with pytest.raises(TypeError, match=r"must be a uint8 tensor \(N, capacity\)"):
         coco_masks(wrong, SIZE)
+
+
+@pytest.mark.parametrize("spare", [0, 1, 60])
+def test_run_lengths_are_taken_apart_and_stay_together(spare):
+    strings = [each["counts"] for each in coco_masks(reference.encoded(IMAGES, capacity=2000), SIZE)]
+    encoded = np.zeros((len(strings), max(map(len, strings)) + spare), "uint8")
+    for row, string in zip(encoded, strings):
+        row[: len(string)] = np.frombuffer(string, "uint8")
+    found = RunLengths.of(encoded)
+    assert len(found) == len(strings) and found == strings and found[-1] == strings[-1]
+    assert [*found[1:]] == strings[1:] and [*found[:-1]] == strings[:-1] and not len(found[len(found) :])
+    with pytest.raises(IndexError):
+        found[len(strings)]
+    row = {field.name: None for field in detections_schema()}
+    rows = [{**row, "masks": masks} for masks in (found[:1], found[1:1], None, found[1:])]
+    wanted = [None if each["masks"] is None else [*each["masks"]] for each in rows]
+    assert table_of(rows, detections_schema()).column("masks").to_pylist() == wanted

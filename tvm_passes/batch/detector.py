@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from .. import runtime
+from ..runtime.coco import RunLengths
 from . import run_lengths
 from .decode import MAX_PIXELS, decode
 from .errors import BadImage, BatchError
@@ -250,7 +251,7 @@ class _Masks:
     boxes: np.ndarray
     placed: Placed
     # What waits for a GPU that encodes them, and what begins with them again, without those of other images.
-    by_gpu: tuple[Callable[[], list[bytes]], Callable[[], None] | None] | None = None
+    by_gpu: tuple[Callable[[], Sequence[bytes]], Callable[[], None] | None] | None = None
 
     @property
     def are_small(self) -> bool:
@@ -259,7 +260,7 @@ class _Masks:
     def small(self) -> Any:
         return self.masks.reshape(-1, *self.masks.shape[-2:])
 
-    def encoded(self) -> list[bytes]:
+    def encoded(self) -> Sequence[bytes]:
         """COCO's run lengths; where a GPU has no room for one of the masks, the host computes them."""
         while self.by_gpu:
             (wait, again), self.by_gpu = self.by_gpu, None
@@ -274,7 +275,7 @@ def _with_masks(row: Row, masks: _Masks) -> Row:
     return {**row, "masks": masks.encoded()}
 
 
-def _from_to(of_all: Callable[[], list[bytes]], begin: int, end: int) -> list[bytes]:
+def _from_to(of_all: Callable[[], Sequence[bytes]], begin: int, end: int) -> Sequence[bytes]:
     return of_all()[begin:end]
 
 
@@ -283,7 +284,7 @@ def _masks(masks: Any, boxes: np.ndarray, placed: Placed) -> list[bytes]:
     masks = masks.numpy(force=True) if isinstance(masks, torch.Tensor) else masks
     if masks.ndim == 2:
         try:
-            strings = [each["counts"] for each in runtime.coco_masks(masks, placed.given)]
+            strings: Sequence[bytes] = RunLengths.of(masks)
         except ValueError as error:
             raise BadImage(f"has masks that do not fit: {error}") from error
     elif masks.shape[-2:] == placed.given:

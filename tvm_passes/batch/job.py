@@ -37,7 +37,7 @@ Engine = Callable[[set[str], Figures, Callable[[], None]], Generator[Result, Non
 FORMATS = ("parquet", "coco")
 ENGINES = ("local", "ray")
 MAX_DECODERS = 16  # for each device
-OF_PROCESS, MAX_PROCESSES = 8 * 2**30, 4  # bytes that a process may need of a GPU, and how many are of use
+OF_PROCESS, MAX_PROCESSES = 8 * 2**30, 6  # bytes that a process may need of a GPU, and how many are of use
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import torch
 from topi_ext.torch import encode_masks
 
 from .. import runtime
+from ..runtime.coco import RunLengths
 from .end_of_work import end_of_work
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
@@ -85,7 +86,7 @@ class OnGpu:
 
     def start_run_lengths(
         self, masks: np.ndarray | torch.Tensor, boxes: np.ndarray, size: tuple[int, int]
-    ) -> Callable[[], list[bytes]]:
+    ) -> Callable[[], Sequence[bytes]]:
         """Begin with COCO's run lengths of small masks (n, m, m), pasted into an image of this size.
 
         What this returns waits, and gives them. Masks may be on the device already, if whatever computed them
@@ -106,11 +107,11 @@ class OnGpu:
             whole = encode_masks(masks[:, None], boxes_there, size)
             # Most of the room is empty, as a rule.
             encoded = whole[:, : self._usual].to("cpu", non_blocking=True, copy=True)
-            return partial(self._run_lengths, whole, encoded, end_of_work(whole), size)
+            return partial(self._run_lengths, whole, encoded, end_of_work(whole))
 
     def _run_lengths(
-        self, whole: torch.Tensor, encoded: torch.Tensor, wait: Callable[[], object], size: tuple[int, int]
-    ) -> list[bytes]:
+        self, whole: torch.Tensor, encoded: torch.Tensor, wait: Callable[[], object]
+    ) -> Sequence[bytes]:
         wait()
         arrays = encoded.numpy()
         if arrays[:, -1].any():
@@ -118,7 +119,7 @@ class OnGpu:
                 longest = int(whole.count_nonzero(1).max())
                 arrays = whole[:, : longest + 1].numpy(force=True)
             self._usual = min(2 ** (longest + 1).bit_length(), MAX_USUAL)  # the next image may have such, too
-        return [each["counts"] for each in runtime.coco_masks(arrays, size)]
+        return RunLengths.of(arrays)
 
     @contextlib.contextmanager
     def own_stream(self) -> Iterator[None]:

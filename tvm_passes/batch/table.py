@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.coco import RunLengths
 from .errors import BatchError
 from .optional import pyarrow
 
@@ -110,6 +111,8 @@ def _column(values: Sequence[Any], type_: Any) -> Any:
     is_null = np.array([*(value is None for value in values), False])
     if given and all(isinstance(value, np.ndarray) for value in given):
         items = _of_array(np.concatenate(given), type_.value_type)
+    elif given and all(isinstance(value, RunLengths) for value in given):
+        items = _of_run_lengths(given)
     else:
         items = pa.array([item for value in given for item in value], type_.value_type)
     offsets = pa.array(begins, mask=is_null)  # without one there is no list
@@ -127,6 +130,14 @@ def _of_array(array: np.ndarray, type_: Any) -> Any:
         return pa.FixedSizeListArray.from_arrays(items, type=type_)
     offsets = pa.array(np.arange(count + 1, dtype="int32") * np.int32(length))
     return pa.ListArray.from_arrays(offsets, items, type=type_)
+
+
+def _of_run_lengths(masks: Sequence[RunLengths]) -> Any:
+    pa = pyarrow()
+    lengths = np.concatenate([np.diff(each.bounds) for each in masks])
+    bounds = np.append(0, np.cumsum(lengths)).astype("int32")
+    text = b"".join(each.text for each in masks)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [None, *map(pa.py_buffer, (bounds, text))])
 
 
 def parts(folder: Path) -> list[Path]:

@@ -3,11 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from .tensors import NUMPY, TORCH, Tensor, kind_of
+
+
+class RunLengths(Sequence[bytes]):
+    """COCO's run lengths of masks, one behind the other.
+
+    Each is an object of Python only when someone asks for it: a job has hundreds of thousands a second.
+    """
+
+    def __init__(self, text: bytes, bounds: np.ndarray) -> None:
+        """Of mask i, they are `text[bounds[i] : bounds[i + 1]]`."""
+        self.text, self.bounds = text, bounds
+
+    @staticmethod
+    def of(encoded: Tensor) -> RunLengths:
+        """From what `coco_masks` takes."""
+        kind = kind_of(encoded)
+        if kind is not NUMPY and kind is not None:
+            encoded = (encoded.cpu() if kind is TORCH else encoded).numpy()
+        if kind is None or encoded.ndim != 2 or encoded.dtype != "uint8":
+            raise TypeError("coco_masks: the masks must be a uint8 tensor (N, capacity), as of encode_masks")
+        capacity = encoded.shape[1]
+        too_long = np.flatnonzero(encoded[:, 0] == 0)
+        if len(too_long):
+            raise ValueError(
+                f"coco_masks: {len(too_long)} of {len(encoded)} masks take more than {capacity} bytes, the "
+                f"first is {too_long[0]}: encode them with a larger capacity"
+            )
+        # Each ends at its first 0, if it has one.
+        length = (encoded == 0).argmax(1)
+        length[encoded.all(1)] = capacity
+        text = encoded[np.arange(capacity) < length[:, None]].tobytes()
+        return RunLengths(text, np.append(0, np.cumsum(length)))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> RunLengths: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | RunLengths:
+        if isinstance(at, slice):
+            begin, end, step = at.indices(len(self))
+            if step != 1:
+                raise ValueError("RunLengths has no slices with a step")
+            bounds = self.bounds[begin : max(begin, end) + 1]
+            return RunLengths(self.text[bounds[0] : bounds[-1]], bounds - bounds[0])
+        at = range(len(self))[at]
+        return self.text[self.bounds[at] : self.bounds[at + 1]]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"RunLengths({list(self)})"
 
 
 def coco_masks(encoded: Tensor, image_size: Sequence[int]) -> list[dict[str, Any]]:
@@ -17,23 +76,5 @@ def coco_masks(encoded: Tensor, image_size: Sequence[int]) -> list[dict[str, Any
     `ReturnEncodedMasks`: (N, capacity), of torch, NumPy or TVM. `image_size` is the height and width of the
     image. Raises ValueError for a mask that did not fit.
     """
-    kind = kind_of(encoded)
-    if kind is not NUMPY and kind is not None:
-        encoded = (encoded.cpu() if kind is TORCH else encoded).numpy()
-    if kind is None or encoded.ndim != 2 or encoded.dtype != "uint8":
-        raise TypeError("coco_masks: the masks must be a uint8 tensor (N, capacity), as of encode_masks")
-    capacity = encoded.shape[1]
-    too_long = np.flatnonzero(encoded[:, 0] == 0)
-    if len(too_long):
-        raise ValueError(
-            f"coco_masks: {len(too_long)} of {len(encoded)} masks take more than {capacity} bytes, the first "
-            f"is {too_long[0]}: encode them with a larger capacity"
-        )
-    # Each ends at its first 0, which is near: NumPy's strings would be searched from the far end.
-    rows, size = encoded.tobytes(), [int(length) for length in image_size]
-    masks = []
-    for start in range(0, len(rows), capacity):
-        end = rows.find(b"\0", start, start + capacity)
-        string = rows[start : start + capacity if end < 0 else end]
-        masks.append({"size": list(size), "counts": string})
-    return masks
+    size = [int(length) for length in image_size]
+    return [{"size": list(size), "counts": counts} for counts in RunLengths.of(encoded)]
