@@ -365,6 +365,8 @@ def reductions(y):
     yield from (relay.argmax(y, axis, keepdims=True) for axis in (1, [1, 2], None))
     yield from (relay.argmin(y, [1, 3]), relay.argmax(y, [2], exclude=True))
     yield from (relay.sum(y, [2], exclude=True), relay.max(y, [0, 2, 3], exclude=True))
+    yield from (reduce(y > relay.const(0.0), 1) for reduce in (relay.any, relay.all))
+    yield from (reduce(y, 1) for reduce in (relay.min, relay.mean, relay.prod))
     yield relay.nn.layer_norm(y, *[relay.const(np.ones(16, "float32"))] * 2, axis=1)
     yield relay.topk(y, 2, 1, ret_type="values")
 
