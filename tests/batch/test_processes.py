@@ -59,7 +59,7 @@ def test_a_job_is_that_of_threads(photos, detector_folder, tmp_path, monkeypatch
 
 def test_as_many_for_a_gpu_as_its_memory_allows(monkeypatch):
     monkeypatch.setattr(tvm.runtime.Device, "exist", True)
-    for memory, number in ((4 * 2**30, 1), (24 * 2**30, 3), (80 * 2**30, 4), (None, 1)):
+    for memory, number in ((4 * 2**30, 1), (24 * 2**30, 3), (80 * 2**30, 6), (None, 1)):
         monkeypatch.setattr(tvm.runtime.Device, "total_global_memory", memory)
         assert job.processes_of("cuda:1") == number
     assert job.processes_of("cpu") == 1

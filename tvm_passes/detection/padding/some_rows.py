@@ -112,14 +112,15 @@ def _check_index(data: Became, axis: int, index: Became) -> None:
     """Raise NotStatic unless an index along an axis refers to the same row as in the original graph.
 
     Of padded rows, only indices that were computed as such will do: another, such as one more than those,
-    may be past the valid rows, or count from the last of them.
+    may be past the valid rows, or count from the last of them. But where a row has become several, one of
+    them is found by computing with its index.
     """
     rows = data.rows if isinstance(data, Padded) and data.axis == axis else None
     if rows is not None and not isinstance(index, Padded):
         raise NotStatic("single rows are taken by index")
     places = index.places if isinstance(index, Padded) else None
-    is_same = not index.holds_moved if rows is None and isinstance(index, Padded) else places == rows
-    if not is_same:
+    may_be_computed = rows is None or (rows.are_first and rows.origin is not None)
+    if places != rows and not (may_be_computed and (places is None or places.are_first)):
         raise NotStatic("rows are taken at indices that may belong to other rows")
 
 
