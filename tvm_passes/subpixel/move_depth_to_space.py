@@ -31,7 +31,8 @@ class PastConvolution(Rule):
     Why legal: the pixel (y, x) of the shuffled image is in the channels (y % b, x % b) of pixel (y // b,
     x // b). So each of the b x b pixels of a block, which w' computes as separate filters, sees some
     pixels of x, each through the channels and weights that w has for it, and through zeros elsewhere. Zeros
-    padded around the shuffled image are zeros around x, as the result is as large as the image.
+    padded around the shuffled image are zeros around x, as the result is as large as the image. Around an
+    infinite pixel the other zeros may make the result NaN.
     """
 
     data, weight = wildcard(), wildcard()
