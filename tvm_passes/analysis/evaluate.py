@@ -93,23 +93,7 @@ def _elementwise(ufunc: Callable) -> Callable:
 def _divide(attrs: tvm.ir.Attrs, result: relay.Type, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return np.asarray(a / b)
-    return _without_warnings(np.floor_divide)(
-        a - _without_warnings(np.fmod)(a, b), b
-    )  # towards zero, as C does
-
-
-def _divided(ufunc: Callable) -> Callable:
-    return lambda attrs, result, a, b: _without_warnings(ufunc)(a, b)
-
-
-def _without_warnings(ufunc: Callable) -> Callable:
-    """Of integers divided by zero, and of the least one by -1, of which kernels make what NumPy does."""
-
-    def compute(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", over="ignore"):
-            return np.asarray(ufunc(a, b))
-
-    return compute
+    return np.asarray(np.floor_divide(a - np.fmod(a, b), b))  # towards zero, as C does
 
 
 def _shape(result: relay.Type) -> tuple[int, ...]:
@@ -251,8 +235,8 @@ TABLE: dict[str, Callable] = {
     "equal": _elementwise(np.equal),
     "expand_dims": _reshape,
     "floor": _elementwise(np.floor),
-    "floor_divide": _divided(np.floor_divide),
-    "floor_mod": _divided(np.mod),
+    "floor_divide": _elementwise(np.floor_divide),
+    "floor_mod": _elementwise(np.mod),
     "full": _full,
     "gather": _gather,
     "greater": _elementwise(np.greater),
@@ -269,7 +253,7 @@ TABLE: dict[str, Callable] = {
     "meshgrid": _meshgrid,
     "min": _reduce(np.minimum),
     "minimum": _elementwise(np.minimum),
-    "mod": _divided(np.fmod),
+    "mod": _elementwise(np.fmod),
     "multiply": _elementwise(np.multiply),
     "negative": _elementwise(np.negative),
     "nn.pad": _pad,

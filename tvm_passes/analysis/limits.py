@@ -118,7 +118,7 @@ def _are_kept(node: relay.Expr) -> bool:
         (str(node.attrs.slice_mode) == "end" or _is_first(begin))
         and (isinstance(indices, relay.TupleGetItem) and isinstance(count, relay.TupleGetItem))
         and indices.tuple_value.same_as(count.tuple_value)
-        and (op_name(count.tuple_value), indices.index, count.index) in [(name, 0, 1) for name in NMS]
+        and (op_name(count.tuple_value) in NMS and (indices.index, count.index) == (0, 1))
     )
 
 
