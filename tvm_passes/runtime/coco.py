@@ -35,11 +35,14 @@ class RunLengths(Sequence[bytes]):
                 f"coco_masks: {len(too_long)} of {len(encoded)} masks take more than {capacity} bytes, the "
                 f"first is {too_long[0]}: encode them with a larger capacity"
             )
-        # Each ends at its first 0, if it has one.
-        length = (encoded == 0).argmax(1)
-        length[encoded.all(1)] = capacity
-        text = encoded[np.arange(capacity) < length[:, None]].tobytes()
-        return RunLengths(text, np.append(0, np.cumsum(length)))
+        # Each ends at its first 0, which is near, if it has one. Operations of NumPy would read all of the
+        # room for it, and let other threads of Python take turns, which they give back after a millisecond.
+        rows, lengths, found = encoded.tobytes(), [0], []
+        for begin in range(0, len(rows), capacity):
+            end = rows.find(b"\0", begin, begin + capacity)
+            found.append(rows[begin : begin + capacity if end < 0 else end])
+            lengths.append(len(found[-1]))
+        return RunLengths(b"".join(found), np.cumsum(lengths))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
