@@ -55,9 +55,8 @@ def some_masks(count, size):
 @pytest.mark.parametrize("usual", [USUAL, 9])
 @pytest.mark.parametrize("device", DEVICES)
 def test_run_lengths(device, usual, monkeypatch):
-    """Also of masks that are longer than usual, and than it ever gets."""
+    """Also of masks that are longer than usual."""
     monkeypatch.setattr(on_gpu, "USUAL", usual)
-    monkeypatch.setattr(on_gpu, "MAX_USUAL", 2 * usual)
     gpu = OnGpu(device)
     for count, size in ((7, (90, 140)), (0, (90, 140)), (3, (33, 20)), (7, (90, 140))):
         masks, boxes = some_masks(count, size)

@@ -26,8 +26,7 @@ from .end_of_work import end_of_work
 from .image_input import ImageInput
 from .letterbox import Placed, fitted, pixels_of
 
-# Bytes of a mask's run lengths that leave the GPU at once, at first, and at most: few masks have more.
-USUAL, MAX_USUAL = 512, 4096
+USUAL = 512  # bytes of a mask's run lengths, which leave the GPU without being waited for: few have more
 # Bytes of an image that waits for its batch on the host: a few dozens of them do, in each process.
 MAX_WAITING = 2**24
 
@@ -50,7 +49,6 @@ class OnGpu:
     def __init__(self, device: str | torch.device) -> None:
         self._device = torch.device(device)
         self._of_thread = threading.local()
-        self._usual = USUAL
 
     @staticmethod
     def of(model: runtime.Model) -> OnGpu | None:
@@ -106,20 +104,18 @@ class OnGpu:
             boxes_there = torch.from_numpy(np.ascontiguousarray(boxes)).to(self._device, non_blocking=True)
             whole = encode_masks(masks[:, None], boxes_there, size)
             # Most of the room is empty, as a rule.
-            encoded = whole[:, : self._usual].to("cpu", non_blocking=True, copy=True)
+            encoded = whole[:, :USUAL].to("cpu", non_blocking=True, copy=True)
             return partial(self._run_lengths, whole, encoded, end_of_work(whole))
 
     def _run_lengths(
         self, whole: torch.Tensor, encoded: torch.Tensor, wait: Callable[[], object]
     ) -> Sequence[bytes]:
         wait()
-        arrays = encoded.numpy()
-        if arrays[:, -1].any():
-            with self.own_stream():
-                longest = int(whole.count_nonzero(1).max())
-                arrays = whole[:, : longest + 1].numpy(force=True)
-            self._usual = min(2 ** (longest + 1).bit_length(), MAX_USUAL)  # the next image may have such, too
-        return RunLengths.of(arrays)
+        usual = encoded.numpy()
+        if not usual[:, -1].any():
+            return RunLengths.of(usual)
+        with self.own_stream():
+            return RunLengths.of(whole)
 
     @contextlib.contextmanager
     def own_stream(self) -> Iterator[None]:

@@ -134,10 +134,11 @@ def _of_array(array: np.ndarray, type_: Any) -> Any:
 
 def _of_run_lengths(masks: Sequence[RunLengths]) -> Any:
     pa = pyarrow()
-    lengths = np.concatenate([np.diff(each.bounds) for each in masks])
-    bounds = np.append(0, np.cumsum(lengths)).astype("int32")
-    text = b"".join(each.text for each in masks)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [None, *map(pa.py_buffer, (bounds, text))])
+    arrays = []
+    for each in masks:
+        buffers = None, pa.py_buffer(each.bounds.astype("int32")), pa.py_buffer(each.text)
+        arrays.append(pa.BinaryArray.from_buffers(pa.binary(), len(each), buffers))
+    return pa.concat_arrays(arrays)  # while other threads go on
 
 
 def parts(folder: Path) -> list[Path]:

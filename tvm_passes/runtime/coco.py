@@ -16,7 +16,7 @@ class RunLengths(Sequence[bytes]):
     Each is an object of Python only when someone asks for it: a job has hundreds of thousands a second.
     """
 
-    def __init__(self, text: bytes, bounds: np.ndarray) -> None:
+    def __init__(self, text: np.ndarray, bounds: np.ndarray) -> None:
         """Of mask i, they are `text[bounds[i] : bounds[i + 1]]`."""
         self.text, self.bounds = text, bounds
 
@@ -24,25 +24,20 @@ class RunLengths(Sequence[bytes]):
     def of(encoded: Tensor) -> RunLengths:
         """From what `coco_masks` takes."""
         kind = kind_of(encoded)
-        if kind is not NUMPY and kind is not None:
-            encoded = (encoded.cpu() if kind is TORCH else encoded).numpy()
-        if kind is None or encoded.ndim != 2 or encoded.dtype != "uint8":
+        shape, dtype = kind.type_of(encoded) if kind else (None, None)
+        if shape is None or len(shape) != 2 or not shape[1] or dtype != "uint8":
             raise TypeError("coco_masks: the masks must be a uint8 tensor (N, capacity), as of encode_masks")
-        capacity = encoded.shape[1]
-        too_long = np.flatnonzero(encoded[:, 0] == 0)
+        if kind is TORCH and not encoded.is_cpu:
+            text, lengths = _taken_together(encoded)
+        else:
+            text, lengths = _found_in(encoded if kind is NUMPY else encoded.numpy())
+        too_long = np.flatnonzero(lengths == 0)
         if len(too_long):
             raise ValueError(
-                f"coco_masks: {len(too_long)} of {len(encoded)} masks take more than {capacity} bytes, the "
+                f"coco_masks: {len(too_long)} of {len(encoded)} masks take more than {shape[1]} bytes, the "
                 f"first is {too_long[0]}: encode them with a larger capacity"
             )
-        # Each ends at its first 0, which is near, if it has one. Operations of NumPy would read all of the
-        # room for it, and let other threads of Python take turns, which they give back after a millisecond.
-        rows, lengths, found = encoded.tobytes(), [0], []
-        for begin in range(0, len(rows), capacity):
-            end = rows.find(b"\0", begin, begin + capacity)
-            found.append(rows[begin : begin + capacity if end < 0 else end])
-            lengths.append(len(found[-1]))
-        return RunLengths(b"".join(found), np.cumsum(lengths))
+        return RunLengths(text, np.append(0, np.cumsum(lengths)))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -61,7 +56,7 @@ class RunLengths(Sequence[bytes]):
             bounds = self.bounds[begin : max(begin, end) + 1]
             return RunLengths(self.text[bounds[0] : bounds[-1]], bounds - bounds[0])
         at = range(len(self))[at]
-        return self.text[self.bounds[at] : self.bounds[at + 1]]
+        return self.text[self.bounds[at] : self.bounds[at + 1]].tobytes()
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
@@ -70,6 +65,27 @@ class RunLengths(Sequence[bytes]):
 
     def __repr__(self) -> str:
         return f"RunLengths({list(self)})"
+
+
+def _found_in(encoded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All bytes before the first 0 of each row, and how many there are.
+
+    That 0 is near. Operations of NumPy would read all of the room for it, and let other threads of Python
+    take turns, which they give back after a millisecond.
+    """
+    rows, capacity = encoded.tobytes(), encoded.shape[1]
+    found = []
+    for begin in range(0, len(rows), capacity):
+        end = rows.find(b"\0", begin, begin + capacity)
+        found.append(rows[begin : begin + capacity if end < 0 else end])
+    return np.frombuffer(b"".join(found), "uint8"), np.array([*map(len, found)], "int64")
+
+
+def _taken_together(encoded: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a tensor of torch, where it is: what is copied from there is a small part of the room."""
+    is_used = encoded != 0  # behind the first 0 there is nothing else
+    text, lengths = encoded.reshape(-1)[is_used.reshape(-1)], is_used.sum(1)
+    return text.cpu().numpy(), lengths.cpu().numpy()
 
 
 def coco_masks(encoded: Tensor, image_size: Sequence[int]) -> list[dict[str, Any]]:
