@@ -23,7 +23,7 @@ from .warp_perspective import warp_perspective
 if TYPE_CHECKING or HAS_RELAY:
     from . import corrections  # noqa: F401  (before the convolutions, whose CUDA code is corrected first)
 elif bootstrap.tvm_in_use.compiles:
-    from . import _pixel_shuffle  # noqa: F401
+    from . import corrections_of_relax  # noqa: F401
 
 from ._cpu_target import cpu_target
 from .conv2d_nhwc import conv2d_nhwc

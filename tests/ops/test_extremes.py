@@ -80,14 +80,14 @@ def test_extremes_of_rows_that_vectors_divide(dtype, keepdims):
 
 
 @pytest.mark.parametrize("length", [80, 37])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_nan_is_the_extreme(dtype, length):
     array = with_nan(length, dtype)
     function, expected = reductions(array, 1)
     assert_equal(run(function_module(function), array), expected)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_nan_on_cuda(emulated_cuda, dtype):
     array = with_nan(80, dtype)
     function, expected = reductions(array, 1)

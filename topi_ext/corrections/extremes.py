@@ -2,45 +2,34 @@
 
 TVM's reductions start from the most extreme finite number, at index -1: for a row of minus infinities, as
 attention masks make it, the maximum is -3.4e38, and argmax gives -1. Whether they find a NaN depends on where
-it is. Importing this module makes them start from the infinities, at an index that any element replaces, and
-makes NaN the extreme of its row, as for NumPy and torch, at the index of the first. Floats are compared as
-integers of the same order, since LLVM is told that there is no NaN.
+it is. Importing this module makes them those of `_extremes`.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 import tvm
 from tvm import te, tir, topi
 
-from .._floats import MAGNITUDE, bits, bits_of
+from .._extremes import Keys, number_of, plan
 from .._register import known
 from .._strategy import Compute, compute_by, generic, stock_compute
-from ..sort.order import from_ordered_bits, ordered_bits
 
-BY_KEYS = ("float16", "bfloat16", "float32")
-WITH_INFINITIES = (*BY_KEYS, "float64")
 LANES, FEW = 16, 4  # of a vector, and what is left of it before the last are compared one by one
 IN_LANES, IN_FEW = "in_lanes", "in_few_lanes"
-SIGN = tir.const(-(1 << 31), "int32")
-INFINITE = {"max": -math.inf, "min": math.inf}
 
 
 def _extreme(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
     (data,) = inputs
     axes = _axes(attrs, len(data.shape))
-    if data.dtype not in WITH_INFINITIES or not axes:
+    keys = Keys(name, data.dtype)
+    if keys.are_values or not axes:
         return list(stock(attrs, inputs, type_))
-    keys = _Keys(name, data.dtype)
-    more = {"max": tir.Max, "min": tir.Min}[keys.kind]
-    reduce = te.comm_reducer(lambda x, y: more(x, y), lambda _: keys.least, name=name)
-    shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
+    reduce = keys.reducer()
+    shape, element, reduced = plan(data, axes, bool(attrs.keepdims))
     if _has_lanes(data, axes):
         return [_in_lanes(data, reduce, lambda _, value: keys.of(value), keys.value, shape)]
     result = te.compute(
@@ -49,8 +38,6 @@ def _extreme(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], typ
         name=f"{data.op.name}_red",
         tag=topi.tag.COMM_REDUCE,
     )
-    if keys.are_values:
-        return [result]
     return [te.compute(shape, lambda *place: keys.value(result(*place)), "extreme", topi.tag.ELEMWISE)]
 
 
@@ -59,31 +46,16 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
     axes = _axes(attrs, len(data.shape))
     if data.dtype == "bool" or not axes:
         return list(stock(attrs, inputs, type_))
-    is_last = bool(attrs.select_last_index)
-    keys = _Keys(name[len("arg") :], data.dtype)
-
-    def better(one: Any, other: Any) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        (place, value), (other_place, other_value) = one, other
-        is_more = value > other_value if keys.kind == "max" else value < other_value
-        is_sooner = place > other_place if is_last else place < other_place
-        mine = tir.any(is_more, tir.all(value.equal(other_value), is_sooner))
-        return tir.Select(mine, place, other_place), tir.Select(mine, value, other_value)
-
-    def none(of_place: str, _: str) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        never = -1 if is_last else int(tvm.tir.max_value(of_place).value)
-        return tir.const(never, of_place), keys.least
-
-    reduce = te.comm_reducer(better, none, name=name)
-    shape, element, reduced = _plan(data, axes, bool(attrs.keepdims))
+    keys = Keys(name[len("arg") :], data.dtype)
+    reduce = keys.reducer_of_places(bool(attrs.select_last_index))
+    shape, element, reduced = plan(data, axes, bool(attrs.keepdims))
     if _has_lanes(data, axes):
 
         def part_of(place: tir.PrimExpr, value: tir.PrimExpr) -> tuple[tir.PrimExpr, tir.PrimExpr]:
             return place.astype(type_.dtype), keys.of(value)
 
         return [_in_lanes(data, reduce, part_of, lambda place: place, shape)]
-    number = functools.reduce(
-        lambda flat, axis: flat * axis.dom.extent + axis.var, reduced[1:], reduced[0].var
-    ).astype(type_.dtype)
+    number = number_of(reduced, type_.dtype)
     places, _ = te.compute(
         shape,
         lambda *place: reduce((number, keys.of(element(place))), axis=reduced),
@@ -159,59 +131,11 @@ def _schedule(attrs: Any, outs: list[te.Tensor], target: tvm.target.Target) -> t
     return s
 
 
-class _Keys:
-    """What elements are compared as: themselves, or the greatest integers for the extremes of floats."""
-
-    def __init__(self, kind: str, dtype: str) -> None:
-        self._dtype, self._is_min = dtype, kind == "min"
-        self.are_values = dtype not in BY_KEYS
-        self.kind = kind if self.are_values else "max"
-
-    @property
-    def least(self) -> tir.PrimExpr:
-        """The key from which a reduction starts."""
-        if not self.are_values:
-            return tir.const(int(np.int32(bits_of(-math.inf)) ^ MAGNITUDE), "int32")
-        if self._dtype in WITH_INFINITIES:
-            return tir.const(INFINITE[self.kind], self._dtype)
-        limit = tvm.tir.min_value if self.kind == "max" else tvm.tir.max_value
-        return limit(self._dtype)
-
-    def of(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        return value if self.are_values else ordered_bits(self._turned(value.astype("float32")))
-
-    def value(self, key: tir.PrimExpr) -> tir.PrimExpr:
-        return key if self.are_values else self._turned(from_ordered_bits(key)).astype(self._dtype)
-
-    def _turned(self, value: tir.PrimExpr) -> tir.PrimExpr:
-        """With the other sign where the least is wanted."""
-        return tir.reinterpret("float32", bits(value) ^ SIGN) if self._is_min else value
-
-
 def _axes(attrs: Any, rank: int) -> list[int]:
     """The axes that are reduced, in order; none where TVM reduces nothing."""
     given = range(rank) if attrs.axis is None else [int(axis) % rank for axis in attrs.axis]
     chosen = set(given) if len(given) or attrs.exclude else set(range(rank))
     return [axis for axis in range(rank) if (axis in chosen) != bool(attrs.exclude)]
-
-
-def _plan(
-    data: te.Tensor, axes: list[int], keepdims: bool
-) -> tuple[list[Any], Callable[[Any], tir.PrimExpr], list[tir.IterVar]]:
-    """The shape of the result, the elements that each of its elements reduces, and their axes."""
-    reduced = [te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes]
-
-    def element(place: tuple[tir.Var, ...]) -> tir.PrimExpr:
-        along, kept = iter(reduced), _kept(place, axes) if keepdims else iter(place)
-        return data(*(next(along).var if axis in axes else next(kept) for axis in range(len(data.shape))))
-
-    sizes = list(data.shape)
-    shape = [1 if axis in axes else size for axis, size in enumerate(sizes) if keepdims or axis not in axes]
-    return shape, element, reduced
-
-
-def _kept(place: tuple[tir.Var, ...], axes: list[int]) -> Iterator[tir.Var]:
-    return (at for axis, at in enumerate(place) if axis not in axes)
 
 
 for _name in ("max", "min"):

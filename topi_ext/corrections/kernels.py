@@ -7,43 +7,15 @@ from typing import Any
 import tvm
 from tvm import te, topi
 
+from .. import _bounds
 from .._strategy import ABOVE_STOCK, compute_by, generic
 
 NOT_OF_FLOAT16 = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
 stock_trilu, stock_resize2d = topi.trilu, topi.image.resize2d
 
 
-def clip(x: te.Tensor, a_min: float, a_max: float) -> te.Tensor:
-    low, high = (tvm.tir.const(bound, x.dtype) for bound in (min(a_min, a_max), a_max))
-    by_comparing = _loses_nan(x)
-
-    def clipped(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
-        value = x(*at)
-        if by_comparing:
-            return tvm.tir.Select(value > high, high, tvm.tir.Select(value < low, low, value))
-        return te.min(high, te.max(low, value))
-
-    return te.compute(x.shape, clipped, name="T_clip", tag=topi.tag.ELEMWISE)
-
-
 def relu(_attrs: Any, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:
-    (x,) = inputs
-    zero, by_comparing = tvm.tir.const(0, x.dtype), _loses_nan(x)
-
-    def not_negative(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
-        value = x(*at)
-        return tvm.tir.Select(value < zero, zero, value) if by_comparing else te.max(zero, value)
-
-    return [te.compute(x.shape, not_negative, name="T_relu", tag=topi.tag.ELEMWISE)]
-
-
-def _loses_nan(x: te.Tensor) -> bool:
-    """Whether the maximum of a number and NaN is the number, as on CUDA; comparisons with NaN are false.
-
-    LLVM keeps the second operand, and so do the maxima of half precision on CUDA, which TVM defines.
-    """
-    target = tvm.target.Target.current()
-    return target is not None and target.kind.name == "cuda" and x.dtype in ("float32", "float64")
+    return [_bounds.relu(*inputs)]
 
 
 def trilu(data: te.Tensor, k: te.Tensor, upper: bool) -> te.Tensor:
@@ -98,4 +70,4 @@ for name in NOT_OF_FLOAT16:
     tvm.ir.register_intrin_lowering(f"tir.{name}", target="llvm", f=_in_float32, level=ABOVE_STOCK)
 compute_by("nn.relu", relu, generic.schedule_injective)
 compute_by("reverse", reverse, generic.schedule_injective)
-topi.clip, topi.trilu, topi.image.resize2d = clip, trilu, resize2d
+topi.clip, topi.trilu, topi.image.resize2d = _bounds.clip, trilu, resize2d

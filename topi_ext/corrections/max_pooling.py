@@ -11,10 +11,9 @@ import functools
 import math
 from typing import Any
 
-import tvm
 from tvm import te, tir, topi
 
-from .._floats import bits
+from .._bounds import greatest, is_for_cuda
 from .._strategy import Compute, compute_by, generic, stock_compute
 
 SCHEDULES = {
@@ -29,7 +28,7 @@ def _max_pool(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -
     dtype = pooled.dtype
     if "float" not in dtype:
         return [pooled]
-    is_widened = dtype == "float16" and not _is_for_cuda()  # once: LLVM has no vectors of it to compare
+    is_widened = dtype == "float16" and not is_for_cuda()  # once: LLVM has no vectors of it to compare
     held = "float32" if is_widened else dtype
     (stock_maximum,) = pooled.op.body
     (element,) = stock_maximum.source
@@ -46,28 +45,12 @@ def _max_pool(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -
 
 def _reducer(dtype: str, is_padded: bool) -> tir.CommReducer:
     one, other = (tir.Var(name, dtype) for name in ("one", "other"))
-    if dtype == "bfloat16":  # whose variables TVM does not compile
-        greatest = _greatest(one.astype("float32"), other.astype("float32")).astype(dtype)
-    elif is_padded:  # for each use it would be found out again whether it is padding
-        once = tir.Var("once", dtype)
-        greatest = tir.Let(once, other, _greatest(one, once))
+    if is_padded and dtype != "bfloat16":  # whose variables TVM does not compile
+        once = tir.Var("once", dtype)  # for each use it would be found out again whether it is padding
+        maximum = tir.Let(once, other, greatest(one, once))
     else:
-        greatest = _greatest(one, other)
-    return tir.CommReducer([one], [other], [greatest], [tir.const(-math.inf, dtype)])
-
-
-def _greatest(one: tir.PrimExpr, other: tir.PrimExpr) -> tir.PrimExpr:
-    """The greater number, or NaN if there is any."""
-    if _is_for_cuda():
-        is_number = other >= tir.const(-math.inf, other.dtype)
-        return tir.Select(is_number, tir.Select(other > one, other, one), other)
-    # Of a number and NaN, LLVM keeps the second operand: one of both is NaN, and whatever bits join it.
-    return tir.reinterpret(one.dtype, bits(te.max(one, other)) | bits(te.max(other, one)))
-
-
-def _is_for_cuda() -> bool:
-    target = tvm.target.Target.current()
-    return target is not None and target.kind.name == "cuda"
+        maximum = greatest(one, other)
+    return tir.CommReducer([one], [other], [maximum], [tir.const(-math.inf, dtype)])
 
 
 def _padded_with_infinity(element: tir.ProducerLoad) -> tir.ProducerLoad:

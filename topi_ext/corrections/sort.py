@@ -6,10 +6,8 @@ gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA g
 `tvm.topi.cuda.sort`; here they are replaced by the merge sort of `topi_ext.sort`, and `topk` by its
 selection.
 
-On CPUs, NaN has no place in TVM's order, and a row with one is not sorted; and its sorts know few types of
-integers. All elements are sorted by integers of 32 or 64 bits of the same order, in which NaN is greatest.
-TVM's `topk` looks at one element after the other: rows of known, great length are searched in vectors
-instead. Other targets are unchanged.
+On CPUs, sorting is that of `sort.of_any_type`. TVM's `topk` looks at one element after the other: rows of
+known, great length are searched in vectors instead. Other targets are unchanged.
 """
 
 from __future__ import annotations
@@ -26,14 +24,11 @@ from .._register import known
 from .._strategy import generic
 from .._tvm import IRBuilder, dtype_of
 from .._types import IntExpr
-from ..sort import Order, Rows, cuda, heap
-from ..sort.order import HELD_AS, ordered_bits
+from ..sort import Order, Rows, cuda, heap, of_any_type
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
 stock_sort_ir, stock_sort_by_key_ir, stock_topk = _stock.sort_ir, _stock.sort_by_key_ir, _stock.topk
-# Of CPUs.
-stock_sort, stock_argsort, stock_topk_of_cpus = topi.sort, topi.argsort, topi.topk
 
 
 def _is_for_cuda() -> bool:
@@ -68,81 +63,9 @@ _stock.topk = tvm.topi.cuda.topk = _topk
 
 # --- CPUs
 
-WITHOUT_SIGN = {
-    "uint32": "int32",
-    "uint64": "int64",
-}  # whose order that of the bits is, but for the first one
-SORTED_AS = {**dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"), **WITHOUT_SIGN}
-
-
-def _sort(data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
-    dtype = dtype_of(data)
-    if "float" in dtype:
-        return _taken(data, axis, _argsort(data, None, axis, is_ascend, "int64"))
-    return _elements(stock_sort(_keys(data), axis, is_ascend), dtype)
-
-
-def _argsort(data: te.Tensor, *args: Any, **options: Any) -> te.Tensor:
-    return stock_argsort(_keys(data), *args, **options)
-
-
-def _topk_of_any_type(
-    data: te.Tensor,
-    k: IntExpr | te.Tensor = 1,
-    axis: int = -1,
-    ret_type: str = "both",
-    is_ascend: bool = False,
-    dtype: str = "int64",
-) -> list[te.Tensor] | te.Tensor:
-    is_float = "float" in dtype_of(data)
-    asked = "indices" if is_float else ret_type
-    found = stock_topk_of_cpus(_keys(data), k, axis, asked, is_ascend, dtype)
-    if ret_type == "indices":
-        return found
-    if is_float:
-        values, indices = _taken(data, axis, found), [found]
-    else:
-        keys, *indices = [found] if isinstance(found, te.Tensor) else found
-        values = _elements(keys, dtype_of(data))
-    return [values, *indices] if ret_type == "both" else values
-
-
-def _keys(data: te.Tensor) -> te.Tensor:
-    """Integers in the order of the elements, of a type that TVM sorts."""
-    dtype = dtype_of(data)
-    if "float" in dtype:
-        held = HELD_AS.get(dtype, dtype)
-        return te.compute(data.shape, lambda *at: ordered_bits(data(*at).astype(held)), "keys")
-    held = SORTED_AS.get(dtype, dtype)
-    if held == dtype:
-        return data
-    turned = tir.min_value(held) if dtype in WITHOUT_SIGN else tir.const(0, held)
-    return te.compute(data.shape, lambda *at: data(*at).astype(held) ^ turned, "keys", topi.tag.ELEMWISE)
-
-
-def _elements(keys: te.Tensor, dtype: str) -> te.Tensor:
-    """The integers, or truths, that `_keys` made these of."""
-    if dtype not in SORTED_AS:
-        return keys
-    turned = tir.min_value(keys.dtype) if dtype in WITHOUT_SIGN else tir.const(0, keys.dtype)
-    return te.compute(
-        keys.shape, lambda *at: (keys(*at) ^ turned).astype(dtype), "elements", topi.tag.ELEMWISE
-    )
-
-
-def _taken(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
-    axis %= len(data.shape)
-    return te.compute(
-        indices.shape,
-        lambda *at: data(*at[:axis], indices(*at), *at[axis + 1 :]),
-        "sorted",
-        topi.tag.INJECTIVE,
-    )
-
-
-topi.sort, topi.argsort, topi.topk = _sort, _argsort, _topk_of_any_type
+topi.sort, topi.argsort, topi.topk = of_any_type.sort, of_any_type.argsort, of_any_type.topk
 _unique: Any = importlib.import_module("tvm.topi.unique")
-_unique.sort, _unique.argsort = _sort, _argsort
+_unique.sort, _unique.argsort = topi.sort, topi.argsort
 
 
 def _is_long(data: te.Tensor, k: Any, axis: int) -> bool:
@@ -156,7 +79,7 @@ def _topk_on_cpus(
 ) -> list[te.Tensor] | te.Tensor:
     order = Order(dtype_of(data), is_ascend)
     if not (order.has_rank and _is_long(data, k, axis)):
-        return _topk_of_any_type(data, k, axis, ret_type, is_ascend, dtype)
+        return of_any_type.topk(data, k, axis, ret_type, is_ascend, dtype)
     types = {"both": [dtype_of(data), dtype], "values": [dtype_of(data)], "indices": [dtype]}[ret_type]
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
@@ -186,8 +109,8 @@ generic.topk_strategy.register("cpu", override=True)(
     _by("topk", generic.wrap_compute_topk(_topk_on_cpus), topi.generic.schedule_topk)
 )
 generic.argsort_strategy.register("cpu", override=True)(
-    _by("argsort", generic.wrap_compute_argsort(_argsort), topi.generic.schedule_argsort)
+    _by("argsort", generic.wrap_compute_argsort(topi.argsort), topi.generic.schedule_argsort)
 )
 generic.sort_strategy.register("cpu", override=True)(
-    _by("sort", generic.wrap_compute_sort(_sort), topi.generic.schedule_sort)
+    _by("sort", generic.wrap_compute_sort(topi.sort), topi.generic.schedule_sort)
 )

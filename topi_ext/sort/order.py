@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .._floats import MAGNITUDE, bits, bits_of, lanes_of, vector_type
 from .._tvm import DataType, dtype_of, tir
 
-USUAL_NAN = 0x7FC00000
+USUAL_NAN = {32: 0x7FC00000, 64: 0x7FF8 << 48}
 HELD_AS = {  # narrow keys are compared in a wider type that holds each of their values exactly
     "float16": "float32",
     "bfloat16": "float32",
@@ -70,17 +70,20 @@ class Order:
         return rising if self.ascending else rising ^ tir.const(-1, dtype_of(rising))
 
 
-def ordered_bits(value: tir.PrimExpr) -> tir.PrimExpr:
-    """A float as an integer of its size with the same order, which may also be part of a larger key."""
+def ordered_bits(value: tir.PrimExpr, nan_is_least: bool = False) -> tir.PrimExpr:
+    """A float as an integer of its size with the same order, which may also be part of a larger key.
+
+    NaN is the greatest integer, or less than all numbers.
+    """
     dtype = DataType(dtype_of(value))
     infinity = bits_of(math.inf, f"float{dtype.bits}")
     given = bits(value)
-    zero, of_nan, of_infinity = (
+    zero, others, of_infinity = (
         tir.const(number, dtype_of(given)) for number in (0, 2 ** (dtype.bits - 1) - 1, infinity)
     )
-    magnitude = given & of_nan
+    magnitude = given & others
     in_order = tir.Select(magnitude == zero, zero, _turned(given))
-    return tir.Select(magnitude > of_infinity, of_nan, in_order)
+    return tir.Select(magnitude > of_infinity, _key_of_nan(given, nan_is_least), in_order)
 
 
 def _from_unsigned(value: tir.PrimExpr) -> tir.PrimExpr:
@@ -89,10 +92,18 @@ def _from_unsigned(value: tir.PrimExpr) -> tir.PrimExpr:
     return turned.astype(vector_type("int32", lanes_of(value)))
 
 
-def from_ordered_bits(key: tir.PrimExpr) -> tir.PrimExpr:
-    """The float32 with these `ordered_bits`; a NaN that is one in narrower types, too."""
-    of_nan, usual = (tir.const(number, dtype_of(key)) for number in (MAGNITUDE, USUAL_NAN))
-    return tir.reinterpret("float32", tir.Select(key == of_nan, usual, _turned(key)))
+def from_ordered_bits(key: tir.PrimExpr, nan_is_least: bool = False) -> tir.PrimExpr:
+    """The float32 or float64 with these `ordered_bits`; a NaN that is one in narrower types, too."""
+    bits_of_key = DataType(dtype_of(key)).bits
+    usual = tir.const(USUAL_NAN[bits_of_key], dtype_of(key))
+    given = tir.Select(key == _key_of_nan(key, nan_is_least), usual, _turned(key))
+    return tir.reinterpret(f"float{bits_of_key}", given)
+
+
+def _key_of_nan(key: tir.PrimExpr, is_least: bool) -> tir.PrimExpr:
+    """Which has a negative, since TVM's simplifier subtracts what is compared."""
+    greatest = 2 ** (DataType(dtype_of(key)).bits - 1) - 1
+    return tir.const(-greatest if is_least else greatest, dtype_of(key))
 
 
 def _turned(key: tir.PrimExpr) -> tir.PrimExpr:

@@ -1,0 +1,28 @@
+"""Divisions of integers that a processor has no result for: by zero, and of the least integer by -1.
+
+On a CPU either one ends the process, and what CUDA computes is not defined. Here they have the results of
+NumPy: a quotient by zero and its remainder are 0, and the least integer divided by -1 is itself, as its
+negative wraps. PyTorch raises an exception for a division by zero, which a kernel cannot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._tvm import dtype_of, tir
+
+QUOTIENTS, REMAINDERS = (tir.Div, tir.FloorDiv), (tir.Mod, tir.FloorMod)
+
+
+def divided(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -> tir.PrimExpr:
+    """`division(dividend, divisor)`, by 1 where it has no result: the least integer stays."""
+    dtype = dtype_of(dividend)
+    zero, one = tir.const(0, dtype), tir.const(1, dtype)
+    is_zero = divisor.equal(zero)
+    has_none = is_zero
+    if dtype.startswith("int"):
+        # By its bits: TVM's simplifier subtracts what is compared, and the least integer has no negative.
+        is_least = (dividend ^ tir.min_value(dtype)).equal(zero)
+        has_none = tir.any(is_zero, tir.all(divisor.equal(tir.const(-1, dtype)), is_least))
+    result = division(dividend, tir.Select(has_none, one, divisor))
+    return tir.Select(is_zero, zero, result) if division in QUOTIENTS else result

@@ -1,0 +1,16 @@
+"""Corrections of TVM 0.27, by other kernels for operators of Relax: no installed file is changed.
+
+Importing a module of this folder applies its corrections, most of which are those of `topi_ext.corrections`.
+
+| module | what TVM does without it |
+|---|---|
+| `division` | ends the process where integers are divided by 0, or the least one by -1 |
+| `division`, of floats | has no exact remainders, nor quotients that are rounded down |
+| `elementwise` | loses NaN in ReLU, bounds, maxima and minima; takes NaN for equal, 0 for 0 of infinities |
+| `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
+| `pixel_shuffle` | finds no kernel |
+| `reductions` | loses NaN, and a row of infinities to -3.4e38, at the index -1 |
+| `sort` | on CPUs, does not sort rows with NaN, nor integers of every type |
+"""
+
+from . import division, elementwise, max_pooling, pixel_shuffle, reductions, sort  # noqa: F401
