@@ -44,6 +44,7 @@ WHOLE, OTHER = integers(-9, 9, 3, 5), integers(-9, 9, 3, 5)
 DIVISORS = np.int64([3, -2, 5, -7, 4])
 MASK, MASK_2 = WHOLE > 0, OTHER > 0
 HALF = random(2, 4, 7, 9, dtype="float16")
+INFINITE = np.float32([np.nan, np.inf, -np.inf, 0, 1, -1])
 
 UNARY = (
     "Abs Ceil Celu Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Neg Reciprocal Relu Round"
@@ -88,8 +89,16 @@ ELEMENTWISE = {
     "Mul": case("Mul", IMAGE, random(1), known=[1]),
     "Div": case("Div", IMAGE, POSITIVE),
     "Add_integers": case("Add", WHOLE, OTHER),
+    **{f"{name}_infinite": case(name, INFINITE) for name in ("Relu", "Sign", "Neg", "Sigmoid", "LeakyRelu")},
+    "Clip_infinite": case("Clip", INFINITE, np.float32(0), np.float32(6), known=[1, 2]),
+    "Mul_infinite": case("Mul", INFINITE, np.float32(0), known=[1]),
+    "Greater_infinite": case("Greater", INFINITE, INFINITE[:, None]),
     "Div_integers": case("Div", WHOLE, DIVISORS, known=[1]),
+    "Div_unknown": case("Div", WHOLE, DIVISORS),
+    "Div_bytes": case("Div", WHOLE.astype("int8"), np.int8(-3), known=[1]),
     "Mod": case("Mod", WHOLE, DIVISORS, known=[1]),
+    "Mod_unknown": case("Mod", WHOLE, DIVISORS),
+    "Mod_fmod_unknown": case("Mod", WHOLE, DIVISORS, fmod=1),
     "Mod_fmod": case("Mod", WHOLE, DIVISORS, known=[1], fmod=1),
     "Mod_floats": case("Mod", IMAGE, np.float32(0.7), known=[1], fmod=1),
     "Pow": case("Pow", POSITIVE, random(9)),
@@ -99,6 +108,7 @@ ELEMENTWISE = {
     "Pow_minus": case("Pow", POSITIVE, np.float32(-1.5), known=[1]),
     "Max": case("Max", IMAGE, random(9), random(4, 1, 1)),
     "Min": case("Min", IMAGE, random(9)),
+    "Min_infinite": case("Min", INFINITE, INFINITE[::-1]),
     "Max_nan": case("Max", np.float32([np.nan, 1, 2]), np.float32([1, np.nan, -np.inf])),
     "Max_integers": case("Max", WHOLE, OTHER),
     "Sum": case("Sum", IMAGE, random(9), random(4, 1, 1)),

@@ -279,7 +279,6 @@ REFUSED = {
         lambda: single("Gather", IMAGE, np.int64([4]), known=[1], axis=1),
         "outside of 4",
     ),
-    "division": (lambda: single("Div", integers(1, 5, 3), integers(1, 5, 3)), "integers are divided by"),
     "opset": (lambda: single("Relu", IMAGE, opset=12), "the model is of opset 12: export it for 13 or later"),
     "loop": (
         lambda: loop_model(trips_are_known=False),

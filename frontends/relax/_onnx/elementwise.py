@@ -27,7 +27,7 @@ def converters() -> dict[str, Convert]:
         "Celu": _celu,
         "Clip": _clip,
         "Cos": _of_floats(op.cos),
-        "Div": _div,
+        "Div": _binary(op.divide),  # of integers, rounded towards 0
         "Dropout": _dropout,
         "Elu": _elu,
         "Equal": _equal,
@@ -44,9 +44,9 @@ def converters() -> dict[str, Convert]:
         "Less": _binary(op.less),
         "LessOrEqual": _binary(op.less_equal),
         "Log": _of_floats(op.log),
-        "Max": _extreme(op.maximum),
+        "Max": _of_many(op.maximum),
         "Mean": _mean,
-        "Min": _extreme(op.minimum),
+        "Min": _of_many(op.minimum),
         "Mish": _mish,
         "Mod": _mod,
         "Mul": _binary(op.multiply),
@@ -60,7 +60,7 @@ def converters() -> dict[str, Convert]:
         "Round": _of_floats(op.round),
         "Selu": _selu,
         "Sigmoid": _of_floats(op.sigmoid),
-        "Sign": _of_floats(op.sign),
+        "Sign": _sign,
         "Sin": _of_floats(op.sin),
         "Softplus": _softplus,
         "Softsign": _softsign,
@@ -96,21 +96,6 @@ def _of_many(build: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
     return convert
 
 
-def _extreme(build: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
-    """NaN if any is; what TVM's own gives for NaN depends on which is the first."""
-
-    def convert(n: Node) -> relax.Expr:
-        def of_two(x: relax.Expr, y: relax.Expr) -> relax.Expr:
-            result = n.emit(build(x, y))
-            for each in (x, y) if n.is_float() else ():
-                result = n.emit(op.where(op.isnan(each), each, result))
-            return result
-
-        return reduce(of_two, n.all_data())
-
-    return convert
-
-
 def _mean(n: Node) -> relax.Expr:
     n.only_floats()
     values = n.all_data()
@@ -138,19 +123,8 @@ def _clip(n: Node) -> relax.Expr:
     return result if high is None else op.minimum(result, n.data(2))
 
 
-def _div(n: Node) -> relax.Expr:
-    """Of integers, rounded towards 0, as `relax.divide` does."""
-    divisor = n.inputs[1]
-    if not n.is_float() and (not isinstance(divisor, np.ndarray) or not np.all(divisor)):
-        n.refuse("integers are divided by what is not known, or 0")
-    return op.divide(n.data(0), n.data(1))
-
-
 def _mod(n: Node) -> relax.Expr:
     """With the sign of the divisor, or with `fmod` of the dividend."""
-    divisor = n.inputs[1]
-    if not n.is_float() and (not isinstance(divisor, np.ndarray) or not np.all(divisor)):
-        n.refuse("integers are divided by what is not known, or 0")
     return (op.mod if n.attribute("fmod") else op.floor_mod)(n.data(0), n.data(1))
 
 
@@ -180,6 +154,12 @@ def _pow(n: Node) -> relax.Expr:
         if number in (1, 2, 3):
             return reduce(lambda left, right: n.emit(op.multiply(left, right)), [base] * int(number))
     return op.power(n.data(0), op.astype(n.data(1), n.dtype()) if n.dtype(1) != n.dtype() else n.data(1))
+
+
+def _sign(n: Node) -> relax.Expr:
+    """NaN of NaN, for which `relax.sign` gives 0, as PyTorch does."""
+    n.only_floats()
+    return op.where(op.isnan(n.data(0)), n.data(0), op.sign(n.data(0)))
 
 
 def _reciprocal(n: Node) -> relax.Expr:
