@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
@@ -31,10 +32,19 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
     """By the name of an operator of torch, what makes its node in Relax."""
     return {
         **dict.fromkeys(("bmm.default", "matmul.default", "mm.default"), _matmul),
+        "amax.default": functools.partial(_extreme, relax.op.max),
+        "amin.default": functools.partial(_extreme, relax.op.min),
         "convolution.default": _convolution,
         "grid_sampler_2d.default": _grid_sample,
         "index.Tensor": _index,
     }
+
+
+def _extreme(build: Callable[..., Any], node: fx.Node, importer: Importer) -> Any:
+    def built(data: Any, axes: Sequence[int] = (), keepdims: bool = False) -> Any:
+        return build(data, list(axes) or None, keepdims)
+
+    return importer.block_builder.emit(built(*importer.retrieve_args(node)))
 
 
 def _matmul(node: fx.Node, importer: Importer) -> Any:

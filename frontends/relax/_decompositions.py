@@ -38,8 +38,14 @@ def decompositions() -> dict[Any, Call]:
         aten.clamp.default: _clamp,
         aten.clamp.Tensor: _clamp_by_tensors,
         aten.div.Tensor_mode: _div,
+        aten.fmax.default: lambda x, y: _unless_nan(torch.maximum(x, y), x, y),
+        aten.fmin.default: lambda x, y: _unless_nan(torch.minimum(x, y), x, y),
         aten.pow.Scalar: _pow,
         aten.pow.Tensor_Tensor: _pow,
+        # It has no converter for these, and its sorts are stable.
+        aten.min.dim: lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
+        aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
+        aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
         # It leaves types as they are.
         aten.cat.default: _cat,
         aten.cumsum.default: _cumsum,
@@ -110,8 +116,16 @@ def _div(x: Any, divisor: Any, *, rounding_mode: str | None) -> Any:
         return x / divisor
     if isinstance(divisor, Tensor):
         return NotImplemented
-    number = torch.full((), divisor, dtype=torch.result_type(x, divisor), device=x.device)
-    return torch.div(x, number, rounding_mode=rounding_mode)
+    return torch.div(x, _number(divisor, x), rounding_mode=rounding_mode)
+
+
+def _number(number: float, beside: Tensor) -> Tensor:
+    """As a tensor of the type in which it is computed with one."""
+    return torch.full((), number, dtype=torch.result_type(beside, number), device=beside.device)
+
+
+def _unless_nan(extreme: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, extreme))
 
 
 def _pow(base: Any, exponent: Tensor) -> Any:

@@ -29,6 +29,9 @@ GRID = torch.rand(2, 5, 6, 2, generator=SEEDED) * 2.4 - 1.2
 WEIGHT, BIAS = random(6, 4, 3, 3), random(6)
 PLACES = torch.tensor([[0, 1], [4, 2], [3, 3]])
 QUERIES = random(2, 2, 5, 8)
+INFINITE = torch.tensor(
+    [[float("nan"), 1, -1, 0, float("inf"), float("-inf")], [2, float("nan"), 3, -2, 0, 5]]
+)
 
 
 def change_rows(x):
@@ -125,6 +128,28 @@ CASES = {
     "layer_norm": (lambda x: F.layer_norm(x, (7, 9), X[0, 0], None, 0.1), [X]),
     "group_norm": (lambda x: F.group_norm(x, 2, BIAS[:4], BIAS[2:], 0.1), [X]),
     "instance_norm": (lambda x: F.instance_norm(x, weight=BIAS[:4], bias=BIAS[2:], eps=0.1), [X]),
+    # NaN and infinities.
+    "infinite_bounds": (
+        lambda x: (F.relu(x), F.relu6(x), x.clamp(min=0), x.clamp(max=1), x.clamp(1, -1), x.clamp(x.T[0, 0])),
+        [INFINITE],
+    ),
+    "infinite_activations": (lambda x: (F.hardtanh(x), F.leaky_relu(x), F.elu(x), torch.sign(x)), [INFINITE]),
+    "infinite_extremes": (
+        lambda x: (torch.maximum(x, x.flip(1)), torch.minimum(x, x.flip(1)), *x.max(1), x.argmin(1), x.max()),
+        [INFINITE],
+    ),
+    "infinite_extremes_of_axes": (
+        lambda x: (x.amax(), x.amin(1), *x.min(0), *x.half().min(1, True)),
+        [INFINITE],
+    ),
+    "infinite_but_for_nan": (lambda x: (torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1))), [INFINITE]),
+    "infinite_compared": (
+        lambda x: (x == x, x != x, x != 1, ~(x > 0), ~(x <= 0), torch.where(~(x > 0), 1.0, x)),
+        [INFINITE],
+    ),
+    "infinite_pool": (lambda x: F.max_pool2d(x[None], 2, 1, 1), [INFINITE]),
+    "infinite_sort": (lambda x: (*x.sort(1), *x.sort(1, descending=True), *x.topk(2, 1)), [INFINITE]),
+    "infinite_remainder": (lambda x: (x % 0.7, x // 0.7, x // -0.7, x * 0), [INFINITE]),
     # Reductions.
     "sum": (lambda x: (x.sum((1, -1)), x.sum(1, True), x.int().sum(), x.sum(0, dtype=torch.float64)), [X]),
     "mean": (lambda x: (x.mean((2, 3), keepdim=True), x.mean(), x.half().mean(1)), [X]),
@@ -136,6 +161,16 @@ CASES = {
     "argmax": (lambda x: (x.argmax(), x.argmax(1), x.argmin(0, keepdim=True)), [MATRIX]),
     "vector_norm": (lambda x: [torch.linalg.vector_norm(x, p, 1) for p in (1, 2, 3, float("inf"))], [X]),
     "cumsum": (lambda x: (x.cumsum(-2), x.int().cumsum(1), x.cumsum(1, dtype=torch.float64)), [X]),
+    "extremes_of_axes": (lambda x: (x.amax((1, 2)), x.amin(-1, True), x.int().amax(0)), [X]),
+    "sort_stable": (
+        lambda x: (
+            *x.sort(stable=True, descending=True),
+            *x.sort(dim=0, stable=True),
+            x.argsort(dim=1, stable=True),
+        ),
+        [INTEGERS % 3],
+    ),
+    "remainder_of_number": (lambda x: 100 % x, [INTEGERS]),
     "sort": (lambda x: (*x.sort(1, descending=True), x.argsort(0)), [MATRIX]),
     "topk": (lambda x: (*x.topk(3), *x.topk(2, 0, largest=False)), [MATRIX]),
     # Shapes.
