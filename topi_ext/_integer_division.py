@@ -3,6 +3,10 @@
 On a CPU either one ends the process, and what CUDA computes is not defined. Here they have the results of
 NumPy: a quotient by zero and its remainder are 0, and the least integer divided by -1 is itself, as its
 negative wraps. PyTorch raises an exception for a division by zero, which a kernel cannot.
+
+Floor divisions of integers narrower than int64 are written by truncated ones, too. To a dividend whose least
+number it knows, as it does of `x + 4` and `4 - x`, TVM's lowering adds so much that none is negative, which
+overflows: `(4 - x) // 255` of int32 was 16843007.
 """
 
 from __future__ import annotations
@@ -24,5 +28,18 @@ def divided(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -> tir
         # By its bits: TVM's simplifier subtracts what is compared, and the least integer has no negative.
         is_least = (dividend ^ tir.min_value(dtype)).equal(zero)
         has_none = tir.any(is_zero, tir.all(divisor.equal(tir.const(-1, dtype)), is_least))
-    result = division(dividend, tir.Select(has_none, one, divisor))
+    result = without_sums(division, dividend, tir.Select(has_none, one, divisor))
     return tir.Select(is_zero, zero, result) if division in QUOTIENTS else result
+
+
+def without_sums(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -> tir.PrimExpr:
+    """`division(dividend, divisor)`, by the operations of processors, which are exact where it has a result."""
+    dtype = dtype_of(dividend)
+    if division not in (tir.FloorDiv, tir.FloorMod) or dtype not in ("int8", "int16", "int32"):
+        return division(dividend, divisor)
+    zero, one = tir.const(0, dtype), tir.const(1, dtype)
+    rest = tir.truncmod(dividend, divisor)
+    is_rounded_up = tir.all(rest != zero, (rest < zero).equal(divisor >= zero))
+    if division is tir.FloorMod:
+        return rest + tir.Select(is_rounded_up, divisor, zero)
+    return tir.truncdiv(dividend, divisor) - tir.Select(is_rounded_up, one, zero)

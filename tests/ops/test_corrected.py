@@ -156,6 +156,26 @@ def test_division_of_integers_by_a_constant(divisor):
         np.testing.assert_array_equal(found, divide(left, np.int8(divisor)), err_msg=name)
 
 
+@pytest.mark.parametrize("divide", ["floor_divide", "floor_mod"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_floor_division_of_a_sum(emulated_cuda, dtype, divide):
+    """TVM's lowering adds to a dividend whose least number it knows, and overflows."""
+    numbers = np.array([-120, -23, -1, 0, 1, 22, 111, 120], dtype)
+    x, number = relay.var("x", shape=numbers.shape, dtype=dtype), np.dtype(dtype).type
+    for first in (4, -4):
+        for divisor in (3, 100, -7):
+            function = relay.Function(
+                [x],
+                getattr(relay, divide)(relay.const(first, dtype) - x, relay.const(divisor, dtype)),
+            )
+            expected = DIVISIONS[divide](number(first) - numbers, number(divisor))
+            for found in (
+                run(tvm.IRModule.from_expr(function), numbers)[0],
+                emulated_cuda.run_relay(function, numbers),
+            ):
+                np.testing.assert_array_equal(np.ravel(found), expected, err_msg=f"{first} {divisor}")
+
+
 def test_erf_of_float64_is_as_exact_as_the_type():
     array = np.linspace(-2, 2, 100)
     expected = np.vectorize(math.erf)(array)

@@ -1,6 +1,6 @@
 """Divisions of integers by zero, and of the least integer by -1, with the results of `_integer_division`.
 
-Importing this module gives them these on every target.
+Importing this module gives them these on every target, and has its floor divisions lowered without sums.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import te, tir
 
-from .._integer_division import QUOTIENTS, REMAINDERS, divided
+from .._integer_division import QUOTIENTS, REMAINDERS, divided, without_sums
 from .._strategy import Compute, compute_by, generic, stock_compute
 
 
@@ -18,10 +18,11 @@ def _divided(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) ->
     (result,) = stock(attrs, inputs, type_)
     (body,) = result.op.body
     is_of_integers = isinstance(body, QUOTIENTS + REMAINDERS) and "int" in body.dtype
-    if not is_of_integers or _has_results(body.b):
+    if not is_of_integers:
         return [result]
     axes = [axis.var for axis in result.op.axis]
-    defined = divided(type(body), body.a, body.b)
+    compute = without_sums if _has_results(body.b) else divided
+    defined = compute(type(body), body.a, body.b)
 
     def at_place(*at: tir.Var) -> tir.PrimExpr:
         return tir.stmt_functor.substitute(defined, dict(zip(axes, at)))
