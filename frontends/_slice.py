@@ -1,10 +1,15 @@
-"""ONNX's Slice with constant bounds, in as few slices as possible, static if possible.
+"""Slices in as few operators as possible, static if possible.
 
 TVM's importer turns every slice along a dimension of unknown size into shape arithmetic and a
-`dyn.strided_slice`, even one that changes nothing, such as PyTorch's exporters write for `x[:, None]`.
+`dyn.strided_slice`, even one that changes nothing, such as PyTorch's exporters write for `x[:, None]`. It
+makes constant bounds int32, where the end of `x[k:]` is -1, and counts a start before the first element from
+the end twice.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Union
 
 import numpy as np
 
@@ -17,6 +22,7 @@ from ._fold import keep_known
 from ._types import sizes
 
 TO_THE_END = np.iinfo("int32").max  # exporters write this or more
+Bound = Union[int, relay.Expr]
 
 
 def constant_slice(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
@@ -41,29 +47,45 @@ def constant_slice(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) ->
     if static:
         begins, ends, strides = zip(*static.values())
         data = relay.strided_slice(data, list(begins), list(ends), list(strides), axes=list(static))
-    return _slice_late(data, late) if late else data
+    return late_slice(data, late) if late else data
 
 
-def _slice_late(data: relay.Expr, bounds: dict[int, tuple[int, int, int]]) -> relay.Expr:
-    """Slice along dimensions whose size is known only at run time.
+def late_slice(data: relay.Expr, bounds: Mapping[int, tuple[Bound, Bound, Bound]]) -> relay.Expr:
+    """Slice along dimensions of which the size or a bound is known only at run time.
 
     Relay's static slice has attributes for this, but does not compile when fused.
     """
     shape = sizes(type_of(data))
+    bounds = {axis % len(shape): each for axis, each in bounds.items()}
     rows = [bounds.get(axis, (0, np.iinfo("int64").max, 1)) for axis in range(len(shape))]
-    start, end, step = (relay.const(np.array(column, "int64"), "int64") for column in zip(*rows))
+    starts, ends, steps = zip(*rows)
+    start, end, step = map(_vector, (starts, ends, steps))
     size, zero = relay.shape_of(data, "int64"), relay.const(0, "int64")
 
     def within(index: relay.Expr) -> relay.Expr:
         from_the_end = relay.maximum(index + size, zero)
         return relay.where(relay.less(index, zero), from_the_end, relay.minimum(index, size))
 
-    end = within(end)
-    if any(row[0] for row in rows):
+    is_constant = all(isinstance(bound, int) for row in rows for bound in row)
+    if is_constant:
+        end = within(end)
+    if any(isinstance(bound, relay.Expr) or bound != 0 for bound in starts):
         start = within(start)
-        end = relay.maximum(start, end)
+        end = relay.maximum(start, end) if is_constant else end
     result = dynamic.strided_slice(data, start, end, step, "end")
     return keep_known(result, [None if axis in bounds else size for axis, size in enumerate(shape)])
+
+
+def _vector(numbers: Sequence[Bound]) -> relay.Expr:
+    if all(isinstance(number, int) for number in numbers):
+        return relay.const(np.array(numbers, "int64"), "int64")
+    parts = [
+        relay.cast(relay.reshape(number, [1]), "int64")
+        if isinstance(number, relay.Expr)
+        else relay.const([number], "int64")
+        for number in numbers
+    ]
+    return parts[0] if len(parts) == 1 else relay.concatenate(parts, 0)
 
 
 def _reversed(data: relay.Expr, axis: int) -> relay.Expr:

@@ -56,6 +56,24 @@ class TestSlice:
             np.testing.assert_array_equal(compute(x)[0], x[:, slice(*bounds)])
 
     @pytest.mark.parametrize("size", [7, "n"])
+    @pytest.mark.parametrize("given", [["start"], ["end"], ["start", "end", "step"]])
+    def test_by_bounds_known_at_run_time(self, size, given):
+        outside = [(-9, 5, 1), (-20, -18, 1), (0, -20, 1), (3, 5, -1)]
+        x = RANDOM.normal(size=(2, 7)).astype("float32")
+        for fixed in [{"start": 2, "end": 2**63 - 1, "step": 1}, {"start": -3, "end": -1, "step": 1}]:
+            model = self.sliced(size, *fixed.values())
+            left = [each for each in model.graph.initializer if each.name not in given]
+            del model.graph.initializer[:]
+            model.graph.initializer.extend(left)
+            model.graph.input.extend(tensor_input(name, (1,), "int64") for name in given)
+            compute = compiled(from_onnx(model)[0])
+            for bounds in [*self.BOUNDS, *outside]:
+                asked = {name: dict(zip(fixed, bounds))[name] for name in given}
+                found = compute(x, *(np.array([bound]) for bound in asked.values()))[0]
+                expected = x[:, slice(*{**fixed, **asked}.values())]
+                np.testing.assert_array_equal(found, expected, str({**fixed, **asked}))
+
+    @pytest.mark.parametrize("size", [7, "n"])
     @pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
     def test_one_that_changes_nothing_is_gone(self, size, end):
         model = self.sliced(size, 0, end, 1)

@@ -48,6 +48,26 @@ def test_moves():
     )
 
 
+def test_slices_by_numbers_known_at_run_time():
+    """TVM's own reads elsewhere, or asks for memory of negative size, where bounds are out of range."""
+    functions = {
+        "from": lambda x, count: x[:, count:],
+        "from the end": lambda x, count: x[:, -count:],
+        "from before the first": lambda x, count: x[:, count - 5 :],
+        "to": lambda x, count: x[:, :count, 1:3],
+        "to the end": lambda x, count: x[:, :-count],
+        "to before the first": lambda x, count: x[:, : count - 9],
+        "to behind the last": lambda x, count: x[:, 1 : count + 9],
+        "that end before they begin": lambda x, count: x[:, count:1],
+    }
+    for count in range(4):
+        assert_right(
+            {name: lambda x, mask, cut=cut: cut(x, mask.sum()) for name, cut in functions.items()},
+            X,
+            torch.arange(3) < count,
+        )
+
+
 @pytest.mark.slow
 def test_indices():
     def assigned(x, *place_and_value):

@@ -2,7 +2,8 @@
 
 Without one, an operator on a tensor whose shape is known only at run time does not compile. TVM's own of a
 convolution takes the padding in front for that behind too, and its own of a pooling ignores dilation and
-`ceil_mode`: the result has another shape than the kernel writes.
+`ceil_mode`: the result has another shape than the kernel writes. A slice that ends before it begins has a
+negative length in TVM's own, and no memory is that large.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import te
 from tvm.relay.op._tensor import elemwise_shape_func
+from tvm.relay.op.dyn._transform import strided_slice_shape_func
 from tvm.relay.op.op import register_shape_func
 
 from .._strategy import ABOVE_STOCK
@@ -113,6 +115,12 @@ def _space_to_depth(attrs: Any, inputs: list[te.Tensor], _ndims: Any) -> list[te
     return shape.as_tensors()
 
 
+def _dynamic_slice(attrs: Any, inputs: list[te.Tensor], ndims: Any) -> list[te.Tensor]:
+    (lengths,) = strided_slice_shape_func(attrs, inputs, ndims)
+    zero = tvm.tir.const(0, "int64")
+    return [te.compute(lengths.shape, lambda axis: te.max(lengths[axis], zero), name="shape")]
+
+
 for name in AS_THE_INPUT:
     register_shape_func(name, False, elemwise_shape_func)
 OF_IMAGES = {"nn.depth_to_space": _depth_to_space, "nn.space_to_depth": _space_to_depth}
@@ -126,3 +134,4 @@ for rank in 1, 2, 3:
         OF_IMAGES[f"nn.adaptive_{kind}_pool{rank}d"] = _adaptive_pooling
 for name, shape_function in OF_IMAGES.items():
     register_shape_func(name, False, shape_function, ABOVE_STOCK)
+register_shape_func("dyn.strided_slice", [False, True, True, True], _dynamic_slice, ABOVE_STOCK)

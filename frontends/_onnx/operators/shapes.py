@@ -12,9 +12,8 @@ from tvm_passes.engine.expressions import type_of
 from tvm import relay
 
 from ... import _slice as _onnx_slice
-from ..._fold import constant, keep_known
+from ..._fold import constant
 from ..._pad import pad_late
-from ..._types import sizes
 from ._common import (
     Attrs,
     Converter,
@@ -142,7 +141,7 @@ def _without_negative(
 
 
 def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-    """TVM's own forgets the sizes of all axes if bounds are dynamic.
+    """TVM's own forgets the sizes of all axes if bounds are dynamic, and takes other elements.
 
     The bounds were attributes once, and are inputs now.
     """
@@ -154,21 +153,23 @@ def slice_(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
             bound.data.numpy().tolist() if isinstance(bound, relay.Constant) else bound for bound in bounds
         ]
     starts, ends, axes, steps = (bounds + [None, None])[:4]
-    if any(isinstance(bound, relay.Expr) for bound in (starts, ends, axes, steps)):
-        return _keep_other_axes(stock(importer, "Slice")(inputs, attrs, params), data, axes)
-    axes = range(len(starts)) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
-    return _onnx_slice.constant_slice(data, dict(zip(axes, zip(starts, ends, steps))))
+    if isinstance(axes, relay.Expr):
+        return stock(importer, "Slice")(inputs, attrs, params)
+    if axes is None:
+        axes = range(all_sizes_of(starts)[0] if isinstance(starts, relay.Expr) else len(starts))
+    steps = [1] * len(axes) if steps is None else steps
+    columns = [_items(column, len(axes)) for column in (starts, ends, steps)]
+    slice_by = _onnx_slice.constant_slice
+    if any(isinstance(bound, relay.Expr) for bound in (starts, ends, steps)):
+        slice_by = _onnx_slice.late_slice
+    return slice_by(data, dict(zip(axes, zip(*columns))))
 
 
-def _keep_other_axes(sliced: relay.Expr, data: relay.Expr, axes: Any) -> relay.Expr:
-    """A slice with the known sizes of the axes that it takes whole, if `axes` says which."""
-    if not isinstance(axes, list):
-        return sliced
-    known = list(sizes(type_of(data)))
-    for axis in axes:
-        known[axis] = None
-    return keep_known(sliced, known)
+def _items(numbers: Any, count: int) -> list[Any]:
+    """The numbers of a list, or of a vector that is known only at run time."""
+    if not isinstance(numbers, relay.Expr):
+        return numbers
+    return [numbers] if count == 1 else list(relay.split(numbers, count))
 
 
 def space_to_depth(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:

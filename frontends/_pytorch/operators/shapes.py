@@ -14,7 +14,7 @@ import torch
 from tvm import relay
 
 from ..._fold import keep_known
-from ..._slice import constant_slice
+from ..._slice import constant_slice, late_slice
 from .converter import (
     SCALAR_TYPES,
     Converter,
@@ -63,14 +63,14 @@ def filled(value: float, converter: Converter, inputs: Inputs, input_types: Inpu
 
 
 def slice_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
-    """TVM's own forgets all known dimensions if one is unknown."""
+    """TVM's own forgets all known dimensions if one is unknown, and takes other elements."""
     data, axis, begin, end, step = inputs
     begin, end = 0 if begin is None else begin, sys.maxsize if end is None else end
+    known = as_number(begin), as_number(end)
+    begin, end = (bound if number is None else number for bound, number in zip((begin, end), known))
+    if not are_integers(begin, end):
+        return late_slice(data, {axis: (begin, end, step)})
     shape = converter.infer_shape_with_prelude(data)
-    if not are_integers(axis, begin, end, step):
-        kept = [size if place != axis % len(shape) else 0 for place, size in enumerate(shape)]
-        sliced = converter.stock["aten::slice"]([data, axis, begin, end, step], input_types)
-        return keep_known(sliced, [size if isinstance(size, int) else 0 for size in kept])
     if are_integers(*shape):
         return converter.stock["aten::slice"]([data, axis, begin, end, step], input_types)
     return constant_slice(data, {axis: (begin, end, step)})
