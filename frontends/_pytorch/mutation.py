@@ -8,6 +8,7 @@ whose name later operators find it. What this does not cover is refused, rather 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,8 @@ def write_back(
     """
     target = node.inputsAt(0)
     chain = _views_below(target)
-    owner = chain[-1].inputsAt(0) if chain else target
+    views = list(takewhile(lambda below: not mutates(below), chain))
+    owner = views[-1].inputsAt(0) if views else target
     is_constant = owner.node().kind() == "prim::Constant"
     if is_constant and (_counts_on_what_was(node) or _is_read_before(node, owner)):
         raise ImportFailure("it changes a constant, of which a trace of torch has only what it became")
@@ -74,9 +76,11 @@ def write_back(
     for value in [target] + [view.inputsAt(0) for view in chain]:
         _refuse_other_views(node, value, chain)
     result = outputs[node.output().debugName()]
+    if target.debugName() not in outer and _is_used_after(node, target):  # as in a script, by its old name
+        outputs[target.debugName()] = result
     for view in chain:
         base = view.inputsAt(0)
-        if view.kind() not in VIEWS:
+        if view.kind() not in VIEWS and not mutates(view):
             raise ImportFailure(f"it changes a tensor through {view.kind()}; assign the result instead")
         if base.debugName() in outer:
             raise ImportFailure("it changes a tensor from outside the branch or loop that it is in")
@@ -99,7 +103,7 @@ def _is_read_before(node: torch.Node, owner: torch.Value) -> bool:
             user = use.user
             if not user.isBefore(node):
                 continue
-            if _is_view(user) or user.kind() in PERHAPS_VIEWS or (use.offset == 0 and mutates(user)):
+            if _is_view(user) or _may_be_view(user) or (use.offset == 0 and mutates(user)):
                 aliases += user.outputs()
             else:
                 return True
@@ -107,9 +111,12 @@ def _is_read_before(node: torch.Node, owner: torch.Value) -> bool:
 
 
 def _views_below(value: torch.Value) -> list[torch.Node]:
-    """The operators between a value and the tensor that owns its memory, the last one first."""
+    """The operators between a value and the tensor that owns its memory, the last one first.
+
+    What an operator changes in place it returns: `view.add_(1).mul_(2)` changes the same view twice.
+    """
     chain = []
-    while value.node().kind() in PERHAPS_VIEWS or _is_view(value.node()):
+    while _is_view(value.node()) or mutates(value.node()) or _may_be_view(value.node()):
         chain.append(value.node())
         value = value.node().inputsAt(0)
     return chain
@@ -124,6 +131,17 @@ def _is_view(node: torch.Node) -> bool:
     results = torch._C.parse_schema(node.schema()).returns
     shared = [result.alias_info for result in results if result.alias_info is not None]
     return any(not alias.is_write for alias in shared)
+
+
+def _may_be_view(node: torch.Node) -> bool:
+    """Whether the result may share memory: a conversion to another dtype, or with copy=True, does not."""
+    if node.kind() != "aten::to":
+        return node.kind() in PERHAPS_VIEWS
+    names = [argument.name for argument in torch._C.parse_schema(node.schema()).arguments]
+    is_copied = "copy" in names and node.inputsAt(names.index("copy")).toIValue() is True
+    before, after = (value.type() for value in (node.inputsAt(0), node.output()))
+    dtypes = [type_.dtype() for type_ in (before, after) if type_.kind() == "TensorType"]
+    return not is_copied and (len(dtypes) < 2 or None in dtypes or dtypes[0] == dtypes[1])
 
 
 def _is_used_after(node: torch.Node, value: torch.Value) -> bool:
@@ -142,6 +160,8 @@ def _written(
     converter: PyTorchOpConverter, view: torch.Node, result: relay.Expr, outputs: dict[str, Any]
 ) -> relay.Expr:
     """The tensor below `view`, with `result` in place of the view."""
+    if mutates(view):
+        return result
     base, *settings = (outputs[value.debugName()] for value in view.inputs())
     shape = list(converter.infer_shape_with_prelude(base))
     if not all(isinstance(size, int) for size in shape):

@@ -335,6 +335,19 @@ def reshaped(x):
     return y
 
 
+def twice_in_a_row(x):
+    y = x + 1
+    y[:, ::2].sub_(0.5).mul_(2).clamp_(max=2)
+    row = y[1]
+    row.add_(1)
+    row[1:].mul_(3).neg_()
+    return y, row
+
+
+def a_copy(x):
+    return x.to(torch.float64).mul_(2), x.to(torch.float32, copy=True).add_(1), x
+
+
 def another_dtype(x):
     y = torch.zeros(3, 4, dtype=torch.int64)
     y[0] = x[0] * 10
@@ -354,12 +367,26 @@ def a_view_alone_is_used(x):
         views_of_views,
         transposed,
         reshaped,
+        twice_in_a_row,
+        a_copy,
         another_dtype,
         a_view_alone_is_used,
     ],
 )
 def test_what_changes_through_a_view_is_changed(function):
     assert_computes(Returning(function), torch.rand(3, 4))
+
+
+def test_a_script_changes_a_view_twice():
+    class Twice(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            row = y[0]
+            row.add_(1)
+            row.mul_(2)
+            return y, row
+
+    assert_computes(torch.jit.script(Twice()), torch.rand(3, 4))
 
 
 def another_view_is_used(x):
