@@ -33,7 +33,7 @@ def divided(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -> tir
 
 
 def without_sums(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -> tir.PrimExpr:
-    """`division(dividend, divisor)`, by the operations of processors, which are exact where it has a result."""
+    """`division(dividend, divisor)` where it has a result, by operations of processors."""
     dtype = dtype_of(dividend)
     if division not in (tir.FloorDiv, tir.FloorMod) or dtype not in ("int8", "int16", "int32"):
         return division(dividend, divisor)
