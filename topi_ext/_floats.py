@@ -1,9 +1,9 @@
 """Bit-exact floats in kernels.
 
 TVM tells LLVM that there is no NaN, and LLVM relies on it, also in `isnan` and comparisons: unless that is
-taken back, as `corrections.comparisons` does for Relay, tests for NaN must look at the bits as integers.
-TVM also writes constants into CUDA source with seven digits, where a
-float32 needs nine, and turns a division by a constant into a product, which rounds differently.
+taken back, as `corrections.llvm` does for Relay, tests for NaN must look at the bits as integers. TVM also
+writes constants into CUDA source with seven digits, where a float32 needs nine, and turns a division by a
+constant into a product, which rounds differently.
 """
 
 from __future__ import annotations

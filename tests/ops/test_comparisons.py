@@ -1,4 +1,4 @@
-"""Comparisons with NaN, and what is not, as `topi_ext.corrections.comparisons` has them, versus NumPy."""
+"""Comparisons with NaN, and what is not, as `topi_ext.corrections` has them, versus NumPy."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ Importing a module of this folder applies its correction.
 | `arrays` | reads an array at three times the cost |
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `bfloat16` | on CPUs, does not compile operators of bfloat16 |
-| `comparisons` | on CPUs, finds NaN equal to all numbers; takes "not x > y" for "x <= y" |
+| `comparisons` | takes "not x > y" for "x <= y" where one of them is NaN |
 | `compile_cuda` | compiles all CUDA kernels of a network on one core, every time |
 | `concatenate` | on CPUs, does not compile some; runs what is fused with one on one core |
 | `convert_layout` | stops at shuffles, PReLU, pooled regions; converts what then has no kernel |
@@ -16,7 +16,6 @@ Importing a module of this folder applies its correction.
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
 | `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
-| `float16_of_float64` | on CPUs, where torch was imported first, reads the wrong register |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
@@ -26,6 +25,7 @@ Importing a module of this folder applies its correction.
 | `kernels` | computes some operators wrongly or has no code for them: see below |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
 | `layouts_of_reductions` | in another layout, computes variances and positions wrongly, or stops |
+| `llvm` | on CPUs, finds NaN equal to all numbers; takes float16 of float64 from the wrong register |
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `mixed_precision` | has no rule for four operators in half precision |
 | `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
@@ -72,7 +72,6 @@ from . import (  # noqa: F401  each corrects as it is imported
     erf,
     exp,
     extremes,
-    float16_of_float64,
     global_pooling,
     grid_sample,
     hybrid_script,
@@ -83,6 +82,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     kernels,
     layout_transform,
     layouts_of_reductions,
+    llvm,
     max_pooling,
     mixed_precision,
     op_spans,

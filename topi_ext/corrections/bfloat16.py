@@ -12,12 +12,10 @@ from typing import Any
 import tvm
 from tvm import te, tir
 
-BUILD = "target.build.llvm"
 OF_ANY_STRIDES = 2  # of TVM's types of buffers
 _PROLOGUE = tir.AssertStmt, tir.LetStmt, tir.AttrStmt, tir.DeclBuffer
 
 _vectorize = te.schedule.Stage.vectorize
-_build = tvm.get_global_func(BUILD, allow_missing=True)
 
 
 def vectorize(stage: te.schedule.Stage, axis: Any) -> None:
@@ -37,15 +35,10 @@ def _reads_bfloat16(operation: te.Operation, seen: set[te.Operation]) -> bool:
     )
 
 
-def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
-    for name, function in mod.functions.items():
-        if _is_of_any_strides(function):
-            mod = mod.clone()
-            mod[name] = _without_undefined_strides(function)
-    return _build(mod, target)
-
-
-def _without_undefined_strides(function: tir.PrimFunc) -> tir.PrimFunc:
+def without_undefined_strides(function: tir.PrimFunc) -> tir.PrimFunc:
+    """A function in which all buffers can be compiled; `llvm` takes each of them through this."""
+    if not _is_of_any_strides(function):
+        return function
     flat: dict[tir.Buffer, tir.Buffer] = {}
 
     def replaced(node: tir.BufferLoad | tir.BufferStore) -> tir.BufferLoad | tir.BufferStore | None:
@@ -79,5 +72,3 @@ def _is_of_any_strides(function: tir.PrimFunc) -> bool:
 
 
 te.schedule.Stage.vectorize = vectorize
-if _build is not None:
-    tvm.register_func(BUILD, build, override=True)

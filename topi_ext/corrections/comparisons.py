@@ -1,15 +1,7 @@
-"""Comparisons of floats with NaN.
-
-TVM tells LLVM that there is no NaN, so that outside of vectors "x < NaN" is true, and NaN equals all numbers.
-It also takes "not x > y" for "x <= y". Importing this module takes that back, by an attribute of each of
-LLVM's functions, and makes the negation of a comparison with NaN true.
-"""
+"""Negations of comparisons with NaN, which are true: TVM takes "not x > y" for "x <= y"."""
 
 from __future__ import annotations
 
-import re
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -17,30 +9,7 @@ from tvm import te, tir, topi
 
 from .._strategy import compute_by, generic
 
-BUILD = "target.build.llvm"
-ATTRIBUTES = re.compile(r"^(attributes #\d+ = \{.*)\}$", re.MULTILINE)
 OPPOSITES = {tir.GT: tir.LE, tir.GE: tir.LT, tir.LT: tir.GE, tir.LE: tir.GT}
-
-_build = tvm.get_global_func(BUILD, allow_missing=True)
-
-
-def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
-    functions = {name: _with_nan_unequal(function) for name, function in mod.functions.items()}
-    source = _build(tvm.IRModule(functions, attrs=mod.attrs), target).get_source("ll")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernels.ll")
-        path.write_text(ATTRIBUTES.sub(r'\1"no-nans-fp-math"="false" }', source))
-        return tvm.runtime.load_module(str(path))
-
-
-def _with_nan_unequal(function: tir.PrimFunc) -> tir.PrimFunc:
-    """TVM's code for "x != y" says that both are numbers, too."""
-
-    def unequal(node: tir.NE) -> tir.PrimExpr | None:
-        return tir.Not(tir.EQ(node.a, node.b)) if "float" in node.a.dtype else None
-
-    body = tir.stmt_functor.ir_transform(function.body, None, unequal, ["tir.NE"])
-    return function if body.same_as(function.body) else function.with_body(body)
 
 
 def logical_not(attrs: Any, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:
@@ -69,5 +38,3 @@ def _wide(value: tir.PrimExpr) -> tir.PrimExpr:
 
 
 compute_by("logical_not", logical_not, generic.schedule_injective)
-if _build is not None:
-    tvm.register_func(BUILD, build, override=True)
