@@ -23,8 +23,8 @@ Importing a module of this folder applies its correction.
 | `injective` | on CUDA, moves int8 one byte at a time |
 | `integer_division` | ends the process where integers are divided by 0, or the least one by -1 |
 | `kernels` | computes some operators wrongly or has no code for them: see below |
+| `layout_rules` | in another layout, computes reductions wrongly, and does not compile a `topk` |
 | `layout_transform` | reads zeros where a blocked layout is undone and then padded |
-| `layouts_of_reductions` | in another layout, computes variances and positions wrongly, or stops |
 | `llvm` | on CPUs, finds NaN equal to all numbers; takes float16 of float64 from the wrong register |
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `mixed_precision` | has no rule for four operators in half precision |
@@ -38,7 +38,6 @@ Importing a module of this folder applies its correction.
 | `shuffles` | reads other elements where a `depth_to_space` or `space_to_depth` is reversed, on CPUs |
 | `softmax` | on CUDA, takes four kernels, whose threads read whole rows; on CPUs, has no vectors |
 | `sort` | on CUDA, hangs in a sort, and fails above 65,535 rows; on CPUs, of few types, without vectors |
-| `split_channels` | on CPUs, does not compile a `squeeze`, `split` or `topk` of channels |
 | `where` | gives a tensor without elements the length 1 |
 
 | operator | what TVM does | here |
@@ -80,8 +79,8 @@ from . import (  # noqa: F401  each corrects as it is imported
     injective,
     integer_division,
     kernels,
+    layout_rules,
     layout_transform,
-    layouts_of_reductions,
     llvm,
     max_pooling,
     mixed_precision,
@@ -95,6 +94,5 @@ from . import (  # noqa: F401  each corrects as it is imported
     sizes_at_run_time,
     softmax,
     sort,
-    split_channels,
     where,
 )
