@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tvm
-from tvm import te
+from tvm import te, tir
 from tvm.relay.op import op as registry
 from tvm.target import override_native_generic_func
 
@@ -18,6 +18,13 @@ Compute = Callable[[Any, list[te.Tensor], tvm.ir.Type], list[te.Tensor]]
 
 def stock_compute(name: str) -> Compute:
     return registry.get(name).get_attr("FTVMCompute")
+
+
+def with_body(tensor: te.Tensor, body: tir.PrimExpr) -> te.Tensor:
+    """The same tensor, computed by another expression of the same axes."""
+    operation = tensor.op
+    computed = te._ffi_api.ComputeOp(operation.name, operation.tag, operation.attrs, operation.axis, [body])
+    return computed.output(0)
 
 
 def compute_by(name: str, compute: Compute, schedule_for: Callable[..., te.Schedule]) -> None:

@@ -29,6 +29,7 @@ Importing a module of this folder applies its correction.
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `mixed_precision` | has no rule for four operators in half precision |
 | `op_spans` | in its importers, raises an exception for each operator, which has no place in the source |
+| `overflow` | takes sums and products of integers not to overflow where more is computed from them |
 | `pooling` | on CUDA, reads and writes two bytes at a time in NHWC of half precision |
 | `range` | crashes on a fractional step, and gives an empty range a negative length |
 | `remembered_types` | takes half a millisecond to infer the type of a convolution, ten times what it needs |
@@ -85,6 +86,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     max_pooling,
     mixed_precision,
     op_spans,
+    overflow,
     pooling,
     range,
     remembered_types,

@@ -11,7 +11,7 @@ from typing import Any
 from tvm import te, tir
 
 from .._integer_division import QUOTIENTS, REMAINDERS, divided, without_sums
-from .._strategy import Compute, compute_by, generic, stock_compute
+from .._strategy import Compute, compute_by, generic, stock_compute, with_body
 
 
 def _divided(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
@@ -20,14 +20,8 @@ def _divided(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) ->
     is_of_integers = isinstance(body, QUOTIENTS + REMAINDERS) and "int" in body.dtype
     if not is_of_integers:
         return [result]
-    axes = [axis.var for axis in result.op.axis]
     compute = without_sums if _has_results(body.b) else divided
-    defined = compute(type(body), body.a, body.b)
-
-    def at_place(*at: tir.Var) -> tir.PrimExpr:
-        return tir.stmt_functor.substitute(defined, dict(zip(axes, at)))
-
-    return [te.compute(result.shape, at_place, name=result.op.name, tag=result.op.tag)]
+    return [with_body(result, compute(type(body), body.a, body.b))]
 
 
 def _has_results(divisor: tir.PrimExpr) -> bool:

@@ -8,7 +8,7 @@ import tvm
 from tvm import te, topi
 
 from .. import _bounds
-from .._strategy import ABOVE_STOCK, compute_by, generic
+from .._strategy import ABOVE_STOCK, compute_by, generic, with_body
 
 NOT_OF_FLOAT16 = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
 stock_trilu, stock_resize2d = topi.trilu, topi.image.resize2d
@@ -37,14 +37,10 @@ def _without_float32(resized: te.Tensor) -> te.Tensor:
     (body,) = resized.op.body
     if not isinstance(body, tvm.tir.Cast) or not isinstance(body.value, tvm.tir.Cast):
         return resized
-    taken, axes = body.value.value, [axis.var for axis in resized.op.axis]
+    taken = body.value.value
     if not isinstance(taken, tvm.tir.ProducerLoad) or taken.dtype != body.dtype:
         return resized
-
-    def at_place(*at: tvm.tir.Var) -> tvm.tir.PrimExpr:
-        return tvm.tir.stmt_functor.substitute(taken, dict(zip(axes, at)))
-
-    return te.compute(resized.shape, at_place, name=resized.op.name, tag=resized.op.tag)
+    return with_body(resized, taken)
 
 
 def reverse(attrs: Any, inputs: list[te.Tensor], _type: tvm.ir.Type) -> list[te.Tensor]:

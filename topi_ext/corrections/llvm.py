@@ -6,7 +6,7 @@
 - LLVM calls a function of the compiler's library to round float64 to float16. Where torch is imported before
   TVM, that is the one of GCC, which returns its result in another register than TVM's LLVM reads: numbers are
   what was there before. By way of float32, as in PyTorch, LLVM needs no such function.
-- Tensors of bfloat16 have undefined strides: see `bfloat16`.
+- Tensors of bfloat16 have undefined strides, and integers may overflow: see `bfloat16` and `overflow`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tvm import tir
 
 from .._floats import lanes_of, vector_type
 from .bfloat16 import without_undefined_strides
+from .overflow import wrapped
 
 BUILD = "target.build.llvm"
 ATTRIBUTES = re.compile(r"^(attributes #\d+ = \{.*)\}$", re.MULTILINE)
@@ -38,11 +39,13 @@ def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
 
 def _changed(function: tir.PrimFunc) -> tir.PrimFunc:
     function = without_undefined_strides(function)
-    body = tir.stmt_functor.ir_transform(function.body, None, _replaced, ["tir.NE", "tir.Cast"])
+    body = tir.stmt_functor.ir_transform(function.body, None, _replaced, ["tir.NE", "tir.Cast", "tir.Call"])
     return function if body.same_as(function.body) else function.with_body(body)
 
 
-def _replaced(node: tir.NE | tir.Cast) -> tir.PrimExpr | None:
+def _replaced(node: tir.NE | tir.Cast | tir.Call) -> tir.PrimExpr | None:
+    if isinstance(node, tir.Call):
+        return wrapped(node)
     if isinstance(node, tir.NE):
         return tir.Not(tir.EQ(node.a, node.b)) if "float" in node.a.dtype else None
     if node.dtype.startswith("float16") and node.value.dtype.startswith("float64"):

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import te, tir, topi
 
 from .._bounds import greatest, is_for_cuda
-from .._strategy import Compute, compute_by, generic, stock_compute
+from .._strategy import Compute, compute_by, generic, stock_compute, with_body
 
 SCHEDULES = {
     **{f"nn.max_pool{rank}d": generic.schedule_pool for rank in (1, 2, 3)},
@@ -37,7 +37,7 @@ def _max_pool(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -
     maximum = tir.Reduce(
         reducer, [padded.astype(held)], stock_maximum.axis, stock_maximum.condition, stock_maximum.value_index
     )
-    result = _with_body(pooled, maximum)
+    result = with_body(pooled, maximum)
     if is_widened:
         result = te.compute(result.shape, lambda *at: result(*at).astype(dtype), "narrow", topi.tag.ELEMWISE)
     return [result]
@@ -60,14 +60,7 @@ def _padded_with_infinity(element: tir.ProducerLoad) -> tir.ProducerLoad:
     (body,) = padded.op.body
     is_inside, inside, _ = body.args
     body = tir.if_then_else(is_inside, inside, tir.const(-math.inf, padded.dtype))
-    return tir.ProducerLoad(_with_body(padded, body), element.indices)
-
-
-def _with_body(tensor: te.Tensor, body: tir.PrimExpr) -> te.Tensor:
-    """The same tensor, computed by another expression of the same axes."""
-    operation = tensor.op
-    computed = te._ffi_api.ComputeOp(operation.name, operation.tag, operation.attrs, operation.axis, [body])
-    return computed.output(0)
+    return tir.ProducerLoad(with_body(padded, body), element.indices)
 
 
 for _name, _schedule in SCHEDULES.items():
