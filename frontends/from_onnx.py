@@ -33,10 +33,19 @@ DOMAINS = {  # TVM's importer looks operators up by name only; they are from the
     "ai.onnx",
     "ai.onnx.ml",
     "ai.onnx.preview.training",
-    "com.microsoft",
     "org.pytorch.aten",
 }
-PLUGINS = {"TRT", "mmcv", "mmdeploy"}  # domains of which only OF_PLUGINS is known
+# As ONNX Runtime has them: others that are named as one of ONNX, such as Unique, differ from that.
+OF_MICROSOFT = {
+    *("Attention", "BiasGelu", "DequantizeLinear", "EmbedLayerNormalization", "FastGelu", "GatherND", "Gelu"),
+    *("GridSample", "MatMulInteger16", "Pad", "QAttention", "QGemm", "QLinearAdd", "QLinearAveragePool"),
+    *("QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"),
+    *("QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear", "Range", "SkipLayerNormalization", "Trilu"),
+}
+OF_DOMAINS = {
+    "com.microsoft": OF_MICROSOFT,
+    **{domain: OF_PLUGINS for domain in ("TRT", "mmcv", "mmdeploy")},
+}
 MICROSOFTS = {"Attention"}  # operators of ONNX too, but TVM's importer converts Microsoft's
 
 
@@ -140,7 +149,7 @@ def _check_operators(model: onnx.ModelProto, convert_map: Mapping[str, Callable]
     for graph in graphs_of(model.graph):
         for node in graph.node:
             is_another = node.op_type in MICROSOFTS and node.domain != "com.microsoft"
-            is_known = node.domain in DOMAINS or (node.domain in PLUGINS and node.op_type in OF_PLUGINS)
+            is_known = node.domain in DOMAINS or node.op_type in OF_DOMAINS.get(node.domain, ())
             if not is_known or node.op_type not in convert_map or is_another:
                 unknown.setdefault((node.domain, node.op_type), node)
     if unknown:

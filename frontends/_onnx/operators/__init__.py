@@ -12,6 +12,7 @@ from types import ModuleType
 from . import (
     activations,
     arithmetic,
+    attention,
     control_flow,
     convolution,
     detection,
@@ -32,6 +33,7 @@ from ._common import Converter
 FAMILIES = (
     activations,
     arithmetic,
+    attention,
     control_flow,
     convolution,
     detection,
