@@ -93,6 +93,23 @@ def test_orders():
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_nan_is_searched_behind_all(dtype):
+    x = torch.tensor([[math.nan, -math.inf, 0.5], [math.inf, -math.nan, 2]], dtype=dtype)
+    bounds = torch.tensor([-1.0, 1.0, 2.0])
+    of_rows, falling = torch.stack([bounds, 2 * bounds]), bounds.flip(0)
+    assert_right(
+        {
+            "bucketize": lambda x: torch.bucketize(x, bounds.to(x.dtype)),
+            "bucketize, right": lambda x: torch.bucketize(x, bounds.to(x.dtype), right=True, out_int32=True),
+            "searchsorted by row": lambda x: torch.searchsorted(of_rows.to(x.dtype), x),
+            "searchsorted of one": lambda x: torch.searchsorted(bounds.to(x.dtype), x[0, 0]),
+            "sorter": lambda x: torch.searchsorted(falling.to(x.dtype), x, sorter=torch.tensor([2, 1, 0])),
+        },
+        x,
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_orders_of_integers(dtype):
     least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max

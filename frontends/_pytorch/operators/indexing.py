@@ -259,7 +259,7 @@ def masked_fill(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Ex
 
 
 def searchsorted(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
-    """TVM's own takes neither `side` nor `sorter`, nor values of another dtype."""
+    """TVM's own takes neither `side` nor `sorter`, nor values of another dtype, and has NaN before all."""
     sequence, values, out_int32, right, side, sorter = inputs
     if sorter is not None:
         rank = len(converter.infer_shape_with_prelude(sequence))
@@ -269,6 +269,10 @@ def searchsorted(converter: Converter, inputs: Inputs, input_types: InputTypes) 
     values = values if shape else relay.reshape(values, [1])
     dtype = "int32" if out_int32 else "int64"
     found = relay.searchsorted(sequence, values, right=bool(right or side == "right"), dtype=dtype)
+    if "float" in converter.infer_type(values).dtype:
+        of_sequence = converter.infer_shape_with_prelude(sequence)
+        count = _extent(sequence, of_sequence, len(of_sequence) - 1, dtype)
+        found = relay.where(relay.isnan(values), count, found)  # NaN is behind all
     return found if shape else relay.reshape(found, [])
 
 
