@@ -499,6 +499,29 @@ def test_sums_of_float16_are_as_exact_as_the_type(emulated_cuda, target, name):
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+AVERAGES_OF_FEW = {
+    "1d": ((1, 4, 90), lambda x: relay.nn.avg_pool1d(x, (9,), (9,))),
+    "2d": ((1, 6, 8, 8), lambda x: relay.nn.avg_pool2d(x, (3, 3), padding=(1, 1))),
+    "2d in NHWC": ((1, 8, 8, 16), lambda x: relay.nn.avg_pool2d(x, (3, 3), layout="NHWC")),
+    "2d of what is inside": (
+        (1, 6, 8, 8),
+        lambda x: relay.nn.avg_pool2d(x, (3, 3), padding=(1, 1), count_include_pad=False),
+    ),
+    "3d": ((1, 4, 6, 6, 6), lambda x: relay.nn.avg_pool3d(x, (2, 2, 2))),
+}
+
+
+@pytest.mark.parametrize("name", AVERAGES_OF_FEW)
+def test_averages_of_few_float16_are_rounded_once(name):
+    """Of numbers of both signs, most of which cancel out."""
+    shape, function = AVERAGES_OF_FEW[name]
+    array = numbers(*shape, dtype="float16")
+    x, wide = (relay.var("x", shape=shape, dtype=dtype) for dtype in ("float16", "float32"))
+    (found,) = run(module(x, function(x)), array)
+    (expected,) = run(module(wide, function(wide)), array.astype("float32"))
+    np.testing.assert_allclose(found, expected, rtol=2**-11, atol=2**-24)
+
+
 def widened(mod):
     """The same module in float32."""
 

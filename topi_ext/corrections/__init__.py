@@ -5,6 +5,7 @@ Importing a module of this folder applies its correction.
 | module | what TVM does without it |
 |---|---|
 | `arrays` | reads an array at three times the cost |
+| `average_pooling` | on CPUs, sums small windows of float16 in float16 |
 | `backend` | hangs, or does not compile, on today's CUDA; writes constants with seven digits |
 | `bfloat16` | on CPUs, does not compile operators of bfloat16 |
 | `comparisons` | takes "not x > y" for "x <= y" where one of them is NaN |
@@ -61,6 +62,7 @@ Importing a module of this folder applies its correction.
 
 from . import (  # noqa: F401  each corrects as it is imported
     arrays,
+    average_pooling,
     backend,
     bfloat16,
     comparisons,

@@ -16,8 +16,7 @@ from ..cudnn import batch_matmul
 from . import global_pooling
 
 MANY = 4  # windows of a pooling that a number is in
-# Terms of an average in float16: up to 7,000 each, so few are nearly as exact, without a kernel that widens.
-FEW_TERMS = 9
+FEW_TERMS = 9  # of an average of float16, which `average_pooling` widens on CPUs as it adds them
 Legalize = Callable[[Any, Sequence[relay.Expr], Sequence[relay.Type]], "relay.Expr | None"]
 WITH_OUT_DTYPE = (
     *(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")),
