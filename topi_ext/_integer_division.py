@@ -39,7 +39,7 @@ def without_sums(division: Any, dividend: tir.PrimExpr, divisor: tir.PrimExpr) -
         return division(dividend, divisor)
     zero, one = tir.const(0, dtype), tir.const(1, dtype)
     rest = tir.truncmod(dividend, divisor)
-    is_rounded_up = tir.all(rest != zero, (rest < zero).equal(divisor >= zero))
+    is_rounded_up = tir.all(rest != zero, (rest ^ divisor) < zero)  # where their signs differ
     if division is tir.FloorMod:
         return rest + tir.Select(is_rounded_up, divisor, zero)
     return tir.truncdiv(dividend, divisor) - tir.Select(is_rounded_up, one, zero)
