@@ -38,7 +38,7 @@ CASES = {
     "rounding": (rounded, 16, "float16", 4),
     "rounding, resized": (lambda x: relay.image.resize2d(rounded(x), (10, 14), **NEAREST), 8, "float16", 4),
     "maximum of bytes": (lambda x: relay.maximum(x, relay.const(3, "int8")), 16, "int8", 1),
-    "sum of bytes": (lambda x: relay.add(x, x), 16, "uint8", 1),
+    "sum of bytes": (lambda x: relay.add(x, x), 16, "uint8", 4),
     "a byte for a row": (lambda x: relay.broadcast_to(x, (2, 5, 7, 16)), 1, "int8", 1),
     "not of bytes": (lambda x: relay.image.resize2d(x, (10, 14), **NEAREST), 16, "int32", 1),
 }
