@@ -22,7 +22,7 @@ def _packages():
         package = importlib.import_module(name)
         yield name
         for info in pkgutil.walk_packages(package.__path__, f"{name}."):
-            if info.ispkg and not info.name.endswith(".relax"):  # which need another TVM
+            if info.ispkg and not info.name.endswith("relax"):  # which need another TVM
                 yield info.name
 
 
