@@ -9,16 +9,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import tvm
 from tvm import te, tir
 
+from .._bounds import is_for_cuda
 from .._strategy import Compute, compute_by, generic, stock_compute, with_body
 
 
 def _avg_pool(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:
     (pooled,) = stock(attrs, inputs, type_)
-    target = tvm.target.Target.current()
-    if pooled.dtype != "float16" or (target is not None and target.kind.name == "cuda"):
+    if pooled.dtype != "float16" or is_for_cuda():
         return [pooled]
     (quotient,) = pooled.op.body
     total = _summed(quotient.a.producer)
