@@ -19,6 +19,7 @@ from tvm.relay.frontend.common import set_span
 from tvm.relay.frontend.pytorch import PyTorchOpConverter
 
 from ..errors import ImportFailure
+from .operators.shapes import as_number
 
 RESHAPES = {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::detach", "aten::alias", "aten::view_as"}
 TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
@@ -170,6 +171,7 @@ def _written(
         return relay.reshape(result, shape)
     if view.kind() in TRANSPOSES:
         return relay.transpose(result, _inverse(view.kind(), settings, len(shape)))
+    settings = [_known(setting) for setting in settings]
     if not all(isinstance(number, (int, type(None))) for number in settings):
         raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
     axis = settings[0] % len(shape)
@@ -195,6 +197,12 @@ def _replaced(base: relay.Expr, part: relay.Expr, axis: int, places: range, shap
     mask = taken.reshape([-1 if place == axis else 1 for place in range(len(shape))])
     # Each element is selected from two: a few of these in a row, fused, take minutes to compile.
     return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
+
+
+def _known(setting: Any) -> Any:
+    """As a number, if it is computed from constants alone, such as sizes."""
+    number = as_number(setting) if isinstance(setting, relay.Expr) else None
+    return setting if number is None else number
 
 
 def _inverse(kind: str, settings: list[Any], rank: int) -> list[int]:

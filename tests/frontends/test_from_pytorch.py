@@ -344,6 +344,16 @@ def twice_in_a_row(x):
     return y, row
 
 
+def by_sizes(x):
+    """As Swin Transformers mask their windows: a trace holds what the bounds are computed from."""
+    y = x.clone()
+    part = y.numel() // 4
+    y.view(-1)[part : 2 * part].zero_()
+    y[: -(x.shape[0] - 1), -x.shape[0] :] = 2
+    y[:, : -x.size(1)] = 3  # nothing
+    return y
+
+
 def a_copy(x):
     return x.to(torch.float64).mul_(2), x.to(torch.float32, copy=True).add_(1), x
 
@@ -368,6 +378,7 @@ def a_view_alone_is_used(x):
         transposed,
         reshaped,
         twice_in_a_row,
+        by_sizes,
         a_copy,
         another_dtype,
         a_view_alone_is_used,

@@ -137,6 +137,13 @@ def size(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     return [relay.const(extent, "int64") for extent in converter.infer_shape_with_prelude(inputs[0])]
 
 
+def numel(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
+    """TVM's own computes it at run time, though the shape is known, and so what is sliced by it has none."""
+    if not has_known_shape(converter, inputs[0]):
+        return converter.stock["aten::numel"](inputs, input_types)
+    return relay.const(math.prod(converter.infer_shape_with_prelude(inputs[0])), "int64")
+
+
 def copy_(converter: Converter, inputs: Inputs, _: InputTypes) -> Any:
     """TVM lacks it: the new value of the target. `write_back` updates what it is a view of."""
     target, source, *_ = inputs
@@ -353,6 +360,7 @@ CONVERTERS = {
     "aten::reshape": reshape,
     "aten::scalar_tensor": scalar_tensor,
     "aten::size": size,
+    "aten::numel": numel,
     "aten::slice": slice_,
     "aten::split_with_sizes": split_with_sizes,
     "aten::view": view,
