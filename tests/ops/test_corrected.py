@@ -113,6 +113,19 @@ def test_casts_by_a_type_that_does_not_hold_every_number(dtype, between, last):
         np.testing.assert_array_equal(found[1], array.astype("int64").astype(last))
 
 
+@pytest.mark.parametrize("between", ["int8", "uint8", "int32", "int64"])
+@pytest.mark.parametrize(
+    "dtype, last", [("float32", "float32"), ("float32", "float64"), ("float16", "float32")]
+)
+def test_a_cast_of_clipped_floats_to_integers_and_back(dtype, between, last):
+    """As of pixels that a network rounds down: TVM drops both casts where the integers hold the bounds."""
+    array = np.array([-3.7, 0.4, 1.7, 77.75, 200.5], dtype)
+    x = relay.var("x", shape=array.shape, dtype=dtype)
+    mod = module(x, relay.cast(relay.cast(relay.clip(x, 0.0, 100.0), between), last))
+    for found in (run(mod, array)[0], runtime.compile(mod, "llvm")(array)):
+        np.testing.assert_array_equal(found, np.clip(array, 0, 100).astype(between).astype(last))
+
+
 DIVISIONS = {
     "divide": lambda x, y: np.floor_divide(x - np.fmod(x, y), y),
     "floor_divide": np.floor_divide,

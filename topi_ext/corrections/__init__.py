@@ -45,6 +45,7 @@ Importing a module of this folder applies its correction.
 | operator | what TVM does | here |
 |---|---|---|
 | `cast` of integers to a type that does not hold them, and on | merges both | converts twice |
+| `cast` of clipped floats to integers, and on | merges both, and so keeps fractions | converts twice |
 | `clip` with `a_min > a_max` | gives `a_min` | `a_max`, as in NumPy, ONNX and PyTorch |
 | `clip` and `nn.relu` of NaN | gives a bound | NaN, as they do |
 | `erf` of float64 | is computed in float32 | by the C library or CUDA |

@@ -52,12 +52,14 @@ def _power(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]
 
 
 def _cast(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
-    """Of integers that the type between does not hold: TVM merges such casts, as if it held all of them."""
+    """Casts that TVM merges as if the type between held all numbers: of integers, and of clipped floats."""
     (between,) = inputs
     if not isinstance(between, relay.Call) or getattr(between.op, "name", "") != "cast":
         return None
-    first, second = relay.transform.InferTypeLocal(between.args[0]).dtype, types[0].dtype
-    if "int" not in first or second in ("bool", "bfloat16"):
+    (source,) = between.args
+    first, second = relay.transform.InferTypeLocal(source).dtype, types[0].dtype
+    is_clipped = isinstance(source, relay.Call) and getattr(source.op, "name", "") == "clip"
+    if second in ("bool", "bfloat16") or not ("int" in first or (is_clipped and "int" in second)):
         return None
     is_exact = np.can_cast(first, second, "safe") and not ("int64" in first and "float" in second)
     return None if is_exact else relay.cast(relay.copy(between), attrs.dtype)
