@@ -58,6 +58,20 @@ def test_what_reads(name, length):
         sanitizer.check()
 
 
+@pytest.mark.parametrize("name", ["gather_nd", "adv_index"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_indices_of_a_type_that_does_not_hold_the_length(name, dtype):
+    long, places = numbers(300), np.array([0, 5, 127 if dtype == "int8" else 255, -1]).astype(dtype)
+    data, rows = x(300), relay.var("indices", shape=(4,), dtype=dtype)
+    taken = (
+        relay.adv_index([data, rows])
+        if name == "adv_index"
+        else relay.gather_nd(data, relay.reshape(rows, (1, 4)))
+    )
+    model = runtime.compile(module(data, rows, taken), "llvm")
+    np.testing.assert_array_equal(model(long, places), long[places])
+
+
 @pytest.mark.parametrize("reduction", ["update", "add", "mul", "min", "max", "mean"])
 def test_what_writes(reduction):
     data, places, updates = x(), indices(4, 3), relay.var("updates", shape=(4, 3))

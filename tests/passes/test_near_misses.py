@@ -31,6 +31,26 @@ def test_a_negative_index_is_clipped_or_wrapped(mode):
     assert_same_numbers(Canonicalize(), module(taken))
 
 
+@pytest.mark.parametrize(
+    "shape, taken", [((3,), lambda x, rows: relay.adv_index([x, rows])), ((1, 3), relay.gather_nd)]
+)
+@pytest.mark.parametrize("length", [4, ANY])
+def test_rows_that_count_from_the_end(shape, taken, length):
+    x, rows = variable(length, 3), relay.var("rows", shape=shape, dtype="int64")
+    given = np.array([0, -1, -4]).reshape(shape)
+    after = assert_same_numbers(Canonicalize(), module(x, rows, taken(x, rows)), numbers(4, 3), given)
+    assert "take" in ops(after)
+
+
+@pytest.mark.parametrize("added, mode", [(4, "clip"), (3, "wrap")])
+def test_rows_that_an_importer_counts_from_the_start(added, mode):
+    x, rows = variable(4, 3), relay.var("rows", shape=(3,), dtype="int64")
+    zero, more = relay.const(np.int64(0), "int64"), relay.const(np.int64(added), "int64")
+    mod = module(x, rows, relay.adv_index([x, relay.where(rows < zero, rows + more, rows)]))
+    after = assert_same_numbers(Canonicalize(), mod, numbers(4, 3), np.array([0, -1, -4]))
+    assert after["main"].body.attrs.mode == mode
+
+
 def test_a_dimension_does_not_survive_a_narrow_type():
     x = variable(ANY)
     narrow = relay.cast(relay.cast(op.shape_of(x, "int64"), "int8"), "int64")

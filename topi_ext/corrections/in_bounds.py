@@ -53,11 +53,14 @@ def _adv_index(_attrs: tvm.ir.Attrs, inputs: list[te.Tensor]) -> list[te.Tensor]
 
 
 def _inside(indices: te.Tensor, length_of: Callable[..., tir.PrimExpr]) -> te.Tensor:
+    is_narrow = tvm.DataType(indices.dtype).bits < 32  # such as int8, which holds no length of 128
+    dtype = "int32" if is_narrow else indices.dtype
+
     def index(*place: tir.Var) -> tir.PrimExpr:
-        length = length_of(*place).astype(indices.dtype)
-        given = indices[place]
+        length = length_of(*place).astype(dtype)
+        given = indices[place].astype(dtype)
         from_start = tir.if_then_else(given < 0, given + length, given)
-        return tir.max(tir.min(from_start, length - 1), tir.const(0, indices.dtype))
+        return tir.max(tir.min(from_start, length - 1), tir.const(0, dtype))
 
     return te.compute(indices.shape, index, name="inside", tag=topi.tag.INJECTIVE)
 

@@ -126,10 +126,10 @@ def all_known(values: np.ndarray) -> bool:
     return all(isinstance(value, int) for value in values.flat)
 
 
-def all_equal(graph: Graph, expr: relay.Expr, number: int) -> bool:
-    """Whether every element of a small integer tensor is this number."""
+def all_equal(graph: Graph, expr: relay.Expr, element: Element) -> bool:
+    """Whether every element of a small integer tensor is this number or length."""
     values = shape_values(graph, expr)
-    return values is not None and all(value == number for value in values.flat)
+    return values is not None and all(value == element for value in values.flat)
 
 
 def _inputs(node: relay.Expr, dtypes: tuple[str, ...]) -> list[relay.Expr]:

@@ -8,8 +8,19 @@ from tvm import relay
 from tvm.ir import IRModule
 from tvm.relay.dataflow_pattern import is_op, is_tuple, wildcard
 
-from ...analysis.shape_values import TO_THE_END, Clamped, Dim, Element, all_known, shape_values
-from ...engine.expressions import op_name, static_shape
+from ...analysis.limits import limits
+from ...analysis.shape_values import (
+    TO_THE_END,
+    Clamped,
+    Dim,
+    Element,
+    all_equal,
+    all_known,
+    length,
+    shape_values,
+)
+from ...engine.expressions import either_way, op_name, static_shape
+from ...engine.graph import Graph
 from ...engine.rule import NO_MATCH, Answer, Match, Refusal, Rule
 
 Cuts = dict[int, tuple[int, int, int]]  # begin, end and stride of each axis that a slice does not take whole
@@ -103,7 +114,8 @@ class StaticOperator(Rule):
 class TakeForAdvIndex(Rule):
     """Replace adv_index by one list of rows with take, which is what ONNX's Gather becomes.
 
-    Why legal: both take rows along the first axis; for rows out of range adv_index is undefined, take clips.
+    Why legal: both take rows along the first axis, and in the mode "wrap" negative ones count from the end,
+    as in adv_index. The mode is "clip" where none does; rows out of range are undefined.
     """
 
     data, rows = wildcard(), wildcard()
@@ -112,8 +124,11 @@ class TakeForAdvIndex(Rule):
     def where(self, match: Match) -> bool:
         return len(match.rows.checked_type.shape) == 1
 
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        return relay.take(match.data, match.rows, axis=0)
+    def plan(self, match: Match) -> str:
+        return _mode(match.graph, match.data, match.rows)
+
+    def rewrite(self, match: Match, plan: str) -> relay.Expr:
+        return relay.take(match.data, match.rows, axis=0, mode=plan)
 
 
 class TakeForGatherNd(Rule):
@@ -129,8 +144,11 @@ class TakeForGatherNd(Rule):
         attrs, length = match.root.attrs, match.indices.checked_type.shape[0]
         return int(attrs.batch_dims) == 0 and hasattr(length, "value") and int(length) == 1
 
-    def rewrite(self, match: Match, plan: object) -> relay.Expr:
-        return relay.take(match.data, relay.squeeze(match.indices, [0]), axis=0)
+    def plan(self, match: Match) -> str:
+        return _mode(match.graph, match.data, match.indices)
+
+    def rewrite(self, match: Match, plan: str) -> relay.Expr:
+        return relay.take(match.data, relay.squeeze(match.indices, [0]), axis=0, mode=plan)
 
 
 class ArgwhereOfNothing(Rule):
@@ -158,6 +176,29 @@ STATIC_FORMS = (
     TakeForGatherNd,
     ArgwhereOfNothing,
 )
+
+
+def _mode(graph: Graph, data: relay.Expr, rows: relay.Expr) -> str:
+    """The mode in which take reads the rows that adv_index does."""
+    is_clipped = limits(graph, rows).least >= 0 or _count_from_the_start(graph, data, rows)
+    return "clip" if is_clipped else "wrap"
+
+
+def _count_from_the_start(graph: Graph, data: relay.Expr, rows: relay.Expr) -> bool:
+    """Whether rows are `where(given < 0, given + length, given)`, which importers write."""
+    if op_name(rows) != "where":
+        return False
+    is_negative, moved, given = rows.args
+    return (
+        op_name(is_negative) == "less"
+        and is_negative.args[0].same_as(given)
+        and all_equal(graph, is_negative.args[1], 0)
+        and op_name(moved) == "add"
+        and any(
+            one.same_as(given) and all_equal(graph, other, length(data, 0))
+            for one, other in either_way(moved)
+        )
+    )
 
 
 def _bounds(match: Match) -> list[tuple[int, int, int]] | None:
