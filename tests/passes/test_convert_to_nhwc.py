@@ -152,6 +152,17 @@ def test_factors_stay_beside_convolutions_of_two_types(dtype, out_dtype):
     assert "a convolution is of integers, or its results have another type" in refusals(report)[0]
 
 
+def test_factors_stay_before_convolutions_of_two_layouts():
+    """As of a network in NHWC whose last layer was fully connected."""
+    x = relay.var("x", shape=(1, 4, 4, 4))
+    scaled = relay.multiply(relay.nn.relu(x), per_channel(4))
+    in_nhwc = convolution(scaled, 4, 4, 1, data_layout="NHWC", kernel_layout="HWIO")
+    mod = module(x, relay.Tuple([convolution(scaled, 4, 4, 1), in_nhwc]))
+    after, report = apply(FoldIntoConvolutions(), mod)
+    assert ops(after) == ops(mod)
+    assert "convolutions of two layouts read the same data" in refusals(report)[0]
+
+
 def test_factors_that_are_computed_stay_out_of_the_weights():
     x = relay.var("x", shape=SHAPE)
     mod = module(x, convolution(attention(relay.nn.relu(x)), 4, 8, seed=3))

@@ -11,7 +11,7 @@ from tvm import relay
 
 from ..analysis.constants import fold_constants
 from ..engine.expressions import location
-from ..engine.graph import Graph, calls_of
+from ..engine.graph import Graph, calls_of, relay_functions
 from ..engine.module_pass import Pass
 from ..engine.report import PassReport
 from ..engine.stock import apply_stock
@@ -30,7 +30,7 @@ class FoldIntoConvolutions(Pass):
     They would also fold computed factors, such as those of channel attention, and so turn constant weights
     into ones computed at run time: then that step is left out. So it is where a factor before a convolution
     is so near zero that what is divided by it becomes infinite, or too large, and beside a convolution of
-    integers or one whose results have another type than its weights.
+    integers or one whose results have another type than its weights, and where TVM stops.
 
     Why legal: a convolution is linear, so a factor per filter or per channel can be part of the weights.
 
@@ -65,7 +65,13 @@ def _folded(mod: tvm.IRModule, report: PassReport) -> tvm.IRModule:
             report.refused(rule, "", "a convolution is of integers, or its results have another type")
         return mod
     for rule, fold in FOLDS.items():
-        folded = fold_constants(apply_stock(fold(), to=mod))
+        try:
+            folded = fold_constants(apply_stock(fold(), to=mod))
+        except (
+            tvm.error.InternalError
+        ):  # TVM moves a factor along one axis of the data for all that read them
+            report.refused(rule, "", "TVM cannot fold where convolutions of two layouts read the same data")
+            continue
         if _constant_weights(folded) != _constant_weights(mod):
             report.refused(rule, "", "constant weights would become ones computed at run time")
             continue
@@ -95,7 +101,7 @@ def _grow(before: tvm.IRModule, after: tvm.IRModule) -> bool:
 def _magnitudes(mod: tvm.IRModule) -> tuple[int, float]:
     """Of all constants of floating point: how many numbers are not finite, and the largest of the others."""
     not_finite, largest = 0, 0.0
-    for node in Graph(mod["main"]).nodes:
+    for node in (node for function in relay_functions(mod).values() for node in Graph(function).nodes):
         if not isinstance(node, relay.Constant) or not node.checked_type.dtype.startswith("float"):
             continue
         numbers = np.abs(node.data.numpy())
