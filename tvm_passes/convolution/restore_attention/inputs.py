@@ -42,8 +42,9 @@ def why_not(result: relay.Expr, views: Sequence[View]) -> str | None:
     if any(0 in view.extents.values() for view in views):
         return "it is empty"
     lengths = [view.extents[axis] for view, axis in zip(views, "DDE")]
-    if any(length % EIGHT or length > MAX_LENGTH for length in lengths):
-        return f"vectors of {max(lengths)} are no multiple of {EIGHT}, or longer than {MAX_LENGTH}"
+    unfit = [length for length in lengths if length % EIGHT or length > MAX_LENGTH]
+    if unfit:
+        return f"vectors of {unfit[0]} are no multiple of {EIGHT}, or longer than {MAX_LENGTH}"
     return None
 
 
