@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tvm_passes
-from tests.helpers import module, numbers
+from tests.helpers import convolution, module, numbers
 from tests.passes.images_of_masks import Image, N, a_image, with_masks
 from tvm_passes import Canonicalize, MakeDetectionStatic, runtime
 
@@ -411,6 +411,26 @@ def test_a_pass_context_around_it_counts(level):
         runtime.compile(mod, "llvm", params)
     assert "EliminateCommonSubexpr" in names  # at level 3
     assert "CanonicalizeOps" not in names
+
+
+@pytest.mark.parametrize("disabled", [[], ["ForwardFoldScaleAxis"]])
+def test_a_pass_context_in_which_tvm_divides_by_0(disabled, recwarn):
+    """It has instruments, so no other one can be put inside it."""
+
+    @tvm.instrument.pass_instrument
+    class Looks:
+        pass
+
+    x, gamma = relay.var("x", shape=(1, 2, 4, 4)), relay.const(np.float32([0, 1]))
+    one = relay.const(np.ones(2, "float32"))
+    norm = relay.nn.batch_norm(x, gamma, one, one, one)[0]
+    mod, array = module(x, convolution(relay.nn.relu(norm), 4, 2)), numbers(1, 2, 4, 4)
+    with tvm.transform.PassContext(3, instruments=[Looks()], disabled_pass=disabled):
+        found = runtime.compile(mod, "llvm")(array)
+    is_warned = any("batch norm multiplies by 0" in str(each.message) for each in recwarn)
+    assert is_warned == (not disabled)
+    if disabled:
+        np.testing.assert_allclose(found, runtime.compile(mod, "llvm")(array), rtol=1e-5, atol=1e-5)
 
 
 # --- detections

@@ -121,6 +121,12 @@ def _at_level_3() -> AbstractContextManager[Any]:
     """
     around = tvm.transform.PassContext.current()
     if around.opt_level >= 3 and around.instruments:
+        if DIVIDES not in around.disabled_pass:
+            warning = (
+                f"compile: where a batch norm multiplies by 0, results may be NaN: {DIVIDES} divides by it"
+            )
+            advice = f'give the PassContext that has instruments disabled_pass=["{DIVIDES}"], too'
+            warnings.warn(f"{warning}; {advice}", stacklevel=4)
         return contextlib.nullcontext()
     instruments = around.instruments or [TypedOnce()]
     disabled = [*around.disabled_pass, DIVIDES]
