@@ -6,9 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from torch import fx
 
 from tvm import relax
+
+from ._onnx.node import shape_of
+from ._scatter import scattered
 
 Importer = Any
 
@@ -23,8 +27,6 @@ WRONG = (
     "randn_like.default",
     # Strides in the memory of another tensor than torch's.
     "as_strided.default",
-    # Indices of some of the axes, and values that are broadcast.
-    "index_put.default",
 )
 
 
@@ -37,6 +39,10 @@ def converters() -> dict[str, Callable[[fx.Node, Importer], Any]]:
         "convolution.default": _convolution,
         "grid_sampler_2d.default": _grid_sample,
         "index.Tensor": _index,
+        "index_put.default": _index_put,
+        "prod.dim_int": _product,
+        "scatter.src": _scatter,
+        "scatter_add.default": functools.partial(_scatter, reduction="add"),
     }
 
 
@@ -45,6 +51,17 @@ def _extreme(build: Callable[..., Any], node: fx.Node, importer: Importer) -> An
         return build(data, list(axes) or None, keepdims)
 
     return importer.block_builder.emit(built(*importer.retrieve_args(node)))
+
+
+def _product(node: fx.Node, importer: Importer) -> Any:
+    data, axis, *keepdims = importer.retrieve_args(node)
+    return importer.block_builder.emit(relax.op.prod(data, [axis], *keepdims))
+
+
+def _scatter(node: fx.Node, importer: Importer, reduction: str = "update") -> Any:
+    data, axis, index, source = importer.retrieve_args(node)
+    emit = importer.block_builder.emit
+    return emit(scattered(emit, data, index, source, axis % max(data.ty.ndim, 1), reduction))
 
 
 def _matmul(node: fx.Node, importer: Importer) -> Any:
@@ -113,17 +130,46 @@ def _grid_sample(node: fx.Node, importer: Importer) -> Any:
 
 
 def _index(node: fx.Node, importer: Importer) -> Any:
-    """The axes that have indices come first for TVM, and those of the result are put back."""
     data, indices = importer.retrieve_args(node)
     emit = importer.block_builder.emit
     indexed = [axis for axis, index in enumerate(indices) if index is not None]
     if len(indexed) == 1:
         return emit(relax.op.take(data, indices[indexed[0]], axis=indexed[0]))
-    others = [axis for axis in range(data.ty.ndim) if axis not in indexed]
-    moved = emit(relax.op.permute_dims(data, [*indexed, *others]))
+    front, back = _orders(data.ty.ndim, indices)
+    moved = emit(relax.op.permute_dims(data, front))
     result = emit(relax.op.index_tensor(moved, [indices[axis] for axis in indexed]))
+    return emit(relax.op.permute_dims(result, back))
+
+
+def _index_put(node: fx.Node, importer: Importer) -> Any:
+    """TVM's takes indices of some of the axes for those of the first, and does not broadcast values."""
+    data, indices, values, *is_added = importer.retrieve_args(node)
+    emit, op = importer.block_builder.emit, relax.op
+    front, back = _orders(data.ty.ndim, indices)
+    given = [index for index in indices if index is not None]
+    shape = np.broadcast_shapes(*map(shape_of, given))
+    places = [emit(op.broadcast_to(op.astype(index, "int64"), shape)) for index in given]
+    taken = [*shape, *(shape_of(data)[axis] for axis in front[len(given) :])]
+    values = emit(op.broadcast_to(values, [taken[axis] for axis in back]))
+    changed = op.scatter_nd(
+        emit(op.permute_dims(data, front)),
+        emit(op.stack(places, -1)),
+        emit(op.permute_dims(values, np.argsort(back).tolist())),
+        "add" if any(is_added) else "update",
+    )
+    return emit(op.permute_dims(emit(changed), np.argsort(front).tolist()))
+
+
+def _orders(rank: int, indices: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Of the axes, those with indices first, as TVM expects them; and of the result, to put them back."""
+    indexed = [axis for axis, index in enumerate(indices) if index is not None]
+    others = [axis for axis in range(rank) if axis not in indexed]
     is_together = indexed[-1] - indexed[0] == len(indexed) - 1
     in_front = indexed[0] if is_together else 0
-    made = result.ty.ndim - len(others)  # axes that the indices have
-    axes = [*range(made, made + in_front), *range(made), *range(made + in_front, result.ty.ndim)]
-    return emit(relax.op.permute_dims(result, axes))
+    made = max(indices[axis].ty.ndim for axis in indexed)  # axes that the indices have
+    last = made + len(others)
+    return [*indexed, *others], [
+        *range(made, made + in_front),
+        *range(made),
+        *range(made + in_front, last),
+    ]

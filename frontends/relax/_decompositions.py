@@ -46,6 +46,29 @@ def decompositions() -> dict[Any, Call]:
         aten.min.dim: lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
         aten.remainder.Scalar_Tensor: lambda x, y: _number(x, y).remainder(y),
         aten.sort.stable: lambda x, *, stable, dim=-1, descending=False: torch.sort(x, dim, descending),
+        aten.__lshift__.Scalar: lambda x, by: x * 2**by,
+        aten.__rshift__.Scalar: lambda x, by: x // 2**by,
+        aten.adaptive_max_pool2d.default: _adaptive_max_pool,
+        aten.any.default: lambda x: x.bool().reshape(-1).any(0),
+        aten.any.dim: _any,
+        aten.any.dims: _any,
+        aten.erfc.default: lambda x: 1 - x.erf(),
+        aten.exp2.default: lambda x: 2**x,
+        aten.kthvalue.default: _kthvalue,
+        aten.native_group_norm.default: _group_norm,
+        aten.prod.dim_int: _prod,
+        aten.rrelu_with_noise_functional.default: _rrelu,
+        aten.unfold.default: _unfold,
+        aten.var_mean.correction: _var_mean,
+        # It takes as many values as there are indices, and no number.
+        aten.scatter.src: lambda x, axis, index, source: _of_as_many(aten.scatter, x, axis, index, source),
+        aten.scatter.value: _scatter_number,
+        aten.scatter_add.default: lambda *arguments: _of_as_many(aten.scatter_add, *arguments),
+        aten.scatter_reduce.two: _scatter_reduce,
+        aten.index_put.default: _index_put,
+        # It reads an end before the start, and no stride, which is that of the window, as they are.
+        aten.max_pool2d_with_indices.default: _max_pool,
+        aten.slice.Tensor: _slice,
         # It leaves types as they are.
         aten.cat.default: _cat,
         aten.cumsum.default: _cumsum,
@@ -146,6 +169,106 @@ def _cumsum(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Any:
     return NotImplemented if x.dtype == dtype else x.to(dtype).cumsum(axis)
 
 
+def _prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    dtype = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
+    return NotImplemented if x.dtype == dtype else x.to(dtype).prod(axis, keepdim)
+
+
+def _any(x: Tensor, *arguments: Any) -> Any:
+    return NotImplemented if x.dtype == torch.bool else x.bool().any(*arguments)
+
+
+def _group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *arguments: Any) -> Any:
+    if weight is not None and bias is not None:
+        return NotImplemented
+    weight = x.new_ones(x.shape[1]) if weight is None else weight
+    bias = x.new_zeros(x.shape[1]) if bias is None else bias
+    return aten.native_group_norm(x, weight, bias, *arguments)
+
+
+def _var_mean(x: Tensor, axis: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    correction = 1 if correction is None else correction
+    axis = list(range(x.dim())) if axis is None else axis
+    return x.var(axis, correction=correction, keepdim=keepdim), x.mean(axis, keepdim)
+
+
+def _kthvalue(x: Tensor, k: int, axis: int = -1, keepdim: bool = False) -> Any:
+    found = (each.narrow(axis, k - 1, 1) for each in torch.sort(x, axis))
+    return tuple(each if keepdim else each.squeeze(axis) for each in found)
+
+
+def _rrelu(x: Tensor, noise: Tensor, low: float, high: float, training: bool = False, _: Any = None) -> Any:
+    slope = (low + high) / 2
+    return NotImplemented if training else (torch.nn.functional.leaky_relu(x, slope), noise)
+
+
+def _unfold(x: Tensor, axis: int, size: int, step: int) -> Any:
+    axis %= x.dim()
+    starts = torch.arange(0, x.shape[axis] - size + 1, step)
+    places = starts[:, None] + torch.arange(size)
+    return x.index_select(axis, places.reshape(-1)).unflatten(axis, places.shape).movedim(axis + 1, -1)
+
+
+def _of_as_many(scatter: Any, x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
+    if source.shape == index.shape:
+        return NotImplemented
+    for at, extent in enumerate(index.shape):
+        source = source.narrow(at, 0, extent)
+    return scatter(x, axis, index, source)
+
+
+def _scatter_number(x: Tensor, axis: int, index: Tensor, number: float) -> Any:
+    return x.scatter(axis, index, torch.full(index.shape, number, dtype=x.dtype))
+
+
+def _scatter_reduce(
+    x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    if reduce != "sum":
+        return NotImplemented
+    return (x if include_self else x.scatter(axis, index, 0)).scatter_add(axis, index, source)
+
+
+def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    """By `where` if a mask says where the same values are written."""
+    given = [index for index in indices if index is not None]
+    if len(given) != 1 or given[0].dtype not in (torch.bool, torch.uint8):
+        return NotImplemented
+    (mask,), front = given, len(indices) - 1
+    behind = x.dim() - front - mask.dim()
+    if values.numel() > 1 and (front or values.dim() > behind):
+        return NotImplemented
+    values = values if values.numel() > 1 else values.reshape(())
+    mask = mask.bool().reshape(*[1] * front, *mask.shape, *[1] * behind)
+    return torch.where(mask, x + values if accumulate else values, x)
+
+
+def _max_pool(x: Tensor, size: Sequence[int], stride: Sequence[int] = (), *arguments: Any) -> Any:
+    return NotImplemented if stride else aten.max_pool2d_with_indices(x, size, size, *arguments)
+
+
+def _adaptive_max_pool(x: Tensor, size: Sequence[int]) -> Any:
+    """Maxima of windows, each as long as it has to be, and where they are, in rows of pixels."""
+    width = x.shape[-1]
+    windows = [
+        [(at * before // after, -(-(at + 1) * before // after)) for at in range(after)]
+        for before, after in zip(x.shape[-2:], size)
+    ]
+    found = []
+    for top, bottom in windows[0]:
+        for left, right in windows[1]:
+            best, at = x[..., top:bottom, left:right].flatten(-2).max(-1)
+            across = right - left
+            found.append((best, (at // across + top) * width + at % across + left))
+    values, places = (torch.stack(each, -1).unflatten(-1, size) for each in zip(*found))
+    return values, places
+
+
+def _slice(x: Tensor, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    first, last, _ = slice(start, end, step).indices(x.shape[axis])
+    return NotImplemented if first <= last else aten.slice(x, axis, first, first)
+
+
 def _select(x: Tensor, axis: int, index: int) -> Any:
     return x.narrow(axis, index % x.shape[axis], 1).squeeze(axis)
 
@@ -175,12 +298,17 @@ def _upsample_nearest(x: Tensor, size: Sequence[int] | None, factors: Sequence[f
 def _upsample_bilinear(
     x: Tensor, size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None = None
 ) -> Any:
-    """TVM's factors are those of the extents, torch's those that it is given; and TVM cuts integers off."""
+    """TVM's factors are those of the extents, torch's those that it is given.
+
+    TVM cuts integers off, and takes places in float32.
+    """
     extents = [factor * before for factor, before in zip(factors or (), x.shape[2:])]
-    if [*(extents if factors else size or ())] == [*x.shape[2:]]:
+    after = [*(extents if factors else size or ())]
+    if after == [*x.shape[2:]]:
         return x.clone()
     is_same = align_corners or all(extent == int(extent) for extent in extents)
-    if is_same and x.is_floating_point():
+    is_single = align_corners and min(after) < 2  # pixel, of which TVM divides by 0
+    if is_same and not is_single and x.dtype in (torch.float16, torch.bfloat16, torch.float32):
         return NotImplemented
     return _bilinear(x, size, align_corners, factors)
 

@@ -19,7 +19,7 @@ ALONG_AN_AXIS = {
     aten.gather.default,
     aten.index_select.default,
     aten.scatter.src,
-    aten.scatter.value,
+    aten.scatter_add.default,
 }
 
 

@@ -126,8 +126,21 @@ def converters() -> dict[str, Callable[[Any, Any], Any]]:
         ),
         "heatmaps_to_keypoints.default": by(topi_ext.heatmaps_to_keypoints),
         "nms.default": _refuse_nms,  # those of torchvision, in any module
+        "ps_roi_pool.default": _pooled(topi_ext.ps_roi_pool),
         "roi_align.default": by(_roi_align),
+        "roi_pool.default": _pooled(topi_ext.roi_pool),
     }
+
+
+def _pooled(build: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """One of torchvision's operators with a second result, of which nothing is but its gradient."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        data, rois, scale, height, width = importer.retrieve_args(node)
+        pooled = build(data, rois, pooled_size=(height, width), spatial_scale=scale)
+        return [importer.block_builder.emit(pooled)]
+
+    return convert
 
 
 def _roi_align(

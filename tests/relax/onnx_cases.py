@@ -42,6 +42,7 @@ POSITIVE = np.abs(IMAGE) + 0.1
 NUMBERS = np.float32([-2.5, -1.5, -0.5, 0, 0.5, 1.5, 2.5, 3.49, 1e9])
 WHOLE, OTHER = integers(-9, 9, 3, 5), integers(-9, 9, 3, 5)
 DIVISORS = np.int64([3, -2, 5, -7, 4])
+SMALL_NUMBERS = np.float32([-0.9, -0.5, 0, 0.1, 0.8])
 MASK, MASK_2 = WHOLE > 0, OTHER > 0
 HALF = random(2, 4, 7, 9, dtype="float16")
 INFINITE = np.float32([np.nan, np.inf, -np.inf, 0, 1, -1])
@@ -49,7 +50,7 @@ INFINITE = np.float32([np.nan, np.inf, -np.inf, 0, 1, -1])
 UNARY = (
     "Abs Ceil Celu Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Neg Reciprocal Relu Round"
 )
-UNARY += " Selu Sigmoid Sign Sin Softplus Softsign Tanh"
+UNARY += " Asinh Atan Cosh Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Tanh ThresholdedRelu"
 ELEMENTWISE = {
     **{
         name: case(name, NUMBERS / 3 if name == "Exp" else IMAGE)
@@ -57,6 +58,18 @@ ELEMENTWISE = {
         if name != "HardSwish"
     },
     "HardSwish": case("HardSwish", IMAGE * 3, opsets=(14, LATEST)),
+    "Acos": case("Acos", SMALL_NUMBERS),
+    "Acosh": case("Acosh", POSITIVE + 1),
+    "Asin": case("Asin", SMALL_NUMBERS),
+    "Atanh": case("Atanh", SMALL_NUMBERS),
+    "Tan": case("Tan", SMALL_NUMBERS),
+    "IsNaN": case("IsNaN", INFINITE),
+    "IsInf": case("IsInf", INFINITE),
+    "IsInf_positive": case("IsInf", INFINITE, detect_negative=0),
+    "IsInf_negative": case("IsInf", INFINITE, detect_positive=0),
+    "IsInf_none": case("IsInf", INFINITE, detect_negative=0, detect_positive=0),
+    "ThresholdedRelu_alpha": case("ThresholdedRelu", INFINITE, alpha=-0.5),
+    "Shrink_bias": case("Shrink", IMAGE, bias=0.2, lambd=0.3),
     "Round_halves": case("Round", NUMBERS),
     "Sign_zero": case("Sign", NUMBERS),
     "Softplus_large": case("Softplus", NUMBERS * 100),
@@ -104,6 +117,7 @@ ELEMENTWISE = {
     "Pow": case("Pow", POSITIVE, random(9)),
     "Pow_2": case("Pow", IMAGE, np.float32(2), known=[1]),
     "Pow_integer": case("Pow", IMAGE, np.int64(3), known=[1]),
+    "Pow_of_integer": case("Pow", WHOLE, np.float32(2), known=[1]),
     "Pow_half": case("Pow", POSITIVE, np.float32(0.5), known=[1]),
     "Pow_minus": case("Pow", POSITIVE, np.float32(-1.5), known=[1]),
     "Max": case("Max", IMAGE, random(9), random(4, 1, 1)),
@@ -129,6 +143,7 @@ ELEMENTWISE = {
     "Cast_of_mask": case("Cast", MASK, to=TensorProto.FLOAT),
     "Cast_half": case("Cast", IMAGE, to=TensorProto.FLOAT16),
     "Cast_double": case("Cast", WHOLE, to=TensorProto.DOUBLE),
+    "CastLike": case("CastLike", NUMBERS, WHOLE, opsets=(15, LATEST)),
     "Cast_bytes": case("Cast", np.float32([0, 3.7, 255]), to=TensorProto.UINT8),
 }
 
@@ -168,6 +183,19 @@ SHAPES = {
     "ScatterElements_fewer": case(
         "ScatterElements", IMAGE, [[[[1, -1]]], [[[0, 3]]]], random(2, 1, 1, 2), axis=3, opsets=(16, LATEST)
     ),
+    "ScatterElements_sums": case(
+        "ScatterElements", ROWS, [[0, 0], [1, 2]], random(2, 2), axis=1, reduction="add", opsets=(16, LATEST)
+    ),
+    "ScatterElements_least": case(
+        "ScatterElements", WHOLE, [[0, 0], [1, 2]], OTHER[:2, :2], reduction="min", opsets=(18, LATEST)
+    ),
+    "ScatterND_products": case(
+        "ScatterND", ROWS, [[0, 0], [0, 0]], random(2), reduction="mul", opsets=(16, LATEST)
+    ),
+    "OneHot_data": case("OneHot", [0, -1, 2, 9], np.int64(4), np.float32([-1, 5]), known=[1, 2], axis=0),
+    "OneHot_last": case("OneHot", [[0, -4, -5]], np.int64(4), np.int64([0, 1]), known=[1, 2]),
+    "Trilu_data": case("Trilu", IMAGE, np.int64(1), known=[1], opsets=(14, LATEST)),
+    "Trilu_lower": case("Trilu", ROWS, upper=0, opsets=(14, LATEST)),
     "ScatterND": case("ScatterND", ROWS, [[0, -1], [2, 2]], random(2), opsets=(16, LATEST)),
     "ScatterND_rows": case("ScatterND", ROWS, [[2], [-3]], random(2, 5), known=[1], opsets=(16, LATEST)),
     "Pad": case("Pad", IMAGE, [0, 0, 1, 2, 0, 1, 3, 0], np.float32(1.5), known=[1, 2]),
@@ -175,6 +203,7 @@ SHAPES = {
     "Pad_edge": case("Pad", IMAGE, [1, 0, 1, 2, 0, 0, 3, 4], known=[1], mode="edge"),
     "Pad_axes": case("Pad", IMAGE, [1, 2, 3, 0], None, [-1, 1], known=[1, 3], opsets=(18, LATEST)),
     "Pad_integers": case("Pad", WHOLE, [1, 0, 0, 2], np.int64(-7), known=[1, 2]),
+    "Pad_negative": case("Pad", IMAGE, [0, 0, -1, 2, 0, 1, 0, -3], np.float32(1.5), known=[1, 2]),
     "Pad_nothing": case("Pad", IMAGE, [0] * 8, known=[1]),
 }
 
@@ -186,6 +215,7 @@ LAYERS = {
     "MatMul_half": case("MatMul", HALF, random(9, 3, dtype="float16")),
     "Gemm": case("Gemm", ROWS, random(5, 4), random(4), known=[1, 2]),
     "Gemm_all": case("Gemm", ROWS, random(2, 3), random(5, 1), alpha=0.5, beta=2.0, transA=1, transB=1),
+    "Gemm_without": case("Gemm", ROWS, random(5, 2), np.full(2, np.nan, "float32"), beta=0.0),
     "Gemm_plain": case("Gemm", ROWS, random(4, 5), known=[1], transB=1),
     "Conv": case("Conv", IMAGE, random(6, 4, 3, 3), random(6), known=[1, 2], pads=[1, 0, 2, 1]),
     "Conv_groups": case(
@@ -214,6 +244,15 @@ LAYERS = {
         "ConvTranspose", IMAGE, random(4, 3, 2, 2), known=[1], strides=[2, 2], group=2
     ),
     "ConvTranspose_dilated": case("ConvTranspose", IMAGE, random(4, 3, 3, 3), known=[1], dilations=[2, 1]),
+    "ConvTranspose_upper": case(
+        "ConvTranspose", IMAGE, random(4, 3, 3, 5), known=[1], strides=[2, 2], auto_pad="SAME_UPPER"
+    ),
+    "ConvTranspose_lower": case(
+        "ConvTranspose", IMAGE, random(4, 3, 3, 5), known=[1], strides=[2, 2], auto_pad="SAME_LOWER"
+    ),
+    "ConvTranspose_shape": case(
+        "ConvTranspose", IMAGE, random(4, 3, 4, 5), known=[1], strides=[2, 2], output_shape=[13, 18]
+    ),
     "ConvTranspose_1d": case(
         "ConvTranspose", random(2, 4, 9), random(4, 3, 3), known=[1], strides=[2], pads=[1, 0]
     ),
@@ -230,6 +269,16 @@ LAYERS = {
         "AveragePool", SMALL, kernel_shape=[3, 2], strides=[3, 2], auto_pad="SAME_UPPER"
     ),
     "AveragePool_ceil": case("AveragePool", SMALL, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    "AveragePool_past": case("AveragePool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    "AveragePool_past_pads": case(
+        "AveragePool",
+        IMAGE,
+        kernel_shape=[3, 3],
+        strides=[3, 2],
+        pads=[1, 1, 1, 1],
+        ceil_mode=1,
+        count_include_pad=1,
+    ),
     "AveragePool_1d": case("AveragePool", random(2, 4, 9), kernel_shape=[3], strides=[2], pads=[1, 0]),
     "GlobalAveragePool": case("GlobalAveragePool", IMAGE),
     "GlobalMaxPool": case("GlobalMaxPool", IMAGE),
@@ -298,6 +347,18 @@ REDUCTIONS = {
     "ReduceSum": case("ReduceSum", IMAGE, [1, -2], known=[1], keepdims=0),
     "ReduceSum_all": case("ReduceSum", IMAGE),
     "ArgMax": case("ArgMax", TIES, axis=-1),
+    "ArgMax_last": case("ArgMax", TIES, axis=-1, select_last_index=1),
+    "ArgMin_last": case("ArgMin", TIES, axis=0, keepdims=0, select_last_index=1),
+    "ArgMax_integers": case("ArgMax", WHOLE.astype("int32"), axis=1),
+    "ArgMin_bytes": case("ArgMin", (WHOLE + 9).astype("uint8"), axis=1, select_last_index=1),
+    **{
+        f"{name}_integers": case(name, WHOLE, opsets=(13, 17), axes=[1])
+        for name in ("ReduceL1", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare")
+    },
+    "ReduceSum_integers": case("ReduceSum", WHOLE.astype("int32"), [0], known=[1]),
+    "ReduceLogSum": case("ReduceLogSum", POSITIVE, opsets=(13, 17), axes=[1]),
+    "ReduceLogSumExp": case("ReduceLogSumExp", IMAGE * 100, opsets=(13, 17), axes=[1, 3], keepdims=0),
+    "ReduceLogSumExp_infinite": case("ReduceLogSumExp", INFINITE[2:3], opsets=(13, 17)),
     "ArgMax_front": case("ArgMax", TIES, axis=0, keepdims=0),
     "ArgMin": case("ArgMin", TIES, axis=1, keepdims=0),
     "Softmax": case("Softmax", IMAGE, axis=1),
@@ -306,6 +367,11 @@ REDUCTIONS = {
     "CumSum": case("CumSum", ROWS, np.int64(1), known=[1], opsets=(14, LATEST)),
     "CumSum_integers": case("CumSum", WHOLE, np.int64(-2), known=[1], opsets=(14, LATEST)),
     "TopK": case("TopK", TIES, [3], known=[1], outputs=2),
+    "CumSum_exclusive": case("CumSum", ROWS, np.int64(1), known=[1], exclusive=1),
+    "CumSum_reverse": case("CumSum", ROWS, np.int64(-1), known=[1], reverse=1),
+    "CumSum_both": case("CumSum", WHOLE, np.int64(0), known=[1], reverse=1, exclusive=1),
+    "TopK_integers": case("TopK", WHOLE, [3], known=[1], outputs=2),
+    "TopK_int32": case("TopK", WHOLE.astype("int32"), [2], known=[1], outputs=2, largest=0, axis=0),
     "TopK_smallest": case("TopK", TIES, [2], known=[1], outputs=2, largest=0, axis=0),
 }
 
@@ -343,6 +409,7 @@ SAMPLING = {
     "Resize_rounded_scales": resize(IMAGE[..., :5], None, [1, 1, 1, 1.2], mode="linear"),
     "Resize_cubic_scales": resize(IMAGE, None, [1, 1, 2, 2], mode="cubic", cubic_coeff_a=-0.5),
     "Resize_axes": resize(IMAGE, [14, 4], mode="linear", axes=[2, 3], opsets=(18, LATEST)),
+    "Resize_bytes": resize((WHOLE + 9).astype("uint8")[None, None], None, [1, 1, 2, 1.2], mode="nearest"),
     "Resize_same": resize(IMAGE, None, [1, 1, 1, 1]),
 }
 GRID = (RANDOM.random((2, 5, 6, 2)) * 2.6 - 1.3).astype("float32")
@@ -369,6 +436,7 @@ SAMPLING |= {
     for mode in ("half_pixel", "output_half_pixel")
     for ratio in (0, 2)
 }
+SAMPLING["GridSample_cubic"] = case("GridSample", IMAGE, GRID, mode="cubic", opsets=(20, LATEST))
 SAMPLING["GridSample_linear"] = case("GridSample", IMAGE, GRID, mode="linear", opsets=(20, LATEST))
 
 FAMILIES = {

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch import nn
 
 import frontends.relax
@@ -26,12 +27,34 @@ HALF, DOUBLE = MATRIX.half(), MATRIX.double()
 INTEGERS, OTHERS = torch.tensor([[3, -4, 7], [5, 1, -2]]), torch.tensor([[2, 3, -2], [-5, 4, 1]])
 MASK = INTEGERS > 1
 GRID = torch.rand(2, 5, 6, 2, generator=SEEDED) * 2.4 - 1.2
+EIGHTHS = (GRID * 8).round() / 8  # whose pixels torch finds in half precision too
 WEIGHT, BIAS = random(6, 4, 3, 3), random(6)
 PLACES = torch.tensor([[0, 1], [4, 2], [3, 3]])
 QUERIES = random(2, 2, 5, 8)
 INFINITE = torch.tensor(
     [[float("nan"), 1, -1, 0, float("inf"), float("-inf")], [2, float("nan"), 3, -2, 0, 5]]
 )
+
+
+ALL = slice(None)
+
+
+def put(x, at, values):
+    changed = x.clone()
+    changed[at] = values
+    return changed
+
+
+def in_half(x):
+    """Operators of which TVM has no code in half precision, or returns float32."""
+    x, half = x.half(), (WEIGHT[0, :, 0, 0].half(), BIAS[:4].half())
+    normal = F.batch_norm(x, half[0], half[1] ** 2, *half)
+    small = x.tanh() * 0.9
+    return [
+        *(normal, F.group_norm(normal, 2), F.grid_sample(x, EIGHTHS.half(), align_corners=False)),
+        *(small.acos(), small.asin(), x.atan(), x.atan2(x.abs() + 1), x.sinh(), x.cosh(), x.asinh()),
+        *((x.abs() + 1).acosh(), x.isnan(), x.bfloat16().isnan(), x.bfloat16().isinf()),
+    ]
 
 
 def change_rows(x):
@@ -58,6 +81,53 @@ CASES = {
     "embedding": (lambda x, at: F.embedding(at, x), [MATRIX, torch.tensor([[2, 0], [1, 2]])]),
     "slice": (lambda x: x[:, -3:-1, 1:6:2], [X]),
     "change_rows": (change_rows, [MATRIX]),
+    "slice_of_nothing": (lambda x: (x[:, 5:2], x[:, 100:], x[..., -100:3]), [X]),
+    "scatter_fewer": (
+        lambda x, at: (x.scatter(2, at, 9), x.scatter(2, at, x), x.scatter_add(2, at, x)),
+        [X, torch.tensor([0, 3, 6]).reshape(1, 3, 1, 1).expand(2, 3, 1, 5)],
+    ),
+    "scatter_sums": (
+        lambda x, at: (x.scatter_add(1, at, x), x.scatter_reduce(1, at, x, "sum", include_self=False)),
+        [MATRIX, PLACES],
+    ),
+    "scatter_integers": (
+        lambda x, at: (x.scatter(1, at, 5), x.scatter_add(1, at, x), x.bool().scatter(1, at, True)),
+        [INTEGERS, torch.tensor([[0, 1], [2, 2]])],
+    ),
+    "index_of_rows": (
+        lambda x, at: (
+            x.index_add(0, at, x[:2], alpha=2),
+            x.index_copy(0, at, x[:2]),
+            x.index_fill(1, at, 3),
+        ),
+        [MATRIX, torch.tensor([2, 0])],
+    ),
+    "put": (
+        lambda x, at: (
+            put(x, (at,), x[:2] + 1),
+            put(x, (ALL, at), x[:, :1]),
+            put(x, (at, at), x[0, :2]),
+            x.index_put((torch.stack([at, at]), at), x[0, 0], accumulate=True),
+        ),
+        [MATRIX, torch.tensor([-1, 0])],
+    ),
+    "put_apart": (
+        lambda x, at: (
+            put(x, (at, ALL, at), x[:1, :, 0]),
+            put(x, (at, ALL, at[:, None]), x[0, :, 0]),
+            put(x, (ALL, at, at[:, None]), x[:, :2, :1]),
+        ),
+        [X, torch.tensor([0, 1])],
+    ),
+    "put_masked": (
+        lambda x: (
+            put(x, (x > 0,), 5),
+            x.index_put((x > 0,), x[0, 0, 0, :1], accumulate=True),
+            put(x, (x[:, :, 0, 0] > 0,), x[0, 0]),
+            put(x, (ALL, x[0, :, 0, 0] > 0), 5),
+        ),
+        [X],
+    ),
     # Arithmetic.
     "add": (lambda x, y: torch.add(x, y, alpha=2), [X, Y]),
     "add_number": (lambda x: torch.add(x, 3, alpha=2), [X]),
@@ -80,6 +150,7 @@ CASES = {
     "div_integers_trunc": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), [INTEGERS, OTHERS]),
     "floor_divide": (lambda x: (x // 4, x // -2, x // 2.5), [INTEGERS]),
     "remainder": (lambda x: (x % 3, x % -3, x % 0.7), [INTEGERS]),
+    "shift": (lambda x: (x << 3, x >> 1, x.to(torch.uint8) << 7), [INTEGERS]),
     "pow": (lambda x: (x**2, x**3, x.abs() ** 0.5, 2**x), [X]),
     "clamp": (lambda x: (x.clamp(-0.5, 0.3), x.clamp(min=0.1), x.clamp(max=0.1)), [X]),
     "clamp_integers": (
@@ -108,6 +179,9 @@ CASES = {
     "leaky_relu": (lambda x: (F.leaky_relu(x, 0.2), F.prelu(x, torch.arange(4) * 0.1)), [X]),
     "softmax": (lambda x: (F.softmax(x, 1), F.log_softmax(x, 2), x.half().softmax(1, torch.float32)), [X]),
     "normalize": (lambda x: (F.normalize(x), F.normalize(x, 1, 2)), [X]),
+    "rrelu": (lambda x: F.rrelu(x, 0.1, 0.3), [X]),
+    "erfc": (lambda x: (x.erfc(), x.exp2()), [X]),
+    "in_half": (in_half, [X]),
     # Convolutions.
     "conv": (lambda x: F.conv2d(x, WEIGHT, BIAS, (1, 2), (2, 1), (2, 1)), [X]),
     "conv_of_groups": (lambda x: F.conv2d(x, WEIGHT[:4, :2], BIAS[:4], 2, 1, 1, 2), [X]),
@@ -120,6 +194,22 @@ CASES = {
     # Pooling.
     "max_pool": (lambda x: (F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2, 2, 1, 1, True)), [X]),
     "max_pool_dilated": (lambda x: F.max_pool2d(x, 2, 1, 0, 2), [X]),
+    "max_pool_ceil": (lambda x: F.max_pool2d(x, 2, ceil_mode=True), [X]),  # without a stride
+    "adaptive_max_pool": (
+        lambda x: (
+            F.adaptive_max_pool2d(x, 1),
+            *F.adaptive_max_pool2d(x, (3, 4), return_indices=True),
+            F.adaptive_max_pool1d(x[0], 2),
+        ),
+        [X],
+    ),
+    "regions": (
+        lambda x, rois: (
+            torchvision.ops.roi_pool(x, rois, (3, 2), 0.7),
+            torchvision.ops.ps_roi_pool(x, rois, 2, 0.5),
+        ),
+        [X, torch.tensor([[0.0, 1, 2, 9, 8], [1, 0, 0, 5, 4]])],
+    ),
     "avg_pool": (lambda x: (F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, False, False)), [X]),
     "avg_pool_ceil": (lambda x: (F.avg_pool2d(x, 2, 2, 0, True), F.avg_pool2d(x, 2, 2, 1, True, False)), [X]),
     "adaptive_avg_pool": (lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 4))), [X]),
@@ -127,6 +217,7 @@ CASES = {
     "batch_norm": (lambda x: F.batch_norm(x, BIAS[:4], BIAS[:4] ** 2, BIAS[2:], BIAS[:4], eps=0.1), [X]),
     "layer_norm": (lambda x: F.layer_norm(x, (7, 9), X[0, 0], None, 0.1), [X]),
     "group_norm": (lambda x: F.group_norm(x, 2, BIAS[:4], BIAS[2:], 0.1), [X]),
+    "group_norm_plain": (lambda x: (F.group_norm(x, 2), F.group_norm(x, 4, BIAS[:4])), [X]),
     "instance_norm": (lambda x: F.instance_norm(x, weight=BIAS[:4], bias=BIAS[2:], eps=0.1), [X]),
     # NaN and infinities.
     "infinite_bounds": (
@@ -157,6 +248,13 @@ CASES = {
         lambda x: (x.var(1), x.std(1, correction=0), x.var((1, 2), correction=2, keepdim=True)),
         [X],
     ),
+    "variance_and_mean": (
+        lambda x: (*torch.std_mean(x, 1), *torch.var_mean(x), *torch.var_mean(x, (2, 3), correction=0)),
+        [X],
+    ),
+    "product": (lambda x: (x.prod(1), x.int().prod(0, True), x.prod()), [INTEGERS]),
+    "any": (lambda x: (x.any(), (x > 100).any(), x.any(1), x.float().any(0, True)), [INTEGERS]),
+    "kthvalue": (lambda x: (*x.kthvalue(2), *x.kthvalue(3, 0, True)), [MATRIX]),
     "max": (lambda x: (x.max(), *x.max(1), *x.max(-1, keepdim=True)), [MATRIX]),
     "argmax": (lambda x: (x.argmax(), x.argmax(1), x.argmin(0, keepdim=True)), [MATRIX]),
     "vector_norm": (lambda x: [torch.linalg.vector_norm(x, p, 1) for p in (1, 2, 3, float("inf"))], [X]),
@@ -175,6 +273,8 @@ CASES = {
     "topk": (lambda x: (*x.topk(3), *x.topk(2, 0, largest=False)), [MATRIX]),
     # Shapes.
     "shuffle": (lambda x: (F.pixel_shuffle(x, 2), F.channel_shuffle(x, 2)), [X]),
+    "unfold": (lambda x: (x.unfold(2, 3, 2), x.unfold(-1, 4, 3), F.unfold(x, 3, 2, 1, 2)), [X]),
+    "fold": (lambda x: F.fold(x, (6, 8), 3, padding=1, stride=2), [random(2, 18, 12)]),
     "split": (lambda x: (*x.split(3, 2), *x.chunk(4, 3), *x.split([1, 4, 2], 2), *x.unbind(-3)), [X]),
     "roll": (lambda x: (x.roll((1, -2), (2, 3)), x.roll(3), x.flip(1, -1)), [X]),
     "repeat": (lambda x: (x.repeat(2, 1, 2), x.repeat_interleave(2, 1), x.tril(-1), x.triu(1)), [MATRIX]),
@@ -195,6 +295,12 @@ CASES = {
     "bilinear_of_corners": (
         lambda x: [
             F.interpolate(x, size=s, mode="bilinear", align_corners=True) for s in ((14, 20), (3, 11))
+        ],
+        [X],
+    ),
+    "bilinear_to_one": (
+        lambda x: [
+            F.interpolate(x, size=s, mode="bilinear", align_corners=True) for s in ((1, 1), (1, 5), (4, 1))
         ],
         [X],
     ),
@@ -263,6 +369,15 @@ def test_bytes_are_rounded():
 
     (found,) = run(compiled(frontends.relax.from_pytorch(Of(resize), images), QUICK), [images.numpy()])
     np.testing.assert_array_equal(found, resize(images.double()).round().to(torch.uint8))
+
+
+def test_bilinear_pixels_of_float64_have_its_precision():
+    def resize(x):
+        return F.interpolate(x, size=(13, 5), mode="bilinear", align_corners=True)
+
+    image = X.double()
+    (found,) = run(compiled(frontends.relax.from_pytorch(Of(resize), image), QUICK), [image.numpy()])
+    np.testing.assert_allclose(found, resize(image), rtol=1e-12, atol=1e-12)
 
 
 REFUSED = {

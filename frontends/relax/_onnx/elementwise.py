@@ -20,13 +20,21 @@ op = relax.op
 def converters() -> dict[str, Convert]:
     return {
         "Abs": _unary(op.abs),
+        "Acos": _of_floats(op.acos),
+        "Acosh": _of_floats(op.acosh),
         "Add": _binary(op.add),
         "And": _binary(op.logical_and),
+        "Asin": _of_floats(op.asin),
+        "Asinh": _of_floats(op.asinh),
+        "Atan": _of_floats(op.atan),
+        "Atanh": _of_floats(op.atanh),
         "Cast": _cast,
+        "CastLike": _cast_like,
         "Ceil": _of_floats(op.ceil),
         "Celu": _celu,
         "Clip": _clip,
         "Cos": _of_floats(op.cos),
+        "Cosh": _of_floats(op.cosh),
         "Div": _binary(op.divide),  # of integers, rounded towards 0
         "Dropout": _dropout,
         "Elu": _elu,
@@ -40,6 +48,8 @@ def converters() -> dict[str, Convert]:
         "HardSigmoid": _hard_sigmoid,
         "HardSwish": _hard_swish,
         "Identity": lambda n: n.data(0),
+        "IsInf": _is_infinite,
+        "IsNaN": _of_floats(op.isnan),
         "LeakyRelu": _leaky_relu,
         "Less": _binary(op.less),
         "LessOrEqual": _binary(op.less_equal),
@@ -59,15 +69,19 @@ def converters() -> dict[str, Convert]:
         "Relu": _of_floats(op.nn.relu),
         "Round": _of_floats(op.round),
         "Selu": _selu,
+        "Shrink": _shrink,
         "Sigmoid": _of_floats(op.sigmoid),
         "Sign": _sign,
         "Sin": _of_floats(op.sin),
+        "Sinh": _of_floats(op.sinh),
         "Softplus": _softplus,
         "Softsign": _softsign,
         "Sqrt": _of_floats(op.sqrt),
         "Sub": _binary(op.subtract),
         "Sum": _of_many(op.add),
+        "Tan": _of_floats(op.tan),
         "Tanh": _of_floats(op.tanh),
+        "ThresholdedRelu": _thresholded_relu,
         "Where": lambda n: op.where(n.data(0), n.data(1), n.data(2)),
         "Xor": _binary(op.logical_xor),
     }
@@ -103,10 +117,17 @@ def _mean(n: Node) -> relax.Expr:
 
 
 def _cast(n: Node) -> relax.Expr:
+    return _as(n, tvm_dtype(n.attribute("to")))
+
+
+def _cast_like(n: Node) -> relax.Expr:
+    n.inputs[1]
+    return _as(n, n.dtype(1))
+
+
+def _as(n: Node, dtype: str) -> relax.Expr:
     n.attribute("saturate")  # of 8 bits only
-    if n.is_float() and "int" in (to := tvm_dtype(n.attribute("to"))):
-        return op.astype(op.trunc(n.data(0)), to)
-    return op.astype(n.data(0), tvm_dtype(n.attribute("to")))
+    return op.astype(op.trunc(n.data(0)) if n.is_float() and "int" in dtype else n.data(0), dtype)
 
 
 def _clip(n: Node) -> relax.Expr:
@@ -145,15 +166,25 @@ def _equal(n: Node) -> relax.Expr:
 
 def _pow(n: Node) -> relax.Expr:
     """By products where the exponent is a small natural number, which is exact for negative bases."""
-    n.only_floats(0)
     exponent = n.inputs[1]
     if isinstance(exponent, np.ndarray) and exponent.size == 1:
         number, base = exponent.item(), n.data(0)
-        if number == 0.5:
+        if number == 0.5 and n.is_float():
             return op.sqrt(base)
         if number in (1, 2, 3):
             return reduce(lambda left, right: n.emit(op.multiply(left, right)), [base] * int(number))
+    n.only_floats()
     return op.power(n.data(0), op.astype(n.data(1), n.dtype()) if n.dtype(1) != n.dtype() else n.data(1))
+
+
+def _is_infinite(n: Node) -> relax.Expr:
+    n.only_floats()
+    bounds = [sign * math.inf for sign in (-1, 1) if n.attribute(SIDES[sign])]
+    found = [n.emit(op.equal(n.data(0), n.number(bound))) for bound in bounds]
+    return reduce(op.logical_or, found) if found else op.zeros(n.shape(0), "bool")
+
+
+SIDES = {-1: "detect_negative", 1: "detect_positive"}
 
 
 def _sign(n: Node) -> relax.Expr:
@@ -206,6 +237,19 @@ def _selu(n: Node) -> relax.Expr:
     below = op.multiply(n.number(n.attribute("alpha")), op.subtract(op.exp(x), n.number(1)))
     scaled: Any = op.where(op.greater(x, n.number(0)), x, below)
     return op.multiply(n.number(n.attribute("gamma")), scaled)
+
+
+def _thresholded_relu(n: Node) -> relax.Expr:
+    n.only_floats()
+    is_above = op.greater(n.data(0), n.number(n.attribute("alpha")))
+    return op.where(is_above, n.data(0), n.number(0))
+
+
+def _shrink(n: Node) -> relax.Expr:
+    n.only_floats()
+    x, bias, width = n.data(0), n.number(n.attribute("bias")), n.attribute("lambd")
+    below = op.where(op.less(x, n.number(-width)), op.add(x, bias), n.number(0))
+    return op.where(op.greater(x, n.number(width)), op.subtract(x, bias), below)
 
 
 def _hard_sigmoid(n: Node) -> relax.Expr:

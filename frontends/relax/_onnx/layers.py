@@ -63,9 +63,7 @@ def _conv_transpose(n: Node) -> relax.Expr:
     kernel, strides, dilations = _window(n, n.shape(1)[2:])
     axes = len(kernel)
     extra = list(n.attribute("output_padding") or [0] * axes)
-    if n.attribute("output_shape") or n.attribute("auto_pad") not in ("NOTSET", "VALID"):
-        n.refuse("output_shape and auto_pad are not supported: export it with pads")
-    pads = list(n.attribute("pads") or [0] * (2 * axes))
+    pads = _pads_of_transposed(n, kernel, strides, dilations, extra)
     result = build(
         n.data(0),
         n.data(1),
@@ -79,6 +77,27 @@ def _conv_transpose(n: Node) -> relax.Expr:
         out_dtype=_accumulator(n),
     )
     return _with_bias(n, _rounded(n, result))
+
+
+def _pads_of_transposed(
+    n: Node, kernel: list[int], strides: list[int], dilations: list[int], extra: list[int]
+) -> list[int]:
+    """What is cut off in front of each axis, then behind each, so that the result has its shape."""
+    how, shape, before = n.attribute("auto_pad"), n.attribute("output_shape"), n.shape(0)[2:]
+    pads = n.attribute("pads")
+    if not shape and not how.startswith("SAME"):
+        return list(pads or [0] * (2 * len(kernel)))
+    after = shape or [size * stride for size, stride in zip(before, strides)]
+    front, behind = [], []
+    for axis, extent in enumerate(kernel):
+        whole = (before[axis] - 1) * strides[axis] + (extent - 1) * dilations[axis] + 1 + extra[axis]
+        smaller = (whole - after[axis]) // 2
+        larger = whole - after[axis] - smaller
+        if smaller < 0:
+            n.refuse(f"its result of {whole} pixels is smaller than {after[axis]}: export it with pads")
+        front.append(smaller if how == "SAME_UPPER" else larger)
+        behind.append(larger if how == "SAME_UPPER" else smaller)
+    return front + behind
 
 
 def _with_bias(n: Node, result: relax.Expr) -> relax.Expr:
@@ -127,7 +146,7 @@ def _gemm(n: Node) -> relax.Expr:
     if alpha != 1:
         result = op.multiply(result, relax.const(alpha, _accumulator(n)))
     result = _rounded(n, result)
-    if not n.has(2):
+    if not n.has(2) or beta == 0:  # of NaN, too
         return result
     added = n.data(2)
     return op.add(result, added if beta == 1 else op.multiply(added, n.number(beta)))
@@ -157,19 +176,10 @@ def _max_pool(n: Node) -> relax.Expr:
 
 
 def _average_pool(n: Node) -> relax.Expr:
-    kernel, strides, dilations = _window(n)
+    _, _, dilations = _window(n)
     if max(dilations) > 1:
         n.refuse("dilations are not supported")
-    if n.attribute("ceil_mode") and not _fits(n, kernel, strides):
-        n.refuse("with ceil_mode, a window reaches past the end: export it with pads")
     return _pool(n, AVERAGE_POOLS, count_include_pad=bool(n.attribute("count_include_pad")))
-
-
-def _fits(n: Node, kernel: list[int], strides: list[int]) -> bool:
-    """Whether the windows end where the padded data does."""
-    pads, axes = _pads(n, kernel, strides, [1] * len(kernel)), range(len(kernel))
-    padded = [n.shape(0)[2 + axis] + pads[axis] + pads[len(kernel) + axis] for axis in axes]
-    return all((padded[axis] - kernel[axis]) % strides[axis] == 0 for axis in axes)
 
 
 def _pool(n: Node, pools: dict[int, Any], **options: Any) -> relax.Expr:

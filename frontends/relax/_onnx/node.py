@@ -102,6 +102,10 @@ class Node:
             if not self.is_float(place):
                 self.refuse(f"{self.dtype(place)} is not supported, only floats")
 
+    def only_integers(self, place: int = 0) -> None:
+        if "int" not in self.dtype(place):
+            self.refuse(f"{self.dtype(place)} is not supported, only integers")
+
     def failure(self, reason: str) -> ImportFailure:
         return ImportFailure(f"{describe(self.proto)} cannot be converted: {reason}")
 

@@ -19,9 +19,11 @@ def converters() -> dict[str, Convert]:
         "CumSum": _cumsum,
         "LogSoftmax": lambda n: _softmax(n, op.nn.log_softmax),
         "ReduceL1": _reduction(lambda x, *axes: op.sum(op.abs(x), *axes)),
-        "ReduceL2": _reduction(lambda x, *axes: op.sqrt(op.sum(op.multiply(x, x), *axes))),
+        "ReduceL2": _reduction(lambda x, *axes: op.sqrt(op.sum(op.multiply(x, x), *axes)), True),
+        "ReduceLogSum": _reduction(lambda x, *axes: op.log(op.sum(x, *axes)), True),
+        "ReduceLogSumExp": _reduction(_log_sum_exp, True),
         "ReduceMax": _reduction(op.max),
-        "ReduceMean": _reduction(op.mean),
+        "ReduceMean": _reduction(op.mean, True),
         "ReduceMin": _reduction(op.min),
         "ReduceProd": _reduction(op.prod),
         "ReduceSum": _reduction(op.sum),
@@ -42,9 +44,10 @@ def axes_of(n: Node) -> list[int] | None:
     return axes
 
 
-def _reduction(build: Callable[..., relax.Expr]) -> Convert:
+def _reduction(build: Callable[..., relax.Expr], is_of_floats: bool = False) -> Convert:
     def convert(n: Node) -> relax.Expr:
-        n.only_floats()
+        if is_of_floats or n.dtype() == "bool":
+            n.only_floats()
         axes = axes_of(n)
         keepdims = bool(n.attribute("keepdims"))
         if axes is None:
@@ -54,12 +57,23 @@ def _reduction(build: Callable[..., relax.Expr]) -> Convert:
     return convert
 
 
+def _log_sum_exp(x: relax.Expr, axes: list[int], keepdims: bool) -> relax.Expr:
+    """Of what is below the greatest one, so that none is too large, unless that is infinite."""
+    zero = relax.const(0, x.ty.dtype)
+    greatest = op.max(x, axes, True)
+    greatest = op.where(op.isfinite(greatest), greatest, zero)
+    sums = op.log(op.sum(op.exp(op.subtract(x, greatest)), axes, True))
+    result = op.add(sums, greatest)
+    return result if keepdims else op.squeeze(result, axes)
+
+
 def _place(n: Node, build: Any) -> relax.Expr:
-    """The first of equal ones."""
-    n.only_floats()
-    if n.attribute("select_last_index"):
-        n.refuse("select_last_index is not supported")
-    return op.astype(build(n.data(0), n.axis(), bool(n.attribute("keepdims"))), "int64")
+    """The first of equal ones, or the last, which is the first from behind."""
+    axis, keepdims = n.axis(), bool(n.attribute("keepdims"))
+    if not n.attribute("select_last_index"):
+        return op.astype(build(n.data(0), axis, keepdims), "int64")
+    from_behind = op.astype(build(n.emit(op.flip(n.data(0), axis)), axis, keepdims), "int64")
+    return op.subtract(relax.const(n.shape(0)[axis] - 1, "int64"), from_behind)
 
 
 def _softmax(n: Node, build: Any) -> relax.Expr:
@@ -69,13 +83,13 @@ def _softmax(n: Node, build: Any) -> relax.Expr:
 
 def _cumsum(n: Node) -> relax.Expr:
     axis = n.integers(1)[0] % n.rank()
-    if n.attribute("exclusive") or n.attribute("reverse"):
-        n.refuse("exclusive and reverse are not supported")
-    return op.cumsum(n.data(0), axis, n.dtype())
+    is_reversed = n.attribute("reverse")
+    data = n.emit(op.flip(n.data(0), axis)) if is_reversed else n.data(0)
+    sums = op.cumsum(data, axis, n.dtype(), exclusive=bool(n.attribute("exclusive")))
+    return op.flip(n.emit(sums), axis) if is_reversed else sums
 
 
 def _top_k(n: Node) -> relax.Expr:
-    n.only_floats()
     n.attribute("sorted")  # in order they are in any
     (k,) = n.integers(1)
     axis = n.axis()

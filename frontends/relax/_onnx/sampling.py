@@ -32,8 +32,9 @@ TIE = 1e-6  # so near to the middle of two pixels, ONNX Runtime takes the one th
 
 def _resize(n: Node) -> relax.Expr:
     """By `relax.image.resize2d`, whose scale is that of the sizes: ONNX's has to be the same."""
-    n.only_floats()
     method, coordinates = n.attribute("mode"), n.attribute("coordinate_transformation_mode")
+    if method != "nearest":
+        n.only_floats()
     if n.rank() != 4:
         n.refuse(f"data of {n.rank()} axes is not supported, only images of 4")
     if n.attribute("antialias") or n.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -140,7 +141,10 @@ def _roi_align(n: Node) -> relax.Expr:
     )
 
 
-GRID_METHODS = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bicubic": "bicubic"}
+GRID_METHODS = {
+    **{name: name for name in ("bilinear", "nearest", "bicubic")},
+    **{"linear": "bilinear", "cubic": "bicubic"},  # since opset 20
+}
 
 
 def _grid_sample(n: Node) -> relax.Expr:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tvm import relax
 
+from .._scatter import scattered
 from .node import Convert, Node, constant
 
 op = relax.op
@@ -22,6 +23,7 @@ def converters() -> dict[str, Convert]:
         "Gather": _gather,
         "GatherElements": _gather_elements,
         "GatherND": _gather_nd,
+        "OneHot": _one_hot,
         "Pad": _pad,
         "Reshape": _reshape,
         "ScatterElements": _scatter_elements,
@@ -32,6 +34,7 @@ def converters() -> dict[str, Convert]:
         "Squeeze": _squeeze,
         "Tile": _tile,
         "Transpose": _transpose,
+        "Trilu": _trilu,
         "Unsqueeze": _unsqueeze,
     }
 
@@ -97,6 +100,23 @@ def _unsqueeze(n: Node) -> relax.Expr:
 
 def _transpose(n: Node) -> relax.Expr:
     return op.permute_dims(n.data(0), n.attribute("perm") or list(range(n.rank()))[::-1])
+
+
+def _trilu(n: Node) -> relax.Expr:
+    offset = n.integers(1)[0] if n.has(1) else 0
+    return (op.triu if n.attribute("upper") else op.tril)(n.data(0), offset)
+
+
+def _one_hot(n: Node) -> relax.Expr:
+    """Of indices that are not known: negative ones count from the end, others outside have no 1."""
+    n.only_integers()
+    (depth,), rank, dtype = n.integers(1), n.rank() + 1, n.dtype()
+    axis = n.axis(rank=rank)
+    off, on = (constant(value) for value in n.value(2))
+    index = n.emit(op.expand_dims(n.data(0), axis))
+    counted = op.where(op.less(index, relax.const(0, dtype)), op.add(index, relax.const(depth, dtype)), index)
+    places = np.arange(depth).reshape([-1 if at == axis else 1 for at in range(rank)])
+    return op.where(op.equal(counted, constant(places.astype(dtype))), on, off)
 
 
 def _tile(n: Node) -> relax.Expr:
@@ -169,22 +189,24 @@ def _gather_nd(n: Node) -> relax.Expr:
 
 
 def _scatter_elements(n: Node) -> relax.Expr:
-    """By whole positions where there are fewer indices than elements, which `scatter_elements` misplaces."""
-    if n.attribute("reduction") != "none":
-        n.refuse("a reduction is not supported")
-    axis, extents = n.axis(), n.shape(1)
+    axis = n.axis()
     indices = _inside(n, 1, n.shape(0)[axis])
-    if extents[:axis] + extents[axis + 1 :] == n.shape(0)[:axis] + n.shape(0)[axis + 1 :]:
-        return op.scatter_elements(n.data(0), indices, n.data(2), axis)
-    places = [constant(each.astype(n.dtype(1))) for each in np.indices(extents)]
-    places[axis] = indices
-    return op.scatter_nd(n.data(0), n.emit(op.stack(places, -1)), n.data(2))
+    return scattered(n.emit, n.data(0), indices, n.data(2), axis, _reduction(n))
 
 
 def _scatter_nd(n: Node) -> relax.Expr:
-    if n.attribute("reduction") != "none":
-        n.refuse("a reduction is not supported")
-    return op.scatter_nd(n.data(0), _inside(n, 1, n.shape(0)[: n.shape(1)[-1]]), n.data(2))
+    indices = _inside(n, 1, n.shape(0)[: n.shape(1)[-1]])
+    return op.scatter_nd(n.data(0), indices, n.data(2), _reduction(n))
+
+
+def _reduction(n: Node) -> str:
+    """Extremes of integers only: of floats, TVM may lose NaN."""
+    reduction = n.attribute("reduction")
+    if reduction in ("min", "max"):
+        if n.is_float():
+            n.refuse(f"the reduction {reduction} of floats is not supported")
+        return str(reduction)
+    return {"none": "update", "add": "add", "mul": "mul"}[reduction]
 
 
 def _inside(n: Node, place: int, sizes: int | tuple[int, ...]) -> relax.Expr:
@@ -213,14 +235,20 @@ def _pad(n: Node) -> relax.Expr:
     widths = [0] * (2 * rank)
     for at, axis in enumerate(axes):
         widths[2 * axis], widths[2 * axis + 1] = given[at], given[at + len(axes)]
-    if min(widths, default=0) < 0:
-        n.refuse("a negative width is not supported: cut by a Slice")
     number = n.value(2).item() if n.has(2) else 0
     if mode != "constant":
+        if min(widths, default=0) < 0:
+            n.refuse(f"a negative width is not supported in the mode {mode}: cut by a Slice")
         return _repeated(n, mode, widths)
-    if not any(widths):
-        return n.data(0)
-    return op.nn.pad(n.data(0), widths, "constant", float(number))
+    if isinstance(number, int) and int(float(number)) != number:
+        n.refuse(f"the number {number} is not supported, which float64 does not hold")
+    result = n.data(0)
+    for axis, size in enumerate(n.shape(0)):
+        front, behind = widths[2 * axis : 2 * axis + 2]
+        if min(front, behind) < 0:
+            result = n.emit(_part(result, axis, max(-front, 0), size + min(behind, 0)))
+    widths = [max(width, 0) for width in widths]
+    return op.nn.pad(result, widths, "constant", float(number)) if any(widths) else result
 
 
 def _repeated(n: Node, mode: str, widths: list[int]) -> relax.Expr:
