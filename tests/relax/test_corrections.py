@@ -220,6 +220,19 @@ def test_sorts(dtype):
         assert_equal(one, theirs)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_first_of_long_rows(dtype, largest):
+    """By the heap of `sort.heap`."""
+    rows = np.random.default_rng(4).integers(-9999, 9999, (2, 20_000)).astype(dtype)
+    if dtype in FLOATS:
+        rows[:, [5, 77]], rows[:, 13_000] = NAN, -INF
+    order = torch.sort(torch.from_numpy(rows), dim=1, stable=True, descending=largest)
+    values, indices = found(lambda x: op.topk(x, 300, 1, largest=largest, dtype="int64"), rows)
+    assert_equal(values, order[0][:, :300])
+    assert_equal(indices, order[1][:, :300])
+
+
 # --- CUDA
 
 
@@ -230,6 +243,27 @@ ON_CUDA = {
     "minimum": (lambda x: op.minimum(x, op.permute_dims(x)), lambda x: np.minimum(x, x.T)),
     "not_equal": (lambda x: op.not_equal(x, op.permute_dims(x)), lambda x: x != x.T),
     "zero": (lambda x: op.multiply(x, relax.const(0.0)), lambda x: x * np.float32(0)),
+    **{
+        f"{name}_{axis}": (
+            lambda x, name=name, axis=axis: getattr(op, name)(x, axis),
+            lambda x, name=name, axis=axis: getattr(np, name)(x, axis),
+        )
+        for name in ("max", "min", "argmax", "argmin")
+        for axis in (0, 1, None)
+    },
+    "sort": (lambda x: op.sort(x, 1), lambda x: np.sort(x, 1)),
+    "argsort": (
+        lambda x: op.argsort(x, 0, True, "int64"),
+        lambda x: torch.sort(torch.from_numpy(x), dim=0, stable=True, descending=True)[1],
+    ),
+    "topk": (
+        lambda x: op.topk(x, 3, 1, "values"),
+        lambda x: torch.sort(torch.from_numpy(x), dim=1, descending=True)[0][:, :3],
+    ),
+    "topk_indices": (
+        lambda x: op.topk(x, 3, 1, dtype="int64")[1],
+        lambda x: torch.sort(torch.from_numpy(x), dim=1, stable=True, descending=True)[1][:, :3],
+    ),
     "floor_mod": (lambda x: op.floor_mod(x, relax.const(0.7)), lambda x: np.mod(x, np.float32(0.7))),
     "floor_divide": (
         lambda x: op.floor_divide(op.astype(op.isnan(x), "int32"), op.astype(op.isinf(x), "int32")),

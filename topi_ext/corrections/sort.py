@@ -6,25 +6,23 @@ gridDim.y per row, which fails above 65,535 rows. All of TVM's sorting on CUDA g
 `tvm.topi.cuda.sort`; here they are replaced by the merge sort of `topi_ext.sort`, and `topk` by its
 selection.
 
-On CPUs, sorting is that of `sort.of_any_type`. TVM's `topk` looks at one element after the other: rows of
-known, great length are searched in vectors instead. Other targets are unchanged.
+On CPUs, sorting is that of `sort.of_any_type`, and `topk` that of `sort.on_cpus`. Other targets are
+unchanged.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
-from .._register import known
 from .._strategy import generic
-from .._tvm import IRBuilder, dtype_of
 from .._types import IntExpr
-from ..sort import Order, Rows, cuda, heap, of_any_type
+from ..sort import cuda, of_any_type, on_cpus
 
 # The attribute `tvm.topi.cuda.sort` is the function of that name, not the module.
 _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
@@ -68,32 +66,6 @@ _unique: Any = importlib.import_module("tvm.topi.unique")
 _unique.sort, _unique.argsort = topi.sort, topi.argsort
 
 
-def _is_long(data: te.Tensor, k: Any, axis: int) -> bool:
-    length = known(data.shape[-1])
-    is_last = axis % len(data.shape) == len(data.shape) - 1
-    return bool(is_last and length and length >= heap.LONG and 1 <= (known(k) or 0) <= length)
-
-
-def _topk_on_cpus(
-    data: te.Tensor, k: IntExpr, axis: int, ret_type: str, is_ascend: bool, dtype: str
-) -> list[te.Tensor] | te.Tensor:
-    order = Order(dtype_of(data), is_ascend)
-    if not (order.has_rank and _is_long(data, k, axis)):
-        return of_any_type.topk(data, k, axis, ret_type, is_ascend, dtype)
-    types = {"both": [dtype_of(data), dtype], "values": [dtype_of(data)], "indices": [dtype]}[ret_type]
-
-    def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        ib = IRBuilder()
-        results = [Rows(ib, buffer) for buffer in outs]
-        values = None if ret_type == "indices" else results[0]
-        indices = None if ret_type == "values" else results[-1]
-        heap.emit_first(ib, Rows(ib, ins[0]), order, int(k), values, indices)
-        return ib.get()
-
-    shape = (*data.shape[:-1], int(k))
-    return te.extern([shape] * len(types), [data], emit, dtype=types, name="topk_cpu", tag="topk_cpu")
-
-
 def _by(name: str, compute: Callable[..., list[te.Tensor]], schedule: Callable[..., te.Schedule]) -> Any:
     def strategy(
         _attrs: tvm.ir.Attrs, _inputs: list[te.Tensor], _type: relay.Type, _target: tvm.target.Target
@@ -106,7 +78,7 @@ def _by(name: str, compute: Callable[..., list[te.Tensor]], schedule: Callable[.
 
 
 generic.topk_strategy.register("cpu", override=True)(
-    _by("topk", generic.wrap_compute_topk(_topk_on_cpus), topi.generic.schedule_topk)
+    _by("topk", generic.wrap_compute_topk(on_cpus.topk), topi.generic.schedule_topk)
 )
 generic.argsort_strategy.register("cpu", override=True)(
     _by("argsort", generic.wrap_compute_argsort(topi.argsort), topi.generic.schedule_argsort)

@@ -11,7 +11,7 @@ Importing a module of this folder applies its corrections, most of which are tho
 | `max_pooling` | loses NaN, and a window of minus infinities to -3.4e38 |
 | `pixel_shuffle` | finds no kernel |
 | `reductions` | loses NaN, and a row of infinities to -3.4e38, at the index -1 |
-| `sort` | on CPUs, does not sort rows with NaN, nor integers of every type |
+| `sort` | does not sort rows with NaN, nor integers of every type; on CPUs, looks at all for a `topk` |
 """
 
 from . import division, elementwise, in_float32, max_pooling, pixel_shuffle, reductions, sort  # noqa: F401

@@ -1,12 +1,12 @@
 """Maxima and minima of rows, as those of `_extremes`.
 
-On CUDA they stay TVM's, whose schedules know its own reductions only.
+On CUDA, TVM's schedules know its own reductions only: those of the keys, with kernels before and behind.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax, te, topi
@@ -46,8 +46,12 @@ def _place(data: te.Tensor, kind: str, axes: Sequence[int], keepdims: bool, dtyp
 
 def _of_floats(kind: str, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     (data,), attrs = call.args, call.attrs
-    if is_for_cuda() or Keys(kind, dtype_of(data.ty)).are_values:
+    keys = Keys(kind, dtype_of(data.ty))
+    if keys.are_values:
         return STOCK[kind](builder, call)
+    if is_for_cuda():
+        found = _of_keys(kind, builder, call, keys)
+        return builder.call_te(_of_each(keys.value), found, primfunc_name_hint=kind)
     axes = (
         range(data.ty.ndim) if attrs.axis is None else sorted(int(axis) % data.ty.ndim for axis in attrs.axis)
     )
@@ -57,8 +61,11 @@ def _of_floats(kind: str, builder: relax.BlockBuilder, call: relax.Call) -> rela
 def _of_places(kind: str, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     (data,), attrs = call.args, call.attrs
     axes = range(data.ty.ndim) if attrs.axis is None else [int(attrs.axis) % data.ty.ndim]
-    if is_for_cuda() or dtype_of(data.ty) == "bool" or not axes:
+    keys = Keys(kind, dtype_of(data.ty))
+    if dtype_of(data.ty) == "bool" or not axes or (keys.are_values and is_for_cuda()):
         return STOCK[f"arg{kind}"](builder, call)
+    if is_for_cuda():
+        return _of_keys(f"arg{kind}", builder, call, keys)
     return builder.call_te(
         _place,
         data,
@@ -68,6 +75,17 @@ def _of_places(kind: str, builder: relax.BlockBuilder, call: relax.Call) -> rela
         dtype_of(call.ty),
         primfunc_name_hint=f"arg{kind}",
     )
+
+
+def _of_keys(name: str, builder: relax.BlockBuilder, call: relax.Call, keys: Keys) -> relax.Expr:
+    """TVM's reduction, of keys."""
+    ordered = builder.emit(builder.call_te(_of_each(keys.of), call.args[0], primfunc_name_hint="keys"))
+    reduction = builder.normalize(relax.Call(call.op, [ordered], call.attrs))
+    return builder.emit(STOCK[name](builder, reduction))
+
+
+def _of_each(compute: Callable[[Any], Any]) -> Callable[[te.Tensor], te.Tensor]:
+    return lambda data: te.compute(data.shape, lambda *at: compute(data(*at)), "of_each", topi.tag.ELEMWISE)
 
 
 STOCK: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Sorting on CPUs of elements of any type.
+"""Sorting of elements of any type.
 
 NaN has no place in the order of TVM's sorts, by which a row with one is not sorted; and they know few types
 of integers. Here all elements are sorted by integers of 32 or 64 bits of the same order, in which NaN is
@@ -13,7 +13,6 @@ from .._tvm import dtype_of, te, tir, topi
 from .._types import IntExpr
 from .order import HELD_AS, ordered_bits
 
-stock_sort, stock_argsort, stock_topk = topi.sort, topi.argsort, topi.topk
 WITHOUT_SIGN = {
     "uint32": "int32",
     "uint64": "int64",
@@ -21,36 +20,42 @@ WITHOUT_SIGN = {
 SORTED_AS = {**dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"), **WITHOUT_SIGN}
 
 
-def sort(data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
-    dtype = dtype_of(data)
-    if "float" in dtype:
-        return _taken(data, axis, argsort(data, None, axis, is_ascend, "int64"))
-    return _elements(stock_sort(_keys(data), axis, is_ascend), dtype)
+class Sorts:
+    """The sorts of one of TVM's modules, by integers."""
 
+    def __init__(self, stock: Any) -> None:
+        self._sort, self._argsort, self._topk = stock.sort, stock.argsort, stock.topk
 
-def argsort(data: te.Tensor, *args: Any, **options: Any) -> te.Tensor:
-    return stock_argsort(_keys(data), *args, **options)
+    def sort(self, data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
+        dtype = dtype_of(data)
+        if "float" in dtype:
+            return _taken(data, axis, self.argsort(data, axis=axis, is_ascend=is_ascend, dtype="int64"))
+        return _elements(self._sort(_keys(data), axis, is_ascend), dtype)
 
+    def argsort(self, data: te.Tensor, *args: Any, **options: Any) -> te.Tensor:
+        return self._argsort(_keys(data), *args, **options)
 
-def topk(
-    data: te.Tensor,
-    k: IntExpr | te.Tensor = 1,
-    axis: int = -1,
-    ret_type: str = "both",
-    is_ascend: bool = False,
-    dtype: str = "int64",
-) -> list[te.Tensor] | te.Tensor:
-    is_float = "float" in dtype_of(data)
-    asked = "indices" if is_float else ret_type
-    found = stock_topk(_keys(data), k, axis, asked, is_ascend, dtype)
-    if ret_type == "indices":
-        return found
-    if is_float:
-        values, indices = _taken(data, axis, found), [found]
-    else:
-        keys, *indices = [found] if isinstance(found, te.Tensor) else found
-        values = _elements(keys, dtype_of(data))
-    return [values, *indices] if ret_type == "both" else values
+    def topk(
+        self,
+        data: te.Tensor,
+        k: IntExpr | te.Tensor = 1,
+        axis: int = -1,
+        ret_type: str = "both",
+        is_ascend: bool = False,
+        dtype: str = "int64",
+    ) -> list[te.Tensor] | te.Tensor:
+        is_float = "float" in dtype_of(data)
+        asked = "indices" if is_float else ret_type
+        made = self._topk(_keys(data), k, axis, asked, is_ascend, dtype)
+        found = [made] if isinstance(made, te.Tensor) else list(made)
+        if ret_type == "indices":
+            return found[0]
+        if is_float:
+            values, indices = _taken(data, axis, found[0]), found
+        else:
+            keys, *indices = found
+            values = _elements(keys, dtype_of(data))
+        return [values, *indices] if ret_type == "both" else values
 
 
 def _keys(data: te.Tensor) -> te.Tensor:
@@ -84,3 +89,7 @@ def _taken(data: te.Tensor, axis: int, indices: te.Tensor) -> te.Tensor:
         "sorted",
         topi.tag.INJECTIVE,
     )
+
+
+_on_cpus = Sorts(topi)
+sort, argsort, topk = _on_cpus.sort, _on_cpus.argsort, _on_cpus.topk
