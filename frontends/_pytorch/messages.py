@@ -22,12 +22,16 @@ MAX_CHARACTERS = 400  # characters
 
 
 def place(node: torch.Node) -> str:
-    """An operator and the line of the user's program that it comes from, skipping torch's own lines."""
+    """An operator and the line of the user's program that it comes from."""
+    return f"{node.kind()} ({frame_of(node)})"
+
+
+def frame_of(node: torch.Node) -> str:
+    """The line of the user's program that an operator comes from, skipping torch's own lines."""
     lines = [line.strip() for line in str(node.sourceRange()).splitlines() if line.strip()]
     frames = [line for line in lines if FRAME.match(line)]
     own = [line for line in frames if not line.startswith(LIBRARIES)]
-    where = (own or frames or lines or ["place unknown"])[0]
-    return f"{node.kind()} ({where})"
+    return (own or frames or lines or ["place unknown"])[0]
 
 
 def line_of(error: BaseException) -> str:

@@ -19,7 +19,6 @@ from tvm.relay.frontend.common import set_span
 from tvm.relay.frontend.pytorch import PyTorchOpConverter
 
 from ..errors import ImportFailure
-from .operators.shapes import as_number
 
 RESHAPES = {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::detach", "aten::alias", "aten::view_as"}
 TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
@@ -171,7 +170,8 @@ def _written(
         return relay.reshape(result, shape)
     if view.kind() in TRANSPOSES:
         return relay.transpose(result, _inverse(view.kind(), settings, len(shape)))
-    settings = [_known(setting) for setting in settings]
+    if view.kind() == "aten::select" and isinstance(settings[1], relay.Expr):
+        return _replaced_at(base, result, settings[0] % len(shape), settings[1], shape)
     if not all(isinstance(number, (int, type(None))) for number in settings):
         raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
     axis = settings[0] % len(shape)
@@ -199,10 +199,16 @@ def _replaced(base: relay.Expr, part: relay.Expr, axis: int, places: range, shap
     return relay.annotation.stop_fusion(relay.where(relay.const(mask), spread, base))
 
 
-def _known(setting: Any) -> Any:
-    """As a number, if it is computed from constants alone, such as sizes."""
-    number = as_number(setting) if isinstance(setting, relay.Expr) else None
-    return setting if number is None else number
+def _replaced_at(
+    base: relay.Expr, part: relay.Expr, axis: int, place: relay.Expr, shape: list[int]
+) -> relay.Expr:
+    """`base` with `part` at a place of an axis that is known only at run time, and perhaps negative."""
+    places = np.arange(shape[axis]).reshape([-1] + [1] * (len(shape) - axis - 1))
+    place = relay.cast(place, "int64")
+    is_there = (relay.equal(relay.const(each, "int64"), place) for each in (places, places - shape[axis]))
+    return relay.annotation.stop_fusion(
+        relay.where(relay.logical_or(*is_there), relay.expand_dims(part, axis), base)
+    )
 
 
 def _inverse(kind: str, settings: list[Any], rank: int) -> list[int]:

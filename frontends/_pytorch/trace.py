@@ -17,7 +17,7 @@ from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
 from .scripts import has_scripts, inline_attributes, settle
-from .tracer_warnings import tracer_warnings_into, warning_of
+from .tracer_warnings import keep_masks_without_axes, tracer_warnings_into, warning_of
 
 DETECTORS_OF = "torchvision.models.detection."
 IMAGES_AND_TARGETS = ["images", "targets"]  # what these take
@@ -78,6 +78,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
         raise ImportFailure(
             f"torch cannot trace {_name(model)} with inputs of {shapes}{where}: {line_of(error)}"
         ) from error
+    keep_masks_without_axes(module.inlined_graph, kept)
     if kept:
         warnings.warn(warning_of(_name(model), kept), stacklevel=3)  # at the call of from_pytorch
     names = _input_names(model, len(inputs))

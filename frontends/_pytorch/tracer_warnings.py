@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from torch.jit import TracerWarning
 
 from topi_ext.quiet import is_verbose, without_warnings_of
+
+from .messages import frame_of
 
 # True of every import: the sizes of inputs are those of the examples, and a value that reaches a constructor
 # through Python has been warned about where it left the graph.
@@ -18,6 +21,7 @@ HARMLESS = (
     " results are registered as constants",
 )
 PLACES_SHOWN = 3
+INDEXING = ("aten::index", "aten::index_put", "aten::index_put_")
 
 
 @contextlib.contextmanager
@@ -50,6 +54,16 @@ def _keep(warning: warnings.WarningMessage, kept: list[str]) -> None:
     place = f"{what} at {warning.filename}:{warning.lineno}"
     if place not in kept and not any(part in text for part in HARMLESS):
         kept.append(place)
+
+
+def keep_masks_without_axes(graph: Any, kept: list[str]) -> None:
+    """Append the `x[mask]` whose 0-d mask torch reads without a warning: it indexes by 0, or by nothing."""
+    for node in (each for kind in INDEXING for each in graph.findAllNodes(kind)):
+        indices = [index.node() for index in node.inputsAt(1).node().inputs()]
+        made = [each.inputsAt(0).node() if each.kind() == "aten::fill_" else each for each in indices]
+        text = f"Using a 0-d mask as an index at {frame_of(node)}"
+        if any(each.kind() == "aten::empty" for each in made) and text not in kept:
+            kept.append(text)
 
 
 def warning_of(title: str, kept: list[str]) -> str:

@@ -101,14 +101,39 @@ def test_what_is_computed_of_a_mask_is_assigned_to_it(shape):
     assert "where" in ops(assert_computes(assigned, torch.rand(*shape)))
 
 
-def test_what_is_computed_of_another_mask_is_refused():
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 2)])
+def test_what_is_computed_of_rows_is_assigned_to_them(shape):
+    """In a graph whose shapes stay known."""
+    factors = torch.rand(shape[-1])
+
+    def assigned(x):
+        y = x * 1
+        rows = x[..., 0] > 0.5
+        y[rows] = y[rows] * factors + 1
+        return y
+
+    names = ops(assert_computes(assigned, torch.rand(*shape)))
+    assert "where" in names
+    assert "adv_index" not in names
+
+
+def test_what_is_computed_of_another_mask_is_assigned_in_order():
     def assigned(x):
         y = x * 1
         y[x > 0.5] = x[x.flip(0) > 0.5]
         return y
 
-    with pytest.raises(ValueError, match="whose number is known only at run time"):
-        assert_computes(assigned, torch.arange(4.0))
+    assert_computes(assigned, torch.arange(4.0))
+
+
+def test_a_mask_without_axes_is_fixed_with_a_warning():
+    def assigned(x):
+        y = x * 1
+        y[x.sum() > 0] = 3
+        return y
+
+    with pytest.warns(UserWarning, match="is fixed to .* Using a 0-d mask as an index at .*: assigned"):
+        assert_computes(assigned, torch.ones(4))
 
 
 @pytest.mark.parametrize("lead", [(), (5,), (2, 3)])

@@ -11,6 +11,12 @@ PLACES = torch.tensor([[0, -1], [1, 0]])
 MASK = torch.tensor([True, False, True, True])
 
 
+def assigned(x, place, value):
+    x = x.clone()
+    x[place] = value
+    return x
+
+
 def test_moves():
     assert_right(
         {
@@ -70,12 +76,6 @@ def test_slices_by_numbers_known_at_run_time():
 
 @pytest.mark.slow
 def test_indices():
-    def assigned(x, *place_and_value):
-        *place, value = place_and_value
-        x = x.clone()
-        x[tuple(place)] = value
-        return x
-
     assert_right(
         {
             "negative": lambda x, places, mask: x[0, places - 1],
@@ -85,7 +85,7 @@ def test_indices():
             "masked_select": lambda x, places, mask: x.masked_select(mask),
             "masked_scatter": lambda x, places, mask: x.masked_scatter(mask, x + 100),
             "assigned to a mask": lambda x, places, mask: assigned(x, x > 8, -1.0),
-            "assigned along an axis": lambda x, places, mask: assigned(x, slice(None), places, 5.0),
+            "assigned along an axis": lambda x, places, mask: assigned(x, (slice(None), places), 5.0),
             "index_put": lambda x, places, mask: x.index_put((places % 2, places % 3), x[:, :2] + 1, True),
             "put": lambda x, places, mask: x.put(places, places + 0.5),
             "index_add": lambda x, places, mask: x.index_add(1, places[1], x[:, :2], alpha=2),
@@ -102,6 +102,33 @@ def test_indices():
         X,
         PLACES,
         MASK,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", [0.0, -100.0, 100.0], ids=["some", "none", "all"])
+def test_assigned_to_what_is_selected_at_run_time(shift):
+    def places(x):
+        return torch.where(x[1, 0] > 7)[0]
+
+    column, row = torch.arange(2.0)[:, None], torch.arange(4.0)
+    assert_right(
+        {
+            "a number to columns": lambda x: assigned(x, (slice(None), x[0, :, 0] > 3), 5.0),
+            "a column to columns": lambda x: assigned(x, (slice(None), x[0] > 3), column),
+            "columns of itself": lambda x: assigned(x, (..., x[0, 0] > 1), x[..., x[0, 0] > 1].cumsum(0)),
+            "a part of columns": lambda x: assigned(x, (slice(None), x[0, :, 0] > 3, slice(1, 3)), 5.0),
+            "a row to rows": lambda x: assigned(x, x[..., 0] > 3, row),
+            "rows of itself": lambda x: assigned(x, x[..., 0] > 3, x[x[..., 0] > 3].softmax(-1)),
+            "more and more": lambda x: assigned(x, x > 7, x[x > 7].cumsum(0)),
+            "True to what is kept": lambda x: assigned(x[0, 0] > 99, places(x), True),
+            "a column to places": lambda x: assigned(x, (..., places(x)), row[1:, None]),
+            "rows to places": lambda x: assigned(x, torch.where(x[..., 0] > 3), x[x[..., 0] > 3] * 2),
+            "one by one": lambda x: assigned(x, x.nonzero().unbind(1), 7.0),
+            "a number at the maximum": lambda x: assigned(x, x[:, 0, 0].argmax() - 2, 7.0),
+            "a column at the maximum": lambda x: assigned(x, (0, slice(None), x[0, 0].argmax()), row[1:]),
+        },
+        X + shift,
     )
 
 

@@ -42,29 +42,22 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
         if isinstance(values, relay.Expr)
         else relay.const(values, type_.dtype)
     )
-    given = [each for each in indices if each is not None]
-    if len(given) == 1 and indices[0] is not None and _is_mask(converter, given[0]) and not accumulate:
-        missing = len(type_.shape) - len(converter.infer_shape_with_prelude(given[0]))
-        mask = relay.expand_dims(given[0], -1, missing) if missing else given[0]
-        if not converter.infer_shape_with_prelude(values):
-            return relay.where(mask, values, data)
-        of_all = None if missing else for_all_elements(values, mask)
-        if of_all is not None:
-            return relay.where(mask, of_all, data)
-    if any(_is_mask(converter, each) for each in given):
-        raise NotConverted("it assigns to the elements of a mask, whose number is known only at run time")
+    given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
+    if len(given) == 1 and _is_mask(converter, given[0][1]) and not accumulate:
+        return _put_where(converter, data, *given[0], values)
+    if any(_is_mask(converter, each) for _, each in given):
+        raise NotConverted("it assigns to elements that a mask and other indices select together")
     shape = converter.infer_shape_with_prelude(data)
     if not are_integers(*shape):
         raise NotConverted("it assigns to a tensor whose shape is known only at run time")
     places = [axis for axis, each in enumerate(indices) if each is not None]
     others = [axis for axis in range(len(shape)) if axis not in places]
     integers = [relay.cast(each, "int64") for each in _integers(converter, data, indices) if each is not None]
-    of_indices = np.broadcast_shapes(*(converter.infer_shape_with_prelude(each) for each in integers))
-    integers = [relay.broadcast_to(each, of_indices) for each in integers]
+    integers, of_indices = _broadcast(converter, integers)
     rest = [shape[axis] for axis in others]
     begin = places[0] if places == list(range(places[0], places[-1] + 1)) else 0
     taken = [*rest[:begin], *of_indices, *rest[begin:]]
-    values = relay.broadcast_to(values, taken)
+    values = _broadcast_to(values, taken, integers[0])
     if begin and of_indices:
         count = len(of_indices)
         order = [*range(begin, begin + count), *range(begin), *range(begin + count, len(taken))]
@@ -80,6 +73,55 @@ def index_put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
         if axes == sorted(axes)
         else relay.transpose(result, [axes.index(axis) for axis in range(len(axes))])
     )
+
+
+def _broadcast(converter: Converter, integers: list[relay.Expr]) -> tuple[list[relay.Expr], tuple[Any, ...]]:
+    """The indices in one shape, and that shape."""
+    shapes = [converter.infer_shape_with_prelude(each) for each in integers]
+    if all(are_integers(*shape) for shape in shapes):
+        of_indices = np.broadcast_shapes(*shapes)
+        return [relay.broadcast_to(each, of_indices) for each in integers], of_indices
+    if any(len(shape) != 1 or are_integers(*shape) for shape in shapes):
+        raise NotConverted("its indices broadcast to a shape that is known only at run time")
+    return integers, shapes[0]
+
+
+def _broadcast_to(values: relay.Expr, shape: list[Any], like: relay.Expr) -> relay.Expr:
+    """Broadcast; an extent that is known only at run time is that of `like`, which has one axis."""
+    if are_integers(*shape):
+        return relay.broadcast_to(values, shape)
+    count = relay.shape_of(like, "int64")
+    extents = [relay.const([each], "int64") if isinstance(each, int) else count for each in shape]
+    return relay.broadcast_to(values, relay.concatenate(extents, 0))
+
+
+def _put_where(
+    converter: Converter, data: relay.Expr, axis: int, mask: relay.Expr, values: relay.Expr
+) -> relay.Expr:
+    """Assign to the elements of a mask of the axes from `axis` on."""
+    mask = functions.truth(mask, converter.infer_type_with_prelude(mask).dtype)
+    shape, of_mask, of_values = map(converter.infer_shape_with_prelude, (data, mask, values))
+    behind = len(shape) - axis - len(of_mask)
+    wide = relay.expand_dims(mask, -1, behind) if behind else mask
+    place = len(of_values) - behind - 1  # of the axis along which the elements come, if values have it
+    if place < 0:
+        return relay.where(wide, values, data)
+    if not of_mask:
+        raise NotConverted("its mask has no axes")
+    if of_values[place] == 1:
+        return relay.where(wide, relay.expand_dims(values, place, len(of_mask) - 1), data)
+    of_all = None if axis else for_all_elements(values, mask, behind)
+    if of_all is not None:
+        return relay.where(wide, of_all, data)
+    if not are_integers(*of_mask, *(size for each, size in enumerate(of_values) if each != place)):
+        raise NotConverted("it assigns to the elements of a mask whose shape is known only at run time")
+    # The first one stands for all elements that the mask does not select, be there others or not.
+    none = relay.zeros([*of_values[:place], 1, *of_values[place + 1 :]], converter.infer_type(values).dtype)
+    order = relay.cumsum(relay.cast(relay.reshape(mask, [-1]), "int64"), 0)
+    spread = relay.take(relay.concatenate([none, values], place), order, place)
+    if len(of_mask) > 1:
+        spread = relay.reshape(spread, [*of_values[:place], *of_mask, *of_values[place + 1 :]])
+    return relay.where(wide, spread, data)
 
 
 def put(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
