@@ -198,6 +198,28 @@ def test_float16_is_computed_in_float32():
     )
 
 
+def test_a_number_is_not_rounded_to_float16():
+    """Where it is the second factor; torch rounds the first."""
+    x = torch.linspace(-0.003, 0.004, 8, dtype=torch.float16)
+    great, small = torch.tensor(1e5), torch.tensor(1e-6)
+    assert_right(
+        {
+            "times a 0-d tensor": lambda x: x * great,
+            "times a number": lambda x: x * 1e5,
+            "0-d tensor times": lambda x: great * x,
+            "times an integer": lambda x: x * torch.tensor(100000),
+            "times what is known at run time": lambda x: x * (x.float().abs().sum() * 1e7),
+            "by": lambda x: x / great + x / small,
+            "by, to floor": lambda x: x // 1e-5,
+            "by, to trunc": lambda x: torch.div(x, 1e-5, rounding_mode="trunc"),
+            "in place": lambda x: x.clone().mul_(great),
+        },
+        x,
+        rtol=1e-3,
+        atol=0,
+    )
+
+
 @pytest.mark.parametrize("function", [torch.linalg.det, torch.special.zeta])
 def test_refused_in_one_line(function):
     given = (torch.eye(3),) if function is torch.linalg.det else (torch.eye(3), torch.eye(3))

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tvm import relay
 
 from ... import _extremes as extremes
 from . import functions
-from .converter import Converter, Inputs, InputTypes, dtype_name
+from .converter import Converter, Inputs, InputTypes, dtype_name, known_number
 
 Function = Callable[..., relay.Expr]  # of a dtype and operands that have it
+SMALLEST, GREATEST = float(np.finfo("float16").tiny), float(np.finfo("float16").max)
 
 
 def elementwise(
@@ -26,6 +29,27 @@ def elementwise(
         return function(dtype, *operands)
     result = function("int32", *(relay.cast(each, "int32") for each in operands))
     return functions.truth(result, "int32")
+
+
+def scaled(function: Function, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """As `elementwise`, but torch does not round a number to float16 by which it multiplies or divides."""
+    operands = converter.pytorch_promote_types(inputs, input_types)
+    number = inputs[1]
+    is_rounded = number is not operands[1] and converter.infer_type(operands[0]).dtype == "float16"
+    if not is_rounded or _is_in_range(number):
+        return elementwise(function, converter, inputs, input_types)
+    exact = number if isinstance(number, relay.Expr) else relay.const(float(number), "float32")
+    return relay.cast(
+        function("float32", relay.cast(operands[0], "float32"), relay.cast(exact, "float32")), "float16"
+    )
+
+
+def _is_in_range(value: Any) -> bool:
+    """Whether a number is not rounded to an infinity in float16, nor to one with few digits."""
+    known = known_number(value)
+    if known is None:
+        return False
+    return known == 0 or not math.isfinite(known) or SMALLEST <= abs(known) <= GREATEST
 
 
 def compared(function: Function, converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -60,16 +84,21 @@ def div(converter: Converter, inputs: Inputs, input_types: InputTypes) -> Any:
     mode = inputs[2] if len(inputs) > 2 else None
     operands = converter.pytorch_promote_types(inputs[:2], input_types[:2])
     dtype = converter.infer_type(operands[0]).dtype
+    if functions.is_float(dtype):
+        return scaled(partial(_quotient, mode), converter, inputs[:2], input_types[:2])
     if mode is None:
-        if not functions.is_float(dtype):
-            operands = [functions.cast(each, dtype, "float32") for each in operands]
-        return relay.divide(*operands)
+        return relay.divide(*(functions.cast(each, dtype, "float32") for each in operands))
     if dtype == "bool":
         operands, dtype = [relay.cast(each, "int32") for each in operands], "int64"
+    return _quotient(mode, dtype, *operands)
+
+
+def _quotient(mode: str | None, dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
     if mode == "floor":
-        return functions.floor_divide(dtype, *operands)
-    whole = not functions.is_float(dtype)
-    return relay.trunc_divide(*operands) if whole else relay.trunc(relay.divide(*operands))
+        return functions.floor_divide(dtype, x, y)
+    if mode is None:
+        return relay.divide(x, y)
+    return relay.trunc(relay.divide(x, y)) if functions.is_float(dtype) else relay.trunc_divide(x, y)
 
 
 def round_(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
@@ -252,12 +281,12 @@ CONVERTERS = {
     "aten::div": div,
     "aten::erf": partial(unary, functions.erf),
     "aten::expm1": partial(unary, functions.expm1),
-    "aten::floor_divide": partial(elementwise, functions.floor_divide),
+    "aten::floor_divide": partial(scaled, functions.floor_divide),
     "aten::fmod": partial(elementwise, functions.fmod),
     "aten::log1p": partial(unary, functions.log1p),
     "aten::maximum": partial(elementwise, extremes.maximum),
     "aten::minimum": partial(elementwise, extremes.minimum),
-    "aten::mul": partial(elementwise, _multiply),
+    "aten::mul": partial(scaled, _multiply),
     "aten::pow": partial(elementwise, functions.power),
     "aten::reciprocal": partial(unary, lambda dtype, x: relay.divide(relay.const(1, dtype), x)),
     "aten::remainder": partial(elementwise, functions.remainder),
