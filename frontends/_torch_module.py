@@ -24,7 +24,25 @@ def tensors_of(example_inputs: torch.Tensor | Sequence[torch.Tensor]) -> tuple[t
     for index, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
             raise ImportFailure(f"example_inputs[{index}] must be a tensor, not {type(tensor).__name__}")
+        unlike = _unlike_arrays(tensor)
+        if unlike:
+            raise ImportFailure(f"example_inputs[{index}] {unlike}")
     return tuple(tensors)
+
+
+def _unlike_arrays(tensor: torch.Tensor) -> str | None:
+    """In what a tensor differs from an array of numbers, and what to give instead."""
+    if tensor.is_nested or not (tensor.layout == torch.strided or tensor.is_mkldnn):
+        kind = "nested" if tensor.is_nested else str(tensor.layout).replace("torch.", "")
+        return f"is {kind}, and compiled networks take dense tensors: give one, such as of .to_dense()"
+    if tensor.is_quantized:
+        return f"is quantized to {tensor.dtype}, and compiled networks take plain numbers: give .dequantize()"
+    if tensor.is_complex():
+        return (
+            f"is of {tensor.dtype}, and TVM has no complex numbers: give torch.view_as_real of it to a model "
+            "that computes with real and imaginary parts"
+        )
+    return None
 
 
 @contextlib.contextmanager

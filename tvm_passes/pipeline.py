@@ -18,6 +18,7 @@ from .analysis.targets import (
     has_onednn,
     has_tensor_cores,
     is_for_gpu,
+    target_of,
 )
 from .cleanup.canonicalize import Canonicalize
 from .cleanup.combine_transposes import CombineTransposes
@@ -70,6 +71,7 @@ from .subpixel.upsample_by_shuffle import UpsampleByShuffle
 from .warps.restore_warp_affine import RestoreWarpAffine
 from .warps.restore_warp_perspective import RestoreWarpPerspective
 
+DTYPES = ("float32", "float16", "bfloat16", "int8")  # that convolutions are computed in
 MASKS: dict[str, Any] = {"pasted": None, "raw": ReturnRawMasks, "encoded": ReturnEncodedMasks}
 
 
@@ -101,7 +103,7 @@ def detection_pipeline(
     masks = masks or "pasted"
     if masks not in MASKS:
         raise ValueError(f"detection_pipeline: masks must be {', '.join(MASKS)}, not {masks!r}")
-    machine = _target_or_current(target)
+    machine = _target_or_current("detection_pipeline", target)
     dtype = _dtype("detection_pipeline", machine, dtype, calibration)
     on_tensor_cores = has_tensor_cores(machine, dtype)
     in_half = dtype != "float32"
@@ -139,7 +141,7 @@ def subpixel_pipeline(
     default "float16", since tensor cores do not multiply float32. "float32" keeps all types.
     "int8" is that of `detection_pipeline`.
     """
-    machine = _target_or_current(target)
+    machine = _target_or_current("subpixel_pipeline", target)
     dtype = _dtype("subpixel_pipeline", machine, dtype, calibration)
     stages = [*_in_float(dtype), _restore_warps(), _restore_shuffles()]
     # On a CPU without oneDNN, TVM compiles NCHW to a blocked layout, which is several times faster there than
@@ -313,14 +315,16 @@ class _Pipeline(tvm.transform.Sequential):
 # --- targets
 
 
-def _target_or_current(target: str | tvm.target.Target | None) -> tvm.target.Target | None:
-    return tvm.target.Target(target) if target else tvm.target.Target.current()
+def _target_or_current(pipeline: str, target: str | tvm.target.Target | None) -> tvm.target.Target | None:
+    return target_of(target, pipeline) if target else tvm.target.Target.current()
 
 
 def _dtype(
     pipeline: str, target: tvm.target.Target | None, dtype: str | None, calibration: Calibration | None
 ) -> str:
     """The type that the caller wants, or the best one."""
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"{pipeline}: dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
     dtype = dtype or ("int8" if calibration is not None else best_dtype(target))
     if calibration is not None and dtype != "int8":
         raise ValueError(f"{pipeline}: a calibration is for int8, not for {dtype}")

@@ -30,7 +30,7 @@ from .messages import line_of, place, stated_reason
 from .mutation import mutates, mutations_without_outputs, nodes_of, write_back
 from .operators import CONVERTERS, Converter
 from .operators.decomposed import decomposition_of
-from .results import settle_results
+from .results import NOT_IMPORTED, instead_of, settle_results
 from .trace import TracedModel
 
 UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
@@ -117,6 +117,11 @@ def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
     for node in nodes_of(graph):
         if node.kind() not in places:
             places[node.kind()] = place(node)
+        for value in node.outputs():
+            kind: Any = value.type()
+            dtype = NOT_IMPORTED.get(kind.scalarType()) if kind.kind() == "TensorType" else None
+            if dtype is not None:
+                raise _failure(title, f"it gives {dtype}, {instead_of(dtype)}", node)
         if is_random(node):
             raise _failure(title, "it draws random numbers, which a compiled model cannot repeat", node)
         for lost in mutations_without_outputs(node):

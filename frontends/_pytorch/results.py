@@ -19,9 +19,25 @@ from .arguments import type_text
 
 DTYPES = {
     "Bool": "bool", "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
-    "Half": "float16", "BFloat16": "bfloat16", "Float": "float32", "Double": "float64",
+    "Half": "float16", "Float": "float32", "Double": "float64",
 }  # fmt: skip
-WIDTHS = {"bfloat16": 16}
+# Of TorchScript's names, with torch's own.
+NOT_IMPORTED = {
+    "BFloat16": torch.bfloat16, "ComplexHalf": torch.complex32, "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
+}  # fmt: skip
+
+
+def instead_of(dtype: torch.dtype) -> str:
+    """Why tensors of a dtype are not imported, and what to do."""
+    if dtype == torch.bfloat16:
+        return (
+            "which the importer does not take: import the model in float32 (model.float(), without autocast) "
+            'and let passes compute in bfloat16, as detection_pipeline(target, dtype="bfloat16") does'
+        )
+    if dtype.is_complex:
+        return "and TVM has no complex numbers: compute with real and imaginary parts"
+    return "which TVM does not have: convert to another dtype"
 
 
 def settle_results(converter: Any, node: torch.Node, outputs: dict[str, Any]) -> None:
@@ -74,4 +90,4 @@ def _kind(dtype: str) -> str:
 
 
 def _width(dtype: str) -> int:
-    return int("".join(filter(str.isdigit, dtype.replace("bfloat", ""))) or 0)
+    return int("".join(filter(str.isdigit, dtype)) or 0)

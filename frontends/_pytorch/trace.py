@@ -16,6 +16,7 @@ from .._torch_module import in_evaluation, named_tensors
 from ..errors import ImportFailure
 from .detections import detections_are_handled_by_operators
 from .messages import line_of, own_frame
+from .results import DTYPES, NOT_IMPORTED, instead_of
 from .scripts import has_scripts, inline_attributes, settle
 from .tracer_warnings import keep_masks_without_axes, tracer_warnings_into, warning_of
 
@@ -47,6 +48,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 f"a scripted {_name(part)} has lists and dicts of tensors, which Relay cannot represent; "
                 "pass the nn.Module that it was scripted from, or a traced one"
             )
+    _check_dtypes(model, inputs)
     flat = _FlatModel(model)
     kept: list[str] = []
     try:
@@ -107,6 +109,15 @@ class _FlatModel(torch.nn.Module):
         self.output_names, tensors = zip(*outputs)
         self.output_dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
         return tensors
+
+
+def _check_dtypes(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    for index, tensor in enumerate(inputs):
+        if str(tensor.dtype).replace("torch.", "") not in DTYPES.values():
+            raise ImportFailure(f"example_inputs[{index}] is of {tensor.dtype}, {instead_of(tensor.dtype)}")
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
+        if weight.dtype in NOT_IMPORTED.values():
+            raise ImportFailure(f"{_name(model)}.{name} is of {weight.dtype}, {instead_of(weight.dtype)}")
 
 
 def _images(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -172,3 +172,38 @@ def test_a_new_shape_in_place_changes_no_number():
     x = torch.rand(3, 4)
     mod, _ = from_pytorch(Function(function), x)
     assert abs(run(mod, x.numpy())[0] - Function(function)(x).numpy()).max() == 0
+
+
+@pytest.mark.parametrize(
+    "tensor, said",
+    [
+        (torch.eye(3).to_sparse(), "is sparse_coo, and compiled networks take dense tensors"),
+        (torch.nested.nested_tensor([torch.rand(2), torch.rand(3)]), "is nested, and"),
+        (torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.quint8), "give .dequantize()"),
+        (torch.eye(3).to(torch.complex64), "TVM has no complex numbers"),
+        (torch.eye(3).bfloat16(), "import the model in float32"),
+        (torch.eye(3).to(torch.float8_e4m3fn), "is of torch.float8_e4m3fn, which TVM does not have"),
+    ],
+    ids=["sparse", "nested", "quantized", "complex", "bfloat16", "float8"],
+)
+def test_an_input_that_a_compiled_network_cannot_take(tensor, said):
+    with pytest.raises(ImportFailure) as failure:
+        from_pytorch(nn.Identity(), tensor)
+    assert str(failure.value).startswith("example_inputs[0] is")
+    assert said in str(failure.value)
+
+
+def test_a_weight_in_bfloat16_is_named():
+    with pytest.raises(ImportFailure, match=r"Sequential\.0\.weight is of torch\.bfloat16, which"):
+        from_pytorch(nn.Sequential(nn.Linear(3, 3).bfloat16()), torch.rand(2, 3))
+
+
+def test_what_cannot_be_computed_in_a_dtype_is_named():
+    class Autocast(nn.Linear):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return super().forward(x)
+
+    with pytest.raises(ImportFailure, match=r"forward.*: it gives torch.bfloat16, .* without autocast"):
+        from_pytorch(Autocast(3, 3), torch.rand(2, 3))
+    assert "it gives torch.complex64, and TVM has no complex numbers" in refusal(torch.fft.rfft)

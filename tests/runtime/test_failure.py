@@ -6,7 +6,7 @@ import torch
 
 import frontends
 from tests.helpers import module
-from tvm_passes import ConvertToNHWC, runtime
+from tvm_passes import ConvertToNHWC, detection_pipeline, runtime, subpixel_pipeline
 from tvm_passes.runtime.failure import explained
 
 import tvm
@@ -78,3 +78,20 @@ def test_kernels_of_tuples_are_built_alone_and_nvcc_is_quoted():
     found = explained(tvm.TVMError("whole"), module(x, y), tvm.target.Target("llvm"), build)
     assert str(found).startswith("cannot compile concatenate with sinh, of type float32 (4, 8)")
     assert str(found).endswith(" for llvm: nvcc: too many arguments in function call: g(1, 2);")
+
+
+@pytest.mark.parametrize("target", ["lvm", "llvm -mcpuu=foo", None])
+def test_a_target_that_tvm_does_not_know(target):
+    said = f'compile: TVM does not know the target {target!r} .*: give such as "llvm"'
+    with pytest.raises(ValueError, match=said) as failure:
+        runtime.compile(tvm.IRModule(), target)
+    assert "\n" not in str(failure.value)
+    if target:
+        with pytest.raises(ValueError, match="subpixel_pipeline: TVM does not know"):
+            subpixel_pipeline(target)
+
+
+@pytest.mark.parametrize("pipeline", [detection_pipeline, subpixel_pipeline])
+def test_a_dtype_that_no_pipeline_knows(pipeline):
+    with pytest.raises(ValueError, match=r"dtype must be one of float32, float16, .*, not 'fp16'"):
+        pipeline("llvm", dtype="fp16")

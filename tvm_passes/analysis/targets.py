@@ -7,8 +7,21 @@ from topi_ext.conv2d_nhwc.cuda import arch_of
 
 import tvm
 
+from ..errors import one_line
+
 # The first architecture with tensor cores for the type, that with kernels of this project for int8.
 TENSOR_CORES = {"float16": 75, "bfloat16": 80, "int8": 80}
+
+
+def target_of(target: str | tvm.target.Target, caller: str) -> tvm.target.Target:
+    """The target of that name; raises ValueError with what to give instead if TVM does not know it."""
+    try:
+        return tvm.target.Target(target)
+    except (ValueError, TypeError, RuntimeError) as reason:
+        raise ValueError(
+            f"{caller}: TVM does not know the target {target!r} ({one_line(reason)}): give such as "
+            '"llvm", topi_ext.cpu_target() or "cuda -arch=sm_90"'
+        ) from reason
 
 
 def is_for_gpu(target: tvm.target.Target | None) -> bool:

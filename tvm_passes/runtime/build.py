@@ -8,6 +8,7 @@ from topi_ext import bootstrap  # noqa: F401  (before tvm)
 
 import tvm
 
+from ..analysis.targets import target_of
 from .arrays import Array
 from .libraries import Library, built, signature_of
 from .model import Model
@@ -39,7 +40,7 @@ def compile(
         Those of `Model`: `cut`, `copy_outputs`, `copy_weights`, `cuda_graph`. `cut=True` uses the attribute
         `padded_rows` of `main`, if it has one.
     """
-    target = tvm.target.Target(target)
+    target = target_of(target, "compile")
     lib, signature = built(mod, target, params, run_here=True), signature_of(mod)
     if options.get("cut") is True and signature.padded_rows is not None:
         options["cut"] = signature.padded_rows
@@ -59,4 +60,4 @@ def build_library(
 
     Raises `CompileFailure` where TVM cannot compile the module for the target.
     """
-    return built(mod, target, params, run_here=False)
+    return built(mod, target_of(target, "build_library"), params, run_here=False)
