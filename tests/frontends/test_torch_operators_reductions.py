@@ -7,6 +7,8 @@ import torch
 
 from tests.frontends.torch_functions import assert_right
 
+NAN, INF = math.nan, math.inf
+
 X = torch.tensor([[3.0, -1.0, 2.0, 2.0], [0.5, 7.0, -4.0, 7.0], [1.0, 1.0, 1.0, -2.0]])
 WITH_NAN = torch.tensor([[3.0, math.nan, 2.0, math.nan], [0.5, 7.0, -4.0, 7.0]])
 
@@ -124,6 +126,70 @@ def test_orders_of_integers(dtype):
             "median": lambda x: x.median(),
             "median along an axis": lambda x: x.median(1).values,
             "kthvalue": lambda x: x.kthvalue(2, 1).values,
+        },
+        x,
+    )
+
+
+def test_so_far():
+    """NaN is the extreme from where it is on, and of equal ones the last counts."""
+    x = torch.tensor(
+        [
+            [1.0, -INF, -INF, 3.0, 2.0, 3.0, NAN, 1.0, NAN],
+            [-INF, -INF, INF, 1.0, INF, 2.0, 3.0, 3.0, 0.0],
+            [0.0, -0.0, 1e-8, -50.0, 100.0, 100.0, -100.0, 2.0, 3.0],
+        ]
+    )
+    assert_right(
+        {
+            "cummax": lambda x: x.cummax(1),
+            "cummin": lambda x: x.cummin(-1),
+            "cummax of integers": lambda x: x.clamp(-9, 9).nan_to_num().long().cummax(0),
+            "cummax of bool": lambda x: (x > 1).cummax(1),
+            "logcumsumexp": lambda x: x.logcumsumexp(1),
+            "logcumsumexp of columns": lambda x: x.logcumsumexp(0),
+        },
+        x,
+    )
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "nearest", "midpoint"])
+def test_quantiles(interpolation):
+    x = torch.tensor([[1.0, -INF, 3.0, NAN, 2.0], [5.0, -2.0, 4.0, 1.0, 6.0], [NAN] * 5])
+    given = {"interpolation": interpolation}
+    assert_right(
+        {
+            "of all": lambda x, q: torch.quantile(x.nan_to_num(0, 9, -9), 0.3, **given),
+            "of all, all axes kept": lambda x, q: torch.quantile(x[1:2], 0.3, keepdim=True, **given),
+            "of rows": lambda x, q: torch.quantile(x, q, 1, **given),
+            "of columns": lambda x, q: torch.quantile(x, q[0], 0, True, **given),
+            "known ones of rows": lambda x, q: torch.nanquantile(
+                x, torch.tensor([0.3, 0.6]), 1, True, **given
+            ),
+        },
+        x,
+        torch.tensor([0.2, 0.5, 1.0]),
+    )
+
+
+def test_equal_elements():
+    x = torch.tensor([[3, 1, 1, 5], [5, 5, 0, 3]])
+    assert_right(
+        {
+            "unique": lambda x: torch.unique(x),
+            "unique floats": lambda x: torch.unique(x / 2, return_inverse=True, return_counts=True),
+            "unique bytes": lambda x: torch.unique(x.to(torch.uint8), return_counts=True),
+            "unique bool": lambda x: torch.unique(x > 2, return_inverse=True),
+            "unique of some": lambda x: torch.unique(x[x > 2], return_inverse=True, return_counts=True),
+            "unique of none": lambda x: torch.unique(x[x > 9], return_inverse=True, return_counts=True),
+            "consecutive": lambda x: torch.unique_consecutive(x, True, True),
+            "bincount": lambda x: torch.bincount(x.flatten()),
+            "bincount with a length": lambda x: torch.bincount(x.flatten(), minlength=9),
+            "bincount with too small a length": lambda x: torch.bincount(x.flatten().int(), minlength=2),
+            "bincount with weights": lambda x: (
+                torch.bincount(x[0], x[1] / 2, 9),
+                torch.bincount(x[0], x[1]),
+            ),
         },
         x,
     )

@@ -177,6 +177,8 @@ def _trace(
         raise NotConverted("the shape of its result depends on the values of its inputs") from error
     except (UnsupportedOperatorException, AssertionError, NotImplementedError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [""])[0]
+        if "value out of a tracing tensor" in reason:
+            raise NotConverted("torch's own definition of it depends on the values of its inputs") from error
         raise NotConverted(f"torch has no definition of it for these arguments ({reason})") from error
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from tvm import relay
 
 from . import functions
-from .converter import Converter, Inputs, InputTypes
+from .converter import Converter, Inputs, InputTypes, NotConverted
+from .shapes import are_integers
 
 
 def sort(converter: Converter, inputs: Inputs, _: InputTypes) -> tuple[relay.Expr, relay.Expr]:
@@ -56,6 +58,58 @@ def median(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr | 
     return (values, indices) if len(inputs) == 3 else values
 
 
+def quantile(skips_nan: bool, converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
+    """TVM lacks it, and torch's own definition looks at the numbers."""
+    data, q, axis, keepdims, interpolation = inputs
+    dtype = converter.infer_type(data).dtype
+    shape = list(converter.infer_shape_with_prelude(data))
+    if not are_integers(*shape):
+        raise NotConverted("it takes a tensor whose shape is known only at run time")
+    if axis is None or not shape:
+        rows, rest, kept = relay.reshape(data, [-1]), [], [1] * len(shape)
+    else:
+        others = [each for each in range(len(shape)) if each != axis % len(shape)]
+        rows, rest = relay.transpose(data, [*others, axis % len(shape)]), [shape[each] for each in others]
+        kept = [size if each in others else 1 for each, size in enumerate(shape)]
+    rows, _ = _sorted(converter, rows, -1, False)  # with NaN last
+    q = q if isinstance(q, relay.Expr) else relay.const(q, dtype)
+    places = _places_of_quantiles(converter, rows, dtype, relay.reshape(q, [-1]), skips_nan)
+    found = _between(dtype, rows, places, interpolation, len(rest))
+    found = relay.transpose(found, [len(rest), *range(len(rest))])
+    return relay.reshape(found, [*converter.infer_shape_with_prelude(q), *(kept if keepdims else rest)])
+
+
+def _places_of_quantiles(
+    converter: Converter, rows: relay.Expr, dtype: str, q: relay.Expr, skips_nan: bool
+) -> relay.Expr:
+    """Where the quantiles are in sorted rows: that of a row with NaN is NaN, unless these are skipped."""
+    last = relay.const(converter.infer_shape_with_prelude(rows)[-1] - 1, dtype)
+    unknown = relay.sum(relay.cast(relay.isnan(rows), dtype), -1, keepdims=True)
+    if skips_nan:
+        known = relay.maximum(relay.subtract(last, unknown), relay.const(0, dtype))
+        return relay.multiply(q, known)
+    return relay.where(functions.truth(unknown, dtype), last, relay.multiply(q, last))
+
+
+def _between(dtype: str, rows: relay.Expr, places: relay.Expr, interpolation: str, axis: int) -> relay.Expr:
+    """The elements at places between whole numbers."""
+
+    def at(whole: relay.Expr) -> relay.Expr:
+        return relay.gather(rows, axis, relay.cast(whole, "int64"))
+
+    below, above = relay.floor(places), relay.ceil(places)
+    if interpolation not in ("linear", "midpoint"):
+        nearest = functions.round_(dtype, places)
+        return at({"lower": below, "higher": above, "nearest": nearest}[interpolation])
+    half, one = relay.const(0.5, dtype), relay.const(1, dtype)
+    weight = relay.subtract(places, below) if interpolation == "linear" else relay.full_like(places, half)
+    low, high = at(below), at(above)
+    apart = relay.subtract(high, low)
+    from_low = relay.add(low, relay.multiply(weight, apart))
+    from_high = relay.subtract(high, relay.multiply(relay.subtract(one, weight), apart))
+    return relay.where(relay.less(weight, half), from_low, from_high)
+
+
 def _at(
     converter: Converter, data: relay.Expr, place: int, axis: int, keepdims: bool
 ) -> tuple[relay.Expr, ...]:
@@ -83,6 +137,8 @@ CONVERTERS = {
     "aten::kthvalue": kthvalue,
     "aten::median": median,
     "aten::msort": msort,
+    "aten::nanquantile": partial(quantile, True),
+    "aten::quantile": partial(quantile, False),
     "aten::sort": sort,
     "aten::topk": topk,
 }
