@@ -33,6 +33,7 @@ from .operators.decomposed import decomposition_of
 from .results import NOT_IMPORTED, instead_of, settle_results
 from .trace import TracedModel
 
+PROFILER = "profiler::"  # operators that mark what is measured, as DataParallel does
 UNPACKING = ("prim::ListUnpack", "prim::TupleUnpack")
 # The last two are the names under which distutils warns when TVM compares versions.
 SPEAKERS = ("torch", "tvm", "distutils", "setuptools")
@@ -113,6 +114,8 @@ def _convert_params(graph: Any, state_dict: dict[str, Any], *args: Any) -> tuple
 
 def _prepare(title: str, places: dict[str, str], graph: torch.Graph) -> None:
     """Prepare TVM's own copy of the graph for the converter; note where operators are first called."""
+    for node in reversed([each for each in nodes_of(graph) if each.kind().startswith(PROFILER)]):
+        node.destroy()
     name_loops_over_classes(graph)  # what such a loop mutates stays inside
     for node in nodes_of(graph):
         if node.kind() not in places:

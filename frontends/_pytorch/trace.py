@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 f"a scripted {_name(part)} has lists and dicts of tensors, which Relay cannot represent; "
                 "pass the nn.Module that it was scripted from, or a traced one"
             )
+    model = getattr(model, "_orig_mod", model)  # what torch.compile was given
     _check_dtypes(model, inputs)
     flat = _FlatModel(model)
     kept: list[str] = []
@@ -63,6 +65,7 @@ def trace(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> TracedMod
                 detections_are_handled_by_operators(),
                 _attention_step_by_step(),
                 _without_gradients(),
+                _compiled_as_written(),
                 _constants_as_they_were(),
             ):
                 module = torch.jit.trace(flat, copies, check_trace=False, strict=False)
@@ -189,6 +192,16 @@ def _without_gradients() -> Iterator[None]:
     # The class below, whose method that of `Function` calls: models keep `MyFunction.apply` in attributes.
     below: Any = torch.autograd.function._SingleLevelFunction
     with mock.patch.object(below, "apply", classmethod(apply)):
+        yield
+
+
+@contextlib.contextmanager
+def _compiled_as_written() -> Iterator[None]:
+    """Trace what `torch.compile` was given, as torch itself does if told to."""
+    if "torch._dynamo" not in sys.modules:  # which takes seconds to import, so nothing is compiled
+        yield
+        return
+    with sys.modules["torch._dynamo"].config.patch(error_on_nested_jit_trace=False):
         yield
 
 

@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from frontends import from_pytorch
+from frontends import ImportFailure, from_pytorch
 from tests.helpers import ops, run
+
+from tvm import relay
 
 
 def assert_computes(function, *tensors, rtol=1e-5):
@@ -178,3 +180,44 @@ def test_equations_of_constants_are_solved_as_they_are_imported():
     matrices, right = matrices_that_need_pivots(6), torch.rand(2, 6)
     mod = assert_computes(lambda x: x * torch.linalg.solve(matrices, right), torch.rand(2, 6), rtol=1e-5)
     assert ops(mod) == ["multiply"]
+
+
+class Marked(nn.Module):
+    """With a part that is given, and a mark for the profiler."""
+
+    def __init__(self, part=None):
+        super().__init__()
+        self.part = part or nn.Conv2d(2, 3, 1)
+
+    def forward(self, x):
+        with torch.profiler.record_function("head"):
+            return self.part(x)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model, x: model,
+        lambda model, x: nn.DataParallel(model),
+        lambda model, x: torch.compile(model),
+        lambda model, x: Marked(torch.compile(model.part)),
+        lambda model, x: torch.export.export(model.part, (x,)).module(),
+    ],
+    ids=["marked for the profiler", "DataParallel", "compiled", "with a compiled part", "exported"],
+)
+def test_a_model_in_a_wrapping(wrap):
+    model, x = Marked().eval(), torch.rand(1, 2, 4, 5)
+    mod, params = from_pytorch(wrap(model, x), x)
+    mod["main"] = relay.build_module.bind_params_by_name(mod["main"], params)
+    np.testing.assert_allclose(run(mod, x.numpy())[0], model(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_name_of_an_input_of_a_compiled_model_stays():
+    mod, _ = from_pytorch(torch.compile(Marked()), torch.rand(1, 2, 4, 5))
+    assert list(mod["main"].attrs["input_names"]) == ["x"]
+
+
+def test_a_frozen_script_is_refused():
+    frozen = torch.jit.freeze(torch.jit.trace(nn.Conv2d(2, 3, 1).eval(), torch.rand(1, 2, 4, 5)))
+    with pytest.raises(ImportFailure, match=r"pass what torch\.jit\.freeze was given"):
+        from_pytorch(frozen, torch.rand(1, 2, 4, 5))
