@@ -49,9 +49,7 @@ def _unlike_arrays(tensor: torch.Tensor) -> str | None:
 def in_evaluation(model: torch.nn.Module) -> Iterator[None]:
     """Put the model in evaluation mode, then restore the flag of each of its parts."""
     if not all(hasattr(part, "training") for part in model.modules()):
-        raise ImportFailure(
-            "a frozen script has no modes and weights: pass what torch.jit.freeze was given"
-        )
+        raise ImportFailure("a frozen script has no modes and weights: pass what torch.jit.freeze was given")
     flags = [(part, part.training) for part in model.modules()]
     with contextlib.suppress(NotImplementedError):  # of what torch.export made, which keeps its mode
         model.eval()

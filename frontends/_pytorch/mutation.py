@@ -19,6 +19,7 @@ from tvm.relay.frontend.common import set_span
 from tvm.relay.frontend.pytorch import PyTorchOpConverter
 
 from ..errors import ImportFailure
+from .operators.shapes import as_number
 
 RESHAPES = {"aten::view", "aten::unsqueeze", "aten::squeeze", "aten::detach", "aten::alias", "aten::view_as"}
 TRANSPOSES = {"aten::transpose", "aten::permute", "aten::t"}
@@ -170,17 +171,24 @@ def _written(
         return relay.reshape(result, shape)
     if view.kind() in TRANSPOSES:
         return relay.transpose(result, _inverse(view.kind(), settings, len(shape)))
-    if view.kind() == "aten::select" and isinstance(settings[1], relay.Expr):
-        return _replaced_at(base, result, settings[0] % len(shape), settings[1], shape)
-    if not all(isinstance(number, (int, type(None))) for number in settings):
+    axis, numbers = settings[0] % len(shape), [as_number(each) for each in settings[1:]]
+    unknown = [number is None and given is not None for number, given in zip(numbers, settings[1:])]
+    if unknown == [True]:
+        return _replaced_at(base, result, axis, settings[1], shape)
+    if unknown == [False, True, False] and numbers[2] in (None, 1):
+        first = slice(numbers[0], None).indices(shape[axis])[0]
+        return _replaced_from(converter, base, result, axis, first, shape)
+    is_to_end = len(numbers) > 1 and (numbers[1] is None or numbers[1] >= shape[axis])
+    if unknown == [True, False, False] and is_to_end and numbers[2] in (None, 1):
+        return _replaced_from(converter, base, result, axis, None, shape)
+    if any(unknown):
         raise ImportFailure("it changes part of a tensor, and which part is known only at run time")
-    axis = settings[0] % len(shape)
     if view.kind() == "aten::select":
-        begin = settings[1] % shape[axis]
+        begin = (numbers[0] or 0) % shape[axis]
         end, step = begin + 1, 1
         result = relay.expand_dims(result, axis)
     else:
-        begin, end, step = slice(*settings[1:]).indices(shape[axis])
+        begin, end, step = slice(*numbers).indices(shape[axis])
     if (begin, end, step) == (0, shape[axis], 1):
         return result
     return _replaced(base, result, axis, range(begin, end, step), shape)
@@ -209,6 +217,27 @@ def _replaced_at(
     return relay.annotation.stop_fusion(
         relay.where(relay.logical_or(*is_there), relay.expand_dims(part, axis), base)
     )
+
+
+def _replaced_from(
+    converter: PyTorchOpConverter,
+    base: relay.Expr,
+    part: relay.Expr,
+    axis: int,
+    first: int | None,
+    shape: list[int],
+) -> relay.Expr:
+    """`base` with `part`, of a length known only at run time, from a place of an axis on, or at its end."""
+    zero, extent = relay.const(0, "int64"), relay.const(shape[axis], "int64")
+    count = relay.take(relay.shape_of(part, "int64"), relay.const(axis))
+    begin = relay.subtract(extent, count) if first is None else relay.const(first, "int64")
+    places = relay.subtract(relay.const(np.arange(shape[axis]), "int64"), begin)  # in the part
+    is_there = relay.logical_and(relay.greater_equal(places, zero), relay.less(places, count))
+    one = [1 if each == axis else size for each, size in enumerate(shape)]
+    none = relay.zeros(one, converter.infer_type_with_prelude(part).dtype)  # stands for all that is not there
+    spread = relay.take(relay.concatenate([part, none], axis), relay.maximum(places, zero), axis, mode="clip")
+    mask = relay.reshape(is_there, [-1 if each == axis else 1 for each in range(len(shape))])
+    return relay.annotation.stop_fusion(relay.where(mask, spread, base))
 
 
 def _inverse(kind: str, settings: list[Any], rank: int) -> list[int]:

@@ -127,9 +127,26 @@ def test_assigned_to_what_is_selected_at_run_time(shift):
             "one by one": lambda x: assigned(x, x.nonzero().unbind(1), 7.0),
             "a number at the maximum": lambda x: assigned(x, x[:, 0, 0].argmax() - 2, 7.0),
             "a column at the maximum": lambda x: assigned(x, (0, slice(None), x[0, 0].argmax()), row[1:]),
+            "to the first places": lambda x: assigned(x, (0, slice((x[0, :, 0] > 3).sum())), 7.0),
+            "behind the first places": lambda x: assigned(x, (0, slice((x[0, :, 0] > 3).sum(), None)), 7.0),
+            "what is kept, before padding": lambda x: assigned(
+                torch.zeros(9, 4), slice(2, 2 + (x[..., 0] > 3).sum()), x[x[..., 0] > 3]
+            ),
         },
         X + shift,
     )
+
+
+def test_assigned_to_a_part_of_which_the_shape_tells():
+    def volume(x):
+        _, channels, width = x.shape
+        y = x.new_zeros(2, 2 * channels, width)
+        y[:, :channels, 1:] = x[..., : width - 1]
+        y[:, channels:] = x
+        y[..., width // 2] += 1
+        return y
+
+    assert_right({"volume": volume}, X)
 
 
 def test_like_another():

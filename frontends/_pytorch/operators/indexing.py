@@ -171,6 +171,11 @@ def _wrapped(index: relay.Expr, extent: relay.Expr, dtype: str) -> relay.Expr:
     return relay.where(relay.less(index, relay.const(0, dtype)), relay.add(index, extent), index)
 
 
+def argwhere(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM lacks it under this name."""
+    return converter.stock["aten::nonzero"](inputs, input_types)
+
+
 def index_select(converter: Converter, inputs: Inputs, _: InputTypes) -> relay.Expr:
     """TVM's own takes no 0-d tensors, neither as data nor as indices."""
     data, axis, places = inputs
@@ -327,6 +332,7 @@ def bucketize(converter: Converter, inputs: Inputs, input_types: InputTypes) -> 
 
 
 CONVERTERS = {
+    "aten::argwhere": argwhere,
     "aten::bucketize": bucketize,
     "aten::gather": gather,
     "aten::index": index,

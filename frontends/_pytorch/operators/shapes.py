@@ -342,6 +342,12 @@ def filled_like(value: int | None, converter: Converter, inputs: Inputs, _: Inpu
     return relay.full_like(relay.cast(data, dtype), fill)
 
 
+def fill(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
+    """TVM's own takes no tensor whose shape is known only at run time."""
+    data, value = inputs
+    return filled_like(None, converter, [data, value, None], input_types)
+
+
 def clone(converter: Converter, inputs: Inputs, input_types: InputTypes) -> relay.Expr:
     """TVM's own copies constants, too, which passes then do not take for constants."""
     is_constant = isinstance(inputs[0], relay.Constant)
@@ -350,6 +356,8 @@ def clone(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
 
 CONVERTERS = {
     "aten::clone": clone,
+    "aten::fill": fill,
+    "aten::fill_": fill,
     "aten::full": full,
     "aten::ones": partial(filled, 1.0),
     "aten::zeros": partial(filled, 0.0),
