@@ -61,17 +61,24 @@ def late_slice(data: relay.Expr, bounds: Mapping[int, tuple[Bound, Bound, Bound]
     starts, ends, steps = zip(*rows)
     start, end, step = map(_vector, (starts, ends, steps))
     size, zero = relay.shape_of(data, "int64"), relay.const(0, "int64")
+    may_go_back = any(isinstance(each, relay.Expr) or each < 0 for each in steps)
+    first, last = zero, size
+    if may_go_back:  # from the last element at most, to the one before the first
+        first = relay.where(relay.less(step, zero), relay.const(-1, "int64"), zero)
+        last = size + first
 
     def within(index: relay.Expr) -> relay.Expr:
-        from_the_end = relay.maximum(index + size, zero)
-        return relay.where(relay.less(index, zero), from_the_end, relay.minimum(index, size))
+        from_the_end = relay.maximum(index + size, first)
+        place = relay.where(relay.less(index, zero), from_the_end, relay.minimum(index, last))
+        # Relay counts what is negative from the end.
+        return relay.where(relay.less(place, zero), place - size, place) if may_go_back else place
 
     is_constant = all(isinstance(bound, int) for row in rows for bound in row)
-    if is_constant:
+    if is_constant or may_go_back:
         end = within(end)
-    if any(isinstance(bound, relay.Expr) or bound != 0 for bound in starts):
+    if may_go_back or any(isinstance(bound, relay.Expr) or bound != 0 for bound in starts):
         start = within(start)
-        end = relay.maximum(start, end) if is_constant else end
+        end = relay.maximum(start, end) if is_constant and not may_go_back else end
     result = dynamic.strided_slice(data, start, end, step, "end")
     return keep_known(result, [None if axis in bounds else size for axis, size in enumerate(shape)])
 

@@ -59,6 +59,7 @@ class TestSlice:
     @pytest.mark.parametrize("given", [["start"], ["end"], ["start", "end", "step"]])
     def test_by_bounds_known_at_run_time(self, size, given):
         outside = [(-9, 5, 1), (-20, -18, 1), (0, -20, 1), (3, 5, -1)]
+        outside += [(-9, -20, -1), (-20, 0, -2), (-7, -8, -1), (9, -9, -3), (2**63 - 1, -(2**63), -1)]
         x = RANDOM.normal(size=(2, 7)).astype("float32")
         for fixed in [{"start": 2, "end": 2**63 - 1, "step": 1}, {"start": -3, "end": -1, "step": 1}]:
             model = self.sliced(size, *fixed.values())
