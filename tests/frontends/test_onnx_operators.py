@@ -237,6 +237,19 @@ def test_resize_takes_the_scale_that_is_given(mode, scale):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("scale", [0.5, 0.6, 1.5])
+def test_resize_of_opset_10_takes_the_element_behind_where_it_makes_smaller(scale, known):
+    """As in ONNX's own example for it, and in ONNX Runtime."""
+    scales = np.array([1, 1, scale, 1], "float32")
+    arrays, constants = ([IMAGE], {"scales": scales}) if known else ([IMAGE, scales], {})
+    model = model_and_arrays("Resize", arrays, constants, {"mode": "nearest"}, opset=10)
+    (found,) = run(from_onnx(model)[0], *arrays)
+    at = np.arange(int(IMAGE.shape[2] * np.float32(scale))) / np.float32(scale)
+    rows = (np.ceil(at) if scale < 1 else np.floor(at)).astype(int)
+    np.testing.assert_array_equal(found, IMAGE[:, :, np.minimum(rows, IMAGE.shape[2] - 1)])
+
+
 @pytest.mark.parametrize("shapes", [((3,), (2, "n", 4)), (("m", 3, 4), (4,))])
 def test_a_matmul_of_a_vector_and_a_batch_known_at_run_time(shapes):
     inputs = [tensor_input(name, shape) for name, shape in zip("ab", shapes)]

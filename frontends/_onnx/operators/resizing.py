@@ -50,6 +50,7 @@ class _How:
     exclude_outside: bool
     antialias: bool
     extrapolation_value: float
+    from_above: bool = False  # whether to take the element behind the coordinate where the result is smaller
 
 
 def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
@@ -59,6 +60,7 @@ def resize(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -
     if opset < 11:  # the inputs had another order, and there were no coordinate modes
         roi, scales, wanted = None, inputs[1], None
         how = _how(attrs, "asymmetric", "floor")
+        how.from_above = how.mode == "nearest"  # by ONNX's example and ONNX Runtime
     else:
         roi, scales, wanted = (_unless_empty(each) for each in (inputs[1], inputs[2], inputs[3]))
         how = _how(attrs, "half_pixel", "round_prefer_floor")
@@ -265,7 +267,8 @@ def _coordinates(axis: _Axis, how: _How) -> relay.Expr:
     if how.coordinates == "pytorch_half_pixel":
         return relay.where(length > one, centers, place * zero)
     if how.coordinates == "asymmetric":
-        return place / axis.scale
+        at = place / axis.scale
+        return relay.where(axis.scale < one, relay.ceil(at), at) if how.from_above else at
     if how.coordinates == "align_corners":
         return place * ((axis.size - one) / relay.maximum(length - one, one))
     if how.coordinates == "half_pixel_symmetric":
