@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import onnx
 
@@ -68,6 +69,10 @@ def _shape(value: onnx.ValueInfoProto, given: Sequence[int | None] | None) -> li
         given = [dim.dim_value if is_known else None for dim, is_known in zip(declared, known)]
     elif declared is not None and len(declared) != len(given):
         raise ImportFailure(f"the input '{name}' has {len(declared)} dimensions; shapes has {tuple(given)}")
+    for size in given:
+        if size is not None and not isinstance(size, Integral):
+            hint = "give each size as a number, or None if it is known only at run time"
+            raise ImportFailure(f"shapes has {size!r} as a size of the input '{name}': {hint}")
     check_size(f"the input '{name}'", given)
     return [None if size is None else int(size) for size in given]
 
