@@ -9,7 +9,14 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import tvm_passes
 from frontends import ImportFailure, from_onnx
-from tests.frontends.onnx_models import assert_matches_reference, model_of, run, tensor_input, weights
+from tests.frontends.onnx_models import (
+    assert_matches_reference,
+    compiled,
+    model_of,
+    run,
+    tensor_input,
+    weights,
+)
 
 SHAPE = 1, 3, 12, 12
 
@@ -110,6 +117,49 @@ def test_each_element_of_an_axis_has_its_scale(axis, dtype):
     node = helper.make_node("DequantizeLinear", ["x", *constants], ["y"], axis=axis)
     model = model_of([node], [tensor_input("x", (3, 3), dtype)], ["y"], weights(**constants), 21)
     assert_matches_reference(from_onnx(model)[0], model, x)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("zero", [True, False])
+@pytest.mark.parametrize("operator", ["QuantizeLinear", "DequantizeLinear"])
+def test_each_block_along_an_axis_has_its_scale(operator, axis, zero):
+    """The last block is shorter."""
+    values = np.random.default_rng(0)
+    x = values.integers(-90, 90, (5, 7)).astype("int8" if operator == "DequantizeLinear" else "float32")
+    blocks = (3, 7) if axis == 0 else (5, 4)
+    constants = {"scale": values.uniform(0.5, 2, blocks).astype("float32")}
+    dtype = "int8" if operator == "DequantizeLinear" or zero else "uint8"
+    if zero:
+        constants["zero"] = values.integers(-9, 9, blocks).astype(dtype)
+    node = helper.make_node(operator, ["x", *constants], ["y"], axis=axis, block_size=2)
+    model = model_of([node], [tensor_input("x", x.shape, x.dtype)], ["y"], weights(**constants), 21)
+    scale, zeros = (
+        np.repeat(each, 2, axis)[:5, :7]
+        for each in (constants["scale"], constants.get("zero", constants["scale"] * 0))
+    )
+    limits = np.iinfo(dtype)
+    if operator == "DequantizeLinear":
+        expected = ((x - zeros.astype("float32")) * scale).astype("float32")
+    else:
+        expected = np.clip(np.round(x / scale) + zeros, limits.min, limits.max).astype(dtype)
+    (found,) = run(from_onnx(model)[0], x)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_a_quantised_convolution_of_images_whose_size_is_known_only_at_run_time(per_channel):
+    x, w = quantised("uint8", 2, 3, 6, 5), quantised("int8", 4, 3, 3, 3, seed=1)
+    scale = np.float32([0.02, 0.03, 0.01, 0.05]) if per_channel else np.float32(0.02)
+    constants = {**scale_and_zero("x", "uint8", 0.1), "w": w, "w scale": scale}
+    constants |= {"w zero": np.zeros(scale.shape, "int8"), **scale_and_zero("y", "uint8", 1.5)}
+    node = helper.make_node("QLinearConv", ["x", *constants], ["y"])
+    compute = []
+    for shape in ("n", 3, "h", "w"), x.shape:
+        model = model_of([node], [tensor_input("x", shape, "uint8")], ["y"], weights(**constants))
+        compute.append(compiled(from_onnx(model)[0]))
+    (found,), (expected,) = (each(x) for each in compute)
+    np.testing.assert_array_equal(found, expected)
 
 
 def quantised(dtype, *shape, seed=0):

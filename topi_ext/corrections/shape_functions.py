@@ -22,6 +22,7 @@ AS_THE_INPUT = (  # the result has the shape of the first input
     *("abs", "sign", "trunc", "isnan", "isinf", "isfinite", "erf", "log10"),
     *("sin", "cos", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     *("nn.log_softmax", "reinterpret", "reverse", "trilu"),
+    *("fixed_point_multiply", "fixed_point_multiply_per_axis"),  # of quantized convolutions
 )
 
 

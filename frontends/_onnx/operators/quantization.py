@@ -39,6 +39,22 @@ def _by_axis(vector: relay.Expr, axis: int, rank: int) -> relay.Expr:
     return relay.reshape(vector, [-1] + [1] * (rank - axis - 1)) if rank else relay.reshape(vector, [])
 
 
+def _of_each(numbers: relay.Expr, data: relay.Expr, axis: int, block: int) -> relay.Expr:
+    """As `_by_axis`, or one for each block of elements along the axis, the last of which may be shorter."""
+    if not block:
+        return _by_axis(numbers, axis, rank_of(data))
+    if rank_of(numbers) != rank_of(data):
+        raise NotImplementedError(
+            "its scale and zero point need as many axes as its data, one number a block"
+        )
+    repeated, size = relay.repeat(numbers, block, axis), sizes_of(data)[axis]
+    if sizes_of(repeated)[axis] == size:
+        return repeated
+    if size is None:
+        raise NotImplementedError("its blocks need an axis whose size is known")
+    return relay.strided_slice(repeated, [0], [size], axes=[axis])
+
+
 def _quantized(data: relay.Expr, zero_point: relay.Expr | None, dtype: str) -> relay.Expr:
     """Round scaled floats of float32, add the zero point, and clip to the range of the dtype.
 
@@ -63,8 +79,9 @@ def quantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: 
         dtype = importer.get_type(attrs["output_dtype"])
     if np.dtype(dtype).kind not in "iu" or np.dtype(dtype).itemsize > 2:
         raise NotImplementedError(f"quantizing to {dtype} is not supported")
-    scale = _by_axis(scale, axis, rank)
-    zero_point = None if zero_point is None else _by_axis(zero_point, axis, rank)
+    block = attrs.get("block_size", 0)
+    scale = _of_each(scale, data, axis, block)
+    zero_point = None if zero_point is None else _of_each(zero_point, data, axis, block)
     return _quantized(relay.cast(data, "float32") / relay.cast(scale, "float32"), zero_point, dtype)
 
 
@@ -73,12 +90,13 @@ def dequantize_linear(importer: ModuleType, inputs: Inputs, attrs: Attrs, params
     data, scale, zero_point = inputs[0], inputs[1], inputs[2]
     dtype, rank, axis = dtype_of(scale), rank_of(data), attrs.get("axis", 1)
     axis = axis_of(axis, rank) if rank > 1 else 0
-    if zero_point is not None and dtype == "float32" and dtype_of(data) in ("int8", "uint8"):
+    block = attrs.get("block_size", 0)
+    if zero_point is not None and dtype == "float32" and dtype_of(data) in ("int8", "uint8") and not block:
         return relay.qnn.op.dequantize(data, scale, relay.cast(zero_point, "int32"), axis)
     result = relay.cast(data, "int32")
     if zero_point is not None:
-        result = result - _by_axis(relay.cast(zero_point, "int32"), axis, rank)
-    return relay.cast(result, dtype) * _by_axis(scale, axis, rank)
+        result = result - _of_each(relay.cast(zero_point, "int32"), data, axis, block)
+    return relay.cast(result, dtype) * _of_each(scale, data, axis, block)
 
 
 def _centred(data: relay.Expr, zero: relay.Expr | None) -> relay.Expr:
