@@ -1,4 +1,4 @@
-"""A Loop with no more than it needs: its condition as a scalar, and only values that change and are read.
+"""A Loop with no more than it needs: only values that change and are read.
 
 Converters from other frameworks carry every variable of a function through a loop, weights among them, and
 variables that have no value before the first round. Relay's loops need one type for each that they carry.
@@ -6,11 +6,10 @@ variables that have no value before the first round. Relay's loops need one type
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
-from onnx import helper
 
 
 @dataclass
@@ -41,7 +40,6 @@ def pruned(graph: onnx.GraphProto, node: onnx.NodeProto) -> Pruned:
         if place not in kept:
             del body.input[2 + place]
             del body.output[1 + place]
-    keep_shape(body, 0, ())  # the condition may be a tensor of one element
     return Pruned(body, kept)
 
 
@@ -98,18 +96,3 @@ def _rename(graph: onnx.GraphProto, before: str, after: str) -> None:
                 _rename(inner, before, after)
                 for output in inner.output:
                     output.name = after if output.name == before else output.name
-
-
-def grows(output: onnx.ValueInfoProto) -> bool:
-    """Whether a result is declared to have more elements than one."""
-    return any(each.dim_value > 1 for each in output.type.tensor_type.shape.dim)
-
-
-def keep_shape(body: onnx.GraphProto, place: int, shape: Sequence[int]) -> None:
-    """Give an output of one element the shape that it has at first: some exporters add or drop axes."""
-    output = body.output[place]
-    known, name = f"{output.name}:shape{place}", f"{output.name}:as_before{place}"
-    value = helper.make_tensor(known, onnx.TensorProto.INT64, [len(shape)], list(shape))
-    body.node.append(helper.make_node("Constant", [], [known], value=value))
-    body.node.append(helper.make_node("Reshape", [output.name, known], [name], name=name))
-    output.CopyFrom(helper.make_tensor_value_info(name, output.type.tensor_type.elem_type, shape))

@@ -13,12 +13,15 @@ import onnx
 import pytest
 from onnx import helper
 
+import tvm_passes
 from frontends import ImportFailure, from_onnx
 from tests.frontends.onnx_models import (
     assert_matches_reference,
+    compiled,
     convolution,
     model_of,
     operators,
+    reference,
     run,
     tensor_input,
     weights,
@@ -267,6 +270,10 @@ class TestShapes:
         with pytest.raises(ImportFailure, match="the input 'x' has 2 dimensions"):
             from_onnx(affine((1, 3)), shapes={"x": (1, 3, 4)})
 
+    def test_a_size_by_name(self):
+        with pytest.raises(ImportFailure, match=r"shapes has 'batch' as a size of the input 'x': give each"):
+            from_onnx(affine(("batch", 3)), shapes={"x": ("batch", 3)})
+
     def test_no_such_input(self):
         with pytest.raises(
             ImportFailure, match=r"shapes has 'z', which is not an input; the inputs are \['x'\]"
@@ -343,6 +350,32 @@ def _on_a_terminal(script):
     os.close(theirs)
     os.close(ours)
     return written
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+def test_branches_whose_results_differ_in_size(size):
+    """The size of the result is known only at run time; after the passes, too."""
+
+    def branch(name, *nodes):
+        outputs = [tensor_input(f"{name}{place}", None) for place in range(2)]
+        return helper.make_graph(nodes, name, [], outputs)
+
+    then = branch(
+        "a", helper.make_node("Concat", ["x", "x"], ["a0"], axis=0), helper.make_node("Neg", ["x"], ["a1"])
+    )
+    otherwise = branch(
+        "b", helper.make_node("Identity", ["x"], ["b0"]), helper.make_node("Identity", ["none"], ["b1"])
+    )
+    node = helper.make_node("If", ["condition"], ["y", "z"], "it", then_branch=then, else_branch=otherwise)
+    inputs = [tensor_input("x", (size, 2)), tensor_input("condition", (1,), "bool")]
+    model = model_of([node], inputs, ["y", "z"], weights(none=np.zeros((0, 2), "float32")))
+    mod, _ = from_onnx(model)
+    x = np.random.default_rng(0).normal(size=(3, 2)).astype("float32")
+    for compute in compiled(mod), compiled(tvm_passes.default_pipeline()(mod)):
+        for holds in True, False:
+            arrays = x, np.array([holds])
+            for found, expected in zip(compute(*arrays), reference(model, *arrays)):
+                np.testing.assert_array_equal(found, expected)
 
 
 class TestDeadBranches:

@@ -213,9 +213,105 @@ def test_a_variable_that_a_loop_sets_before_it_is_read_has_its_final_shape(limit
 
 
 @pytest.mark.parametrize("options", [{"reads_unset": True}, {"most": 0}], ids=["read", "no round"])
-def test_a_loop_whose_variables_grow_is_refused(options):
-    with pytest.raises(ImportFailure, match="it carries 'unset', which has one element before"):
+def test_a_loop_whose_variables_get_more_axes_is_refused(options):
+    reason = r"it carries 'unset', which is float32\[1\] before the first round and float32\[1, 2\] after it"
+    with pytest.raises(ImportFailure, match=reason):
         from_onnx(loop_with_variables(unset_grows=True, **options))
+
+
+def gathering_loop(count, before, size=2):
+    """It appends a row to `all` in each round, and gives rows of known and unknown size."""
+    values = [tensor_input("i", (), "int64"), tensor_input("going", (), "bool"), tensor_input("all", None)]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["goes_on"]),
+            helper.make_node("Cast", ["i"], ["number"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Add", ["x", "number"], ["row"]),
+            helper.make_node("Unsqueeze", ["row", "zero"], ["rows"]),
+            helper.make_node("Concat", ["all", "rows"], ["more"], axis=0),
+            helper.make_node("ReduceSum", ["more"], ["total"], keepdims=0),
+            helper.make_node("Identity", ["row"], ["each"]),
+        ],
+        "body",
+        values,
+        [tensor_input(name, None) for name in ("goes_on", "more", "total", "each")],
+    )
+    loop = helper.make_node(
+        "Loop", ["count", "true", "all_before"], ["y", "totals", "rows_of_all"], body=body
+    )
+    constants = {"true": np.bool_(True), "zero": np.int64([0])}
+    given = [tensor_input("x", (size,)), tensor_input("all_before", before)]
+    if count is None:
+        given.append(tensor_input("count", (), "int64"))
+    else:
+        constants["count"] = np.int64(count)
+    return model_of([loop], given, loop.output, weights(**constants))
+
+
+@pytest.mark.parametrize("before", [(0, 2), (1, 2), (3, 2), ("n", 2)])
+def test_a_loop_whose_tensor_grows(before):
+    """Its length is known only at run time; of no rounds, rows have the shape that they would have."""
+    model = gathering_loop(None, before)
+    compute = compiled(from_onnx(model)[0])
+    first = np.ones((2 if before[0] == "n" else before[0], 2), "float32")
+    for count in (0, 1, 4):
+        arrays = np.array([1, 2], "float32"), first, np.int64(count)
+        grown, totals, rows = compute(*arrays)
+        expected = arrays[0] + np.arange(count, dtype="float32")[:, None]
+        np.testing.assert_array_equal(grown, np.concatenate([first, expected]))
+        np.testing.assert_array_equal(rows, expected)
+        np.testing.assert_array_equal(totals, first.sum() + np.cumsum(expected.sum(1), dtype="float32"))
+
+
+def test_rows_whose_size_is_known_only_at_run_time():
+    compute = compiled(from_onnx(gathering_loop(3, (0, "n"), size="n"))[0])
+    for size in (1, 4):
+        x, first = np.ones(size, "float32"), np.zeros((0, size), "float32")
+        expected = x + np.arange(3, dtype="float32")[:, None]
+        for found in compute(x, first)[::2]:
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("given", [["count"], ["goes"], ["count", "goes"]], ids="-".join)
+def test_a_loop_by_number_and_by_condition(given):
+    """As in ONNX Runtime, the condition of a round counts whether there is one before the first or not."""
+    values = [tensor_input("i", (), "int64"), tensor_input("going", (), "bool"), tensor_input("sum", (2,))]
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum", "x"], ["next"]),
+            helper.make_node("ReduceMax", ["next"], ["most"], keepdims=0),
+            helper.make_node("Less", ["most", "limit"], ["goes_on"]),
+        ],
+        "body",
+        values,
+        [tensor_input(name, None) for name in ("goes_on", "next")],
+    )
+    names = [name if name in given else "" for name in ("count", "goes")]
+    loop = helper.make_node("Loop", [*names, "x"], ["y"], body=body)
+    inputs = {"x": tensor_input("x", (2,)), "count": tensor_input("count", (), "int64")}
+    inputs["goes"] = tensor_input("goes", (), "bool")
+    model = model_of([loop], [inputs[n] for n in ("x", *given)], ["y"], weights(limit=np.float32(9)))
+    compute = compiled(from_onnx(model)[0])
+    x = np.array([1, 2], "float32")
+    for count, first in ((0, True), (2, True), (9, True), (9, False)):
+        arrays = [x, *({"count": np.int64(count), "goes": np.bool_(first)}[name] for name in given)]
+        expected, goes, left = x, first or "goes" not in given, count if "count" in given else 99
+        while goes and left:
+            expected, left = expected + x, left - 1
+            goes = expected.max() < 9
+        np.testing.assert_array_equal(compute(*arrays)[0], expected)
+
+
+def test_a_loop_that_never_ends_is_refused():
+    body = helper.make_graph(
+        [helper.make_node("Add", ["sum", "sum"], ["next"])],
+        "body",
+        [tensor_input("i", (), "int64"), tensor_input("going", (), "bool"), tensor_input("sum", (2,))],
+        [tensor_input("going", (), "bool"), tensor_input("next", (2,))],
+    )
+    loop = helper.make_node("Loop", ["", "", "x"], ["y"], body=body)
+    with pytest.raises(ImportFailure, match="neither a number of rounds nor a condition"):
+        from_onnx(model_of([loop], [tensor_input("x", (2,))], ["y"]))
 
 
 def test_what_a_loop_reads_from_outside_is_computed_once():
