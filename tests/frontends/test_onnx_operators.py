@@ -11,6 +11,7 @@ from tests.frontends.onnx_models import (
     assert_matches_reference,
     compiled,
     model_of,
+    operators,
     run,
     tensor_input,
     weights,
@@ -235,6 +236,16 @@ def test_resize_takes_the_scale_that_is_given(mode, scale):
     for axis in (2, 3):
         expected = resized(expected, axis, scale, mode)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_extremes_of_many_are_one_operator_each(operator):
+    """More would be computed again in each that follows."""
+    arrays = [np.array(row, "float32") for row in ([1, np.nan, 3], [2, 0, np.nan], [0, 9, 9], [7, 7, 7])]
+    model = model_and_arrays(operator, arrays, {}, {})
+    mod, _ = from_onnx(model)
+    assert len(operators(mod)) == 3
+    assert_matches_reference(mod, model, *arrays)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -55,6 +55,23 @@ def test_relu_keeps_nan(emulated_cuda, target, dtype, count):
     np.testing.assert_array_equal(found, np.maximum(array, 0))
 
 
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_extremes_of_two_keep_nan(emulated_cuda, target, dtype, name):
+    special = [-9, 0.5, 9, 0] if dtype == "int32" else [math.nan, -9, 9, -math.nan, math.inf, -math.inf, -0.0]
+    one, other = (each.astype(dtype) for each in np.meshgrid(special, np.resize(special, 64)))
+    x, y = (relay.var(letter, shape=one.shape, dtype=dtype) for letter in "xy")
+    expected = getattr(np, name)(one, other)
+    of_two = getattr(relay, name)
+    found = run_on(target, emulated_cuda, module(x, y, of_two(x, y)), one, other)
+    np.testing.assert_array_equal(found, expected)
+    zero = relay.const(0, dtype)
+    for result in of_two(x, zero), of_two(zero, x):
+        found = run_on(target, emulated_cuda, module(x, result), one)
+        np.testing.assert_array_equal(found, getattr(np, name)(one, 0))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("behind", [relay.nn.relu, lambda y: relay.clip(y, 0, 1)])
 def test_bounds_behind_a_pooling_on_cuda(emulated_cuda, dtype, behind):
@@ -433,8 +450,8 @@ def test_scatter_of_fewer_indices_than_elements(emulated_cuda, target, axis, red
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def run_on(target, emulated_cuda, mod, array):
-    (found,) = run(mod, array) if target == "llvm" else emulated_cuda.run_relay(mod, array)
+def run_on(target, emulated_cuda, mod, *arrays):
+    (found,) = run(mod, *arrays) if target == "llvm" else emulated_cuda.run_relay(mod, *arrays)
     return found
 
 

@@ -17,6 +17,7 @@ Importing a module of this folder applies its correction.
 | `erf` | on CPUs, calls the C library for each element, at a tenth of the speed |
 | `exp` | on CPUs, calls the C library for each element, at a sixth of the speed |
 | `extremes` | loses NaN, and a row of infinities to -3.4e38, at the index -1; on CPUs, has no vectors |
+| `extremes_of_two` | loses NaN in a maximum or minimum of two tensors |
 | `global_pooling` | on CUDA, sums float16 in float16, and takes two kernels |
 | `grid_sample` | computes places again for each channel, and reads what it converts NaN to |
 | `in_bounds` | reads and writes wherever an index points |
@@ -75,6 +76,7 @@ from . import (  # noqa: F401  each corrects as it is imported
     erf,
     exp,
     extremes,
+    extremes_of_two,
     global_pooling,
     grid_sample,
     hybrid_script,

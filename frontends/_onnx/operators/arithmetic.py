@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import reduce
 from types import ModuleType
 
@@ -12,7 +11,6 @@ from tvm_passes.engine.expressions import type_of
 
 from tvm import relay
 
-from ..._extremes import maximum, minimum
 from ._common import Attrs, Converter, Inputs, Params, dtype_of, like, rank_of, sizes_of, stock
 
 
@@ -24,9 +22,9 @@ def clip(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> 
     are_known = all(isinstance(value, (float, int)) for value in values)
     if dtype.startswith("float") and are_known and values[0] <= values[1]:
         return relay.clip(data, *values)
-    for bound, limit in zip(bounds, (maximum, minimum)):
+    for bound, limit in zip(bounds, (relay.maximum, relay.minimum)):
         if bound is not None:
-            data = limit(dtype, like(bound, data) if isinstance(bound, float) else bound, data)
+            data = limit(data, like(bound, data) if isinstance(bound, float) else bound)
     return data
 
 
@@ -65,15 +63,6 @@ def _with_axis(name: str) -> Converter:
             behind = rank - attrs["axis"] % rank - rank_of(right)
             right = relay.expand_dims(right, -1, behind) if behind else right
         return operator(left, right)
-
-    return convert
-
-
-def _extreme(of_two: Callable[[str, relay.Expr, relay.Expr], relay.Expr]) -> Converter:
-    def convert(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
-        """TVM's own loses NaN."""
-        dtype = dtype_of(inputs[0])
-        return reduce(lambda x, y: of_two(dtype, x, y), inputs)
 
     return convert
 
@@ -156,9 +145,7 @@ CONVERTERS: dict[str, Converter] = {
     "Div": _with_axis("divide"),
     "Gemm": gemm,
     "MatMul": matmul,
-    "Max": _extreme(maximum),
     "Mean": mean,
-    "Min": _extreme(minimum),
     "Mod": mod,
     "Mul": _with_axis("multiply"),
     "Pow": pow_,

@@ -11,7 +11,6 @@ import numpy as np
 
 from tvm import relay
 
-from ... import _extremes as extremes
 from . import functions
 from .converter import Converter, Inputs, InputTypes, dtype_name, known_number
 
@@ -124,9 +123,8 @@ def clamp(converter: Converter, inputs: Inputs, input_types: InputTypes) -> rela
         [data, *(bound for bound, _ in given)], [input_types[0], *(kind for _, kind in given)]
     )
     data, *limits = operands
-    dtype = converter.infer_type(data).dtype
-    for limiting, bound in zip((extremes.maximum, extremes.minimum), bounds):
-        data = data if bound is None else limiting(dtype, limits.pop(0), data)
+    for limiting, bound in zip((relay.maximum, relay.minimum), bounds):
+        data = data if bound is None else limiting(data, limits.pop(0))
     return data
 
 
@@ -284,8 +282,8 @@ CONVERTERS = {
     "aten::floor_divide": partial(scaled, functions.floor_divide),
     "aten::fmod": partial(elementwise, functions.fmod),
     "aten::log1p": partial(unary, functions.log1p),
-    "aten::maximum": partial(elementwise, extremes.maximum),
-    "aten::minimum": partial(elementwise, extremes.minimum),
+    "aten::maximum": partial(elementwise, functions.maximum),
+    "aten::minimum": partial(elementwise, functions.minimum),
     "aten::mul": partial(scaled, _multiply),
     "aten::pow": partial(elementwise, functions.power),
     "aten::reciprocal": partial(unary, lambda dtype, x: relay.divide(relay.const(1, dtype), x)),

@@ -182,6 +182,14 @@ def signbit(dtype: str, x: relay.Expr) -> relay.Expr:
 # --- maximum and minimum
 
 
+def maximum(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
+    return relay.maximum(x, y)
+
+
+def minimum(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
+    return relay.minimum(x, y)
+
+
 def fmax(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
     """The other operand, if only one is NaN."""
     return _other_than_nan(dtype, x, y, relay.maximum(x, y))

@@ -14,7 +14,6 @@ import torch
 
 from tvm import relay
 
-from ... import _extremes as extremes
 from . import functions
 from .converter import NotConverted
 
@@ -250,8 +249,8 @@ PRIMS: dict[str, Prim] = {
     "lgamma": _typed(functions.lgamma),
     "log1p": _typed(functions.log1p),
     "lt": _elementwise(relay.less, through_integers=True),
-    "maximum": _typed(extremes.maximum),
-    "minimum": _typed(extremes.minimum),
+    "maximum": _typed(functions.maximum),
+    "minimum": _typed(functions.minimum),
     "mul": _elementwise(relay.multiply, through_integers=True),
     "ne": _elementwise(functions.not_equal, through_integers=True),
     "neg": _elementwise(relay.negative),

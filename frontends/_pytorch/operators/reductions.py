@@ -10,7 +10,6 @@ import torch
 
 from tvm import relay
 
-from ... import _extremes as extremes
 from . import functions
 from .arithmetic import elementwise
 from .converter import Converter, Inputs, InputTypes, dtype_name
@@ -93,7 +92,7 @@ def extreme_or_elementwise(
             return getattr(relay, name)(data)
         return _extreme(converter, reduce, data, None, False)
     if len(inputs) == 2:
-        function = {"max": extremes.maximum, "min": extremes.minimum}[name]
+        function = {"max": functions.maximum, "min": functions.minimum}[name]
         return elementwise(function, converter, inputs, input_types)
     data, axis, keepdims = inputs
     values = _extreme(converter, reduce, data, [axis], keepdims)
