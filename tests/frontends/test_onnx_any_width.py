@@ -210,3 +210,19 @@ def test_a_size_that_must_be_known_is_named(operator, shape, given, reason):
     with pytest.raises(frontends.ImportFailure, match=reason) as refusal:
         frontends.from_onnx(model, given)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_a_group_normalization(opset):
+    values = np.random.default_rng(0)
+    count = 6 if opset == 21 else 2  # a scale for each channel, or before for each group
+    scale, bias = values.normal(size=(2, count)).astype("float32")
+    node = helper.make_node("GroupNormalization", ["x", "scale", "bias"], ["y"], num_groups=2)
+    inputs = [tensor_input("x", ("batch", 6, "height", "width"))]
+    mod, _ = frontends.from_onnx(model_of([node], inputs, ["y"], weights(scale=scale, bias=bias), opset))
+    compute = compiled(mod)
+    for shape in ((1, 6, 4, 5), (3, 6, 2, 9)):
+        x = values.normal(size=shape).astype("float32")
+        expected = nn.functional.group_norm(torch.from_numpy(x), 2).numpy()
+        factor, offset = (np.repeat(each, 6 // count)[:, None, None] for each in (scale, bias))
+        np.testing.assert_allclose(compute(x)[0], expected * factor + offset, rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm import relay
 
-from ..._fold import constant
+from ..._fold import constant, keep_known
 from ._common import (
     Attrs,
     Converter,
@@ -53,18 +53,25 @@ def batch_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, para
 def group_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
     """TVM has no converter."""
     x, scale, bias = inputs
-    groups, shape = attrs["num_groups"], [1 if size is None else size for size in sizes_of(x)]
-    if None in sizes_of(x)[1:]:
-        raise NotImplementedError("it needs sizes that are known")
-    grouped = relay.reshape(x, [-1, groups, int(np.prod(shape[1:])) // groups])
+    groups, shape = attrs["num_groups"], sizes_of(x)
+    known = [size for size in shape[1:] if size is not None]
+    size = int(np.prod(known)) // groups
+    grouped = relay.reshape(x, [-1, groups, size] if len(known) == len(shape) - 1 else [0, groups, -1])
     mean = relay.mean(grouped, 2, True)
     deviation = relay.sqrt(relay.variance(grouped, 2, True) + like(attrs.get("epsilon", 1e-5), x))
     result = (grouped - mean) / deviation
     if opset_of(importer) < 21:  # one scale per group, from opset 21 on one per channel
         result = result * relay.reshape(scale, [1, -1, 1]) + relay.reshape(bias, [1, -1, 1])
-        return relay.reshape(result, [-1, *shape[1:]])
-    result = relay.reshape(result, [-1, *shape[1:]])
+        return _in_shape_of(x, result)
+    result = _in_shape_of(x, result)
     return result * relay.expand_dims(scale, 1, len(shape) - 2) + relay.expand_dims(bias, 1, len(shape) - 2)
+
+
+def _in_shape_of(x: relay.Expr, result: relay.Expr) -> relay.Expr:
+    shape = sizes_of(x)
+    if None in shape[1:]:
+        return keep_known(relay.reshape(result, relay.shape_of(x, "int64")), shape)
+    return relay.reshape(result, [-1, *shape[1:]])
 
 
 def lp_normalization(importer: ModuleType, inputs: Inputs, attrs: Attrs, params: Params) -> relay.Expr:
