@@ -413,6 +413,18 @@ def test_a_pass_context_around_it_counts(level):
     assert "CanonicalizeOps" not in names
 
 
+@pytest.mark.parametrize(
+    "dtype, shift, scale, x", [("float16", 1000, 100, 1001), ("float32", 1e6, 1e3, 1e6 + 0.0625)]
+)
+def test_constants_stay_in_their_order(dtype, shift, scale, x):
+    """TVM's SimplifyExpr makes `x * scale - shift * scale` of it: infinite in half precision, else rounded."""
+    data = relay.var("x", shape=(4,), dtype=dtype)
+    moved = relay.add(data, relay.const(-shift, dtype))
+    mod = module(data, relay.multiply(moved, relay.const(scale, dtype)))
+    result = runtime.compile(mod, "llvm")(np.full(4, x, dtype))
+    np.testing.assert_array_equal(np.asarray(result), (x - shift) * scale)
+
+
 @pytest.mark.parametrize("disabled", [[], ["ForwardFoldScaleAxis"]])
 def test_a_pass_context_in_which_tvm_divides_by_0(disabled, recwarn):
     """It has instruments, so no other one can be put inside it."""

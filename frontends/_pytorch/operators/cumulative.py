@@ -8,7 +8,6 @@ from functools import partial
 
 from tvm import relay
 
-from ... import _extremes as extremes
 from . import functions
 from .converter import Converter, Inputs, InputTypes, NotConverted, dtype_name
 
@@ -45,7 +44,7 @@ def _logaddexp(dtype: str, x: relay.Expr, y: relay.Expr) -> relay.Expr:
     apart = relay.negative(relay.abs(relay.subtract(x, y)))
     more = functions.log1p(dtype, relay.exp(apart))
     more = relay.where(relay.equal(x, y), relay.const(math.log(2), dtype), more)
-    return relay.add(extremes.maximum(dtype, x, y), more)
+    return relay.add(functions.maximum(dtype, x, y), more)
 
 
 def extreme_so_far(
