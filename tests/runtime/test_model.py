@@ -417,7 +417,7 @@ def test_a_pass_context_around_it_counts(level):
     "dtype, shift, scale, x", [("float16", 1000, 100, 1001), ("float32", 1e6, 1e3, 1e6 + 0.0625)]
 )
 def test_constants_stay_in_their_order(dtype, shift, scale, x):
-    """TVM's SimplifyExpr makes `x * scale - shift * scale` of it: infinite in half precision, else rounded."""
+    """TVM's SimplifyExpr makes `x * scale - shift * scale` of it: infinite in half precision, or rounded."""
     data = relay.var("x", shape=(4,), dtype=dtype)
     moved = relay.add(data, relay.const(-shift, dtype))
     mod = module(data, relay.multiply(moved, relay.const(scale, dtype)))
