@@ -1,5 +1,6 @@
 """TVM's own operators, as `topi_ext.corrections` has them, versus NumPy."""
 
+import functools
 import math
 import subprocess
 import sys
@@ -70,6 +71,17 @@ def test_extremes_of_two_keep_nan(emulated_cuda, target, dtype, name):
     for result in of_two(x, zero), of_two(zero, x):
         found = run_on(target, emulated_cuda, module(x, result), one)
         np.testing.assert_array_equal(found, getattr(np, name)(one, 0))
+
+
+@pytest.mark.parametrize("target, count", [("llvm", 8), ("cuda", 20)])
+def test_a_chain_of_extremes_compiles_at_once(emulated_cuda, target, count):
+    """In one kernel: where an operator mentioned its operands several times, its code would never end."""
+    xs = [relay.var(f"x{number}", shape=(3, 40)) for number in range(count)]
+    chain = functools.reduce(relay.maximum, xs[1:], xs[0])
+    arrays = [numbers(3, 40, seed=number) for number in range(count)]
+    arrays[2][0, 5] = math.nan
+    found = run_on(target, emulated_cuda, module(*xs, chain), *arrays)
+    np.testing.assert_array_equal(found, np.maximum.reduce(arrays))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
