@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -239,7 +240,8 @@ def test_what_no_model_takes(models, untyped, reason):
 
 
 def test_nested_and_transformed_tensors(models):
-    with pytest.warns(UserWarning):
+    with warnings.catch_warnings():  # torch warns, once in a process, that they are a prototype
+        warnings.simplefilter("ignore", UserWarning)
         nested = torch.nested.nested_tensor([torch.zeros(3, 4, 5), torch.zeros(3, 4, 5)])
     with pytest.raises(TypeError, match="Model: x is nested: give torch"):
         models["float32"](nested)
