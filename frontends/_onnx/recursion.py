@@ -17,9 +17,8 @@ from .._types import sizes
 from .schema import Known
 
 Values = list[relay.Expr]
-ImportBody = Callable[
-    [Values], Values
-]  # a round: its number, whether to go on, what is carried; the same after
+# Of a round: its number, whether to go on, what is carried; the same after.
+ImportBody = Callable[[Values], Values]
 
 
 def with_final_shapes(import_body: ImportBody, first: Values, unread: Sequence[int]) -> Values:

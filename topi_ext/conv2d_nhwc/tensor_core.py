@@ -31,6 +31,7 @@ import re
 
 import tvm
 
+from .._cuda_source import change_by
 from .._tvm import register_function
 
 NAMESPACE = "topi_ext_tc"
@@ -346,16 +347,6 @@ def provide(code: str) -> str:
     return _SOURCE.replace("//WGMMA\n", "".join(needed)) + code
 
 
-def _provide_in_cuda_code() -> None:
-    """Register `provide` to run before each compilation, after what else has been registered there."""
-    name = "tvm_callback_cuda_postproc"
-    others = tvm.get_global_func(name, allow_missing=True)
-
-    @register_function(name)
-    def provide_what_tensor_cores_need(code: str, target: tvm.target.Target) -> str:
-        return provide(str(others(code, target)) if others else code)
-
-
 def _compile_for_all_of_hopper() -> None:
     """Compile code with wgmma for sm_90a: sm_90 does not include wgmma, though the GPUs are the same."""
     name = "tvm_callback_cuda_compile"
@@ -371,5 +362,5 @@ def _compile_for_all_of_hopper() -> None:
             return compile_cuda(code, *target)
 
 
-_provide_in_cuda_code()
+change_by(provide)
 _compile_for_all_of_hopper()

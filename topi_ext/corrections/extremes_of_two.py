@@ -18,8 +18,8 @@ import tvm
 from tvm import te, tir
 
 from .._bounds import greatest, is_for_cuda, least
+from .._cuda_source import change_by
 from .._strategy import Compute, compute_by, generic, stock_compute, with_body
-from .._tvm import register_function
 
 # Functions of CUDA, and operators of TIR that call them.
 SIGNS = {"greatest_of_two": ">", "least_of_two": "<"}
@@ -82,16 +82,7 @@ def provide(code: str) -> str:
     return "".join(needed) + code
 
 
-def _provide_in_cuda_code() -> None:
-    name = "tvm_callback_cuda_postproc"
-    others = tvm.get_global_func(name, allow_missing=True)
-
-    @register_function(name)
-    def provide_extremes(code: str, target: tvm.target.Target) -> str:
-        return provide(str(others(code, target)) if others else code)
-
-
-_provide_in_cuda_code()
+change_by(provide)
 for _name, _function, _extreme in (
     ("maximum", "greatest_of_two", greatest),
     ("minimum", "least_of_two", least),
