@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .._destination import filled_from
-from .._kernel import ceil_div, launch, local
+from .._kernel import between, ceil_div, launch, local
 from .._tvm import IRBuilder, te, tir, view
 from .kernel import Masks, Span
 
@@ -97,12 +97,13 @@ class _Pasting:
         top, bottom = (local(ib, "row", tir.truncdiv(at * pixels + i, width)) for i in (0, pixels - 1))
         left = local(ib, "left", tir.truncmod(at * pixels, width))
         beside = tir.all(top == bottom, tir.any(left >= columns.end, left + pixels <= columns.begin))
-        with ib.if_scope(tir.all(top < rows.end, bottom >= rows.begin, tir.Not(beside))):
+        ends = te.max(top, rows.begin), te.min(bottom + 1, rows.end)
+        with ib.if_scope(tir.Not(beside)), between(ib, *ends) as y:
+            y = local(ib, "y", y)
+            ys = masks.neighbours(rows, y)
             for i in range(pixels):
-                y = local(ib, "y", tir.truncdiv(at * pixels + i, width))
-                x = local(ib, "x", tir.truncmod(at * pixels + i, width))
-                with ib.if_scope(tir.all(rows.holds(y), columns.holds(x))):
-                    ys, xs = masks.neighbours(rows, y), masks.neighbours(columns, x)
-                    values[i] = masks.pixel(number, ys, xs, rows.zero)
+                x = local(ib, "x", left + i - (y - top) * width)
+                with ib.if_scope(columns.holds(x)):
+                    values[i] = masks.pixel(number, ys, masks.neighbours(columns, x), rows.zero)
         place = number.astype("int64") * self._groups + at
         self._out[tir.Ramp(place * pixels, 1, pixels) if pixels > 1 else place] = values[every]
