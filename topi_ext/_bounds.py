@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tvm
-
 from ._floats import bits
+from ._target import is_for_cuda
 from ._tvm import dtype_of, te, tir, topi
 
 
@@ -64,8 +63,3 @@ def _or_nan(extreme: Callable[..., Any], one: Any, other: Any) -> Any:
         return tir.Select(is_number, tir.Select(is_better, other, one), other)
     # Of a number and NaN, LLVM keeps the second operand: one of both is NaN, and whatever bits join it.
     return tir.reinterpret(dtype_of(one), bits(extreme(one, other)) | bits(extreme(other, one)))
-
-
-def is_for_cuda() -> bool:
-    target = tvm.target.Target.current()
-    return target is not None and target.kind.name == "cuda"

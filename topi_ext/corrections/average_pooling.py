@@ -11,8 +11,8 @@ from typing import Any
 
 from tvm import te, tir
 
-from .._bounds import is_for_cuda
 from .._strategy import Compute, compute_by, generic, stock_compute, with_body
+from .._target import is_for_cuda
 
 
 def _avg_pool(stock: Compute, attrs: Any, inputs: list[te.Tensor], type_: Any) -> list[te.Tensor]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import te, tir
+
+from .._target import is_for_llvm
 
 OF_ANY_STRIDES = 2  # of TVM's types of buffers
 _PROLOGUE = tir.AssertStmt, tir.LetStmt, tir.AttrStmt, tir.DeclBuffer
@@ -19,8 +20,7 @@ _vectorize = te.schedule.Stage.vectorize
 
 
 def vectorize(stage: te.schedule.Stage, axis: Any) -> None:
-    target = tvm.target.Target.current()
-    if target is None or target.kind.name != "llvm" or not _reads_bfloat16(stage.op, set()):
+    if not is_for_llvm() or not _reads_bfloat16(stage.op, set()):
         _vectorize(stage, axis)
 
 

@@ -17,6 +17,7 @@ from tvm import te, tir, topi
 from .._extremes import Keys, number_of, plan
 from .._register import known
 from .._strategy import Compute, compute_by, generic, stock_compute
+from .._target import is_for_llvm
 
 LANES, FEW = 16, 4  # of a vector, and what is left of it before the last are compared one by one
 IN_LANES, IN_FEW = "in_lanes", "in_few_lanes"
@@ -67,8 +68,8 @@ def _place(name: str, stock: Compute, attrs: Any, inputs: list[te.Tensor], type_
 
 def _has_lanes(data: te.Tensor, axes: list[int]) -> bool:
     """Whether it is a CPU that reduces rows which a vector divides."""
-    target, length = tvm.target.Target.current(), known(data.shape[-1])
-    if target is None or target.kind.name != "llvm" or not length:
+    length = known(data.shape[-1])
+    if not is_for_llvm() or not length:
         return False
     if data.dtype == "bfloat16":  # TVM has no code to cast vectors of it
         return False

@@ -17,9 +17,10 @@ from typing import Any
 import tvm
 from tvm import te, tir
 
-from .._bounds import greatest, is_for_cuda, least
+from .._bounds import greatest, least
 from .._cuda_source import change_by
 from .._strategy import Compute, compute_by, generic, stock_compute, with_body
+from .._target import is_for_cuda
 
 # Functions of CUDA, and operators of TIR that call them.
 SIGNS = {"greatest_of_two": ">", "least_of_two": "<"}

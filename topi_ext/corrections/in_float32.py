@@ -12,6 +12,7 @@ import tvm
 from tvm import relay, topi
 
 from .._strategy import ABOVE_STOCK
+from .._target import is_for_llvm
 from ..cudnn import batch_matmul
 from . import global_pooling
 
@@ -74,9 +75,8 @@ def _leaky_relu(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.
 
 def _max_pool2d(attrs: Any, inputs: Sequence[relay.Expr], types: Sequence[relay.Type]) -> relay.Expr | None:
     """On CPUs, bfloat16 is widened for each window that a number is in; where these are many, once."""
-    target = tvm.target.Target.current()
     windows = math.prod(map(int, attrs.pool_size)) / math.prod(map(int, attrs.strides))
-    if types[0].dtype != "bfloat16" or target is None or target.kind.name != "llvm" or windows < MANY:
+    if types[0].dtype != "bfloat16" or not is_for_llvm() or windows < MANY:
         return None
     wide = relay.Call(tvm.ir.Op.get("nn.max_pool2d"), [relay.cast(inputs[0], "float32")], attrs)
     return relay.cast(wide, "bfloat16")
@@ -114,7 +114,6 @@ def _sums_in_float32(name: str) -> Legalize:
         is_small = name.startswith("nn.avg_pool") and math.prod(map(int, attrs.pool_size)) <= FEW_TERMS
         if is_small or result.dtype != "float16" or any(type_.dtype != "float16" for type_ in of_inputs):
             return stock(attrs, inputs, types) if stock else None
-        target = tvm.target.Target.current()
         if name in global_pooling.NAMES and global_pooling.is_served(attrs, of_inputs[0], result, target):
             return None  # its kernel does
         is_known = isinstance(attrs, tvm.ir.Attrs)  # TVM does not tell Python all types

@@ -13,8 +13,9 @@ from typing import Any
 
 from tvm import te, tir, topi
 
-from .._bounds import greatest, is_for_cuda
+from .._bounds import greatest
 from .._strategy import Compute, compute_by, generic, stock_compute, with_body
+from .._target import is_for_cuda
 
 SCHEDULES = {
     **{f"nn.max_pool{rank}d": generic.schedule_pool for rank in (1, 2, 3)},

@@ -21,6 +21,7 @@ from tvm import relay, te, tir, topi
 from tvm.relay.op import op as registry
 
 from .._strategy import generic
+from .._target import is_for_cuda
 from .._types import IntExpr
 from ..sort import cuda, of_any_type, on_cpus
 
@@ -29,16 +30,12 @@ _stock: Any = importlib.import_module("tvm.topi.cuda.sort")
 stock_sort_ir, stock_sort_by_key_ir, stock_topk = _stock.sort_ir, _stock.sort_by_key_ir, _stock.topk
 
 
-def _is_for_cuda() -> bool:
-    return tvm.target.Target.current(allow_none=False).kind.name == "cuda"
-
-
 def _sort_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
-    return (cuda.sort_ir if _is_for_cuda() else stock_sort_ir)(*args, **kwargs)
+    return (cuda.sort_ir if is_for_cuda() else stock_sort_ir)(*args, **kwargs)
 
 
 def _sort_by_key_ir(*args: Any, **kwargs: Any) -> tir.Stmt:
-    return (cuda.sort_by_key_ir if _is_for_cuda() else stock_sort_by_key_ir)(*args, **kwargs)
+    return (cuda.sort_by_key_ir if is_for_cuda() else stock_sort_by_key_ir)(*args, **kwargs)
 
 
 def _topk(
@@ -50,7 +47,7 @@ def _topk(
     dtype: str = "int64",
 ) -> list[te.Tensor] | te.Tensor:
     k = int(k) if isinstance(k, tir.IntImm) else k
-    if _is_for_cuda() and isinstance(k, int) and k > 0:
+    if is_for_cuda() and isinstance(k, int) and k > 0:
         return cuda.topk(data, k, axis, ret_type, is_ascend, dtype)
     return stock_topk(data, k, axis, ret_type, is_ascend, dtype)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tvm import relax, te, topi
 
-from .._bounds import is_for_cuda
 from .._extremes import Keys, number_of, plan
+from .._target import is_for_cuda
 from .._tvm import dtype_of
 from .legalize import legalize
 
