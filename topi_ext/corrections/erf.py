@@ -7,12 +7,11 @@ result is 1. Importing this module registers it.
 
 from __future__ import annotations
 
-from functools import reduce
-
 import tvm
 from tvm import te, tir
 
 from .._strategy import ABOVE_STOCK
+from .._vector_math import polynomial
 
 NUMERATOR = (
     *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
@@ -32,12 +31,7 @@ def _erf(call: tir.Call) -> tir.PrimExpr:
     end = tir.const(END, x.dtype)
     x = te.min(end, te.max(-end, x))  # of a number and NaN, LLVM keeps the second operand
     square = x * x
-    return x * _polynomial(NUMERATOR, square) / _polynomial(DENOMINATOR, square)
-
-
-def _polynomial(coefficients: tuple[float, ...], x: tir.PrimExpr) -> tir.PrimExpr:
-    first, *others = (tir.const(each, x.dtype) for each in coefficients)
-    return reduce(lambda total, each: total * x + each, others, first)
+    return x * polynomial(NUMERATOR, square) / polynomial(DENOMINATOR, square)
 
 
 tvm.ir.register_intrin_lowering("tir.erf", target="llvm", f=_erf, level=ABOVE_STOCK)
