@@ -7,7 +7,6 @@ the same; the rest is left to FoldConstant.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from ..engine.expressions import constant, op_name, static_shape
+from ..engine.expressions import op_name, static_shape
 from ..engine.graph import Graph
 from ..engine.stock import apply_stock
 from ..engine.typed import typed
-from .evaluate import TABLE, NotFolded, apply
+from .evaluate import TABLE, add_value
 
 FLOATS = ("float32", "float16")
 
@@ -36,15 +35,8 @@ def _constants(graph: Graph) -> dict[relay.Expr, relay.Expr]:
     """{call: its value}, without those whose users are all among them."""
     values: dict[relay.Expr, Any] = {}  # an array, or a list of arrays
     for node in graph.nodes:
-        if isinstance(node, relay.Constant):
-            values[node] = constant(node)
-        elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
-            values[node] = [values[field] for field in node.fields]
-        elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:
-            values[node] = values[node.tuple_value][node.index]
-        elif node not in graph.foreign and _is_known(node) and all(arg in values for arg in node.args):
-            with contextlib.suppress(NotFolded):
-                values[node] = apply(node, node.checked_type, [values[arg] for arg in node.args])
+        if not isinstance(node, relay.Call) or (node not in graph.foreign and _is_known(node)):
+            add_value(node, values)
     needed: set[relay.Expr] = set()
     for node in reversed(graph.nodes):
         users = graph.users(node)

@@ -53,20 +53,22 @@ def value_of(expr: relay.Expr) -> np.ndarray | None:
     """The value of a typed expression of constants alone, or None if this table cannot tell it."""
     values: dict[relay.Expr, Any] = {}
 
-    def visit(node: relay.Expr) -> None:
-        if isinstance(node, relay.Constant):
-            values[node] = constant(node)
-        elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
-            values[node] = [values[field] for field in node.fields]
-        elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:
-            values[node] = values[node.tuple_value][node.index]
-        elif isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
-            with contextlib.suppress(NotFolded, KeyError):
-                values[node] = apply(node, node.checked_type, [values[arg] for arg in node.args])
-
     if not relay.analysis.free_vars(expr):
-        relay.analysis.post_order_visit(expr, visit)
+        relay.analysis.post_order_visit(expr, lambda node: add_value(node, values))
     return values.get(expr)
+
+
+def add_value(node: relay.Expr, values: dict[relay.Expr, Any]) -> None:
+    """Add the value of a node to those of the nodes before it, if it follows from them."""
+    if isinstance(node, relay.Constant):
+        values[node] = constant(node)
+    elif isinstance(node, relay.Tuple) and all(field in values for field in node.fields):
+        values[node] = [values[field] for field in node.fields]
+    elif isinstance(node, relay.TupleGetItem) and node.tuple_value in values:
+        values[node] = values[node.tuple_value][node.index]
+    elif isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
+        with contextlib.suppress(NotFolded, KeyError):
+            values[node] = apply(node, node.checked_type, [values[arg] for arg in node.args])
 
 
 def _value(arg: relay.Expr) -> Any:
