@@ -86,12 +86,6 @@ def ordered_bits(value: tir.PrimExpr, nan_is_least: bool = False) -> tir.PrimExp
     return tir.Select(magnitude > of_infinity, _key_of_nan(given, nan_is_least), in_order)
 
 
-def _from_unsigned(value: tir.PrimExpr) -> tir.PrimExpr:
-    """A uint32 as an int32 with the same order."""
-    turned = value ^ tir.const(1 << 31, dtype_of(value))
-    return turned.astype(vector_type("int32", lanes_of(value)))
-
-
 def from_ordered_bits(key: tir.PrimExpr, nan_is_least: bool = False) -> tir.PrimExpr:
     """The float32 or float64 with these `ordered_bits`; a NaN that is one in narrower types, too."""
     bits_of_key = DataType(dtype_of(key)).bits

@@ -308,10 +308,6 @@ class Network(nn.Module):
         return None if x is None or x.shape[1] % groups else torch.channel_shuffle(x, groups)
 
 
-def _is_small(x: torch.Tensor) -> bool:
-    return x.numel() > 0 and max(x.shape[2:], default=1) <= MAX_SIZE and x.shape[1] <= 144
-
-
 class _Bias(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -15,10 +15,10 @@ from ..padding.walk import Walk
 
 def _cut(walk: Walk, result: Became, attrs: tvm.ir.Attrs | None) -> tuple[relay.Expr, tvm.ir.Attrs | None]:
     """Cut each output to the number of detections."""
-    return _each(walk, result, lambda output: _first_rows(walk, output)), attrs
+    return _each(walk, result, _first_rows), attrs
 
 
-def _first_rows(walk: Walk, output: Padded) -> relay.Expr:
+def _first_rows(output: Padded) -> relay.Expr:
     lengths = [relay.const([length], "int32") for length in output.shape]
     lengths[output.axis] = relay.expand_dims(output.rows.count, 0)
     zeros, ones = (relay.const([value] * output.rank, "int32") for value in (0, 1))
