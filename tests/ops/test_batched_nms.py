@@ -378,8 +378,8 @@ def test_vectors_and_no_fused_multiply_add(cpu_name):
     """Fused, a product is not rounded, and the IoU may end up on the other side of the threshold."""
     shapes, dtypes = ((1000, 4), (1000,), (1000,), ()), ("float32", "float32", "int64", "float32")
     inputs = [te.placeholder(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
-    options = {"max_output_size": -1, "has_valid_count": False, "has_score_threshold": False}
-    outputs = cpu.batched_nms(*inputs[:3], None, inputs[3], None, **options)
+    names = "boxes", "scores", "class_ids", "iou_threshold"
+    outputs = cpu.batched_nms(dict(zip(names, inputs)), max_output_size=-1)
     target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu_name}"
     assembly = tvm.build(te.create_schedule(outputs[0].op), [*inputs, *outputs], target).get_source("asm")
     for instruction in ("divps", "minps", "maxps", "movmsk" if cpu_name != "skylake-avx512" else "cmpltps"):

@@ -36,25 +36,9 @@ BLOCK = 1024  # boxes of a large class that all threads compare before one threa
 FOR_ONE_THREAD = 2 * BLOCK  # a class of up to this many boxes is never large
 
 
-def batched_nms(
-    boxes: te.Tensor,
-    scores: te.Tensor,
-    class_ids: te.Tensor,
-    valid_count: te.Tensor | None,
-    iou_threshold: te.Tensor,
-    score_threshold: te.Tensor | None,
-    *,
-    max_output_size: int,
-    has_valid_count: bool,
-    has_score_threshold: bool,
-) -> list[te.Tensor]:
-    """The two results of `topi_ext.batched_nms`; an optional tensor is None where its `has_` is false."""
-    inputs = {"boxes": boxes, "scores": scores, "class_ids": class_ids, "iou_threshold": iou_threshold}
-    if has_valid_count:
-        inputs["valid_count"] = valid_count
-    if has_score_threshold:
-        inputs["score_threshold"] = score_threshold
-    *batch, length, _ = boxes.shape
+def batched_nms(inputs: dict[str, te.Tensor], max_output_size: int) -> list[te.Tensor]:
+    """The two results of `topi_ext.batched_nms`, of those of its tensors that are given."""
+    *batch, length, _ = inputs["boxes"].shape
     return te.extern(
         [[*batch, length if max_output_size < 0 else max_output_size], batch],
         list(inputs.values()),

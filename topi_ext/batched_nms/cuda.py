@@ -38,35 +38,20 @@ THREADS = 256
 SELECTION = ("candidates", "candidate_count", "best_of_groups")  # the workspace of the selection
 
 
-def batched_nms(
-    boxes: te.Tensor,
-    scores: te.Tensor,
-    class_ids: te.Tensor,
-    valid_count: te.Tensor | None,
-    iou_threshold: te.Tensor,
-    score_threshold: te.Tensor | None,
-    *,
-    max_output_size: int,
-    has_valid_count: bool,
-    has_score_threshold: bool,
-) -> list[te.Tensor]:
-    """The tensors `indices` and `count`; see `topi_ext.batched_nms` for all of them."""
-    inputs = {"boxes": boxes, "scores": scores, "class_ids": class_ids, "iou_threshold": iou_threshold}
-    if has_valid_count:
-        inputs["valid_count"] = valid_count
-    if has_score_threshold:
-        inputs["score_threshold"] = score_threshold
-    *batch, length = scores.shape
+def batched_nms(inputs: dict[str, te.Tensor], max_output_size: int) -> list[te.Tensor]:
+    """The two results of `topi_ext.batched_nms`, of those of its tensors that are given."""
+    *batch, length = inputs["scores"].shape
     limit = None if max_output_size < 0 else max_output_size
     outputs = {
         "indices": ([*batch, length if limit is None else limit], "int64"),
         "count": (batch, "int32"),
     }
     rows_or_one = batch[0] if batch else 1
-    some = _workspace_of_few(rows_or_one, length, limit) if has_valid_count or has_score_threshold else {}
+    has_some = "valid_count" in inputs or "score_threshold" in inputs
+    some = _workspace_of_few(rows_or_one, length, limit) if has_some else {}
     known_length = known(length)
     shape = shape_for(bool(some) or (known_length is not None and known_length <= cuda_rank.MAX_KEYS))
-    outputs |= _workspace(rows_or_one, length, dtype_of(class_ids), limit, shape) | some
+    outputs |= _workspace(rows_or_one, length, dtype_of(inputs["class_ids"]), limit, shape) | some
 
     def emit(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         ib = IRBuilder()

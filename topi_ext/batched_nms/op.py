@@ -38,6 +38,7 @@ ARGUMENTS = {  # the axes and the types of each; without a batch there is no axi
     "iou_threshold": ("", ("float32",)),
     "score_threshold": ("", ("float32",)),
 }
+OPTIONAL = ("valid_count", "score_threshold")  # an attribute `has_...` says whether they count
 
 
 def batched_nms(
@@ -200,18 +201,11 @@ def _shape_function(attrs: Attrs, inputs: Sequence[te.Tensor], _: Sequence[tir.P
 
 
 def _compute(kernels: ModuleType, attrs: Attrs, inputs: Sequence[te.Tensor]) -> list[te.Tensor]:
-    boxes, scores, class_ids, valid_count, iou_threshold, score_threshold = inputs
-    return kernels.batched_nms(
-        boxes,
-        scores,
-        class_ids,
-        valid_count if attrs["has_valid_count"] else None,
-        iou_threshold,
-        score_threshold if attrs["has_score_threshold"] else None,
-        max_output_size=int(attrs["max_output_size"]),
-        has_valid_count=bool(attrs["has_valid_count"]),
-        has_score_threshold=bool(attrs["has_score_threshold"]),
-    )
+    given = dict(zip(ARGUMENTS, inputs))
+    for name in OPTIONAL:
+        if not attrs[f"has_{name}"]:
+            del given[name]
+    return kernels.batched_nms(given, int(attrs["max_output_size"]))
 
 
 _register.register(
